@@ -295,7 +295,11 @@ def _identities() -> str:
 
 
 # Labels of the metrics of which a new node has no series, by the end of the name.
-_UNSEEN = {"nsqd_refused_total": "`reason`", "nsqlookupd_refused_total": "`reason`"}
+_UNSEEN = {
+    "nsqd_refused_total": "`reason`",
+    "nsqd_client_errors_total": "`code`",
+    "nsqlookupd_refused_total": "`reason`",
+}
 _UNSEEN |= {"_certificate_expiry_seconds": "`option`"}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_in_sync")}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("mirror_position_bytes", "mirror_failed")}

@@ -6,6 +6,7 @@ thread, because most of a daemon's modules are imported here.
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections import Counter
@@ -109,9 +110,10 @@ class HttpFrontEnd:
         from shared.http.exchange import leaves_out_answer, write_answer
 
         def answered(request: Request, ip: str, port: str, arrived: int) -> None:
-            if not leaves_out_answer():
+            level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
+            if not leaves_out_answer(level):
                 client = (ip, int(port)) if ip else None
-                write_answer(200, request.method, request.target, client, time.monotonic_ns() - arrived)
+                write_answer(level, 200, request.method, request.target, client, time.monotonic_ns() - arrived)
 
         options, node, server = self._options, self._node, self._server
         context = Context(

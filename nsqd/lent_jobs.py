@@ -18,7 +18,7 @@ from nsqd.protocols.disque.client import COPIES_TOO_LATE
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.peer.frames import KIND_AT, SHARING, FrameKind
 from nsqd.protocols.peer.jobs import pack_number, unpack_loan, unpack_number
-from nsqd.protocols.transport import Begin, Transport, Upgrade
+from nsqd.protocols.transport import Begin, Fact, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners
 from nsqd.replication.tube_owners import TubeOwners
 from shared.unix_sockets import NOBODY
@@ -270,6 +270,9 @@ class _Asked(Generic[P]):
 
     def peer_user(self) -> int:
         return NOBODY
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        pass
 
     def note_foreign(self, port: str, data: bytes) -> None:
         raise AssertionError("commands come from this node")

@@ -93,6 +93,7 @@ class NodeFigures:
     # ns from publish to FIN, of all messages since the start; None without configured percentiles
     latency: Histogram | None
     refused: Counter[str]  # what clients were refused, by reason
+    client_errors: Counter[str]  # errors that clients of NSQ were answered, by code
     log: LogFigures
     buffers: BudgetFigures
     expired_jobs: int  # since the start
@@ -166,6 +167,7 @@ def _whole(node: Node, rows: dict[str, list[FigureRow]]) -> NodeFigures:
         scan=scan,
         latency=latency,
         refused=node.refused(),
+        client_errors=node.broker.client_errors.copy(),
         log=node.log(),
         buffers=node.buffers(),
         expired_jobs=node.broker.tubes.listed.expired,

@@ -158,6 +158,12 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
     for reason, count in sorted(figures.refused.items()):
         refused.add_metric([reason], count)
     yield refused
+    errors = CounterMetricFamily(
+        "nsqd_client_errors", "Errors that clients of NSQ were answered over TCP", labels=["code"]
+    )
+    for code, count in sorted(figures.client_errors.items()):
+        errors.add_metric([code], count)
+    yield errors
 
 
 def _log(log: LogFigures) -> Iterator[Metric]:

@@ -18,7 +18,7 @@ from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.net.limits import Limits
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.foreign import describe
 from shared.log import log
@@ -152,6 +152,16 @@ class Connection:
 
     def note_foreign(self, port: str, data: bytes) -> None:
         log.warning("%s: closed %s:%s, which sent %s", port, self.peer.remote_ip, self.peer.port, describe(data))
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        if fact is Fact.FAILED:
+            log.error("[%s] - %s", client, text)
+        elif fact is Fact.IDENTIFIED:
+            log.info("[%s] IDENTIFY: %s", client, text)
+        elif fact is Fact.JOINED:
+            log.info("TCP: new client(%s)", client)
+        else:
+            log.info("PROTOCOL(V2): [%s] exiting ioloop", client)
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.layers = Layers(upgrade, self.endpoint.wrap or self._owner.wrap)

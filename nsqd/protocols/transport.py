@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ class Upgrade:
         return self.tls or self.snappy or self.deflate
 
 
+class Fact(Enum):
+    """What a peer has its transport log about a client, at INFO but for errors."""
+
+    JOINED = "joined"  # the client has begun with the magic of its protocol
+    IDENTIFIED = "identified"
+    FAILED = "failed"  # the client was answered an error, or its connection ends because of what it did
+    LEFT = "left"
+
+
 class Transport(Protocol):
     """What carries a peer's bytes to the network and back."""
 
@@ -58,6 +68,9 @@ class Transport(Protocol):
 
         `port` names the peer's protocol as the log does; `data`: what the client has sent, or the beginning of it.
         """
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        """Take note of a fact about the client. `client` is its address as the log shows it, `text` says more."""
 
     def upgrade(self, upgrade: Upgrade) -> None:
         """Pass everything after the present output through these layers, and call Conversation.upgraded for each."""

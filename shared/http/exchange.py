@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from starlette.types import Message, Scope, Send
 
 from shared.budget import FREE, Budget, Share
+from shared.http import extensions
 from shared.http.errors import HttpError
 from shared.listen import display
 from shared.log import leave_out, log
@@ -121,13 +122,33 @@ class Exchange:
         """Give back what the request holds, and write the log line. The application has returned."""
         self._share.hold(0)
         scope = self._scope
-        if self._status and not leaves_out_answer():
+        level = logging.DEBUG if self._status < 500 and is_routine(scope) else logging.INFO
+        if self._status and not leaves_out_answer(level):
             took = time.perf_counter_ns() - self._began
-            write_answer(self._status, scope["method"], _target(scope), scope["client"], took)
+            write_answer(level, self._status, scope["method"], _target(scope), scope["client"], took)
         scope.pop("exchange", None)  # they refer to each other, and nsqd never collects old garbage
 
 
-_KIND = (__file__, 0, "%s")  # of all lines about answers, see shared.repeats
+PROBES = frozenset({"/ping", "/livez", "/readyz", "/metrics"})  # asked again and again by machines
+_OF_NSQADMIN = extensions.HEADER.lower().encode()
+_KINDS = {
+    level: (__file__, level, "%s") for level in (logging.DEBUG, logging.INFO)
+}  # of lines about answers, see shared.repeats
+
+
+def is_routine(scope: Scope) -> bool:
+    """Return whether a program repeats a request that changes nothing: a probe, nsqadmin, or one of its pages in a browser."""
+    if scope["method"] not in ("GET", "HEAD"):
+        return False
+    if scope["path"] in PROBES:
+        return True
+    headers = dict(scope["headers"])
+    return (
+        _OF_NSQADMIN in headers
+        or b"hx-request" in headers
+        or headers.get(b"sec-fetch-dest", b"document") != b"document"
+    )
+
 
 Client = tuple[str, int] | None  # address and port; None: a unix socket
 
@@ -149,16 +170,16 @@ class _Line:
         return f"{self._status} {self._method} {self._target.decode('latin-1')} ({remote}) {go_duration(self._took)}"
 
 
-def leaves_out_answer() -> bool:
+def leaves_out_answer(level: int) -> bool:
     """Return True if the log leaves out the line about an answer now, and count it. If not, `write_answer` writes the line."""
-    return not log.isEnabledFor(logging.INFO) or leave_out(_KIND)
+    return not log.isEnabledFor(level) or leave_out(_KINDS[level])
 
 
-def write_answer(status: int, method: str, target: bytes, client: Client, took: int) -> None:
+def write_answer(level: int, status: int, method: str, target: bytes, client: Client, took: int) -> None:
     """Log a request. `target` is its path and query, `took` the time from the request to the end of its answer in ns."""
     line = _Line(status, method, target, client, took)
     # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
-    log.handle(logging.LogRecord(log.name, logging.INFO, *_KIND, (line,), None))
+    log.handle(logging.LogRecord(log.name, level, *_KINDS[level], (line,), None))
 
 
 def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:

@@ -26,7 +26,7 @@ from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.peer.frames import KIND_AT, FrameKind
 from nsqd.protocols.peer.jobs import unpack_loan
-from nsqd.protocols.transport import Begin, Upgrade
+from nsqd.protocols.transport import Begin, Fact, Upgrade
 from nsqd.replication.job_owners import KEPT
 from tests.nsqd.protocols.disque.wire import read_reply, request
 
@@ -76,6 +76,9 @@ class Connection:
 
     def peer_user(self) -> int:
         raise AssertionError("it is no unix socket")
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...
 

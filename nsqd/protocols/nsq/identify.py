@@ -39,6 +39,9 @@ _FIELDS: dict[str, type] = {
 }
 
 
+MOST_SHOWN = 100  # characters of a text of the client in the log
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What was agreed with a client. Times are in ns; 0 means off."""
@@ -57,6 +60,12 @@ class Identity:
     topology_zone: str = ""
     replicate: int = 0  # copies that each publish asks for; 0: as many as its topic does
     deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)
+
+    def summary(self) -> str:
+        """Return what the log shows of a client, with the original's names; long texts are cut off."""
+        names = [text[:MOST_SHOWN] for text in (self.client_id, self.hostname, self.user_agent)]
+        interval = self.heartbeat_interval // MILLISECOND
+        return "{{ClientID:{} Hostname:{} HeartbeatInterval:{} UserAgent:{}}}".format(*names[:2], interval, names[2])
 
 
 def decode(body: bytes) -> dict[str, Any]:

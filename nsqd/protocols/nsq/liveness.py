@@ -54,5 +54,7 @@ class Liveness:
         """Return True if a heartbeat is due; it then counts as sent."""
         if now < self.heartbeat_due:
             return False
-        self.heartbeat_due = now + self._heartbeat_interval
+        # Not from `now`, as the original's ticker: so a client that stays silent gets a second one before it is given up.
+        following = self.heartbeat_due + self._heartbeat_interval
+        self.heartbeat_due = following if following > now else now + self._heartbeat_interval
         return True

@@ -23,7 +23,7 @@ from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.subscription import INIT, Subscription
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.recording import record
-from nsqd.protocols.transport import NEVER, Transport
+from nsqd.protocols.transport import NEVER, Fact, Transport
 from shared.audit.event import Outcome
 from shared.tls_info import TlsInfo
 
@@ -54,6 +54,7 @@ class Peer:
         "body_since",
         "buffered",
         "connected",
+        "errors",
         "has_more",
         "introduction",
         "outbox",
@@ -71,6 +72,7 @@ class Peer:
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
         self.connected = wall  # ns since the epoch
+        self.errors = 0  # errors that the client was answered
         self.waiting = False  # True: input is kept, not looked at, until `resume`
         self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: no command is half-received
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
@@ -82,7 +84,7 @@ class Peer:
         self._liveness = self.introduction.liveness
         topics, access = Topics(context, transport), self.introduction.access
         self._publisher = Publisher(broker, topics, settings, access, self.outbox)
-        self.subscription = Subscription(topics, settings, access, self.outbox, transport)
+        self.subscription = Subscription(topics, settings, access, self.outbox, transport, self._fail)
         self._is_held = False  # True: a publish waits until the account of the client is out of debt
         self._started = False  # True: the client sent the right magic
         self._buffer = bytearray()  # input of a command that is not complete
@@ -136,8 +138,9 @@ class Peer:
             except WireError as failure:
                 if isinstance(failure, NotAllowedError):
                     self._record_refusal(failure)
-                fail(outbox, failure)
+                self._fail(failure)
             except Dropped:
+                self._note_failure("failed to read command - the line is too long")
                 outbox.break_off()
         self._need = 0
         self.has_more = position < size and not outbox.closing
@@ -165,7 +168,7 @@ class Peer:
     def receive_eof(self) -> None:
         """Fail a command that stays incomplete, and close: the client sends no more."""
         if self.at_eof is not None and not self.closing:
-            fail(self.outbox, self.at_eof)
+            self._fail(self.at_eof)
         self.outbox.closing = True
 
     def break_off(self, why: str = "") -> None:
@@ -183,7 +186,7 @@ class Peer:
         """End the connection if the client, or what it consumes, is not allowed any more."""
         self._publisher.forget_topics()
         if not self.introduction.access.renew(*self.subscription.consumes()):
-            fail(self.outbox, WireError("E_UNAUTHORIZED", "AUTH is no longer valid"))
+            self._fail(WireError("E_UNAUTHORIZED", "AUTH is no longer valid"))
             self.outbox.end()
 
     def disconnect(self) -> int:
@@ -212,6 +215,23 @@ class Peer:
         self._publisher.forget_topics()
         self.subscription.disconnected()
         self.introduction.access.close()
+        if self._started:
+            self._started = False  # the reactor calls this twice if the connection was drained
+            self._transport.note(Fact.LEFT, self._client())
+
+    def _fail(self, failure: WireError) -> None:
+        """Answer an error, count it, and have it logged."""
+        self.errors += 1
+        self._context.broker.client_errors[failure.code] += 1
+        self._note_failure(failure.data.decode("utf-8", "backslashreplace"))
+        fail(self.outbox, failure)
+
+    def _note_failure(self, text: str) -> None:
+        self._transport.note(Fact.FAILED, self._client(), text)
+
+    def _client(self) -> str:
+        """Return the client's address as the log shows it."""
+        return f"{self.remote_ip}:{self.port}" if self.remote_ip else "@"
 
     def _check_magic(self, data: bytes) -> int:
         if len(data) < len(MAGIC):
@@ -220,9 +240,10 @@ class Peer:
             return len(data)
         if not data.startswith(MAGIC):
             self._transport.note_foreign("TCP", data)
-            fail(self.outbox, WireError("E_BAD_PROTOCOL"))
+            self._fail(WireError("E_BAD_PROTOCOL"))
             return 0
         self._started = True
+        self._transport.note(Fact.JOINED, self._client())
         return len(MAGIC)
 
     def _body_began(self, now: int) -> int:
@@ -275,6 +296,7 @@ class Peer:
         reply, end = self.introduction.identify(data, start, at, now)
         self.outbox.reply(response(reply))
         identity = self.introduction.identity
+        self._transport.note(Fact.IDENTIFIED, self._client(), identity.summary())
         self._publisher.deduplicates, self._publisher.copies = identity.deduplication, identity.replicate
         if not identity.upgrade.changes:
             return end
@@ -349,15 +371,17 @@ class Peer:
         """Send a heartbeat or the held messages, or give up on a silent client, if it is time."""
         if self.closing:
             return
+        is_established = self._liveness.is_established
+        if is_established and self._liveness.takes_heartbeat(now):
+            self.outbox.reply(HEARTBEAT)
         if now >= self._read_deadline():
             if self._liveness.last_activity < 0:
                 self._context.broker.refused["identify_timeout"] += 1
+            self._note_failure("failed to read command - i/o timeout")
             self.outbox.end()
             return
-        if not self._liveness.is_established:
+        if not is_established:
             return
-        if self._liveness.takes_heartbeat(now):
-            self.outbox.reply(HEARTBEAT)
         if now >= self.outbox.flush_due:
             self.subscription.tick(now)
         if now >= self.subscription.ask_again_at:

@@ -5,6 +5,8 @@ The states are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is th
 See docs/design/nsq-protocol.md#client-states.
 """
 
+from collections.abc import Callable
+
 from nsqd.core.channel import commands
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
@@ -15,7 +17,7 @@ from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
-from nsqd.protocols.nsq.errors import WireError, fail
+from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Identity
 from nsqd.protocols.nsq.limited import LimitedSink
 from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
@@ -37,6 +39,7 @@ class Subscription:
         "_access",
         "_agreed",
         "_channel",
+        "_fail",
         "_failures",
         "_limited",
         "_msg_timeout",
@@ -51,8 +54,15 @@ class Subscription:
     )
 
     def __init__(
-        self, topics: Topics, settings: Settings, access: Access, outbox: Outbox, transport: Transport
+        self,
+        topics: Topics,
+        settings: Settings,
+        access: Access,
+        outbox: Outbox,
+        transport: Transport,
+        fail: Callable[[WireError], None],
     ) -> None:
+        self._fail = fail  # answers an error, which must not be fatal
         self._topics = topics
         self._transport = transport
         self._settings = settings
@@ -311,7 +321,7 @@ class Subscription:
     def _failed(self, command: str, message_id: bytes, why: str) -> None:
         """Answer a FIN, REQ or TOUCH of a message that the client does not have."""
         text = b"%s %s failed %s" % (command.encode(), message_id, why.encode())
-        fail(self._outbox, WireError(f"E_{command}_FAILED", text))
+        self._fail(WireError(f"E_{command}_FAILED", text))
 
 
 def _distance(settings: Settings, identity: Identity) -> int:

@@ -7,7 +7,7 @@ import pytest
 from nsqd.cluster.link import Link
 from nsqd.cluster.peer import ClusterPeer
 from nsqd.protocols.peer.frames import PeerError
-from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
 from shared.node_certificates import node_uri
 from shared.tls_info import TlsInfo
 from tests.nsqd.cluster.test_link import NOW, SECOND, cluster, frames, linked
@@ -27,6 +27,9 @@ class FakeTransport:
         self.is_ready = True
 
     def timer_changed(self) -> None: ...
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...
 

@@ -15,7 +15,7 @@ from nsqd.net.connection import DRAIN_TIME
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.transport import NEVER, Transport, Upgrade
+from nsqd.protocols.transport import NEVER, Fact, Transport, Upgrade
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.node_certificates import node_uri
 from shared.tls_info import TlsInfo
@@ -207,6 +207,9 @@ class FakeTransport:
 
     def peer_user(self) -> int:
         raise AssertionError("it is no unix socket")
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...
 

@@ -14,7 +14,8 @@ from shared.log import log
 
 
 def scope(client: tuple[str, int] | None = ("127.0.0.1", 4711)) -> Scope:
-    return {"client": client, "method": "GET", "raw_path": b"/p%69ng", "query_string": b"a=b%20c"}
+    target = {"path": "/inf", "raw_path": b"/%69nf", "query_string": b"a=b%20c"}
+    return {"client": client, "method": "GET", "headers": [], **target}
 
 
 def start(size: int) -> Message:
@@ -114,7 +115,7 @@ def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) 
         log.removeHandler(lines)
         log.setLevel(level)
     (line,) = lines.lines
-    assert line.startswith(f"INFO 200 GET /p%69ng?a=b%20c ({told}) ")
+    assert line.startswith(f"INFO 200 GET /%69nf?a=b%20c ({told}) ")
     assert line.endswith(("ns", "µs", "ms"))
 
 
@@ -125,3 +126,33 @@ def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) 
 )
 def test_durations_are_told_as_by_go(ns: int, text: str) -> None:
     assert go_duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "routine"),
+    [
+        ("GET", "/ping", {}, True),
+        ("HEAD", "/readyz", {}, True),
+        ("GET", "/metrics", {}, True),
+        ("GET", "/stats", {}, False),
+        ("GET", "/stats", {"x-nsq-extensions": "true"}, True),  # nsqadmin
+        ("POST", "/topic/pause", {"x-nsq-extensions": "true"}, False),
+        ("GET", "/", {"sec-fetch-dest": "document"}, False),
+        ("GET", "/", {"sec-fetch-dest": "empty"}, True),  # a page of nsqadmin fetches what has changed
+        ("GET", "/", {"hx-request": "true"}, True),
+    ],
+)
+def test_what_programs_repeat_is_a_line_at_debug(
+    method: str, path: str, headers: dict[str, str], routine: bool
+) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    where = {**scope(), "method": method, "path": path, "headers": raw}
+    lines, level = Lines(), log.level
+    log.addHandler(lines)
+    log.setLevel(logging.DEBUG)
+    try:
+        answered(Budget(), start(2), body(b"OK"), where=where)
+    finally:
+        log.removeHandler(lines)
+        log.setLevel(level)
+    assert lines.lines[0].startswith("DEBUG " if routine else "INFO ")

@@ -6,7 +6,7 @@ from nsqd.core.limits import Limits
 from nsqd.protocols.account import Usage
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
-from nsqd.protocols.transport import Begin, Upgrade
+from nsqd.protocols.transport import Begin, Fact, Upgrade
 from shared.foreign import describe
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
@@ -45,6 +45,9 @@ class Wire:
         pass
 
     def timer_changed(self) -> None:
+        pass
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
     def note_foreign(self, port: str, data: bytes) -> None:

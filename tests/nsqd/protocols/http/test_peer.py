@@ -22,7 +22,7 @@ from nsqd.protocols.http.peer import (
     Context,
     HttpPeer,
 )
-from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
 from shared.budget import FREE
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import Node
@@ -74,6 +74,9 @@ class Wire:
         pass
 
     def timer_changed(self) -> None:
+        pass
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...

@@ -13,6 +13,7 @@ from nsqd.core.limits import Limits
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import decode
 from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.transport import Fact
 from shared.foreign import Foreign
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, RESPONSE, Wire, body, mpub
@@ -406,6 +407,15 @@ def test_heartbeats_and_silence() -> None:
     assert wire.advance(20).peer.closing
 
 
+def test_a_client_that_never_answers_gets_a_second_heartbeat_before_it_is_given_up() -> None:
+    wire = Wire()
+    wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}')).replies()
+    assert wire.advance(1003).replies() == [b"_heartbeat_"]  # the reactor comes late, as it may
+    assert not wire.peer.closing
+    assert wire.advance(1000).replies() == [b"_heartbeat_"]
+    assert wire.peer.closing
+
+
 def test_heartbeats_switched_off_mean_no_deadline() -> None:
     wire = Wire()
     wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":-1}'))
@@ -514,3 +524,41 @@ def test_a_client_that_an_operator_disconnects_gives_back_what_it_has(again: boo
     other.send(b"RDY 2\n")
     assert [(attempts, text) for attempts, _, text in other.messages()] == [(2, b"2"), (2, b"3")]
     node.broker.check()
+
+
+# what the log says of a client
+
+
+def test_errors_of_a_client_are_noted_and_counted_by_code() -> None:
+    wire = Wire()
+    wire.send(b"SUB t c\nFIN 0123456789abcdef\nNIX\n")
+    failed = [text for fact, text in wire.facts if fact is Fact.FAILED]
+    assert failed == ["E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight", "E_INVALID invalid command NIX"]
+    assert wire.node.broker.client_errors == {"E_FIN_FAILED": 1, "E_INVALID": 1}
+    assert wire.peer.errors == 2
+
+
+def test_a_body_that_is_cut_off_is_noted() -> None:
+    wire = Wire()
+    wire.send(b"PUB t\n\0\0\0\x09abc")
+    wire.peer.receive_eof()
+    assert wire.facts[-1] == (Fact.FAILED, "E_BAD_MESSAGE PUB failed to read message body")
+
+
+def test_the_beginning_and_the_end_are_noted_once() -> None:
+    wire = Wire()
+    wire.send(b"IDENTIFY\n" + body(b'{"client_id":"me","user_agent":"go-nsq/1.1.0"}'))
+    wire.peer.disconnected()
+    wire.peer.disconnected()
+    text = "{ClientID:me Hostname: HeartbeatInterval:30000 UserAgent:go-nsq/1.1.0}"
+    assert wire.facts == [(Fact.JOINED, ""), (Fact.IDENTIFIED, text), (Fact.LEFT, "")]
+
+
+def test_a_command_line_without_end_and_silence_are_noted() -> None:
+    wire = Wire()
+    wire.send(b"x" * 20000)
+    assert wire.facts[-1][1].startswith("failed to read command - ")
+    silent = Wire()
+    silent.send(b"NOP\n")
+    silent.advance(60_001)
+    assert silent.facts[-1] == (Fact.FAILED, "failed to read command - i/o timeout")

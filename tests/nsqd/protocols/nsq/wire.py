@@ -10,7 +10,7 @@ from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Questio
 from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
-from nsqd.protocols.transport import Begin, Upgrade
+from nsqd.protocols.transport import Begin, Fact, Upgrade
 from shared.audit.event import Note
 from shared.foreign import describe
 from shared.unix_sockets import NOBODY
@@ -41,6 +41,7 @@ class Wire:
         self.wants_output = False
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
+        self.facts: list[tuple[Fact, str]] = []
         self.foreign: list[
             tuple[str, str]
         ] = []  # what the log was told of clients of other protocols: port, what it sent
@@ -63,6 +64,9 @@ class Wire:
 
     def timer_changed(self) -> None:
         pass
+
+    def note(self, fact: Fact, client: str, text: str = "") -> None:
+        self.facts.append((fact, text))
 
     def note_foreign(self, port: str, data: bytes) -> None:
         self.foreign.append((port, describe(data)))
