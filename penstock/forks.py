@@ -1,7 +1,7 @@
 """Connections in a process that was forked: `os.fork`, multiprocessing, gunicorn --preload.
 
 A fork copies the descriptors of all connections. If two processes used one connection, each would read answers that belong to
-the other one. Each class of a client that keeps a connection holds a `Held` for it, and compares the process id before it uses
+the other one. Each class of a client that keeps a connection holds a `Guard` for it, and compares the process id before it uses
 the connection: it then connects anew, or raises an error if what it holds belongs to the parent.
 
 Law: a child sends nothing over a connection of its parent, not even when it closes or forgets it, and it keeps no such
@@ -14,21 +14,21 @@ from contextlib import suppress
 from weakref import WeakSet
 
 
-class Held:
+class Guard:
     """A connection that this process has opened. It is guarded for as long as this object exists.
 
     Example::
 
-        held = Held(connected.fileno())
-        if held.is_inherited:
+        guard = Guard(connected.fileno())
+        if guard.is_inherited:
             connect_again()
     """
 
-    __slots__ = ("__weakref__", "_fd", "_inode", "_pid")
+    __slots__ = ("__weakref__", "_fd", "_file", "_pid")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._inode = os.fstat(fd).st_ino  # the number may belong to another file when the connection is closed
+        self._file = _file_of(fd)  # the number may belong to another file when the connection is closed
         self._pid = os.getpid()
         _ALL.add(self)
 
@@ -40,14 +40,19 @@ class Held:
     def replace(self, dead: socket.socket) -> None:
         """Let the descriptor lead to a dead socket, if it is still that of the connection."""
         with suppress(OSError):  # it is closed
-            if os.fstat(self._fd).st_ino == self._inode:
+            if _file_of(self._fd) == self._file:
                 os.dup2(dead.fileno(), self._fd, inheritable=False)
 
     def __repr__(self) -> str:
-        return f"<Held: descriptor {self._fd} of process {self._pid}>"
+        return f"<Guard: descriptor {self._fd} of process {self._pid}>"
 
 
-_ALL: WeakSet[Held] = WeakSet()
+def _file_of(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+_ALL: WeakSet[Guard] = WeakSet()
 
 
 def _cut_inherited() -> None:

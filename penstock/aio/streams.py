@@ -10,7 +10,7 @@ from anyio.abc import ByteStream, SocketAttribute
 
 from penstock.aio.waiter import waker
 from penstock.client.resolver import LONGEST_S, Target, resolver
-from penstock.forks import Held
+from penstock.forks import Guard
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
 
@@ -60,9 +60,9 @@ async def _connect(targets: list[Target], timeout_s: float) -> ByteStream:
     raise failure
 
 
-def hold(stream: ByteStream) -> Held:
+def hold(stream: ByteStream) -> Guard:
     """Return the guard of a stream that `dial` has returned; its owner keeps it for as long as the stream."""
-    return Held(stream.extra(SocketAttribute.raw_socket).fileno())
+    return Guard(stream.extra(SocketAttribute.raw_socket).fileno())
 
 
 async def receive(stream: ByteStream, address: str) -> bytes:

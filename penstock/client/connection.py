@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 
 from penstock.client.dial import dial
-from penstock.forks import Held
+from penstock.forks import Guard
 from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
 
@@ -26,7 +26,7 @@ class Connection:
         self.address = address
         self._write_timeout_s = write_timeout_s
         self._socket = connected
-        self._held = Held(connected.fileno())
+        self._held = Guard(connected.fileno())
 
     @property
     def is_inherited(self) -> bool:

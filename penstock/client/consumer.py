@@ -17,7 +17,7 @@ from types import TracebackType
 
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
-from penstock.forks import Held
+from penstock.forks import Guard
 from penstock.sansio.address import check_address
 from penstock.sansio.errors import ConsumerError
 from penstock.sansio.message import Message
@@ -69,7 +69,7 @@ class Consumer:
         self._links.core.want(given)
         self._waker, self._alarm = socket.socketpair()
         self._waker.setblocking(False)
-        self._guards = Held(self._waker.fileno()), Held(self._alarm.fileno())
+        self._guards = Guard(self._waker.fileno()), Guard(self._alarm.fileno())
         self._links.selector.register(self._alarm, selectors.EVENT_READ)
         self._lookup = LookupPoller(topic, lookupd_addresses, settings, self._wake) if lookupd_addresses else None
 

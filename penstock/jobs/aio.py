@@ -16,7 +16,7 @@ import anyio
 import anyio.abc
 from anyio.streams.tls import TLSStream
 
-from penstock.forks import Held
+from penstock.forks import Guard
 from penstock.jobs import calls
 from penstock.jobs.aio_operators import AsyncOperators
 from penstock.jobs.calls import Call, Pair
@@ -57,7 +57,7 @@ class AsyncJobs(AsyncOperators):
         self._session = Session(self._settings, monotonic, random.random, use, watch)
         self._stream: anyio.abc.ByteStream | None = None
         self._fd = -1  # the descriptor of the stream's socket
-        self._guard: Held | None = None  # as long as there is a stream
+        self._guard: Guard | None = None  # as long as there is a stream
         self._pid = os.getpid()
         self._turn = anyio.Lock(fast_acquire=True)  # held during a call
         self._scopes: set[anyio.CancelScope] = (
@@ -370,7 +370,7 @@ class AsyncJobs(AsyncOperators):
         with anyio.fail_after(seconds):
             self._stream = stream = await self._connected()
             self._fd = stream.extra(anyio.abc.SocketAttribute.raw_socket).fileno()
-            self._guard = Held(self._fd)
+            self._guard = Guard(self._fd)
             tls = self._settings.tls
             if tls is not None:
                 name = server_name(self.address)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from penstock.client.dial import dial
-from penstock.forks import Held
+from penstock.forks import Guard
 from penstock.jobs import calls
 from penstock.jobs.calls import Call, Pair
 from penstock.jobs.errors import JobsError
@@ -54,7 +54,7 @@ class Jobs(Operators):
         self._settings = settings or JobsSettings()
         self._session = Session(self._settings, monotonic, random.random, use, watch)
         self._socket: socket.socket | None = None
-        self._guard: Held | None = None  # as long as there is a socket
+        self._guard: Guard | None = None  # as long as there is a socket
         self._patience = 0.0  # s: the socket's present timeout
 
     @property
@@ -313,7 +313,7 @@ class Jobs(Operators):
     def _dial(self, seconds: float) -> None:
         self._hang_up()
         plain = dial(self.address, seconds)
-        self._guard = Held(plain.fileno())
+        self._guard = Guard(plain.fileno())
         try:
             plain.settimeout(seconds)
             tls = self._settings.tls

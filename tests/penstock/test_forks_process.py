@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.forks import Held
+from penstock.forks import Guard
 from tests.daemons import ROOT, Daemon, nsqd
 from tests.processes.test_beanstalkd import Beanstalkd
 
@@ -56,7 +56,7 @@ def test_no_publish_of_a_child_is_lost_or_doubled(node: Daemon) -> None:
 
 def test_a_child_keeps_no_connection_of_its_parent_open() -> None:
     near, far = socket.socketpair()
-    held = Held(near.fileno())
+    held = Guard(near.fileno())
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:  # it waits until the test has closed the pipe
