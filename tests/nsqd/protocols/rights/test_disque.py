@@ -151,3 +151,20 @@ def test_who_may_not_see_the_commands_of_others_any_more_is_shown_none() -> None
     other.do("AUTH", "x")
     other.add("work", "secret")
     assert wire.replies() == []
+
+
+@pytest.mark.parametrize("right", [Verb.CREATE, Verb.PUBLISH])
+def test_a_pause_makes_a_queue_only_for_who_may_make_one(right: Verb) -> None:
+    proofs = OneRight(Verb.ACT, topics=("*",))
+    wire = client(proofs, "AUTH", "x")
+    for state in ("in", "out", "all"):
+        assert str(wire.do("PAUSE", "new", state)).startswith("-NOPERM")
+    assert wire.do("PAUSE", "new", "state") == "none"
+    assert wire.do("PAUSE", "new", "none") == "none"
+    assert list(wire.node.broker.topics) == []
+    proofs.identity = OneRight(Verb.ACT, right, topics=("*",)).identity
+    wire.peer.rights_changed()
+    assert wire.do("PAUSE", "new", "in") == "in"
+    proofs.identity = OneRight(Verb.ACT, topics=("*",)).identity
+    wire.peer.rights_changed()
+    assert wire.do("PAUSE", "new", "all") == "all"  # it is there
