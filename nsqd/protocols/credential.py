@@ -153,6 +153,10 @@ class Credential:
         """Return whether the client may do this; `topic` "": on all topics, or on the node."""
         return self.identity is not None and self.identity.rights.may(verb, topic, channel)
 
+    def may_make(self, topic: str) -> bool:
+        """Return whether the client may make this topic: by the right to create it, or to publish to it, which makes it."""
+        return self.may(Verb.CREATE, topic) or self.may(Verb.PUBLISH, topic)
+
     def may_job(self, verb: Verb, tube: str | None) -> bool:
         """Return whether the client may do this to a job of that tube.
 

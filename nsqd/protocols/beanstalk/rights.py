@@ -94,7 +94,9 @@ def allows(credential: Credential, tubes: Tubes, worker: Worker, verb: bytes, ar
         case About.WATCHED:
             return all(rights.may(need.verb, name) for name in _wanted(tubes, worker, credential))
         case About.TUBE:
-            return rights.may(need.verb, arguments[0])
+            name = arguments[0]
+            makes = verb == b"pause-tube" and tubes.tube(name) is None
+            return rights.may(need.verb, name) and (not makes or credential.may_make(name))
     ids = arguments[0] if need.about is About.JOBS else arguments[:1]
     for job_id in ids:
         found = tubes.find(job_id)

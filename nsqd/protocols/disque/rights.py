@@ -72,6 +72,11 @@ def need_of(command: bytes, arguments: Sequence[bytes]) -> Need:
     return _SUBCOMMANDS.get((command, word)) or NEEDS.get(command, _ADMIN)
 
 
+def _pauses(arguments: Sequence[bytes]) -> bool:
+    """Return whether a PAUSE makes the queue that it names if there is none."""
+    return not {word.lower() for word in arguments[2:]} <= {b"none", b"state", b"bcast"}
+
+
 def allows(credential: Credential, queues: Queues, ids: JobIds, command: bytes, arguments: Sequence[bytes]) -> bool:
     """Return whether the client may do a command."""
     need, identity = need_of(command, arguments), credential.identity
@@ -83,7 +88,9 @@ def allows(credential: Credential, queues: Queues, ids: JobIds, command: bytes, 
     if need.has_bodies and not rights.may(Verb.READ):
         return False
     if need.queue:
-        return rights.may(need.verb, arguments[need.queue].decode("latin-1"))
+        name = arguments[need.queue].decode("latin-1")
+        makes = command == b"pause" and _pauses(arguments) and queues.tubes.tube(name) is None
+        return rights.may(need.verb, name) and (not makes or credential.may_make(name))
     if need.behind:
         words = [word.lower() for word in arguments]
         names = arguments[words.index(need.behind) + 1 :] if need.behind in words else ()

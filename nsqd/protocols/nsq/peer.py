@@ -115,9 +115,11 @@ class Peer:
 
     def _handle(self, data: bytes, position: int, now: int) -> int:
         """Handle the complete commands from `position` on, up to MOST_COMMANDS. Return where the rest begins."""
-        size, outbox = len(data), self.outbox
+        size, outbox, publisher = len(data), self.outbox, self._publisher
         for _ in range(MOST_COMMANDS):
-            if (position >= size and not self._publisher.can_go_on) or outbox.closing:
+            if outbox.closing:
+                return position
+            if position >= size and publisher.batch is None and (publisher.scan is None or not publisher.scan.complete):
                 return position
             try:
                 position = self._command(data, position, now)

@@ -212,11 +212,6 @@ class Publisher:
             self._publish(self._topic(scan.topic, "MPUB", may_wait=False), scan.bodies, scan.size, scan.attributes)
         return self._spend(len(scan.bodies), at)
 
-    @property
-    def can_go_on(self) -> bool:
-        """Return True if there is a command that needs no more input."""
-        return self.batch is not None or (self.scan is not None and self.scan.complete)
-
     def published(self) -> tuple[int, int]:
         """As AccountClient has it."""
         more = self.batch.left if self.batch is not None else (0, 0)

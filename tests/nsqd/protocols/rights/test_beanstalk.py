@@ -141,3 +141,13 @@ def test_a_worker_that_waits_is_told_when_its_right_ends() -> None:
     assert wire.peer.outbox.closing
     wire.leave()
     wire.node.broker.check()
+
+
+@pytest.mark.parametrize("right", [Verb.CREATE, Verb.PUBLISH])
+def test_a_pause_makes_a_tube_only_for_who_may_make_one(right: Verb) -> None:
+    for verbs, answer in (((Verb.ACT,), b"UNAUTHORIZED\r\n"), ((Verb.ACT, right), b"PAUSED\r\n")):
+        wire = client(OneRight(*verbs, topics=("*",)), None, b"auth x\r\n", b"use new\r\n")
+        assert wire.ask(b"pause-tube new 5\r\n") == answer
+        assert ("new" in wire.node.broker.topics) is (answer == b"PAUSED\r\n")
+    made = client(OneRight(Verb.ACT), prepared(), b"auth x\r\n")
+    assert made.ask(b"pause-tube work 5\r\n") == b"PAUSED\r\n"

@@ -163,3 +163,20 @@ def test_who_monitors_is_shown_bodies_and_needs_the_right_to_read_them() -> None
     proofs.identity = OneRight(Verb.ADMIN, topics=("*",)).identity
     wire.peer.rights_changed()
     assert not wire.context.monitors
+
+
+@pytest.mark.parametrize("right", [Verb.CREATE, Verb.PUBLISH])
+def test_a_pause_makes_a_queue_only_for_who_may_make_one(right: Verb) -> None:
+    proofs = OneRight(Verb.ACT, topics=("*",))
+    wire = client(proofs, "AUTH", "x")
+    for state in ("in", "out", "all"):
+        assert str(wire.do("PAUSE", "new", state)).startswith("-NOPERM")
+    assert wire.do("PAUSE", "new", "state") == "none"
+    assert wire.do("PAUSE", "new", "none") == "none"
+    assert list(wire.node.broker.topics) == []
+    proofs.identity = OneRight(Verb.ACT, right, topics=("*",)).identity
+    wire.peer.rights_changed()
+    assert wire.do("PAUSE", "new", "in") == "in"
+    proofs.identity = OneRight(Verb.ACT, topics=("*",)).identity
+    wire.peer.rights_changed()
+    assert wire.do("PAUSE", "new", "all") == "all"  # it is there
