@@ -62,6 +62,6 @@ def main() -> int:
             gc.enable()
             serve(options, http, https, certificates)
     except (TooFewFilesError, ListenError, RightsError, TlsError, OSError, ValueError) as error:
-        log.critical("%s", error)
+        log.critical("failed to instantiate nsqadmin - %s", error)
         return 1
     return 0

@@ -226,8 +226,8 @@ class AttentionRoute:
             pass
         dates = self._node.dates.all if self._node.dates is not None else ()
         certificates = [{"option": one.option, "ends": one.ends} for one in dates]
-        told = {"certificates": certificates, "now": now, "version": self._node.info.version}
-        return json_response({**look.as_answer(limit), **told})
+        more = {"certificates": certificates, "now": now, "version": self._node.info.version}
+        return json_response({**look.as_answer(limit), **more})
 
 
 def everything(broker: Broker) -> Iterator[Topic | Tube]:

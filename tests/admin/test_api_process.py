@@ -251,3 +251,19 @@ def test_a_cluster_of_the_originals_shows_what_the_original_nsqadmin_shows(tmp_p
             finally:
                 theirs.kill()
                 theirs.communicate()
+
+
+@pytest.mark.parametrize("path", ["/ping", "/api/topics", "/api/topics/none"])
+def test_small_answers_are_compressed_as_in_the_original(cluster: Cluster, path: str) -> None:
+    answer = httpx.get(f"http://{cluster.admin.http}{path}", headers={"Accept-Encoding": "gzip"}, timeout=20)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert len(answer.text) < 500
+    plain = httpx.get(f"http://{cluster.admin.http}{path}", headers={"Accept-Encoding": "identity"}, timeout=20)
+    assert "content-encoding" not in plain.headers
+    assert plain.text == answer.text
+
+
+def test_a_start_that_fails_says_so_in_the_words_of_the_original() -> None:
+    done = run("nsqadmin", "-nsqd-http-address", "127.0.0.1:1", "-http-address", "203.0.113.1:1")
+    assert done.returncode == 1
+    assert "failed to instantiate nsqadmin - listen" in done.stderr
