@@ -68,3 +68,6 @@ class Imports:
         """Return the queues whose jobs came within the window."""
         self._forget_old(now)
         return list(self._queues)
+
+    def __repr__(self) -> str:
+        return f"<Imports of {len(self._queues)} queues>"
