@@ -100,7 +100,6 @@ COVERED_BY = {
     ),
     "shared/http/test_server.py": ("shared.http.acceptor",),
     "processes/test_tls.py": ("shared.tls_any_certificate",),
-    "shared/test_tls.py": ("shared.tls_strength",),
 }  # fmt: skip
 
 
