@@ -42,10 +42,10 @@ def main() -> int:
             gc.enable()
             keyring = open_rights(options.auth_file, "", time.time)
             serve(options, Listeners(tcp, http, https), certificates, keyring)
-    except TlsError as error:
+    except (TlsError, ListenError) as error:
         log.critical("failed to instantiate nsqlookupd - %s", error)
         return 1
-    except (TooFewFilesError, ListenError, RightsError) as error:
+    except (TooFewFilesError, RightsError) as error:
         log.critical("%s", error)
         return 1
     return 0

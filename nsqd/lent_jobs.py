@@ -271,7 +271,7 @@ class _Asked(Generic[P]):
     def peer_user(self) -> int:
         return NOBODY
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
     def note_foreign(self, port: str, data: bytes) -> None:

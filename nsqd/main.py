@@ -21,7 +21,7 @@ def main() -> int:
         options = begin(NsqdOptions, PROGRAM, files_problem)
     except Exit as ended:
         return ended.code
-    from nsqd.storage.directory import DataDirectory, DirectoryError
+    from nsqd.storage.directory import DataDirectory, DirectoryError, LockError
     from shared.daemon import TooFewFilesError, exit_on_early_signals, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
@@ -37,10 +37,10 @@ def main() -> int:
 
             gc.enable()
             serve(options, directory, listeners)
-    except TlsError as error:
+    except (TlsError, ListenError, LockError) as error:
         log.critical("failed to instantiate nsqd - %s", error)
         return 1
-    except (TooFewFilesError, ListenError, SecretError, DirectoryError) as error:
+    except (TooFewFilesError, SecretError, DirectoryError) as error:
         log.critical("%s", error)
         return 1
     return 0

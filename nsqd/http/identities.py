@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,6 +24,9 @@ from nsqd.http.figures import FigureRow
 from nsqd.http.node import Node
 from nsqd.protocols.account import Accounts
 from shared.http.api import Routes, json_response, query
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 LIMIT, MOST = 100, 1000  # identities in an answer
 LABELLED = 50  # identities with series of their own in /metrics
@@ -79,6 +81,8 @@ def by_messages(row: FigureRow) -> tuple[int, tuple[str, ...]]:
 
 def identity_families(chosen: Sequence[FigureRow], rest: FigureRow | None, other: str) -> Iterator[Metric]:
     """Yield the series: one for each chosen row, and one with the name `other` for the sum of the rest."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # only /metrics needs it, not the start
+
     rows = [*chosen, rest._replace(key=(other,))] if rest else chosen
     for place, (name, text) in enumerate(_GAUGES):
         gauge = GaugeMetricFamily(f"nsqd_identity_{name}", text, labels=["identity"])

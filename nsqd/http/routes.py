@@ -1,5 +1,13 @@
 """Collect all routes of nsqd's HTTP API. The debug routes are present only with -debug-routes."""
 
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
 from nsqd.http.all_cursors import AllCursors
 from nsqd.http.attention import AttentionRoute
 from nsqd.http.backup import BackupRoute
@@ -16,7 +24,6 @@ from nsqd.http.jobs import Jobs
 from nsqd.http.logs import Mirrors
 from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
-from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.overview import Overview
 from nsqd.http.pauses import PausesRoute
@@ -31,6 +38,9 @@ from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
 from shared.http.api import Routes
 from shared.http.debug import Debug
+
+if TYPE_CHECKING:
+    from nsqd.http.metrics import MetricsRoute
 
 
 def routes(node: Node) -> Routes:
@@ -64,10 +74,24 @@ def routes(node: Node) -> Routes:
         **Jobs(node).routes(),
         **ClusterRoute(node).routes(),
         **(IdentitiesRoute(node, node.accounts).routes() if node.accounts is not None else {}),
-        "/metrics": {"GET": MetricsRoute(node).metrics},
+        "/metrics": {"GET": _metrics(node)},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},
         **(Debug(node.bridge).routes() if node.options.debug_routes else {}),
         **(CutRoutes(node).routes() if node.options.debug_routes else {}),
         **(StoryRoute(node, node.broker.story).routes() if node.broker.story is not None else {}),
     }
+
+
+def _metrics(node: Node) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of /metrics, which imports prometheus_client at the first request: a start does not need it."""
+    found: list[MetricsRoute] = []
+
+    async def metrics(request: Request) -> Response:
+        if not found:
+            from nsqd.http.metrics import MetricsRoute
+
+            found.append(MetricsRoute(node))
+        return await found[0].metrics(request)
+
+    return metrics

@@ -153,7 +153,7 @@ class Connection:
     def note_foreign(self, port: str, data: bytes) -> None:
         log.warning("%s: closed %s:%s, which sent %s", port, self.peer.remote_ip, self.peer.port, describe(data))
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         if fact is Fact.FAILED:
             log.error("[%s] - %s", client, text)
         elif fact is Fact.IDENTIFIED:

@@ -69,8 +69,8 @@ class Transport(Protocol):
         `port` names the peer's protocol as the log does; `data`: what the client has sent, or the beginning of it.
         """
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
-        """Take note of a fact about the client. `client` is its address as the log shows it, `text` says more."""
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
+        """Record a fact about the client. `client` is its address as the log shows it, `text` says more."""
 
     def upgrade(self, upgrade: Upgrade) -> None:
         """Pass everything after the present output through these layers, and call Conversation.upgraded for each."""

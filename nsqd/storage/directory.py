@@ -36,6 +36,10 @@ class DirectoryError(Exception):
     """The directory cannot be used. The text says why, in NSQ's words, and the program exits with status 1."""
 
 
+class LockError(DirectoryError):
+    """The directory cannot be locked: it does not exist, or another process has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """The content of the file nsqd.dat, decoded."""
@@ -60,7 +64,7 @@ class DataDirectory:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             why = (error.strerror or str(error)).lower()
-            raise DirectoryError(
+            raise LockError(
                 f"failed to lock data-path: {self.path} - {why}: it must be a directory that exists"
             ) from None
         try:
@@ -68,9 +72,7 @@ class DataDirectory:
         except OSError as error:
             os.close(self._fd)
             why = f"cannot flock directory {self.path} - {(error.strerror or '').lower()}"
-            raise DirectoryError(
-                f"failed to lock data-path: {why} (possibly in use by another instance of nsqd)"
-            ) from None
+            raise LockError(f"failed to lock data-path: {why} (possibly in use by another instance of nsqd)") from None
 
     def load(self) -> Metadata:
         """Read nsqd.dat; the result is empty if the directory is new. Raises DirectoryError for an invalid file.

@@ -219,7 +219,10 @@ def test_a_flood_from_one_address_is_bounded_and_others_identify_themselves() ->
 def test_a_taken_port_is_fatal(lookupd: Daemon) -> None:
     ended = run("nsqlookupd", "-tcp-address", lookupd.tcp)
     assert ended.returncode == 1
-    assert f"FATAL: listen ({lookupd.tcp}) failed - address already in use" in ended.stderr
+    assert (
+        f"FATAL: failed to instantiate nsqlookupd - listen ({lookupd.tcp}) failed - address already in use"
+        in ended.stderr
+    )
     assert "Traceback" not in ended.stderr
 
 

@@ -187,7 +187,8 @@ def test_a_locked_data_path_is_fatal(tmp_path: Path) -> None:
         ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(tmp_path))
     assert ended.returncode == 1
     assert (
-        f"FATAL: failed to lock data-path: cannot flock directory {tmp_path} - resource temporarily unavailable "
+        f"FATAL: failed to instantiate nsqd - failed to lock data-path: cannot flock directory {tmp_path} - "
+        "resource temporarily unavailable "
         "(possibly in use by another instance of nsqd)\n"
     ) in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -197,7 +198,11 @@ def test_a_missing_data_path_is_fatal_and_not_made(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(missing))
     assert ended.returncode == 1
-    assert re.search(r"FATAL: failed to lock data-path: .*no such file or directory", ended.stderr, re.IGNORECASE)
+    assert re.search(
+        r"FATAL: failed to instantiate nsqd - failed to lock data-path: .*no such file or directory",
+        ended.stderr,
+        re.IGNORECASE,
+    )
     assert not missing.exists()
 
 
@@ -221,7 +226,10 @@ def test_a_taken_port_is_fatal_and_says_who_holds_it(which: str, shared: Daemon,
         "nsqd", "-tcp-address", flags["tcp"], "-http-address", flags["http"], "-data-path", str(tmp_path)
     )  # fmt: skip
     assert ended.returncode == 1
-    assert f"FATAL: listen ({flags[which]}) failed - address already in use: held by " in ended.stderr
+    assert (
+        f"FATAL: failed to instantiate nsqd - listen ({flags[which]}) failed - address already in use: held by "
+        in ended.stderr
+    )
     assert f"(pid {shared.process.pid})" in ended.stderr
     assert "Traceback" not in ended.stderr
 

@@ -135,7 +135,10 @@ def test_a_port_that_is_held_by_a_process_that_does_not_share_it(tmp_path: Path)
     with closing(listen("127.0.0.1:0")) as taken:
         ended = start("-tcp-shared-address", taken.address, cwd=tmp_path)
     assert ended.returncode == 1
-    assert f"FATAL: listen ({taken.address}) failed - address already in use: held by" in ended.stderr
+    assert (
+        f"FATAL: failed to instantiate nsqd - listen ({taken.address}) failed - address already in use: held by"
+        in ended.stderr
+    )
     assert "a port is shared only by processes of one user that all ask for it" in ended.stderr
 
 

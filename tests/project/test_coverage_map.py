@@ -101,7 +101,6 @@ COVERED_BY = {
     "shared/http/test_server.py": ("shared.http.acceptor",),
     "processes/test_tls.py": ("shared.tls_any_certificate",),
     "processes/test_certificate_dates.py": ("shared.http.expiry",),
-    "shared/test_tls.py": ("shared.tls_strength",),
 }  # fmt: skip
 
 

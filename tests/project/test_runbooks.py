@@ -33,7 +33,16 @@ PACKAGES = ("nsqd", "lookupd", "admin", "apps", "shared", "penstock", "pipeline"
 
 LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR", "critical": "FATAL"}
 LOGGERS = ("log", "logger")
-STOPS = ("DirectoryError", "LogError", "DataImportError", "QueueError", "ListenError", "TlsError", "TooFewFilesError")
+STOPS = (
+    "DirectoryError",
+    "LockError",
+    "LogError",
+    "DataImportError",
+    "QueueError",
+    "ListenError",
+    "TlsError",
+    "TooFewFilesError",
+)
 VARIES = "…"
 _DIRECTIVE = re.compile(r"%(?:\([a-z]+\))?[-+ #0]*\d*(?:\.\d+)?[a-z]")
 _QUOTED = re.compile(r"^    (WARNING|ERROR|FATAL): (.+)$", re.MULTILINE)

@@ -108,6 +108,27 @@ def test_tcp_clients_are_served_before_http_is_imported(tmp_path: Path) -> None:
     assert not set(first.split()) & {*(HEAVY - {"trio", "ssl", "msgpack"}), "shared.auth.auth_file"}
 
 
+SERVES_HTTP = (
+    "import sys\n"
+    "from nsqd import http_server as h; real = h.HttpFrontEnd.start\n"
+    "async def start(*a): await real(*a); print('imported', *sys.modules, flush=True)\n"
+    "h.HttpFrontEnd.start = start; from nsqd.main import main; sys.exit(main())"
+)
+
+
+def test_http_is_served_before_what_only_metrics_needs_is_imported(tmp_path: Path) -> None:
+    flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-data-path", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVES_HTTP, *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    assert not set(first.split()) & {"prometheus_client", "httpx", "cryptography", "OpenSSL", "jinja2", "http.server"}
+
+
 @pytest.fixture
 def strangers(tmp_path: Path) -> Path:
     """A directory with modules that have our names and end whoever imports them."""

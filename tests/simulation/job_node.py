@@ -77,7 +77,7 @@ class Connection:
     def peer_user(self) -> int:
         raise AssertionError("it is no unix socket")
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...

@@ -219,7 +219,7 @@ class Peer:
         self.introduction.access.close()
         if self._started:
             self._started = False  # the reactor calls this twice if the connection was drained
-            self._transport.note(Fact.LEFT, self._client())
+            self._transport.record_fact(Fact.LEFT, self._client())
 
     def _fail(self, failure: WireError) -> None:
         """Answer an error, count it, and have it logged."""
@@ -229,7 +229,7 @@ class Peer:
         fail(self.outbox, failure)
 
     def _note_failure(self, text: str) -> None:
-        self._transport.note(Fact.FAILED, self._client(), text)
+        self._transport.record_fact(Fact.FAILED, self._client(), text)
 
     def _client(self) -> str:
         """Return the client's address as the log shows it."""
@@ -245,7 +245,7 @@ class Peer:
             self._fail(WireError("E_BAD_PROTOCOL"))
             return 0
         self._started = True
-        self._transport.note(Fact.JOINED, self._client())
+        self._transport.record_fact(Fact.JOINED, self._client())
         return len(MAGIC)
 
     def _body_began(self, now: int) -> int:
@@ -298,7 +298,7 @@ class Peer:
         reply, end = self.introduction.identify(data, start, at, now)
         self.outbox.reply(response(reply))
         identity = self.introduction.identity
-        self._transport.note(Fact.IDENTIFIED, self._client(), identity.summary())
+        self._transport.record_fact(Fact.IDENTIFIED, self._client(), identity.summary())
         self._publisher.deduplicates, self._publisher.copies = identity.deduplication, identity.replicate
         if not identity.upgrade.changes:
             return end

@@ -28,7 +28,7 @@ class FakeTransport:
 
     def timer_changed(self) -> None: ...
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...

@@ -76,7 +76,7 @@ class Wire:
     def timer_changed(self) -> None:
         pass
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         pass
 
     def note_foreign(self, port: str, data: bytes) -> None: ...

@@ -65,7 +65,7 @@ class Wire:
     def timer_changed(self) -> None:
         pass
 
-    def note(self, fact: Fact, client: str, text: str = "") -> None:
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
         self.facts.append((fact, text))
 
     def note_foreign(self, port: str, data: bytes) -> None:
