@@ -456,7 +456,8 @@ class Cluster:
         for word in words:
             if word.hold is not Hold.KNOWS and word.epoch.node != number:
                 raise PeerError("a node says that it owns a log by an epoch of another node")
-            is_believed = self.disputes.believes(number, word.log_id, word.epoch)
+            is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
+            is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
             is_news = is_believed and self.ownership.learn(word.log_id, word.epoch)
             self.ownership.note_said(number, link.peer.incarnation, word)
             if is_news:
