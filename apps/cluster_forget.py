@@ -14,7 +14,14 @@ DETAILS = """
 The node must be down. The others choose followers without it from now on, and do not dial it. Its log is never taken back: a
 node that starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have
 the number. Copies of the log stay on the other nodes until you remove them. See docs/operations/lost-node.md.
+
+The certificate and the secret of the node are as good as before. If they may be stolen, make a new authority, and give all
+other nodes new certificates and another secret: penstock cluster certs NEW-DIRECTORY --nodes COUNT.
 """
+STILL_GOOD = """\
+Its certificate and the secret are still accepted, for a node with that number and an empty data directory. If they may be
+stolen, replace the authority and the secret of all other nodes: penstock cluster certs NEW-DIRECTORY --nodes COUNT, then
+docs/operations/certificates.md#the-nodes-of-a-cluster"""
 ADVICE = {
     "NODE_NOT_FOUND": "no node of the cluster has the number {node}; see http://{address}/cluster",
     "NODE_IS_CONNECTED": "node {node} is up, or was a moment ago: stop it first; a node cannot forget itself",
@@ -47,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if answer.status_code != 200:
         return _failed(why_refused(answer, ADVICE, address, node=node))
     text = f"node {node} is forgotten, by {address} and all nodes that are connected to it"
-    print(json.dumps({"forgotten": node}) if arguments.json else text)
+    print(json.dumps({"forgotten": node}) if arguments.json else f"{text}\n{STILL_GOOD}")
     return 0
 
 

@@ -7,6 +7,7 @@
 * `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost. `cases`: what is known of such a
   log; `claimant`: this node claims one; `voter`: it answers the claims of others. `closed`: logs that owe nothing.
   `deletions`: what was deleted here from logs that others own now.
+* `disputes`: which words about owners are believed.
 * `leaving`: a node that leaves hands its logs over. `topic_configs`: how topics are configured, for adopted logs.
 * `lending`: jobs for clients of other nodes, and questions about jobs. `sharing`: channels that several nodes read.
 * `taken_in`: what other nodes have taken in that this node's logs lack.

@@ -60,6 +60,7 @@ class Claims:
         self.voter = Voter(self.cases, self.claimant, quorum, lambda then: self.keep(then))
         self._cluster = cluster
         self._ownership = cluster.ownership
+        cluster.disputes.needs_majority = quorum is not Quorum.ANY
         self._fenced: dict[bytes, Epoch] = {}  # what on_fenced was told
         # by node number: a connection, and over it the last COUNTS of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[Counts, int]]]] = {}

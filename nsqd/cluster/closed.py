@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.ownership import MOST_CLOSED
+from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed, is_kept, pack_closed, pack_closed_kept, unpack_closed
 
 LEAST_COPIES = 2  # of the word about a closed log, as long as there is another member
@@ -42,6 +44,8 @@ class ClosedLogs:
         self._ownership = cluster.ownership
         self._durable = set(cluster.ownership.closed)  # ids of the logs of which this node has the word durably
         self._own: dict[bytes, _Own] = {}
+        # by log id: the epoch of a word that is not believed yet, and the numbers of the nodes that tell it
+        self._told: dict[bytes, tuple[Epoch, set[int]]] = {}
         self._again_due = 0
         cluster.on_closing = self.receive
 
@@ -63,13 +67,39 @@ class ClosedLogs:
             self._note_kept(link, content)
             return
         word = unpack_closed(content)
+        if not self._believes(link, word):
+            return
         self._merge(word, link)
         if self.is_closed(word.log_id):
             link.send_claiming(pack_closed_kept(word.log_id))
 
+    def _believes(self, link: Link, word: Closed) -> bool:
+        """Return True if a log is closed as far as this node knows: copies go then.
+
+        The node that has closed it says so itself. If that is a member and has not said so, two other nodes have to.
+        """
+        assert link.peer is not None
+        ownership, membership = self._ownership, self._cluster.membership
+        number, log_id, closer = link.peer.number, word.log_id, word.epoch.node
+        known = ownership.closed.get(log_id)
+        if known is not None and known.epoch >= word.epoch:
+            return True
+        if not self._cluster.disputes.believes(number, log_id, word.epoch):
+            return False
+        if ownership.holds(log_id) and word.epoch == ownership.owner(log_id):
+            return False
+        if number == closer or closer not in membership.proved_members():
+            return True
+        epoch, tellers = self._told.get(log_id, (word.epoch, set()))
+        tellers = {*tellers, number} if epoch == word.epoch else {number}
+        if log_id in self._told or len(self._told) < MOST_CLOSED:
+            self._told[log_id] = word.epoch, tellers
+        return len(tellers) >= LEAST_COPIES
+
     def _merge(self, word: Closed, source: Link | None) -> None:
         """Take over that a log is closed, and tell the others if that is news."""
         log_id = word.log_id
+        self._told.pop(log_id, None)
         if self._ownership.learn(log_id, word.epoch):
             self._cluster.on_owner(log_id, word.epoch)  # a node that has lost the log learns it from this, too
         if self._ownership.close(word):

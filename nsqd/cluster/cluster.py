@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from nsqd.cluster.deletions import Deletions
+from nsqd.cluster.disputes import Disputes
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
@@ -23,12 +24,15 @@ from nsqd.core.message.id_ranges import common_number
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners, unpack_owners
 from nsqd.protocols.peer.closed import pack_closed
-from nsqd.protocols.peer.configs import VersionedConfig, pack_configs, readable, unpack_configs
+from nsqd.protocols.peer.configs import MOST_VALUE, VersionedConfig, pack_configs, readable, unpack_configs
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
 TICK = 250_000_000  # ns
+# by which the incarnation of a run may exceed those that are known: that of a node without a file is the time in s
+MOST_RUNS_AHEAD = 1 << 33
+CONFIGS_AHEAD = 86_400_000  # ms by which the time of a configuration may be ahead of this node's clock
 MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
 MOST_FOUND = 64  # addresses that were found and not given
 MOST_DIALS = 32  # addresses that are being dialed at a time
@@ -71,6 +75,9 @@ class Cluster:
         self.membership = Membership(credentials.own, suspect_after)
         known = list(known)
         self.membership.merge(known, now)
+        self.membership.proved.update(word.node.number for word in known)
+        # returns the time in ms since the epoch; without a clock, that which no configuration exceeds
+        self.wall: Callable[[], int] = lambda: MOST_VALUE
         self.lease = 0
         self.leases: dict[int, int] = dict(leases)  # the lease that each node told last, by its number
         self.is_full = False  # this node has no space for another mirror
@@ -106,6 +113,7 @@ class Cluster:
         self.taken_in = TakenInTails()  # of logs that this node owns, by other nodes
         self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
         self.ownership = ownership or Ownership()
+        self.disputes = Disputes(self.membership, self.ownership, self.links)
         self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
         self._credentials = credentials
         self._suspect_after = suspect_after
@@ -115,6 +123,8 @@ class Cluster:
         self._dials: dict[str, _Dial] = {}
         # words about another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
+        # by node number: what others say of a node that is heard here, that it has left or was forgotten
+        self._doubted: dict[int, Member] = {}
         # numbers of nodes that have closed their connection, or have not had one since this node started
         self._ended = {word.node.number for word in known} - {self.own.number}
         self._back_in = 0  # ms: the grace that was announced; 0: none
@@ -203,6 +213,11 @@ class Cluster:
     def words(self) -> list[Member]:
         return self.membership.all_words()
 
+    def words_to_keep(self) -> list[Member]:
+        """Return what the next run of this node is to know of nodes: not those of which it was only told."""
+        proved = self.membership.proved_members()
+        return [word for word in self.words() if word.standing is not Standing.MEMBER or word.node.number in proved]
+
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
         self._check(peer)
         other = self.links.get(peer.number)
@@ -214,6 +229,8 @@ class Cluster:
             other.closing = other.closing or "another connection takes its place"
         self.strangers.remove(link)
         self.links[peer.number] = link
+        self.membership.proved.add(peer.number)
+        self._doubted.pop(peer.number, None)
         self.refusals.pop(peer.number, None)
         self._ended.discard(peer.number)
         self._pass_on(link, self.membership.merge([Member(peer)], now))
@@ -268,6 +285,7 @@ class Cluster:
             self.refusals[peer.number] = peer.address, link.closing
 
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
+        words = self._within_room([word for word in words if self._is_plausible(link, word)])
         contradiction = self.membership.contradiction(words)
         if contradiction is not None:
             self.refused_itself = _why_not(contradiction, self.own)
@@ -288,6 +306,31 @@ class Cluster:
                 continue
             believed.append(word)
         self._pass_on(link, self.membership.merge(believed, now))
+
+    def _within_room(self, words: list[Member]) -> list[Member]:
+        """Leave out members that nobody has proved to be, as far as there are too many of them."""
+        room, known = self.membership.room(), self.membership.words
+        new = [word for word in words if word.standing is Standing.MEMBER and word.node.number not in known]
+        return [word for word in words if word not in new[room:]] if len(new) > room else words
+
+    def _is_plausible(self, link: Link, word: Member) -> bool:
+        """Return False if what a node tells of another one cannot be so, or is for that one to say."""
+        node, known = word.node, self.membership.words.get(word.node.number)
+        latest = max(self.own.incarnation, known.node.incarnation if known is not None else 0)
+        if node.incarnation > latest + MOST_RUNS_AHEAD:
+            return False
+        other = self.links.get(node.number)
+        if other is None or other is link or word.standing is Standing.MEMBER:
+            return True
+        if self.membership.is_going(node.number) or other.peer is None or other.peer.log_id != node.log_id:
+            return True
+        self._doubted[node.number] = word
+        return False
+
+    def _take_doubted(self, now: int) -> None:
+        """Take over that nodes are gone that were heard when others said so, and are silent for too long now."""
+        for number in self._doubted.keys() & self.membership.suspected:
+            self._pass_on(None, self.membership.merge([self._doubted.pop(number)], now))
 
     def _is_believed(self, word: Member, connected: NodeIdentity | None) -> bool:
         """Return True if a word holds though another run of its node is `connected`: that run ends, or is not meant."""
@@ -396,7 +439,8 @@ class Cluster:
         elif kind is FrameKind.DELETED:
             self.on_deleted(link, content)
         elif kind is FrameKind.CONFIGS:
-            self._learn_configs(link, unpack_configs(content))
+            latest = self.wall() + CONFIGS_AHEAD
+            self._learn_configs(link, [word for word in unpack_configs(content) if word.at <= latest])
         elif kind is FrameKind.HANDOVER:
             self.on_handover(link, content)
         elif kind is FrameKind.TIME:
@@ -412,11 +456,21 @@ class Cluster:
         for word in words:
             if word.hold is not Hold.KNOWS and word.epoch.node != number:
                 raise PeerError("a node says that it owns a log by an epoch of another node")
-            is_news = self.ownership.learn(word.log_id, word.epoch)
+            is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
+            is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
+            is_news = is_believed and self.ownership.learn(word.log_id, word.epoch)
             self.ownership.note_said(number, link.peer.incarnation, word)
             if is_news:
                 news.append(word.log_id)
         self._tell_owners(link, news)
+        for log_id in news:
+            self.on_owner(log_id, self.ownership.epochs[log_id])
+
+    def _settle_disputes(self) -> None:
+        """Take over what was not believed when it came, and is now."""
+        settled = self.disputes.settled()
+        news = [log_id for log_id, epoch in settled if self.ownership.learn(log_id, epoch)]
+        self._tell_owners(None, news)
         for log_id in news:
             self.on_owner(log_id, self.ownership.epochs[log_id])
 
@@ -478,11 +532,14 @@ class Cluster:
             for link in self.links.values():
                 link.received_at = now
         silent = self.membership.check_silence(now)
+        self._take_doubted(now)
+        self.membership.drop_unproved(now)
         for link in self.links.values():
             if now - link.received_at >= self._suspect_after:
                 link.give_up("the node is silent")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
+        self._settle_disputes()
         return silent
 
     def announce_restart(self, grace: int) -> None:

@@ -19,6 +19,8 @@ from enum import IntEnum
 from nsqd.protocols.peer.node_identity import NodeIdentity
 
 LEAST_SUSPICION = 3_000_000_000  # ns
+MOST_UNPROVED = 64  # members that have not proved to this node who they are
+UNPROVED_FOR = 120_000_000_000  # ns of silence after which such a member is none: nodes dial each other every 30 s
 MOST_FORGOTTEN = 1000  # logs; with a word about each node number, they fit into one frame
 
 
@@ -63,6 +65,7 @@ class Membership:
             bytes, Member
         ] = {}  # a word about each log that was forgotten, by its id; this node's never is
         self.suspect_after = suspect_after
+        self.proved: set[int] = set()  # numbers of the nodes that have proved to this node who they are, in some run
         self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run was first told of
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
         self._checked = 0  # time of the last check; 0: none yet
@@ -72,6 +75,15 @@ class Membership:
     def members(self) -> list[NodeIdentity]:
         """Return the members by their numbers, this node included."""
         return [word.node for _, word in sorted(self.words.items()) if word.standing is Standing.MEMBER]
+
+    def proved_members(self) -> set[int]:
+        """Return the numbers of the members that have proved to this node who they are, and its own."""
+        words = self.words.items()
+        return {
+            number
+            for number, word in words
+            if word.standing is Standing.MEMBER and (number in self.proved or number == self.own.number)
+        }
 
     @property
     def suspected(self) -> frozenset[int]:
@@ -130,6 +142,18 @@ class Membership:
         if word.node.log_id == own.node.log_id and word.standing is Standing.FORGOTTEN:
             return True
         return word.node.number == own.node.number and word.is_later_than(own)
+
+    def room(self) -> int:
+        """Return how many more nodes may be members that others tell of, and that have not proved who they are."""
+        known = sum(word.standing is Standing.MEMBER for word in self.words.values())
+        return max(0, MOST_UNPROVED - known + len(self.proved_members()))
+
+    def drop_unproved(self, now: int) -> None:
+        """Forget members that only others have told of, and from which this node has heard nothing for too long."""
+        proved = self.proved_members()
+        for number in [one for one in self._suspected if one not in proved and now - self._heard[one] >= UNPROVED_FOR]:
+            del self.words[number], self._heard[number]
+            self._suspected.discard(number)
 
     def heard_at(self, number: int) -> int | None:
         """Return when a byte came from a node, or its present run was first told of; None: never. Monotonic ns."""

@@ -60,8 +60,8 @@ def changes_what_is_there(node: Node, name: str, change: Change) -> bool:
     """Return True if the settings of a topic exist here or in the cluster, and would change. Call it in a turn."""
     topic = node.broker.topics.get(name)
     known = [topic.config] if topic is not None else []
-    if node.cluster is not None and (told := node.cluster.config_of(name)) is not None:
-        known.append(told)
+    if node.cluster is not None and (other := node.cluster.config_of(name)) is not None:
+        known.append(other)
     return any(change(config) != config for config in known)
 
 

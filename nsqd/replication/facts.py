@@ -169,7 +169,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
     ownership = cluster.ownership
     return ClusterFacts(
         cluster.highest,
-        known_members(cluster.words()),
+        known_members(cluster.words_to_keep()),
         tuple(sorted(cluster.leases.items())),
         tuple(sorted(ownership.epochs.items())),
         tuple(sorted(ownership.promises.items())),

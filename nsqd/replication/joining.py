@@ -89,6 +89,7 @@ def join(
     cluster = Cluster(
         credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
     )
+    cluster.wall = lambda: time.time_ns() // 1_000_000
     cluster.configs, cluster.deletions = TopicConfigs(facts.configs), Deletions(facts.deletions)
     cluster.taken_in = TakenInTails(facts.taken_in)
     return cluster

@@ -86,7 +86,6 @@ COVERED_BY = {
     "processes/test_nsqd_observation.py": (
         "nsqd.http.story", "nsqd.statsd.pusher", "shared.http.debug", "shared.sampler", "shared.stacks",
     ),
-    "processes/test_topic_config.py": ("nsqd.http.topic_config",),
     "processes/test_nsq_import.py": ("nsqd.import_command",),
     "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep", "nsqd.net.wakeup"),
     "nsqd/protocols/beanstalk/test_conversations.py": (

@@ -12,7 +12,7 @@ from nsqd.protocols.peer.closed import Closed, pack_closed, pack_closed_kept
 from tests.nsqd.cluster.network import Network, SimMember
 from tests.nsqd.cluster.test_claims import LOG, owner, started
 
-WORD = Closed(b"l" * 16, 100, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 1, bytes(8)), 80)))
+WORD = Closed(b"l" * 16, 100, ((Epoch(1, 1, bytes(8)), 0), (Epoch(101, 0, bytes(8)), 80)))
 
 
 class Node:

@@ -215,14 +215,22 @@ def test_a_node_is_told_that_it_was_forgotten() -> None:
     assert [one.number for one in first.cluster.membership.members] == [0, 1, 2]
 
 
-def test_a_node_that_others_still_see_is_cut_off_when_one_forgets_it() -> None:
+def test_a_node_that_others_still_see_is_cut_off_when_one_forgets_it_and_they_see_it_no_more() -> None:
     network = started(1)
     first, second = network.members["node0:4152"], network.members["node1:4152"]
     network.cut = {("node0:4152", "node1:4152"), ("node1:4152", "node0:4152")}
     network.run(8)
     assert 1 not in first.cluster.links
     first.cluster.forget(1, first.now)
+    third = network.members["node2:4152"]
     network.run(3)
+    assert 1 in third.cluster.links
+    assert [one.number for one in third.cluster.membership.members] == [0, 1, 2]
+    network.cut |= {("node2:4152", "node1:4152"), ("node1:4152", "node2:4152")}
+    network.run(8)
+    assert [one.number for one in third.cluster.membership.members] == [0, 2]
+    network.cut = set()
+    network.run(8)
     assert second.cluster.links == {}
     assert "was forgotten" in second.cluster.refused_itself
 
