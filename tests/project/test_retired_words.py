@@ -43,7 +43,7 @@ EVERYWHERE = {
     "seal_known": "seal_with_times",
     "take_puts": "take_put_batches",
     "unsettled": "unsealed_puts",
-    "unwatch": "cancel_scan",
+    "forget_stranger": "cancel_scan",
 }
 
 # ... and of one room only, because the word is right in another one: room -> (old -> new). Add a room's own words here.
