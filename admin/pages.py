@@ -106,6 +106,7 @@ class Pages:
             "since": record.failing_since,
             "words": words_of(record, self.queries.clock()),
             "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
+            "figures_at": record.held_at,
             "is_adopted": record.adopted_by is not None,
         }
 
