@@ -150,7 +150,7 @@ class LentJobs:
         self.lending.now = self._broker.now
         self.lending.resume()
         for asked in self._asked:
-            asked.go_on(self._broker.now)
+            asked.retry_if_due(self._broker.now)
         self.lending.keep_unplaced()
         self.lending.conclude()
         self.owners.tick(self._broker.now)
@@ -255,7 +255,7 @@ class _Asked(Generic[P]):
             self._then(reply)
         return bool(reply)
 
-    def go_on(self, now: int) -> None:
+    def retry_if_due(self, now: int) -> None:
         """Do what is due at `now` (monotonic ns): the command may wait for nodes that can have a copy."""
         if self.peer.next_timer() <= now:
             self.peer.tick(now)
@@ -266,7 +266,7 @@ class _Asked(Generic[P]):
         """Do nothing: `answered` looks whether there is output."""
 
     def timer_changed(self) -> None:
-        """Do nothing: each turn looks by `go_on`."""
+        """Do nothing: each turn calls `retry_if_due`."""
 
     def peer_user(self) -> int:
         return NOBODY

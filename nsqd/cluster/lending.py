@@ -374,7 +374,7 @@ class Lending:
         is_held = False
         if taker is not None:
             self.borrowed += 1
-            self.queues.imports.note(loan.queue, number, self.now)
+            self.queues.imports.count(loan.queue, number, self.now)
             sink: LoanSink = taker.sink  # type: ignore[assignment]  # that of a worker which takes loans
             is_held = sink.lent(loan, number)
         elif loan.retry:

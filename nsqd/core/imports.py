@@ -29,7 +29,7 @@ class Imports:
     def __init__(self) -> None:
         self._queues: dict[str, _Import] = {}  # the longest without a job first
 
-    def note(self, queue: str, lender: int, now: int) -> None:
+    def count(self, queue: str, lender: int, now: int) -> None:
         """Count a job of the queue that another node, the lender, has lent."""
         self._forget_old(now)
         found = self._queues.pop(queue) if queue in self._queues else _Import()
