@@ -108,6 +108,35 @@ def test_tcp_clients_are_served_before_http_is_imported(tmp_path: Path) -> None:
     assert not set(first.split()) & {*(HEAVY - {"trio", "ssl", "msgpack"}), "shared.auth.auth_file"}
 
 
+# The same, with what nsqadmin has imported when it begins to serve.
+ADMIN_SERVES = (
+    "import sys, shared.http.server as s; real = s.HttpServer.start\n"
+    "def start(self): print('imported', *sys.modules, flush=True); return real(self)\n"
+    "s.HttpServer.start = start; from admin.main import main; sys.exit(main())"
+)
+# What only some options, pages or answers need. Half a second of CPU.
+LATER = {
+    "trio", "jinja2", "prometheus_client", "authlib", "joserfc", "argon2", "cryptography", "OpenSSL", "rich", "pygments",
+    "statistics", "admin.oidc",
+}  # fmt: skip
+
+
+@pytest.mark.process
+def test_nsqadmin_answers_before_it_imports_what_its_options_and_its_start_do_not_need() -> None:
+    flags = ["-http-address=127.0.0.1:0", "-nsqd-http-address=127.0.0.1:1"]
+    with subprocess.Popen(
+        [sys.executable, "-c", ADMIN_SERVES, *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    modules = set(first.split()[1:])
+    assert not modules & LATER
+    assert len(modules) < 560  # 515; what is left is used by each answer
+
+
 @pytest.fixture
 def strangers(tmp_path: Path) -> Path:
     """A directory with modules that have our names and end whoever imports them."""
