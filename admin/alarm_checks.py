@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 from urllib.parse import quote
 
 from admin import node_checks
@@ -190,6 +189,8 @@ class Checks:
         ahead = {name: one.clock_ahead for name, one in look.nodes.items() if one.clock_ahead is not None}
         if not ahead:
             return
+        from statistics import median  # here, because it brings fractions and decimals, which a start does without
+
         # nsqadmin's own clock is the third one of two nodes, and all that there is to compare a single node with
         middle = median([*ahead.values(), 0]) if len(ahead) == 2 else median(ahead.values()) if len(ahead) > 2 else 0
         than = "the others" if len(ahead) > 1 else "nsqadmin's"

@@ -9,11 +9,8 @@ import resource
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,6 +30,9 @@ from admin.webhook import Webhooks
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.http.expiry import expiry
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 SHOWN = 20  # alarms of each rule on the page of all rules
 MOST_MINUTES = 60 * 24 * 30  # of a snooze
@@ -174,10 +174,14 @@ class AlarmPages:
 
     async def metrics(self, request: Request) -> Response:
         """Answer nsqadmin's own metrics for Prometheus."""
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # here, because a start does without
+
         return Response(generate_latest(_Families(self._families())), media_type=CONTENT_TYPE_LATEST)
 
     def _families(self) -> Iterator[Metric]:
         """Yield the metrics of this cluster's alarms and nodes, and of the process."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         monitor, cluster = self.monitor, self.cluster
         alarms = [one for one in monitor.book.all() if one.snooze is None]
         found = Counter(one.subject.rule for one in alarms)
@@ -261,8 +265,8 @@ class AlarmPages:
         return self.renderer.url("alarms", "rules", did="set-alarms")
 
 
-class _Families(Collector):
-    """Hands metrics that were made for one answer to a registry of prometheus_client."""
+class _Families:
+    """Hands metrics that were made for one answer to prometheus_client, as a registry does."""
 
     def __init__(self, families: Iterator[Metric]) -> None:
         self._families = families

@@ -6,15 +6,17 @@ event loop, and the main thread waits for signals.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import trio
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 
@@ -69,7 +71,6 @@ from shared.tls_dates import CertificateDates
 from shared.tls_info import TlsError
 from shared.tls_options import REQUIRED
 from shared.tls_strength import CLIENT_CIPHERS, at_level, pair_problem
-from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
@@ -87,7 +88,8 @@ def serve(
 
     Raises OSError, ValueError, TlsError, RightsError, StateError for addresses and files that cannot be used.
     """
-    trusted, users = ClientCertificates(partial(client_context, options)), open_users(options)
+    has_files = bool(options.http_client_tls_root_ca_file or options.http_client_tls_cert)
+    trusted, users = ClientCertificates(partial(client_context, options), not has_files), open_users(options)
     resolve(options)
     if options.oidc_issuer:  # what is wrong with its options and files ends the start with one line
         from admin.oidc import open_provider
@@ -95,7 +97,7 @@ def serve(
         OidcRoles(options.oidc_role, users)
         open_provider(options)
     site = application(options, trusted.following_context(), users)
-    trio.run(_run, options, site, http, https, certificates, trusted, users)
+    asyncio.run(_run(options, site, http, https, certificates, trusted, users))
 
 
 async def _run(
@@ -108,38 +110,60 @@ async def _run(
     users: Keyring | None,
 ) -> None:
     """Serve until SIGINT or SIGTERM arrives."""
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        async with trio.open_nursery() as nursery:
-            trio_thread = TrioThread()
-            nursery.start_soon(trio_thread.raise_bugs)
-            if users is not None:
-                nursery.start_soon(_look_after, users)
-            app = GZipMiddleware(site.api, LEAST_PACKED, PACKING)
-            plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
-            if over_tls is not None:
-                over_tls = replace(over_tls, app=WithHeaders(over_tls.app, OVER_TLS))
-            server = HttpServer(plain, [http.socket], trio_thread.report, https=over_tls)
-            server.start()
-            server.call_soon(site.start)
-            log.info("HTTP: listening on %s", http.address)
-            if https is not None:
-                log.info("HTTPS: listening on %s", https.address)
-            has_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
-            loaded = (certificates, ""), (trusted if has_files else None, " of the HTTP client")
-            reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
-            site.dates.start()
-            await until_told_to_stop(signals, reload)
-            await trio.to_thread.run_sync(server.stop)
-            await trio.to_thread.run_sync(site.close)
-            nursery.cancel_scope.cancel()
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    bug: asyncio.Future[None] = loop.create_future()  # fails with the first bug of the HTTP thread
+    app = GZipMiddleware(site.api, LEAST_PACKED, PACKING)
+    plain, over_tls = secured(app, https, certificates, options.tls_required == REQUIRED)
+    if over_tls is not None:
+        over_tls = replace(over_tls, app=WithHeaders(over_tls.app, OVER_TLS))
+    server = HttpServer(plain, [http.socket], partial(_report, loop, bug), https=over_tls)
+    server.start()
+    server.call_soon(site.start)
+    log.info("HTTP: listening on %s", http.address)
+    if https is not None:
+        log.info("HTTPS: listening on %s", https.address)
+    has_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
+    loaded = (certificates, ""), (trusted if has_files else None, " of the HTTP client")
+    reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
+    site.dates.start()
+    ends = {bug, asyncio.ensure_future(until_told_to_stop(_each(signals), reload))}
+    if users is not None:
+        ends.add(asyncio.ensure_future(_look_after(users)))
+    ended, others = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for one in others:
+        one.cancel()
+    for one in ended:
+        one.result()
+    await asyncio.to_thread(server.stop)
+    await asyncio.to_thread(site.close)
     log.info("HTTP: closing %s", http.address)
+
+
+def _report(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None], bug: BaseException) -> None:
+    """Stop the daemon because of this exception. Any thread may call it."""
+
+    def fail() -> None:
+        if not future.done():
+            future.set_exception(bug)
+
+    with contextlib.suppress(RuntimeError):  # the daemon has stopped, so nothing waits for this
+        loop.call_soon_threadsafe(fail)
+
+
+async def _each(signals: asyncio.Queue[int]) -> AsyncIterator[int]:
+    """Yield the numbers of signals as they arrive."""
+    while True:
+        yield await signals.get()
 
 
 async def _look_after(users: Keyring) -> None:
     """Read the file of users again when it changes; in a thread, because thousands of users take seconds."""
     while True:
-        await trio.sleep(CHECK_EVERY)
-        await trio.to_thread.run_sync(users.look_after)
+        await asyncio.sleep(CHECK_EVERY)
+        await asyncio.to_thread(users.look_after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
-import jinja2
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -41,6 +40,9 @@ from shared.http.api import Handler, query, read_body
 from shared.http.errors import HttpError
 from shared.text import without_surrogates
 from shared.version import PENSTOCK_VERSION
+
+if TYPE_CHECKING:
+    import jinja2
 
 HERE = Path(__file__).parent
 EVERY = 2.0  # s between two refreshes of a page
@@ -85,16 +87,29 @@ def _assets() -> dict[str, Path]:
 
 
 @cache
+def _sources() -> dict[str, tuple[str, str, None]]:
+    """Return the text of each template, and its path.
+
+    They are read at the start, so that an upgrade in place does not mix its files with this code.
+    """
+    paths = (HERE / "templates").glob("*.html")
+    return {path.name: (path.read_text(encoding="utf-8"), str(path), None) for path in paths}
+
+
+@cache
 def _environment() -> jinja2.Environment:
-    """Return the templates, which all clusters share."""
+    """Return the templates, which all clusters share.
+
+    They are compiled when they are first shown: all together take longer than the rest of the start.
+    """
+    import jinja2  # here, because a start needs no page
+
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, auto_reload=False,  # an upgrade in place does not mix its files with this code
+        loader=jinja2.FunctionLoader(_sources().get), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     found.filters |= FILTERS
     found.globals |= LIMITS
-    for name in found.list_templates():  # at the start, so that the first page need not wait
-        found.get_template(name)
     return found
 
 
@@ -109,7 +124,10 @@ class PageRenderer:
     answers: FormAnswers
     clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
     _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
-    _templates: jinja2.Environment = field(default_factory=_environment)
+
+    def __post_init__(self) -> None:
+        """Read the templates."""
+        _sources()
 
     @property
     def base(self) -> str:
@@ -246,7 +264,7 @@ class PageRenderer:
         values = common | fields
         if not values["has_cluster"]:
             values["navigation"] = [one for one in values["navigation"] if one[0] != CLUSTER_PAGE]
-        html = self._templates.get_template(f"{name}.html").render(**values)
+        html = _environment().get_template(f"{name}.html").render(**values)
         return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
@@ -291,7 +309,7 @@ class PageRenderer:
                     else wrong("You no longer have access to this page.", "")
                 )
             content = {"content": f"{fields['page_of']}_live.html"}
-            html = self._templates.get_template("live.html").render(**self._common(request) | content | fields)
+            html = _environment().get_template("live.html").render(**self._common(request) | content | fields)
             return without_surrogates(html), goes_on
 
         return live_events(look, every, request.headers.get("last-event-id", ""))

@@ -87,7 +87,7 @@ class ConnectionLimiter:
                 self._by_ip[ip] = rest
 
     def watch(self, connection: object, ip: str, displace: Displace) -> None:
-        """Let an open connection be displaced as long as its client is not known. `forget_stranger` must follow when it ends."""
+        """Let an open connection be displaced while its client is unknown. Call `forget_stranger` when it ends."""
         with self._lock:
             self._watch(connection, ip, displace)
 

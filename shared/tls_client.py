@@ -22,15 +22,25 @@ _CLEAR_TEXT = ("wrong version number", "packet length too long", "record layer f
 class ClientCertificates:
     """The context in use. A connection keeps what it began with; `reload` affects later ones."""
 
-    def __init__(self, load: Callable[[], ssl.SSLContext]) -> None:
-        """`load` reads the files and raises TlsError, OSError, which this does, too."""
+    def __init__(self, load: Callable[[], ssl.SSLContext], is_lazy: bool = False) -> None:
+        """`load` reads the files and raises TlsError, OSError, which this does, too.
+
+        `is_lazy`: `load` cannot fail, and is called for the first connection: reading the system's authorities takes 50 ms.
+        """
         self._load = load
-        self.context = load()
+        self._context = None if is_lazy else load()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context in use."""
+        if self._context is None:
+            self._context = self._load()
+        return self._context
 
     def reload(self) -> None:
         """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
         try:
-            self.context = self._load()
+            self._context = self._load()
         except OSError as error:
             raise TlsError(str(error)) from None
 

@@ -44,14 +44,14 @@ class Comparison:
         """Return True if something is missing, and the next ping should come after the grace."""
         return self._since is not None
 
-    def missing(self, has: Names, told: tuple[int, int] | None, now: float) -> Sequence[Name]:
+    def missing(self, has: Names, counts: tuple[int, int] | None, now: float) -> Sequence[Name]:
         """Return the names to register again after a ping.
 
-        `told`: the numbers of topics and channels that the nsqlookupd has; None: it does not say.
+        `counts`: the numbers of topics and channels that the nsqlookupd has; None: it does not say.
         """
-        if told is None:
+        if counts is None:
             return self._part(has.names)
-        lacks = has.topics + has.channels - sum(told)
+        lacks = has.topics + has.channels - sum(counts)
         if lacks <= 0:
             self._since, self._refused = None, 0
             return ()

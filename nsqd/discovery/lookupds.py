@@ -209,13 +209,13 @@ class Lookupds:
 
     async def _ping(self, lookupd: _Lookupd) -> None:
         """Ping, and register again what the nsqlookupd has forgotten. Raises LinkError."""
-        told = await lookupd.link.ping()
+        counts = await lookupd.link.ping()
         now, comparison = trio.current_time(), lookupd.comparison
         if not lookupd.news.is_set():  # else it does not know yet what is new
             if self._names is None:
                 self._names = Names(self._registrations())
-            again = comparison.missing(self._names, told, now)
-            if again and told is not None:
+            again = comparison.missing(self._names, counts, now)
+            if again and counts is not None:
                 log.info("LOOKUPD(%s): topics or channels are missing there: registering again", lookupd.link.address)
             await lookupd.link.send([register(topic, channel) for topic, channel in again], is_new=False)
         lookupd.ping_at = now + (min(self._ping_interval, GRACE) if comparison.doubts else self._ping_interval)

@@ -129,6 +129,35 @@ def test_http_is_served_before_what_only_metrics_needs_is_imported(tmp_path: Pat
     assert not set(first.split()) & {"prometheus_client", "httpx", "cryptography", "OpenSSL", "jinja2", "http.server"}
 
 
+# The same, with what nsqadmin has imported when it begins to serve.
+ADMIN_SERVES = (
+    "import sys, shared.http.server as s; real = s.HttpServer.start\n"
+    "def start(self): print('imported', *sys.modules, flush=True); return real(self)\n"
+    "s.HttpServer.start = start; from admin.main import main; sys.exit(main())"
+)
+# What only some options, pages or answers need. Half a second of CPU.
+LATER = {
+    "trio", "jinja2", "prometheus_client", "authlib", "joserfc", "argon2", "cryptography", "OpenSSL", "rich", "pygments",
+    "statistics", "admin.oidc",
+}  # fmt: skip
+
+
+@pytest.mark.process
+def test_nsqadmin_answers_before_it_imports_what_its_options_and_its_start_do_not_need() -> None:
+    flags = ["-http-address=127.0.0.1:0", "-nsqd-http-address=127.0.0.1:1"]
+    with subprocess.Popen(
+        [sys.executable, "-c", ADMIN_SERVES, *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    modules = set(first.split()[1:])
+    assert not modules & LATER
+    assert len(modules) < 560  # 515; what is left is used by each answer
+
+
 @pytest.fixture
 def strangers(tmp_path: Path) -> Path:
     """A directory with modules that have our names and end whoever imports them."""
