@@ -87,7 +87,7 @@ class ConnectionLimiter:
                 self._by_ip[ip] = rest
 
     def watch(self, connection: object, ip: str, displace: Displace) -> None:
-        """Let an open connection be displaced while its client is unknown. Call `forget_stranger` when it ends."""
+        """Let an open connection be displaced while its client is unknown. Call `stop_displacing` when it ends."""
         with self._lock:
             self._watch(connection, ip, displace)
 
@@ -95,7 +95,7 @@ class ConnectionLimiter:
         self._strangers.setdefault(ip, {})[connection] = displace
         self._oldest[connection] = ip
 
-    def forget_stranger(self, connection: object) -> None:
+    def stop_displacing(self, connection: object) -> None:
         """Forget a connection that has ended or is served by another object. May be called for any."""
         with self._lock:
             self._forget(connection)

@@ -416,7 +416,7 @@ class Reactor:
 
     def _forget(self, connection: Connection) -> None:
         connection.closed = True
-        connection.endpoint.limiter.forget_stranger(connection)
+        connection.endpoint.limiter.stop_displacing(connection)
         del self.connections[connection.fd]
         self.unflushed.pop(connection, None)
         self._promised.remove_connection(connection)

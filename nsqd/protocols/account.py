@@ -231,7 +231,7 @@ class Usage:
 
     def charge(self, now: int) -> int:
         """Charge what was published since the last time. Return until when (ns) not to read the connection; 0: read it."""
-        self.settle(now)
+        self.charge_published(now)
         if not self._until or self.client.is_amid:
             return 0
         until, self._until = self._until, 0
@@ -242,7 +242,7 @@ class Usage:
         self.is_paused = True
         return until
 
-    def settle(self, now: int) -> None:
+    def charge_published(self, now: int) -> None:
         """Charge what was published since the last time, at `now` (ns)."""
         messages, size = self.uncharged()
         if messages or size:

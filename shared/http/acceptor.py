@@ -45,7 +45,7 @@ def watched(limiter: ConnectionLimiter, guarded: GuardedProtocol, sock: socket.s
         return True
 
     def left() -> None:
-        limiter.forget_stranger(key)
+        limiter.stop_displacing(key)
         limiter.count_off(ip)
 
     limiter.watch(key, ip, displace)

@@ -580,7 +580,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> i
 @pytest.mark.usefixtures("own_log")
 def test_flags(
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     program: object,
     words: list[str],
     code: int,
@@ -590,7 +590,7 @@ def test_flags(
     with ExitStack() as stack:
         stack.callback(sys.stdin.close)
         assert run_main(monkeypatch, program, *words) == code
-    printed = capsys.readouterr().err
+    printed = capfd.readouterr().err
     assert text in printed
     assert code == 0 or printed.count("\n") == 1
 

@@ -52,7 +52,7 @@ def test_a_stranger_makes_room_and_a_known_client_does_not() -> None:
         counted.watch(name, "127.0.0.1", partial(displace, name))
     assert counted.admits("127.0.0.1", 0)
     assert ended == ["a"]
-    counted.forget_stranger("c")  # it has ended by itself
+    counted.stop_displacing("c")  # it has ended by itself
     assert not counted.admits("127.0.0.1", 0)
     assert (ended, counted.refused) == (["a"], {"displaced": 1, "max_connections": 1})
     assert not counted._strangers

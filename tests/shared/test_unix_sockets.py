@@ -95,6 +95,7 @@ def test_without_a_mode_the_mask_decides(tmp_path: Path, mask: int, form: str) -
         os.umask(before)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
 def test_the_file_has_its_mode_whatever_the_mask(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.sock"

@@ -1,6 +1,6 @@
 """A tube of beanstalkd: its jobs, its workers, and the actions of operators.
 
-Read `tube` first, then `job` (a row of 63 bytes) and `job_table` (which job is in which state) over `job_pages`, `entries` (the
+Read `tube` first, then `job` (a row of 67 bytes) and `job_table` (which job is in which state) over `job_pages`, `entries` (the
 order) and `lifetimes` (which jobs go by themselves).
 
 * `arrivals`: messages of the topic that are still to become jobs; `job_index`: all jobs of the node by client id.
