@@ -290,7 +290,7 @@ def metrics() -> str:
 
 def _identities() -> str:
     """Return the metrics that an nsqd with an auth file has besides."""
-    row = FigureRow(("name",), (0,) * 3, (0,) * 5)
+    row = FigureRow(("name",), (0,) * 4, (0,) * 5)
     return generate_latest(Families(list(identity_families([row], None, "")))).decode()
 
 

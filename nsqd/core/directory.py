@@ -65,6 +65,8 @@ class Directory:
         del self.named[name.encode()]
         del self.by_number[topic.number]
         topic.delete()
+        if topic.maker is not None:
+            topic.maker.topics -= 1
         registry = self.context.registry
         registry.pauses.forget((name, ""))
         registry.note_change(ChangeKind.TOPIC_DELETED, name)

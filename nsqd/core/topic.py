@@ -11,6 +11,7 @@ See docs/design/channel.md#positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooFewCopies
@@ -35,6 +36,12 @@ from penstock.protocol.names import is_ephemeral, is_valid_name
 UNBOUNDED = 1 << 62  # messages
 
 
+class Maker(Protocol):
+    """Who makes topics, if that is counted."""
+
+    topics: int  # that it made and that exist
+
+
 class Topic:
     """One topic of the node. Directory creates it."""
 
@@ -50,6 +57,7 @@ class Topic:
         "is_tubes_own",
         "journal",
         "legal",
+        "maker",
         "marks",
         "name",
         "number",
@@ -71,6 +79,7 @@ class Topic:
         self.ephemeral = is_ephemeral(name)
         self.legal = is_valid_name(name)  # False: NSQ does not allow the name, so only clients of beanstalkd can use it
         self.is_tubes_own = not self.legal  # made by clients of beanstalkd: it may go with its tube
+        self.maker: Maker | None = None
         self.offsets = TopicOffsets(number)
         self.paused: Pause | None = None
         self.deleted = False

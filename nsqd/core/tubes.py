@@ -5,7 +5,7 @@ makes the topic, and with it the tube. A tube that no client uses or watches is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nsqd.core.directory import Directory
 from nsqd.core.reader import Parts, ReaderKind
@@ -54,6 +54,11 @@ class Tubes:
     def now(self) -> int:
         """Return the time of this turn, in monotonic ns."""
         return self._agenda.now
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Return the topics of the node, by name."""
+        return self._topics
 
     @property
     def is_crowded(self) -> bool:

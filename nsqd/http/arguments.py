@@ -1,7 +1,7 @@
 """Read arguments that several routes share: NSQ spells the errors for topics and channels differently from route to route."""
 
 import re
-from contextlib import suppress
+from collections.abc import Callable
 
 from starlette.requests import Request
 
@@ -10,6 +10,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
+from nsqd.http.node import Node
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
 from shared.http.errors import HttpError
@@ -44,10 +45,10 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
     return topic, channel
 
 
-def topic_to_publish_to(broker: Broker, name: str) -> Topic:
-    """Return the topic, created if it does not exist. Raises HttpError 503 while the node takes no messages."""
-    refuse_if_need_be(broker)
-    topic = made_topic(broker, name)
+def topic_to_publish_to(node: Node, request: Request, name: str) -> Topic:
+    """Return the topic, as `made_topic` does. Raises HttpError 503 while the node takes no messages."""
+    refuse_if_need_be(node.broker)
+    topic = made_topic(node, request, name)
     if topic.shut:
         raise HttpError(503, str(topic.too_few_copies()).partition(":")[0])
     return topic
@@ -69,12 +70,32 @@ def require(request: Request, verb: Verb, topic: str) -> None:
         raise HttpError(403, "FORBIDDEN")
 
 
-def made_topic(broker: Broker, name: str) -> Topic:
-    """Return the topic, created if it does not exist. Raises HttpError 503 beyond the limit."""
+def made_topic(node: Node, request: Request, name: str) -> Topic:
+    """Return the topic, created if it does not exist.
+
+    Raises HttpError 503 beyond the limit of the node, 403 beyond that of its sender.
+    """
+    topic = node.broker.topics.get(name)
+    return topic if topic is not None else _make_for(node, request, name, node.broker.topic)
+
+
+def _make_for(node: Node, request: Request, name: str, make: Callable[[str], object]) -> Topic:
+    """Have `make` make a topic that does not exist, for the sender of the request. Raises HttpError as `made_topic` does."""
+    topics, identity = node.broker.topics, getattr(request.state, "identity", None)
+
+    def make_here() -> None:
+        try:
+            make(name)
+        except TooMany:
+            raise HttpError(503, "TOO_MANY_TOPICS") from None
+
+    if node.accounts is None or identity is None:
+        make_here()
+        return topics[name]
     try:
-        return broker.topic(name)
+        return node.accounts.account(identity.name).make_topic(identity.limits, name, topics, make_here)
     except TooMany:
-        raise HttpError(503, "TOO_MANY_TOPICS") from None
+        raise HttpError(403, "TOO_MANY_TOPICS") from None
 
 
 def made_channel(topic: Topic, name: str) -> Channel:
@@ -101,15 +122,30 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     return found
 
 
-def existing_tube(broker: Broker, name: str) -> Tube:
-    """Return the tube; one that is only used or watched is created. Raises HttpError 404 if it does not exist."""
+def existing_tube(broker: Broker, name: str) -> Tube | None:
+    """Return the tube; None: clients use or watch it, and it is not made. Raises HttpError 404 if it does not exist."""
     tube = broker.tubes.tube(name)
-    if tube is None and name in broker.tubes.listed.counters:
-        with suppress(TooMany):
-            tube = broker.tubes.made(name)
-    if tube is None:
+    if tube is None and name not in broker.tubes.listed.counters:
         raise HttpError(404, "TUBE_NOT_FOUND")
     return tube
+
+
+def made_tube(node: Node, request: Request, name: str) -> Tube:
+    """Return the tube. One that clients only use or watch is made, which needs the right to make a topic that is new.
+
+    Raises HttpError 404 if it does not exist, 403 without the right, and as `made_topic` does.
+    """
+    tubes = node.broker.tubes
+    tube = existing_tube(node.broker, name)
+    if tube is None and name not in node.broker.topics:
+        identity = getattr(request.state, "identity", None)
+        if identity is not None and not identity.rights.may_make(name):
+            raise HttpError(403, "FORBIDDEN")
+        _make_for(node, request, name, tubes.made)
+    try:
+        return tube if tube is not None else tubes.made(name)
+    except TooMany:
+        raise HttpError(503, "TOO_MANY_CHANNELS") from None
 
 
 def tube_name(arguments: dict[str, str]) -> str:

@@ -3,9 +3,10 @@
     GET /identities[?limit=100]     {"identities": [{...}, ...], "count": all of them}
 
 Those come first whose messages had the most bytes since the start. Each has its name, what it has now: `connections` over TCP,
-messages and jobs `in_flight`, bytes of `output`; what it has published since the start: `messages`, and the `bytes` of their
-bodies; how often (`throttled`), and for how many ms (`throttled_ms`) its connections were not read; and how many of its
-connections, and requests over HTTP, were `refused` because of its limits. Names are those that were seen since the start.
+messages and jobs `in_flight`, bytes of `output`, and the `topics` that it made and that exist; what it has published since
+the start: `messages`, and the `bytes` of their bodies; how often (`throttled`), and for how many ms (`throttled_ms`) its
+connections were not read; and how many of its connections, requests over HTTP and new topics were `refused` because of its
+limits. Names and topics are those since the start.
 
 The same figures are in /metrics.
 """
@@ -34,13 +35,14 @@ _GAUGES = (
     ("connections", "TCP connections of an identity"),
     ("in_flight", "Messages in flight, and jobs reserved, by identity"),
     ("output_bytes", "Bytes in the output buffers of an identity's connections"),
+    ("topics", "Topics that an identity has made since the start and that exist"),
 )
 _COUNTERS = (
     ("messages", "Messages published, by identity"),
     ("message_bytes", "Bytes of published message bodies, by identity"),
     ("throttled", "How often a connection of an identity was not read, because it had published too much"),
     ("throttled_seconds", "Time for which connections of an identity were not read"),
-    ("refused", "Connections and HTTP requests of an identity that its limits did not allow"),
+    ("refused", "Connections, HTTP requests and new topics of an identity that its limits did not allow"),
 )
 
 
@@ -67,7 +69,7 @@ def identity_rows(accounts: Accounts) -> list[FigureRow]:
     return [
         FigureRow(
             (one.name,),
-            (one.connections, one.in_flight, one.output),
+            (one.connections, one.in_flight, one.output, one.topics),
             (one.messages, one.bytes, one.throttled, one.throttled_ms, one.refused),
         )
         for one in accounts.figures()

@@ -26,8 +26,8 @@ LIMIT, MOST = 100, 1000  # messages in an answer
 PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
 MOST_READ = 64 * 1024 * 1024  # bytes of messages that are read from disk for one request
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; those that do not fit are left out
-# returns, in the trio thread, a topic and ordinals of some of its messages
-Choose = Callable[[], tuple[Topic, list[int]]]
+# returns, in the trio thread, a topic and ordinals of some of its messages; None: there is no topic
+Choose = Callable[[], tuple[Topic | None, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,10 @@ class FrameLookup:
         """Return True if the message may wait for its copies: its content is not to be shown."""
         return ordinal >= self._copied_end
 
-    def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
+    def _plan(self, topic: Topic | None, ordinals: list[int]) -> list[Plan]:
         """Take the frames that are in memory, and return plans to read the rest. Runs in the trio thread."""
+        if topic is None:
+            return []
         look = topic.journal.frame_in_memory
         self._copied_end = topic.journal.copied_end()
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}

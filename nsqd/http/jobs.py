@@ -70,8 +70,14 @@ class Jobs:
         name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
         lookup, jobs_page, broker = FrameLookup(self._node, attributes=False), JobsPage(), self._node.broker
 
-        def choose() -> tuple[Topic, list[int]]:
+        def choose() -> tuple[Topic | None, list[int]]:
             parts = parts_of_tube(broker, name)
+            jobs_page.now, jobs_page.wall = broker.now, broker.wall
+            jobs_page.figures = tube_figures(broker.tubes, name, jobs_page.now)
+            if not parts:
+                if page.after:
+                    raise HttpError(400, "INVALID_ARG_AFTER")
+                return None, []
             try:
                 topic, jobs_page.jobs, jobs_page.following = page_of(
                     parts, page.after, lambda tube, place: list_jobs(tube.table, state, place, page.limit)
@@ -81,8 +87,6 @@ class Jobs:
             encode = self._node.job_ids.of_job
             jobs_page.ids = [(broker.tubes.client_id(job), encode(job).decode()) for job in jobs_page.jobs]
             jobs_page.total = sum(tube.table.counts[state] for _, tube in parts)
-            jobs_page.now, jobs_page.wall = broker.now, broker.wall
-            jobs_page.figures = tube_figures(broker.tubes, name, jobs_page.now)
             return topic, [job.ordinal for job in jobs_page.jobs]
 
         await lookup.fetch(choose)

@@ -60,7 +60,7 @@ class MessageActions:
             "/channel/messages/move": {"POST": self._handler("moved", self._move)},
         }
 
-    def _handler(self, done: str, prepare: Callable[[Arguments], Act]) -> Handler:
+    def _handler(self, done: str, prepare: Callable[[Request, Arguments], Act]) -> Handler:
         """Return a handler that checks the arguments, reads the messages, and then acts on them.
 
         `done` is the key of the answer; `prepare` makes the action from the arguments.
@@ -69,7 +69,7 @@ class MessageActions:
         async def handler(request: Request) -> Response:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
-            act = prepare(arguments)
+            act = prepare(request, arguments)
             choose, most = _choice(arguments)
 
             def parts() -> list[tuple[Topic, Channel]]:
@@ -102,28 +102,28 @@ class MessageActions:
         return await self._node.bridge.call(lambda: act(*_at(parts(), place), chosen, look))
 
     @staticmethod
-    def _finish(arguments: Arguments) -> Act:
+    def _finish(request: Request, arguments: Arguments) -> Act:
         return lambda topic, channel, chosen, look: actions.finish(topic, channel, chosen)
 
-    def _requeue(self, arguments: Arguments) -> Act:
+    def _requeue(self, request: Request, arguments: Arguments) -> Act:
         longest = self._node.options.max_req_timeout // MILLISECOND
         delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
         return lambda topic, channel, chosen, look: actions.requeue(
             topic, channel, chosen, broker.now + delay if delay else 0, broker.now
         )
 
-    def _kick(self, arguments: Arguments) -> Act:
+    def _kick(self, request: Request, arguments: Arguments) -> Act:
         broker = self._node.broker
         return lambda topic, channel, chosen, look: actions.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
 
     @staticmethod
-    def _bury(arguments: Arguments) -> Act:
+    def _bury(request: Request, arguments: Arguments) -> Act:
         reason = arguments.get("reason", BY_HAND)
         if len(reason) > MOST_REASON:
             raise HttpError(400, "INVALID_ARG_REASON")
         return lambda topic, channel, chosen, look: actions.bury(topic, channel, chosen, reason)
 
-    def _move(self, arguments: Arguments) -> Act:
+    def _move(self, request: Request, arguments: Arguments) -> Act:
         to = arguments.get("to", "")
         if not is_valid_name(to):
             raise HttpError(400, "INVALID_ARG_TO")
@@ -132,7 +132,7 @@ class MessageActions:
             copied = [message for message in chosen if not look.is_held(message.ordinal)]
             if not copied:
                 return 0
-            topic = topic_to_publish_to(self._node.broker, to)
+            topic = topic_to_publish_to(self._node, request, to)
 
             def publish(ordinals: list[int]) -> None:
                 """Publish the messages as records of bounded size, in their order, and seal them here (see acting.move)."""

@@ -26,9 +26,12 @@ def parts_of_channel(broker: Broker, topic: str, channel: str) -> list[tuple[Top
 
 
 def parts_of_tube(broker: Broker, name: str) -> list[tuple[Topic, Tube]]:
-    """Return the tube and its stripes, each with its topic. Raises HttpError 404 if the tube does not exist."""
+    """Return the tube and its stripes, each with its topic. Raises HttpError 404 if the tube does not exist.
+
+    One that clients only use or watch has no parts.
+    """
     tube = existing_tube(broker, name)
-    return _with_topics(broker.topics[name], (tube, *tube.stripes))
+    return [] if tube is None else _with_topics(broker.topics[name], (tube, *tube.stripes))
 
 
 def _with_topics(topic: Topic, readers: Iterable[R]) -> list[tuple[Topic, R]]:

@@ -88,11 +88,10 @@ class Publishing:
         attributes = _read_attributes(request, arguments)
         if attributes or len(arguments) > 1:
             return await self._pub_otherwise(request, topic, body, arguments, attributes)
-        broker = self._node.broker
 
         def publish() -> bool:
             self._admit(request, 1, len(body))
-            to = topic_to_publish_to(broker, topic)
+            to = topic_to_publish_to(self._node, request, topic)
             to.publish([body], len(body))
             return to.starting
 
@@ -125,10 +124,10 @@ class Publishing:
 
         def publish() -> int:
             self._admit(request, 1, len(body))
-            self._ask_for_copies(name, copies)
+            self._ask_for_copies(request, name, copies)
             if defer is not None:
-                return self._publish_deferred(name, body, defer, attributes)
-            return self._publish_now(name, [body], len(body), attributes, channel)
+                return self._publish_deferred(request, name, body, defer, attributes)
+            return self._publish_now(request, name, [body], len(body), attributes, channel)
 
         copies = self._copies(arguments)
         if arguments.get("id") in _TRUE:
@@ -190,7 +189,7 @@ class Publishing:
         def publish() -> int:
             if batch.is_new:
                 self._admit(request, len(bodies), size)
-            return self._publish_portion(name, batch, arguments.get("channel"), copies)
+            return self._publish_portion(request, name, batch, arguments.get("channel"), copies)
 
         while True:
             duplicates += await self._call(name, publish)
@@ -207,31 +206,31 @@ class Publishing:
             raise HttpError(400, "INVALID_REPLICATE")
         return count
 
-    def _ask_for_copies(self, name: str, count: int) -> None:
+    def _ask_for_copies(self, request: Request, name: str, count: int) -> None:
         """Have what follows in this turn wait for so many copies. Runs in the trio thread. Raises HttpError 503."""
         if count:
             try:
-                topic_to_publish_to(self._node.broker, name).ask_for_copies(count)
+                topic_to_publish_to(self._node, request, name).ask_for_copies(count)
             except TooFewCopies:
                 raise HttpError(503, "NOREPL") from None
 
-    def _publish_portion(self, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
+    def _publish_portion(self, request: Request, name: str, batch: MpubBatch, channel: str | None, copies: int) -> int:
         """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
-        self._ask_for_copies(name, copies)
+        self._ask_for_copies(request, name, copies)
         topic = self._node.broker.topics.get(name)
         known = batch.skip_duplicates(topic) if topic is not None else 0
         if known:
             return known
         bodies, attributes = batch.next_portion()
-        return self._publish_now(name, bodies, sum(map(len, bodies)), attributes, channel)
+        return self._publish_now(request, name, bodies, sum(map(len, bodies)), attributes, channel)
 
     def _publish_now(
-        self, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None
+        self, request: Request, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None
     ) -> int:
         """Publish at once. Return how many had been published before. Runs in the trio thread."""
         if channel is not None:
             return self._publish_to(name, channel, bodies, attributes)
-        topic = topic_to_publish_to(self._node.broker, name)
+        topic = topic_to_publish_to(self._node, request, name)
         if bodies and attributes:
             return topic.publish_with(bodies, attributes)
         if bodies:
@@ -249,10 +248,10 @@ class Publishing:
             raise HttpError(409, "TOPIC_PAUSED")
         return 0 if not bodies else topic.publish_to(only, bodies, attributes)
 
-    def _publish_deferred(self, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
+    def _publish_deferred(self, request: Request, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
         """Publish after a delay. Return 1 if the message had been published before, else 0. Runs in the trio thread."""
         broker = self._node.broker
-        topic = topic_to_publish_to(broker, name)
+        topic = topic_to_publish_to(self._node, request, name)
         longest = self._node.options.max_req_timeout // MILLISECOND
         match = _INTEGER.fullmatch(defer)
         delay = int(match[1] or "0") if match else -1

@@ -71,7 +71,7 @@ class Topology:
         def create() -> bool:
             if change is not None and changes_what_is_there(self._node, name, change):
                 require(request, Verb.CONFIGURE, name)
-            topic = made_topic(self._node.broker, name)
+            topic = made_topic(self._node, request, name)
             if change is not None:
                 configure(self._node, topic, change)
             return topic.starting

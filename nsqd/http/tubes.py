@@ -29,7 +29,7 @@ from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.pausable import LONGEST_PAUSE
 from nsqd.core.work_queue.tube import Tube
-from nsqd.http.arguments import bounded, existing_tube, tube_name
+from nsqd.http.arguments import bounded, made_tube, tube_name
 from nsqd.http.node import Node
 from nsqd.http.pauses import read_by
 from shared.http.api import Routes, empty_response, json_response, query
@@ -62,12 +62,14 @@ class TubesRoute:
         if "queue" in arguments:
             out, into = _read_ways(arguments["queue"])
             by = read_by(arguments)
-            await self._node.bridge.call(lambda: _pause_queue(broker, name, by, out, into))
+            await self._node.bridge.call(
+                lambda: _pause_queue(made_tube(self._node, request, name), broker, by, out, into)
+            )
             return empty_response()
         if "seconds" not in arguments:
             raise HttpError(400, "MISSING_ARG_SECONDS")
         ns = bounded(arguments, "seconds", 0, LONGEST_PAUSE) * SECOND
-        await self._node.bridge.call(lambda: existing_tube(broker, name).pause_for(ns, broker.now))
+        await self._node.bridge.call(lambda: made_tube(self._node, request, name).pause_for(ns, broker.now))
         return empty_response()
 
     def _page(self, after: str, limit: int) -> dict[str, Any]:
@@ -113,6 +115,6 @@ def _read_ways(word: str) -> tuple[bool, bool]:
     return word in ("out", "all"), word in ("in", "all")
 
 
-def _pause_queue(broker: Broker, name: str, by: str, out: bool, into: bool) -> None:
+def _pause_queue(tube: Tube, broker: Broker, by: str, out: bool, into: bool) -> None:
     paused = Pause(by, broker.wall // SECOND, 0, out, into) if out or into else None
-    existing_tube(broker, name).pause_queue(paused)
+    tube.pause_queue(paused)

@@ -6,9 +6,12 @@ The time is passed in. See docs/decisions/0098-who-is-over-its-rate-is-not-read.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from nsqd.core.limits import TooMany
+from nsqd.core.topic import Topic
 from nsqd.core.work_queue.worker import CountedHolder
 from nsqd.protocols.outbox import Outbox
 from shared.values import MILLISECOND, SECOND
@@ -108,7 +111,8 @@ class AccountFigures:
     bytes: int  # of their bodies
     throttled: int  # how often a connection was not read
     throttled_ms: int
-    refused: int  # connections, and requests over HTTP
+    refused: int  # connections, requests over HTTP, and topics
+    topics: int  # that it made and that exist
 
 
 class Account:
@@ -125,6 +129,7 @@ class Account:
         "refused",
         "throttled",
         "throttled_ns",
+        "topics",
         "unaware",
         "usages",
     )
@@ -139,6 +144,7 @@ class Account:
         self.holder = CountedHolder()  # has the jobs that clients of Disque have fetched
         self.blocked: dict[Blocked, None] = {}  # consumers for whom there was no room in flight, the first one first
         self.throttled = self.throttled_ns = self.refused = 0  # as in AccountFigures
+        self.topics = 0  # as Maker has them
 
     # rates
 
@@ -170,6 +176,25 @@ class Account:
         self._messages += messages
         self._bytes += size
         return 0
+
+    # topics
+
+    def make_topic(self, limits: Limits, name: str, topics: Mapping[str, Topic], make: Callable[[], object]) -> Topic:
+        """Have `make` make a topic that is not among `topics`, those of the node. Raises TooMany.
+
+        It counts until it is deleted, even if `make` fails after having made it.
+        """
+        if 0 < limits.topics <= self.topics:
+            self.refused += 1
+            raise TooMany(f"topics of {self.name} exceed limit of {limits.topics}")
+        try:
+            make()
+        finally:
+            topic = topics.get(name)
+            if topic is not None:
+                topic.maker = self
+                self.topics += 1
+        return topics[name]
 
     # at once
 
@@ -207,6 +232,7 @@ class Account:
             self.throttled,
             self.throttled_ns // 1_000_000,
             self.refused,
+            self.topics,
         )
 
     def __repr__(self) -> str:

@@ -5,10 +5,11 @@ See docs/design/security.md#who-may-do-what.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from nsqd.core.topic import Topic
 from nsqd.protocols.transport import Transport
 from shared.auth.verbs import Verb
 
@@ -154,8 +155,16 @@ class Credential:
         return self.identity is not None and self.identity.rights.may(verb, topic, channel)
 
     def may_make(self, topic: str) -> bool:
-        """Return whether the client may make this topic: by the right to create it, or to publish to it, which makes it."""
-        return self.may(Verb.CREATE, topic) or self.may(Verb.PUBLISH, topic)
+        """Return whether the client may make this topic."""
+        return self.identity is not None and self.identity.rights.may_make(topic)
+
+    def make_topic(self, name: str, topics: Mapping[str, Topic], make: Callable[[], object]) -> Topic:
+        """Have `make` make a topic for the client, as Account.make_topic has it. Raises TooMany."""
+        usage = self.usage
+        if usage is not None:
+            return usage.account.make_topic(usage.limits, name, topics, make)
+        make()
+        return topics[name]
 
     def may_job(self, verb: Verb, tube: str | None) -> bool:
         """Return whether the client may do this to a job of that tube.

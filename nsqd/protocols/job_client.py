@@ -146,6 +146,12 @@ class JobClient:
         assert rights is not None, "who may ask no other node was refused"
         return rights
 
+    def make_tube(self, name: str) -> None:
+        """Make the topic of a tube, if there is none, as the limits of the client allow. Raises TooMany."""
+        tubes = self._tubes
+        if self.credential is not None and name not in tubes.topics:
+            self.credential.make_topic(name, tubes.topics, lambda: tubes.made(name))
+
     def note_watched(self) -> None:
         """Take note that the worker watches other tubes."""
         self.is_heavy = len(self.worker.watching) > FEW

@@ -1,6 +1,6 @@
 """How much an identity may use of a node at once and a second, as the auth file says it. Pure.
 
-    limits = { connections = 100, messages = 5000, bytes = 10000000, in_flight = 1000, output = 1000000 }
+    limits = { connections = 100, messages = 5000, bytes = 10000000, in_flight = 1000, output = 1000000, topics = 100 }
 
 What is not named has no limit. Nodes count by name; see nsqd/protocols/account.py.
 """
@@ -25,6 +25,7 @@ class Limits:
     bytes: int = 0  # of their bodies, a second
     in_flight: int = 0  # messages and reserved jobs, over all connections
     output: int = 0  # bytes in the output buffers of all connections
+    topics: int = 0  # made since the start of nsqd, that exist
 
     @property
     def has_rates(self) -> bool:

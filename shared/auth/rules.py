@@ -161,6 +161,10 @@ class Rights:
             found = self._decisions[key] = self.decide(verb, topic, channel)
         return found
 
+    def may_make(self, topic: str) -> bool:
+        """Return whether this topic may be made: by the right to create it, or to publish to it, which makes it."""
+        return self.may(Verb.CREATE, topic) or self.may(Verb.PUBLISH, topic)
+
     def decide(self, verb: Verb, topic: str, channel: str) -> bool:
         """Return the same, and remember nothing."""
         if not topic:

@@ -76,7 +76,7 @@ COVERED_BY = {
     "processes/test_configuration.py": ("nsqd.http.config", "shared.daemon_options", "shared.http.options"),
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
-        "nsqd.http.arguments", "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
+        "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
         "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions",
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),

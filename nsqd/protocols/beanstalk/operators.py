@@ -156,6 +156,7 @@ class Operator(Borrower):
             self._reply(NOT_FOUND)
             return
         options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
+        self.make_tube(name)
         number = tubes.put_to(name, body, options)
         self._promise(name)
         self._record("move-job", f"{tube.topic_name} {job_id} {name}")
@@ -180,6 +181,7 @@ class Operator(Borrower):
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
+        self.make_tube(name)
         tubes.listed.counters[name]["pause-tube"] += 1
         tubes.made(name).pause_for(seconds * SECOND, self._now)
         self._record("pause-tube", name)

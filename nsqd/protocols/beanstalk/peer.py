@@ -75,7 +75,11 @@ class Peer(Operator):
         end = body + size + 2
         if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
             return 0  # the put is not complete, or has another answer
-        if self.credential is not None and (not self.credential.may(Verb.PUBLISH, worker.using) or self.is_in_debt()):
+        if self.credential is not None and (
+            worker.using not in self._broker.topics
+            or not self.credential.may(Verb.PUBLISH, worker.using)
+            or self.is_in_debt()
+        ):
             return 0
         bodies = [data[body : end - 2]]
         if end < len(data):
@@ -151,6 +155,8 @@ class Peer(Operator):
             due = self._now + delay * SECOND if delay else 0
             options, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
+                if self.credential is not None:
+                    self.make_tube(self.worker.using)
                 if put.copies:
                     self.outbox.wait_for(tubes.ask_for_copies(self.worker.using, put.copies))
                 if put.key:

@@ -79,6 +79,8 @@ def _add(client: Client, wanted: AddJob) -> None:
     asks_for_copies = not wanted.is_async and copies > 1
     try:
         _check(client, queue, wanted, copies)
+        if client.credential is not None:
+            client.make_tube(queue)
         _put(client, queue, options_of(wanted, copies), [wanted.body], asks_for_copies, wanted.timeout)
     except TooFewCopies:
         _wait_for_nodes(client, queue, wanted, copies)

@@ -82,6 +82,7 @@ def set_pause(client: Client, arguments: list[bytes]) -> None:
     wanted = pause(arguments)
     queues, name = client.context.queues, client.context.queue(wanted.queue)
     if wanted.state != b"state" and (wanted.state != b"none" or queues.is_known(name)):
+        client.make_tube(name)
         queues.pause(name, _wanted_pause(client, wanted.state), client.now)
         client.promise(name)
     state = _WORDS[queues.pauses(name)]

@@ -82,7 +82,8 @@ class Peer:
         self.outbox = Outbox(transport, LOST_COPY)
         self.introduction = Introduction(context, self, transport, remote_ip, now)
         self._liveness = self.introduction.liveness
-        topics, access = Topics(context, transport), self.introduction.access
+        access = self.introduction.access
+        topics = Topics(context, transport, access)
         self._publisher = Publisher(broker, topics, settings, access, self.outbox)
         self.subscription = Subscription(topics, settings, access, self.outbox, transport, self._fail)
         self._is_held = False  # True: a publish waits until the account of the client is out of debt

@@ -38,7 +38,13 @@ class Http:
         http_node = cast(
             HttpNode,
             SimpleNamespace(
-                broker=node.broker, bridge=Bridge(), options=options, history=None, job_ids=JobIds(b"c"), peers=list
+                broker=node.broker,
+                bridge=Bridge(),
+                options=options,
+                history=None,
+                job_ids=JobIds(b"c"),
+                peers=list,
+                accounts=None,
             ),
         )
         parts = (Messages(http_node), MessageActions(http_node), DeadLetters(http_node), Jobs(http_node))

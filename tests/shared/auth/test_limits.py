@@ -23,9 +23,9 @@ def test_every_kind_of_identity_may_have_limits(kind: str) -> None:
     (plain,) = parse(entry).identities()
     assert plain.limits == NONE
     (found,) = parse(
-        entry + "limits = { connections = 1, messages = 2, bytes = 3, in_flight = 4, output = 5 }"
+        entry + "limits = { connections = 1, messages = 2, bytes = 3, in_flight = 4, output = 5, topics = 6 }"
     ).identities()
-    assert found.limits == Limits(1, 2, 3, 4, 5)
+    assert found.limits == Limits(1, 2, 3, 4, 5, 6)
     (some,) = parse(entry + "limits = { bytes = 3 }").identities()
     assert some.limits == Limits(bytes=3)
     assert some.limits.given() == {"bytes": 3}
@@ -40,7 +40,7 @@ def test_what_is_limited_by_the_second() -> None:
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
-        ("5", "limits is a table of connections, messages, bytes, in_flight, output"),
+        ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
         ("{}", "limits is a table"),
         ("[]", "limits is a table"),
         ("{ message = 5 }", "limits: 'message' is not known"),
@@ -68,7 +68,7 @@ def test_a_role_has_no_limits() -> None:
 @given(
     st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists)
     | st.dictionaries(
-        st.sampled_from(["connections", "messages", "bytes", "in_flight", "output", "", "x"]),
+        st.sampled_from(["connections", "messages", "bytes", "in_flight", "output", "topics", "", "x"]),
         st.integers() | st.booleans() | st.floats() | st.text(),
     )
 )
