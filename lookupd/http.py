@@ -10,25 +10,21 @@ See docs/design/nsqlookupd.md#http-routes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lookupd.cluster_nodes import HeardNode
 from lookupd.net import Figures
 from lookupd.producers import Full, PeerInfo
-from lookupd.registry import NEVER, Counts, Node, Registration, Registry
+from lookupd.registry import NEVER, Node, Registration, Registry
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, empty_response, json_response, query, raw_json_response
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
-from shared.http.expiry import expiry
 from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
 from shared.log import log
@@ -181,8 +177,10 @@ class Handlers:
     # For monitoring
 
     async def metrics(self, request: Request) -> Response:
+        from lookupd.metrics import metrics_page  # with prometheus_client, which a start does not need
+
         counts, figures = await self.bridge.call(lambda: (self.registry.counts(), self.figures()))
-        return Response(generate_latest(Metrics(counts, figures, self.dates)), media_type=CONTENT_TYPE_LATEST)
+        return metrics_page(counts, figures, self.dates)
 
     async def livez(self, request: Request) -> Response:
         """Answer 200 while the trio thread works."""
@@ -192,29 +190,6 @@ class Handlers:
         """Answer 200 while the daemon accepts new registrations, otherwise 503 with the reason."""
         obstacle = await self.bridge.call(self.obstacle)
         return plain(503, f"NOK - {obstacle}") if obstacle else plain(200, "OK")
-
-
-class Metrics(Collector):
-    """The metrics of one scrape. No label holds a name, so the cost does not grow with the number of topics."""
-
-    def __init__(self, counts: Counts, figures: Figures, dates: CertificateDates | None = None) -> None:
-        self._counts = counts
-        self._dates = dates
-        self._figures = figures
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("nsqlookupd_topics", "Topics known", self._counts.topics)
-        yield GaugeMetricFamily("nsqlookupd_channels", "Channels known", self._counts.channels)
-        yield GaugeMetricFamily("nsqlookupd_producers", "nsqd connected and identified", self._counts.producers)
-        yield GaugeMetricFamily(
-            "nsqlookupd_registrations", "Topics, channels and producers of each", self._counts.entries
-        )
-        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._figures.connections)
-        refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit or of TLS", labels=["reason"])
-        for reason, count in self._figures.refused.items():
-            refused.add_metric([reason], count)
-        yield refused
-        yield from expiry("nsqlookupd", self._dates)
 
 
 def _argument(arguments: dict[str, str], name: str) -> str:

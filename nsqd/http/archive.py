@@ -1,7 +1,6 @@
 """Send parts of logs as a tar stream that unpacks to a data directory."""
 
 import asyncio
-import tarfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
@@ -9,7 +8,7 @@ from functools import partial
 from nsqd.core.retention.backup import BackupPart
 
 CHUNK = 1024 * 1024  # bytes
-BLOCK = tarfile.BLOCKSIZE
+BLOCK = 512  # bytes of a tar file that belong together
 METADATA = "nsqd.dat"
 
 
@@ -46,6 +45,8 @@ async def stream_archive(
 
 
 def _header(name: str, size: int, now: int) -> bytes:
+    import tarfile  # only archives need it, not the start
+
     entry = tarfile.TarInfo(name)
     entry.size, entry.mtime, entry.mode = size, now, 0o600
     return entry.tobuf(tarfile.USTAR_FORMAT) if size < 1 << 33 else entry.tobuf(tarfile.GNU_FORMAT)

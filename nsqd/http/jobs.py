@@ -38,7 +38,7 @@ from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from nsqd.http.parts import page_of, parts_of_tube
 from nsqd.http.tubes import tube_figures
-from nsqd.protocols.beanstalk.stats import STATES
+from nsqd.protocols.beanstalk.states import STATES
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.values import SECOND

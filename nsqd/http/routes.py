@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -15,11 +15,9 @@ from nsqd.http.client_actions import ClientActions
 from nsqd.http.cluster import ClusterRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
-from nsqd.http.cuts import CutRoutes
 from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
-from nsqd.http.identities import IdentitiesRoute
 from nsqd.http.jobs import Jobs
 from nsqd.http.logs import Mirrors
 from nsqd.http.message_actions import MessageActions
@@ -32,12 +30,10 @@ from nsqd.http.read_back import ReadBack
 from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
 from nsqd.http.storage import StorageRoute
-from nsqd.http.story import StoryRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
-from shared.http.api import Routes
-from shared.http.debug import Debug
+from shared.http.api import Handler, Routes
 
 if TYPE_CHECKING:
     from nsqd.http.metrics import MetricsRoute
@@ -73,14 +69,30 @@ def routes(node: Node) -> Routes:
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),
         **ClusterRoute(node).routes(),
-        **(IdentitiesRoute(node, node.accounts).routes() if node.accounts is not None else {}),
         "/metrics": {"GET": _metrics(node)},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},
-        **(Debug(node.bridge).routes() if node.options.debug_routes else {}),
-        **(CutRoutes(node).routes() if node.options.debug_routes else {}),
-        **(StoryRoute(node, node.broker.story).routes() if node.broker.story is not None else {}),
+        **_optional(node),
     }
+
+
+def _optional(node: Node) -> Routes:
+    """Return the routes that exist only with an option; only then their modules are imported."""
+    found: dict[str, Mapping[str, Handler]] = {}
+    if node.accounts is not None:
+        from nsqd.http.identities import IdentitiesRoute
+
+        found |= IdentitiesRoute(node, node.accounts).routes()
+    if node.options.debug_routes:
+        from nsqd.http.cuts import CutRoutes
+        from shared.http.debug import Debug
+
+        found |= {**Debug(node.bridge).routes(), **CutRoutes(node).routes()}
+    if node.broker.story is not None:
+        from nsqd.http.story import StoryRoute
+
+        found |= StoryRoute(node, node.broker.story).routes()
+    return found
 
 
 def _metrics(node: Node) -> Callable[[Request], Awaitable[Response]]:

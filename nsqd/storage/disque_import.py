@@ -18,7 +18,6 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.sequence.put_batch import USUAL, JobOptions
-from nsqd.protocols.disque.context import MOST_NAME
 from nsqd.storage.data_import import DataImport, DataImportError
 from nsqd.storage.disque_aof import FILE, AofJob, AofJobs, AofState, read_aof
 from penstock.protocol.names import EPHEMERAL_SUFFIX
@@ -123,6 +122,8 @@ def name_here(name: bytes) -> str:
         here = b"%23" + here[1:]
     if here.endswith(EPHEMERAL_SUFFIX.encode()):
         here = here.removesuffix(EPHEMERAL_SUFFIX.encode()) + b"%23ephemeral"
+    from nsqd.protocols.disque.context import MOST_NAME  # only an import needs it, no other start
+
     if len(here) > MOST_NAME:
         digest = hashlib.sha256(name, usedforsecurity=False).hexdigest()[:_DIGEST].encode()
         here = here[: MOST_NAME - 1 - _DIGEST] + b"%" + digest

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import uvicorn
-
 from shared.budget import SMALL_BUDGET, Budget
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http.acceptor import Acceptor, watched
 from shared.http.api import TlsRequired
 from shared.http.guard import HEADERS, GuardedProtocol, guarded
+from shared.http.uvicorn_server import Config, Server
 from shared.listen import Listener
 from shared.log import log
 from shared.tls import Certificates
@@ -132,7 +131,7 @@ class _Loop:
         self, limiter: ConnectionLimiter, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
     ) -> None:
         self._config = _config(app)
-        self._uvicorn = uvicorn.Server(self._config)
+        self._uvicorn = Server(self._config)
         self._budget = budget
         self.listening = threading.Event()
         self._limiter = limiter
@@ -186,15 +185,15 @@ class _Loop:
     async def _join(self, protocol: GuardedProtocol, sock: socket.socket) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, sock)
 
-    def _maker(self, config: uvicorn.Config) -> Callable[[], GuardedProtocol]:
+    def _maker(self, config: Config) -> Callable[[], GuardedProtocol]:
         """Return what makes a connection's guard, and behind it uvicorn's protocol, made as uvicorn makes it."""
         make: Any = config.http_protocol_class
         behind = partial(make, config=config, server_state=self._uvicorn.server_state)
         return lambda: GuardedProtocol(lambda state: behind(app_state=state), self._budget)
 
 
-def _config(app: Any) -> uvicorn.Config:
-    return uvicorn.Config(
+def _config(app: Any) -> Config:
+    return Config(
         guarded(app),
         http="httptools",
         loop="asyncio",

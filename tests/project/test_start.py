@@ -108,6 +108,11 @@ def test_tcp_clients_are_served_before_http_is_imported(tmp_path: Path) -> None:
     assert not set(first.split()) & {*(HEAVY - {"trio", "ssl", "msgpack"}), "shared.auth.auth_file"}
 
 
+# What no daemon needs to serve HTTP: /metrics, the options of some, the command line of uvicorn.
+NOT_FOR_HTTP = {
+    "prometheus_client", "httpx", "cryptography", "OpenSSL", "jinja2", "http.server", "click", "multiprocessing",
+    "uvicorn.main", "uvicorn.supervisors",
+}  # fmt: skip
 SERVES_HTTP = (
     "import sys\n"
     "from nsqd import http_server as h; real = h.HttpFrontEnd.start\n"
@@ -126,7 +131,36 @@ def test_http_is_served_before_what_only_metrics_needs_is_imported(tmp_path: Pat
         first = process.stdout.readline()
         process.kill()
     assert first.startswith("imported ")
-    assert not set(first.split()) & {"prometheus_client", "httpx", "cryptography", "OpenSSL", "jinja2", "http.server"}
+    modules = set(first.split()[1:])
+    assert not modules & NOT_FOR_HTTP
+    assert not modules & {
+        "nsqd.protocols.disque.context", "shared.http.debug", "tracemalloc", "nsqd.http.story", "nsqd.http.cuts",
+        "nsqd.http.identities", "nsqd.protocols.beanstalk.stats", "tarfile",
+    }  # fmt: skip
+    assert len(modules) < 690  # 672
+
+
+# The same, with what nsqlookupd has imported when its HTTP thread serves.
+LOOKUPD_SERVES = (
+    "import sys, shared.http.server as s; real = s.HttpServer.start\n"
+    "def start(self): real(self); print('imported', *sys.modules, flush=True)\n"
+    "s.HttpServer.start = start; from lookupd.main import main; sys.exit(main())"
+)
+
+
+def test_nsqlookupd_serves_before_what_only_metrics_needs_is_imported() -> None:
+    flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", LOOKUPD_SERVES, *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    modules = set(first.split()[1:])
+    assert not modules & NOT_FOR_HTTP
+    assert len(modules) < 440  # 423
 
 
 # The same, with what nsqadmin has imported when it begins to serve.

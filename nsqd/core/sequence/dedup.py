@@ -8,11 +8,15 @@ after a kill is recognized, too.
 See docs/design/channel.md#de-duplication.
 """
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from nsqd.core.message.attributes import Attributes
+if TYPE_CHECKING:  # the options need the limits, but not msgpack
+    from nsqd.core.message.attributes import Attributes
 
 MOST_FORGOTTEN = 200  # expired keys to forget with each message, so that no turn is spent on a hundred thousand
 

@@ -14,6 +14,7 @@ from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.borrower import KICKED, Borrower
 from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, job_reply
 from nsqd.protocols.beanstalk.commands import BadFormat
+from nsqd.protocols.beanstalk.states import STATES
 from shared.audit.event import Outcome
 from shared.values import SECOND
 
@@ -166,7 +167,7 @@ class Operator(Borrower):
     def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
         """Handle list-jobs: answer up to `limit` numbers of jobs in a state, in order of their put, behind number `after`."""
         tubes = self._broker.tubes
-        wanted = next((number for number, word in stats.STATES.items() if word == state), None)
+        wanted = next((number for number, word in STATES.items() if word == state), None)
         if wanted is None or not 1 <= limit <= MOST_LISTED:
             raise BadFormat
         if name not in tubes.listed.counters:

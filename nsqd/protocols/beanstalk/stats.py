@@ -11,15 +11,10 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.tube_list import Users
 from nsqd.protocols.beanstalk.commands import quoted, shown
+from nsqd.protocols.beanstalk.states import STATES
 from shared.values import SECOND
 
 VERSION = "1.13"  # of the beanstalkd whose protocol this is; clients read it as a semantic version
-STATES = {
-    JobState.READY: "ready",
-    JobState.RESERVED: "reserved",
-    JobState.BURIED: "buried",
-    JobState.DELAYED: "delayed",
-}
 _COUNTED = (
     "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout", "delete", "release",
     "use", "watch", "ignore", "bury", "kick", "touch", "stats", "stats-job", "stats-tube", "list-tubes", "list-tube-used",

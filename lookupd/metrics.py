@@ -1,0 +1,43 @@
+"""nsqlookupd's metrics in Prometheus' format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from lookupd.net import Figures
+from lookupd.registry import Counts
+from shared.http.expiry import expiry
+from shared.tls_dates import CertificateDates
+
+
+def metrics_page(counts: Counts, figures: Figures, dates: CertificateDates | None) -> Response:
+    """Return the answer to one scrape. `dates`: when the certificates end; None: not known."""
+    return Response(generate_latest(Metrics(counts, figures, dates)), media_type=CONTENT_TYPE_LATEST)
+
+
+class Metrics(Collector):
+    """The metrics of one scrape. No label holds a name, so the cost does not grow with the number of topics."""
+
+    def __init__(self, counts: Counts, figures: Figures, dates: CertificateDates | None = None) -> None:
+        self._counts = counts
+        self._dates = dates
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("nsqlookupd_topics", "Topics known", self._counts.topics)
+        yield GaugeMetricFamily("nsqlookupd_channels", "Channels known", self._counts.channels)
+        yield GaugeMetricFamily("nsqlookupd_producers", "nsqd connected and identified", self._counts.producers)
+        yield GaugeMetricFamily(
+            "nsqlookupd_registrations", "Topics, channels and producers of each", self._counts.entries
+        )
+        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._figures.connections)
+        refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit or of TLS", labels=["reason"])
+        for reason, count in self._figures.refused.items():
+            refused.add_metric([reason], count)
+        yield refused
+        yield from expiry("nsqlookupd", self._dates)
