@@ -297,7 +297,7 @@ def _identities() -> str:
 # Labels of the metrics of which a new node has no series, by the end of the name.
 _UNSEEN = {
     "nsqd_refused_total": "`reason`",
-    "nsqd_client_errors_total": "`code`",
+    "nsqd_client_errors_total": "`protocol`, `code`",
     "nsqlookupd_refused_total": "`reason`",
 }
 _UNSEEN |= {"_certificate_expiry_seconds": "`option`"}

@@ -80,7 +80,8 @@ class Broker:
         self._makers: dict[ReaderKind, Callable[[Parts], Reader]] = {
             ReaderKind.WORK_QUEUE: self.tubes.new_tube
         }  # of readers
-        self.client_errors: Counter[str] = Counter()  # errors that clients of NSQ were answered, by code
+        # errors that clients were answered, by protocol and code
+        self.client_errors: Counter[tuple[str, str]] = Counter()
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         self.put_waiters: dict[PutWaiter, None] = {}  # clients whose put waits until enough nodes can have a copy

@@ -93,7 +93,7 @@ class NodeFigures:
     # ns from publish to FIN, of all messages since the start; None without configured percentiles
     latency: Histogram | None
     refused: Counter[str]  # what clients were refused, by reason
-    client_errors: Counter[str]  # errors that clients of NSQ were answered, by code
+    client_errors: Counter[tuple[str, str]]  # errors that clients were answered, by protocol and code
     log: LogFigures
     buffers: BudgetFigures
     expired_jobs: int  # since the start

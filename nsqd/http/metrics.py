@@ -159,10 +159,10 @@ def _totals(figures: NodeFigures) -> Iterator[Metric]:
         refused.add_metric([reason], count)
     yield refused
     errors = CounterMetricFamily(
-        "nsqd_client_errors", "Errors that clients of NSQ were answered over TCP", labels=["code"]
+        "nsqd_client_errors", "Errors that clients were answered over TCP", labels=["protocol", "code"]
     )
-    for code, count in sorted(figures.client_errors.items()):
-        errors.add_metric([code], count)
+    for key, count in sorted(figures.client_errors.items()):
+        errors.add_metric(key, count)
     yield errors
 
 

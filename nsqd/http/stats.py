@@ -11,6 +11,7 @@ See docs/design/nsq-http.md#statistics.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -35,6 +36,7 @@ from nsqd.http.stats_text import render
 from nsqd.http.tubes import tube_figures
 from nsqd.protocols.nsq.peer import Peer
 from shared.http.api import V1_HEADERS, query, text_response
+from shared.http.extensions import wants_extensions
 from shared.text import go_json
 
 PORTION = 40  # topics in one turn: about a millisecond and a half
@@ -51,6 +53,7 @@ class StatsArguments:
     channel: str
     clients: bool
     memory: bool
+    extended: bool = False  # with the keys that NSQ does not know
 
 
 class Stats:
@@ -68,6 +71,7 @@ class Stats:
             arguments.get("channel", ""),
             arguments.get("include_clients") not in ("false", "0"),
             arguments.get("include_mem") not in ("false", "0"),
+            wants_extensions(request),
         )
         as_json = arguments.get("format") == "json"
         if wanted.topic:
@@ -103,7 +107,7 @@ class Stats:
         figures = self._portion([topic], wanted, {peer.consumer: peer for peer in peers if peer.consumer is not None})
         for one in figures:
             _find_percentiles(one)
-        return _written(_picture(node, wanted, figures, [client(peer, topic) for peer in producers])).encode()
+        return _written(_picture(node, wanted, figures, _clients(producers, wanted))).encode()
 
     async def _topics(self, wanted: StatsArguments) -> list[dict[str, Any]] | None:
         call, topics = self._node.bridge.call, self._node.broker.topics
@@ -143,7 +147,7 @@ class Stats:
         producers = await call(lambda: [peer for peer in self._node.peers() if peer.pub_counts])
         for start in range(0, len(producers), PORTION):
             portion = producers[start : start + PORTION]
-            found += await call(lambda portion=portion: [client(peer, wanted.topic) for peer in portion])  # type: ignore[misc]
+            found += await call(partial(_clients, portion, wanted))
         return found
 
 
@@ -207,10 +211,14 @@ def _channel(channel: Channel, wanted: StatsArguments, owners: dict[Any, Peer], 
         "requeue_count": sums.requeued,
         "timeout_count": sums.timed_out,
         "client_count": len(channel.consumers),
-        "clients": [client(peer, wanted.topic) for peer in peers] if wanted.clients else None,
+        "clients": _clients(peers, wanted) if wanted.clients else None,
         "paused": sums.paused,
         LATENCY: [_latency(channel, now)],
     }
+
+
+def _clients(peers: list[Peer], wanted: StatsArguments) -> list[dict[str, Any]]:
+    return [client(peer, wanted.topic, wanted.extended) for peer in peers]
 
 
 def _latency(channel: Channel, now: int) -> Snapshot | None:

@@ -10,9 +10,10 @@ from nsqd.protocols.nsq.peer import Peer
 from shared.values import SECOND
 
 
-def client(peer: Peer, topic: str) -> dict[str, Any]:
+def client(peer: Peer, topic: str, extended: bool = False) -> dict[str, Any]:
     """Return the whole picture of a connection.
 
+    `extended`: with the keys that NSQ does not know.
     At most one topic that the client published to is told, as in the original: `topic`, or the first one if that is empty.
     """
     identity, consumer = peer.introduction.identity, peer.consumer
@@ -36,6 +37,7 @@ def client(peer: Peer, topic: str) -> dict[str, Any]:
         **_topology(peer),
         **_published(peer, topic),
         **_tls(peer),
+        **({"error_count": peer.errors} if extended else {}),
     }
 
 

@@ -89,7 +89,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._is_answering = False  # True: the request at hand has not been answered
         self._is_passed = False  # True: the protocol behind has got its header
         self._owed = 0  # answers owed: requests with a complete header, minus those answered
-        self._refusal = ""  # not "": a 400 with this text follows the answers that are owed, and nothing more is read
+        self._refusal = ""  # not "": this status follows the answers that are owed, and nothing more is read
         # Deadlines, by the loop's clock
         self._until = inf  # when the connection is closed unless what it waits for arrives
         self._timer: asyncio.TimerHandle | None = None  # one for all, set again when it fires: one per request is slow
@@ -153,9 +153,9 @@ class GuardedProtocol(asyncio.Protocol):
         try:
             self._feed(data)
         except HttpParserError:
-            self._refuse("Invalid HTTP request received.")
+            self._refuse("400 Bad Request")
         if self._unread > MAX_HEADER:
-            self._refuse("Header too large.")
+            self._refuse("400 Bad Request")
         self._pass_on()
 
     def _feed(self, data: bytes | memoryview) -> None:
@@ -302,7 +302,7 @@ class GuardedProtocol(asyncio.Protocol):
         if self._inner is None or self._answers.closed:
             return
         if self._refusal and not self._owed:
-            self._send_400(self._refusal)
+            self._send_refusal(self._refusal)
         elif self._queue:
             waiting = self._queue.popleft()
             self._begin()
@@ -315,8 +315,8 @@ class GuardedProtocol(asyncio.Protocol):
         elif self._until == inf:
             self._wait(KEEP_ALIVE)
 
-    def _refuse(self, why: str) -> None:
-        """Answer 400 and close, after the answers to earlier requests."""
+    def _refuse(self, status: str) -> None:
+        """Answer with that status and close, after the answers to earlier requests."""
         if self._answers.closed or self._refusal:
             return
         found = recognize(self._opening)
@@ -332,15 +332,16 @@ class GuardedProtocol(asyncio.Protocol):
                 self._queue.pop()
                 self._owed -= 1
             self._stop_waiting()
-            self._refusal = why
+            self._refusal = status
         else:
-            self._send_400(why)
+            self._send_refusal(status)
 
-    def _send_400(self, why: str) -> None:
+    def _send_refusal(self, status: str) -> None:
         headers = "".join(f"{name.lower()}: {value}\r\n" for name, value in HEADERS)
         self._answers.write(
-            f"HTTP/1.1 400 Bad Request\r\ndate: {formatdate(time.time(), usegmt=True)}\r\n{headers}"
-            f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(why)}\r\nconnection: close\r\n\r\n{why}".encode()
+            f"HTTP/1.1 {status}\r\ndate: {formatdate(time.time(), usegmt=True)}\r\n{headers}"
+            f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(status)}\r\n"
+            f"connection: close\r\n\r\n{status}".encode()
         )
         self._answers.expect_more()
         self._answers.close()

@@ -247,6 +247,10 @@ def test_what_is_not_http_gets_400_and_is_closed(node: Daemon, data: bytes) -> N
     assert exchange(node, data).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
+def test_words_for_what_is_not_http_match_the_original(node: Daemon) -> None:
+    assert exchange(node, b"  V2IDENTIFY\n\x00\x00\x00\x02{}").endswith(b"\r\n\r\n400 Bad Request")
+
+
 def test_four_bytes_alone_get_no_answer(node: Daemon) -> None:
     with node.connect("HTTP") as sock:
         sock.sendall(b"  V2")

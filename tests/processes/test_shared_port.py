@@ -109,11 +109,13 @@ def test_limits_and_tls_hold_for_both_ports_together(tmp_path: Path, place: List
     )
     with (
         nsqd(tmp_path / "n", "-tcp-shared-address", place.address, "-max-connections", "1", *flags) as node,
-        Conversation(Shared(place.port), PUB) as producer,  # type: ignore[arg-type]
-        Conversation(node) as second,
+        Conversation(Shared(place.port), b"  V2IDENTIFY\n" + sized(b"{}")) as producer,  # type: ignore[arg-type]
     ):
+        assert producer.frame() == OK  # from now on it is no stranger that has to make room
+        with Conversation(node) as second:
+            assert second.frame() is None
+        producer.send(b"PUB t\n" + sized(b"x"))
         assert producer.frame() == (ERROR, b"E_INVALID cannot PUB in current state (TLS required)")
-        assert second.frame() is None
 
 
 def test_a_killed_node_leaves_the_port_to_the_other(tmp_path: Path, place: Listener) -> None:

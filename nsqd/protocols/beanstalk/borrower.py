@@ -15,13 +15,26 @@ from typing import Protocol
 
 from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.worker import BORROWED
-from nsqd.protocols.beanstalk.client import NOT_FOUND, OUT_OF_MEMORY, UNAUTHORIZED, Client, job_reply
+from nsqd.protocols.beanstalk.client import (
+    BAD_FORMAT,
+    DRAINING,
+    NOT_FOUND,
+    OUT_OF_MEMORY,
+    UNAUTHORIZED,
+    UNKNOWN_COMMAND,
+    Client,
+    job_reply,
+)
 from nsqd.protocols.beanstalk.rights import NEEDS
 from nsqd.protocols.recording import name_of, record
 from shared.audit.event import UNKNOWN, Outcome
 from shared.values import SECOND
 
 TOUCHED, DELETED, KICKED = b"TOUCHED\r\n", b"DELETED\r\n", b"KICKED\r\n"
+# errors that owners answer to commands about their jobs
+_ERRORS = frozenset(
+    (NOT_FOUND, OUT_OF_MEMORY, UNAUTHORIZED, DRAINING, BAD_FORMAT, UNKNOWN_COMMAND, b"INTERNAL_ERROR\r\n")
+)
 _ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any more
 
 
@@ -69,7 +82,7 @@ class Borrower(Client):
             if others.ask(verb, job_id, self._loan(job_id), line, self.rights_elsewhere(NEEDS[verb].verb), then):
                 self._wait = True
                 return
-        self._reply(NOT_FOUND)
+        self._fail(NOT_FOUND)
 
     def _delete_elsewhere(self, job_ids: list[int], done: int) -> None:
         """Have other nodes delete those of the jobs that are theirs, and answer with `done` and how many these were."""
@@ -89,6 +102,7 @@ class Borrower(Client):
                 self._now = self._broker.now
                 if is_refused:
                     self._record("delete-batch", "", Outcome.REFUSED)
+                    self._count_error(UNAUTHORIZED)
                 self._answer(UNAUTHORIZED if is_refused else b"DELETED_BATCH %d\r\n" % done)
 
         self._end_borrowed()
@@ -106,7 +120,7 @@ class Borrower(Client):
         if job_id in self._loans:
             self._ask_owner(verb, job_id, *arguments)
         else:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
 
     def _answered(self, verb: bytes, job_id: int, reply: bytes) -> None:
         """Take the owner's answer to a command, and pass it on."""
@@ -122,6 +136,8 @@ class Borrower(Client):
                 self.worker.hold(BORROWED, job_id, self._now + self._loans[job_id][1].retry * SECOND)
             elif reply == NOT_FOUND or (verb in _ENDS and reply not in (OUT_OF_MEMORY, UNAUTHORIZED)):
                 self._forget_loan(job_id)
+        if reply in _ERRORS:
+            self._count_error(reply)
         self._answer(reply)
 
     def _record(self, action: str, target: str, outcome: Outcome = Outcome.DONE, count: int = UNKNOWN) -> None:

@@ -44,6 +44,8 @@ MOST_USUAL = 1024  # remembered lines of put: clients put with the same options 
 TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND, OUT_OF_MEMORY, JOB_TOO_BIG = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n", b"JOB_TOO_BIG\r\n"
+DRAINING = b"DRAINING\r\n"
+BAD_FORMAT, UNKNOWN_COMMAND = b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"
 AUTH = b"auth "  # a command only where there is an auth file
 DEADLINE_SOON, TIMED_OUT, UNAUTHORIZED = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n", b"UNAUTHORIZED\r\n"
 
@@ -209,7 +211,7 @@ class Client(JobClient, ABC):
             self._discard -= size
             if self._discard:
                 return len(data) if size else -1
-            self._reply(self._discard_reply)
+            self._fail(self._discard_reply)
             return at + size
         if self._put is not None:
             return self._body(self._put, data, at)
@@ -219,7 +221,7 @@ class Client(JobClient, ABC):
                 keep = 1 if data.endswith(b"\r") else 0
                 return len(data) - keep if len(data) - keep > at else -1
             self._skips_line = False
-            self._reply(b"BAD_FORMAT\r\n")
+            self._fail(BAD_FORMAT)
             return newline + 2
         if newline < 0 or newline + 2 - at > MAX_LINE:
             if begins_foreign(data[at : at + MAX_LINE]):
@@ -252,11 +254,11 @@ class Client(JobClient, ABC):
             else:
                 self._unusual_line(line)
         except BadFormat:
-            self._reply(b"BAD_FORMAT\r\n")
+            self._fail(BAD_FORMAT)
         except UnknownCommand:
-            self._reply(b"UNKNOWN_COMMAND\r\n")
+            self._fail(UNKNOWN_COMMAND)
         except TooMany:
-            self._reply(OUT_OF_MEMORY)
+            self._fail(OUT_OF_MEMORY)
         except Reading as reading:
             self._broker.tubes.waiters.block(self.worker, reading.queue)
             self._wait, self._deadline = True, -1
@@ -276,6 +278,14 @@ class Client(JobClient, ABC):
         if verb == b"put ":
             self._context.learn(line, arguments)
         self._do(verb, arguments)
+
+    def _fail(self, error: bytes) -> None:
+        """Answer with an error, and count it."""
+        self._count_error(error)
+        self._reply(error)
+
+    def _count_error(self, error: bytes) -> None:
+        self._broker.client_errors["beanstalkd", error[:-2].decode()] += 1
 
     def _reply(self, data: bytes) -> None:
         self._spent += 1 + len(data) // BYTES_OF_A_UNIT
@@ -308,7 +318,7 @@ class Client(JobClient, ABC):
         if credential is None or (credential.renew() and not (self.waits_for_job and not self.may_wait())):
             return
         self._broker.tubes.waiters.stop_waiting(worker)
-        self._reply(UNAUTHORIZED)
+        self._fail(UNAUTHORIZED)
         self.outbox.end()
 
     def may_wait(self) -> bool:

@@ -12,7 +12,7 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.borrower import KICKED, Borrower
-from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, job_reply
+from nsqd.protocols.beanstalk.client import DRAINING, NOT_FOUND, TUBES_OF_A_UNIT, job_reply
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.states import STATES
 from shared.audit.event import Outcome
@@ -54,7 +54,7 @@ class Operator(Borrower):
         body = found[0].body(found[1]) if found is not None else None
         self._count(command)
         if found is None or body is None:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
         else:
             gate = found[0].offsets.gate
             if gate is not None:
@@ -99,7 +99,7 @@ class Operator(Borrower):
         target = f"{found[0].topic_name} {job_id}"
         if found[1].state not in (JobState.BURIED, JobState.DELAYED):
             self._record("kick-job", target, Outcome.FAILED)
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         found[0].kick(found[1])
         self._promise(found[0].topic_name)
@@ -113,7 +113,7 @@ class Operator(Borrower):
         """
         tubes = self._broker.tubes
         if name not in tubes.listed.counters:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         count = 0
 
@@ -140,21 +140,21 @@ class Operator(Borrower):
         """
         tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         if self._broker.draining_since:
-            self._reply(b"DRAINING\r\n")
+            self._fail(DRAINING)
             return
         tube, job = found
         body = tube.body(job)
         if body is None:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
         # what is left of it, cut to whole seconds: the new job must not outlive the old one
         ttl = (job.created + job.ttl * SECOND - self._broker.wall) // SECOND if job.ttl else 0
         if job.ttl and not ttl:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         options = JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True, ttl, job.copies)
         self.make_tube(name)
@@ -171,7 +171,7 @@ class Operator(Borrower):
         if wanted is None or not 1 <= limit <= MOST_LISTED:
             raise BadFormat
         if name not in tubes.listed.counters:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         pages = (islice(tube.jobs.in_state(wanted, behind(tube, after)), limit) for tube in tubes.everywhere(name))
         found = islice(merge(*pages, key=tubes.client_id), limit)
@@ -180,7 +180,7 @@ class Operator(Borrower):
     def _pause_tube(self, name: str, seconds: int) -> None:
         tubes = self._broker.tubes
         if name not in tubes.listed.counters:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         self.make_tube(name)
         tubes.listed.counters[name]["pause-tube"] += 1
@@ -206,7 +206,7 @@ class Operator(Borrower):
         self._count("stats-tube")
         tubes = self._broker.tubes
         if name not in tubes.listed.counters:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
         else:
             self._reply(stats.dictionary(stats.tube_stats(tubes, name, tubes.tube(name), self._now)))
 

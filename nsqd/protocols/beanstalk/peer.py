@@ -13,6 +13,7 @@ from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
     AUTH,
     DEADLINE_SOON,
+    DRAINING,
     JOB_TOO_BIG,
     NOT_FOUND,
     OUT_OF_MEMORY,
@@ -54,7 +55,7 @@ class Peer(Operator):
         if verb in _PUTS and not arguments[-1]:
             self._discard, self._discard_reply = arguments[-2] + 2, UNAUTHORIZED
         else:
-            self._reply(UNAUTHORIZED)
+            self._fail(UNAUTHORIZED)
 
     def _show_token(self, secret: bytes) -> None:
         """Handle auth: the client is whoever has this token."""
@@ -63,7 +64,7 @@ class Peer(Operator):
             self._reply(b"AUTHORIZED\r\n")
         else:
             self._record("auth", "", Outcome.REFUSED)
-            self._reply(UNAUTHORIZED)
+            self._fail(UNAUTHORIZED)
             if self.credential.is_guess:
                 self.outbox.end()
 
@@ -140,16 +141,16 @@ class Peer(Operator):
         tubes = self._broker.tubes
         if data[end - 2 : end] != b"\r\n":
             tubes.burn_id()
-            self._reply(b"EXPECTED_CRLF\r\n")
+            self._fail(b"EXPECTED_CRLF\r\n")
         elif self._broker.draining_since:
             tubes.burn_id()
-            self._reply(b"DRAINING\r\n")
+            self._fail(DRAINING)
         elif self._broker.refusal:
             tubes.burn_id()
-            self._reply(OUT_OF_MEMORY)
+            self._fail(OUT_OF_MEMORY)
         elif self.credential is not None and not self.credential.may(Verb.PUBLISH, self.worker.using):
             tubes.burn_id()  # the right has ended while the body came
-            self._reply(UNAUTHORIZED)
+            self._fail(UNAUTHORIZED)
         else:
             priority, delay, ttr = put.options
             due = self._now + delay * SECOND if delay else 0
@@ -165,9 +166,9 @@ class Peer(Operator):
                     number = tubes.put(self.worker, [body], options)
             except TooFewCopies:
                 tubes.burn_id()
-                self._reply(b"DRAINING\r\n")
+                self._fail(DRAINING)
             except TooMany:
-                self._reply(OUT_OF_MEMORY)
+                self._fail(OUT_OF_MEMORY)
             else:
                 self.count_published(min(number, 1), len(body))  # 0: it was put before
                 self._promise(self.worker.using)
@@ -253,11 +254,11 @@ class Peer(Operator):
         if found is not None and found[1].state is not JobState.RESERVED and found[0].is_deliverable(found[1]):
             body = found[0].body(found[1])
         if found is None or body is None:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
             return
         self.worker.works = True
         if self.room_in_flight() <= 0:  # this command never waits
-            self._reply(OUT_OF_MEMORY)
+            self._fail(OUT_OF_MEMORY)
             return
         tube, job = found
         tube.reserve(job, self.worker, self._now)
@@ -279,7 +280,7 @@ class Peer(Operator):
         elif self._broker.tubes.find(job_id) is None:
             self._ask_owner(b"delete ", job_id)
         else:
-            self._reply(NOT_FOUND)
+            self._fail(NOT_FOUND)
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
         """Delete the jobs, and answer DELETED_BATCH with how many existed and were not reserved by another worker."""
@@ -319,7 +320,7 @@ class Peer(Operator):
     def _ignore(self, name: str) -> None:
         self._count("ignore")
         if name in self.worker.watching and len(self.worker.watching) == 1:
-            self._reply(b"NOT_IGNORED\r\n")
+            self._fail(b"NOT_IGNORED\r\n")
             return
         self._broker.tubes.ignore(self.worker, name)
         self.note_watched()

@@ -32,6 +32,10 @@ UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones mo
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 GONE_WITHIN = SECOND  # ns that an ADDJOB waits for nodes when its client sends no more: the client may be gone
+CODES = frozenset(
+    (b"BADID", b"ERR", b"LEAVING", b"MAXLEN", b"MISCONF", b"NOAUTH", b"NOJOB", b"NOPERM", b"NOPROTO", b"NOREPL", b"OOM",
+     b"PAUSED", b"TOOLATE", b"WRONGPASS")
+)  # fmt: skip
 MOST_ECHOED = 64 * 1024  # bytes of an unknown command's name that an error repeats
 NO_AUTH = b"NOAUTH Authentication required."
 NO_PERMISSION = b"NOPERM this user has no permissions to run the '%s' command"
@@ -188,6 +192,7 @@ class Client(JobClient, ABC):
             self.outbox.break_off()
             return -1
         except resp.ProtocolError as wrong:
+            self.count_error(b"ERR")
             self._send(wrong.line)
             self.outbox.end()
             return -1
@@ -325,8 +330,14 @@ class Client(JobClient, ABC):
             self.silence -= 1
 
     def reply_error(self, text: bytes) -> None:
-        """Answer with an error: its code and its text."""
+        """Answer with an error: its code and its text. Count it."""
+        self.count_error(text)
         self.reply(resp.error(text))
+
+    def count_error(self, text: bytes) -> None:
+        """Count an error that the client is answered. text: begins with the code."""
+        code = text.partition(b" ")[0]
+        self.broker.client_errors["disque", code.decode() if code in CODES else "ERR"] += 1
 
     def _send(self, data: bytes) -> None:
         self.outbox.reply(data)
@@ -398,6 +409,8 @@ class Client(JobClient, ABC):
         """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
         self.asks_others = False
         if not self.is_gone:
+            if reply.startswith(b"-"):
+                self.count_error(reply[1:])
             self.end_wait(reply)
 
     def begin_long(self, some: Callable[[], bytes | None]) -> None:

@@ -217,6 +217,7 @@ def end_waits(context: DisqueContext) -> None:
     """Tell all clients that wait for a job to connect to another node."""
     for one in context.clients():
         if one.worker.waiting:
+            one.count_error(LEAVING)
             one.end_wait(resp.error(LEAVING))
 
 
@@ -338,6 +339,8 @@ def _ask_others(client: Client, arguments: list[bytes], unknown: bytes) -> None:
     if others is not None and others.ask(command, arguments[1], rights, then):
         client.wait_for_others()
     else:
+        if unknown.startswith(b"-"):
+            client.count_error(unknown[1:])
         client.reply(unknown)
 
 

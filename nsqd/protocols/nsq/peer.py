@@ -225,7 +225,7 @@ class Peer:
     def _fail(self, failure: WireError) -> None:
         """Answer an error, count it, and have it logged."""
         self.errors += 1
-        self._context.broker.client_errors[failure.code] += 1
+        self._context.broker.client_errors["nsq", failure.code] += 1
         self._note_failure(failure.data.decode("utf-8", "backslashreplace"))
         fail(self.outbox, failure)
 

@@ -534,7 +534,7 @@ def test_errors_of_a_client_are_noted_and_counted_by_code() -> None:
     wire.send(b"SUB t c\nFIN 0123456789abcdef\nNIX\n")
     failed = [text for fact, text in wire.facts if fact is Fact.FAILED]
     assert failed == ["E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight", "E_INVALID invalid command NIX"]
-    assert wire.node.broker.client_errors == {"E_FIN_FAILED": 1, "E_INVALID": 1}
+    assert wire.node.broker.client_errors == {("nsq", "E_FIN_FAILED"): 1, ("nsq", "E_INVALID"): 1}
     assert wire.peer.errors == 2
 
 
