@@ -158,6 +158,11 @@ class Tubes:
         self.listed.use(DEFAULT)
         self.listed.watch(DEFAULT)
 
+    def watching_count(self, name: str) -> int:
+        """Return how many clients watch a tube. Those of Disque watch while they wait."""
+        users = self.listed.users.get(name)
+        return (users.watching if users is not None else 0) + self.waiters.kinds_at(name).others
+
     def leave(self, worker: Worker) -> None:
         """Remove the worker of a client that is gone. Its reserved jobs have failed, unless the node stops."""
         self.forget_waiting(worker, self.ignore)

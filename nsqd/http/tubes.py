@@ -93,7 +93,7 @@ def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, Any]:
         "buried_count": counts[JobState.BURIED],
         "job_count": sum(one.total for one in everywhere),
         "using_count": users.using if users is not None else 0,
-        "watching_count": users.watching if users is not None else 0,
+        "watching_count": tubes.watching_count(name),
         "waiting_count": tubes.waiters.count_at(name),
         "disque_waiting_count": waiting.others,
         "node_waiting_count": waiting.nodes,

@@ -119,7 +119,7 @@ def tube_stats(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str
         "current-jobs-buried": counts[JobState.BURIED],
         "total-jobs": sum(one.total for one in everywhere),
         "current-using": users.using,
-        "current-watching": users.watching,
+        "current-watching": tubes.watching_count(name),
         "current-waiting": tubes.waiters.count_at(name),
         "cmd-delete": counters["delete"],
         "cmd-pause-tube": counters["pause-tube"],

@@ -341,7 +341,7 @@ def test_the_log_says_what_came_instead_of_a_handshake(
     client.say(b"IDENTIFY\n" + body(b'{"feature_negotiation":true,"tls_v1":true}'))
     client.frame()
     client.say_raw(sent)
-    (line,) = caplog.messages
+    (line,) = [one for one in caplog.messages if one.startswith("CLIENT(")]
     assert line.endswith(f"): {why}")
     assert bench.edge.refused == {"tls_or_compression": 1}
     bench.close()
@@ -367,7 +367,7 @@ def test_clients_that_must_show_a_certificate(
     if end in ("none shown", "broken at once"):
         assert bench.edge.refused == {"tls_or_compression": 1}
         assert connection.peer.closing
-        (line,) = caplog.messages
+        (line,) = [one for one in caplog.messages if one.startswith("CLIENT(")]
         assert line.startswith(f"CLIENT({connection.peer.remote_ip}:{connection.peer.port}): TLS")
         assert end != "none shown" or line.endswith(": TLS handshake failed: peer did not return a certificate")
     else:
