@@ -390,9 +390,11 @@ def test_nsqds_that_do_not_answer_keep_no_message_waiting(nsqd: FakeNsqd) -> Non
 
 def tail(nsqd: FakeNsqd, n: int, **more: object) -> bytes:
     options = nsq_tail.Options(topic=("t",), channel="c", nsqd_tcp_address=(nsqd.address,), n=n, **more)  # type: ignore[arg-type]
-    out = io.BytesIO()
-    assert nsq_tail.run(options, out) == 0
-    return out.getvalue()
+    reader, writer = os.pipe()
+    with open(reader, "rb") as printed:
+        assert nsq_tail.run(options, writer) == 0
+        os.close(writer)
+        return printed.read()
 
 
 @pytest.mark.process
@@ -411,14 +413,19 @@ def test_tail_prints_the_topic(nsqd: FakeNsqd) -> None:
 
 @pytest.mark.process
 def test_tail_ends_at_a_signal(nsqd: FakeNsqd) -> None:
-    class Out(io.BytesIO):
-        def flush(self) -> None:
-            if self.getvalue():
-                os.kill(os.getpid(), signal.SIGTERM)
+    def stop_when_printed() -> None:
+        assert os.read(reader, 100) == b"x\n"
+        os.kill(os.getpid(), signal.SIGTERM)
 
     nsqd.deliver(b"x")
     options = nsq_tail.Options(topic=("t",), nsqd_tcp_address=(nsqd.address,))
-    assert nsq_tail.run(options, Out()) == 0
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=stop_when_printed)
+    thread.start()
+    assert nsq_tail.run(options, writer) == 0
+    thread.join()
+    os.close(reader)
+    os.close(writer)
     assert nsqd.finished == [b"x"]
     assert re.search(rb"SUB t tail\d{6}#ephemeral", b"\n".join(nsqd.commands))
 

@@ -228,6 +228,7 @@ class Subscription:
                 self._limited.leave()
             consumer, self.consumer = self.consumer, None
             self._topics.unsubscribe(self._channel, consumer)
+        self._fail = _ignore  # breaks the circle with the peer: no collector runs
 
     def leave(self) -> int:
         """Remove the consumer, and make all that it has in flight ready again, or bury it. Return how many messages."""
@@ -322,6 +323,10 @@ class Subscription:
         """Answer a FIN, REQ or TOUCH of a message that the client does not have."""
         text = b"%s %s failed %s" % (command.encode(), message_id, why.encode())
         self._fail(WireError(f"E_{command}_FAILED", text))
+
+
+def _ignore(_: WireError) -> None:
+    """Answer no error: the connection is gone."""
 
 
 def _distance(settings: Settings, identity: Identity) -> int:
