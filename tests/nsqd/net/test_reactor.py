@@ -309,7 +309,7 @@ class NotedReader(MemoryReader):
     def advance(self, cursor: int) -> None:
         self._notes.append("advance")
 
-    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+    def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
         self._notes.append(f"attempt {attempts}")
 
 
