@@ -1,7 +1,8 @@
 """The HTTP side that all daemons share.
 
 Read `api` (NSQ's conventions: routes, errors, JSON, foreign Host and Origin), `bridge` (how a handler, in the HTTP thread,
-runs a function in the trio thread and waits for it), `server` (uvicorn in a thread of its own, which cannot run on trio).
+runs a function in the trio thread and waits for it), `server` (uvicorn in a thread of its own, which cannot run on trio;
+`uvicorn_server` imports it).
 
 * Connections: `acceptor`, `guard` (in front of uvicorn: slow, oversized and ambiguous requests), `transport` (what answers are
   written to), `secure` (TLS), `exchange` (one request and answer).

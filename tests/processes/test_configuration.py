@@ -149,7 +149,10 @@ def test_a_file_that_cannot_be_read(path: str, reason: str) -> None:
     [
         (["-node-id", "1024"], "--node-id must be [0,1024)"),
         (["-max-deflate-level", "0"], "--max-deflate-level must be [1,9]"),
-        (["-tls-client-auth-policy=requre"], "--tls-client-auth-policy 'requre': expected require or require-verify"),
+        (
+            ["-tls-client-auth-policy=requre"],
+            "--tls-client-auth-policy 'requre': expected require, require-verify or verify-if-given",
+        ),
         (["-beanstalk-tls-address=:0"], "--beanstalk-tls-address needs --tls-cert and --tls-key"),
         (["-disque-tls-address=:0"], "--disque-tls-address needs --tls-cert and --tls-key"),
         (["-tls-required"], "cannot require TLS client connections without TLS key and cert"),

@@ -45,6 +45,7 @@ COVERED_BY = {
         "penstock.jobs.operators", "penstock.jobs.settings",
     ),
     "processes/test_lookupd.py": ("lookupd.main",),
+    "lookupd/test_http.py": ("lookupd.metrics",),
     "processes/test_penstock_up_secure.py": ("nsqd.node_tls",),
     "processes/test_penstock_up.py": ("apps.signal_queue",),
     "nsqd/protocols/rights/test_recording.py": ("nsqd.protocols.disque.audited", "nsqd.protocols.recording"),
@@ -88,7 +89,7 @@ COVERED_BY = {
     ),
     "processes/test_nsq_import.py": ("nsqd.import_command",),
     "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep", "nsqd.net.wakeup"),
-    "nsqd/protocols/beanstalk/test_conversations.py": (
+    "nsqd/protocols/beanstalk/test_conversations.py": ("nsqd.protocols.beanstalk.states",
         "nsqd.protocols.beanstalk.stats",
     ),
     "nsqd/protocols/nsq/test_fast_slow.py": ("nsqd.protocols.nsq.fast",),
@@ -97,7 +98,7 @@ COVERED_BY = {
     "pipeline/test_pipeline_process.py": (
         "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.progress", "pipeline.replay",
     ),
-    "shared/http/test_server.py": ("shared.http.acceptor",),
+    "shared/http/test_server.py": ("shared.http.acceptor", "shared.http.uvicorn_server"),
     "processes/test_tls.py": ("shared.tls_any_certificate",),
     "processes/test_certificate_dates.py": ("shared.http.expiry",),
 }  # fmt: skip

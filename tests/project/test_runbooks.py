@@ -244,7 +244,7 @@ def metrics(expression: str) -> set[str]:
     return {re.sub(r"_(?:total|bucket|count|sum)$", "", name) for name in names}
 
 
-METRICS = ("nsqd/http/metrics.py", "nsqd/http/cluster_metrics.py", "lookupd/http.py")
+METRICS = ("nsqd/http/metrics.py", "nsqd/http/cluster_metrics.py", "lookupd/metrics.py")
 
 
 def declared() -> str:
