@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.replication.common import common_end
+from nsqd.protocols.peer.stream import Have
+from nsqd.replication.common import common_end, first_missing
 from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.files import SegmentFile
 from tests.effort import examples
 
 Table = list[tuple[bytes, int]]
@@ -63,6 +65,33 @@ def test_two_epochs_of_the_same_number_are_two() -> None:
     ours, theirs = [(FIRST, 0), (epoch(2, random=1), 50)], [(FIRST, 0), (epoch(2, random=2), 50)]
     assert common_end(ours, 200, theirs, 100) == 50
     assert common_end([(epoch(1, random=1), 0)], 200, [(epoch(1, random=2), 0)], 100) == 0
+
+
+class ThreeSegments:
+    """A log whose files nothing asks for here. Implements nsqd.replication.common.Segments."""
+
+    end = 900
+
+    def file(self, base: int) -> SegmentFile:
+        raise AssertionError("nothing asks for a file")
+
+    def file_end(self, base: int, following: int | None) -> int:
+        raise AssertionError("nothing asks for the end of a file")
+
+
+@pytest.mark.parametrize(
+    ("common", "end", "segments", "first"),
+    [
+        (0, 0, {}, 0),  # an empty mirror
+        (900, 900, {0: 0, 300: 0, 600: 0}, 600),  # a whole one: the last segment may grow
+        (650, 650, {0: 0, 300: 0, 600: 0}, 600),
+        (450, 450, {0: 0, 300: 0}, 300),
+        (900, 900, {0: 0, 600: 0}, 300),  # one is missing
+        (450, 700, {0: 0, 300: 0, 600: 0}, 0),  # it holds more than the log: it is set aside, and a new one begins
+    ],
+)
+def test_the_first_segment_that_a_mirror_lacks(common: int, end: int, segments: dict[int, int], first: int) -> None:
+    assert first_missing(ThreeSegments(), [0, 300, 600], common, Have(end, [], segments)) == first
 
 
 def test_a_log_that_has_forgotten_its_old_epochs() -> None:
