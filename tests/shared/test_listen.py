@@ -131,13 +131,17 @@ def test_an_address_of_another_machine() -> None:
 
 
 @pytest.mark.process
-def test_a_unix_socket_is_open_to_all_and_goes_with_its_listener(tmp_path: Path) -> None:
+def test_a_unix_socket_has_the_rights_that_the_umask_leaves_and_goes_with_its_listener(tmp_path: Path) -> None:
     path = tmp_path / "nsqd.sock"
-    with closing(listen(str(path))) as listener:
-        assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
-        assert stat.S_IMODE(path.stat().st_mode) == 0o666
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
+    before = os.umask(0o027)
+    try:
+        with closing(listen(str(path))) as listener:
+            assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o750
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+    finally:
+        os.umask(before)
     assert not path.exists()
 
 
