@@ -104,9 +104,11 @@ class Tubes:
             self.attach(topic)
 
     def names_of_all(self) -> list[str]:
-        """Return the names of tubes that were made or that workers use or watch; `default` is listed only if it was made."""
+        """Return the names of tubes that were made, or that workers use, watch or wait for; `default` only if it was made."""
         made = self.waiters.queues
-        return [*made, *(name for name in self.listed.users if name != DEFAULT and name not in made)]
+        awaited = [name for name in self.waiters.names() if any(self.waiters.own_at(name))]
+        others = dict.fromkeys([*self.listed.users, *awaited])
+        return [*made, *(name for name in others if name != DEFAULT and name not in made)]
 
     def prepare(self, name: str) -> None:
         """Prepare a tube that a worker is about to use or watch: the topic's messages become jobs. Raises TooMany."""

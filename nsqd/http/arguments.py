@@ -123,9 +123,10 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
 
 
 def existing_tube(broker: Broker, name: str) -> Tube | None:
-    """Return the tube; None: clients use or watch it, and it is not made. Raises HttpError 404 if it does not exist."""
-    tube = broker.tubes.tube(name)
-    if tube is None and name not in broker.tubes.listed.counters:
+    """Return the tube; None: clients use, watch or wait for it, and it is not made. Raises HttpError 404 if there is none."""
+    tubes = broker.tubes
+    tube = tubes.tube(name)
+    if tube is None and name not in tubes.listed.counters and not tubes.waiters.is_awaited(name):
         raise HttpError(404, "TUBE_NOT_FOUND")
     return tube
 

@@ -257,6 +257,16 @@ def test_a_getjob_that_waits_keeps_names_only_while_it_waits(wire: Wire) -> None
     wire.node.broker.check()
 
 
+def test_a_queue_that_a_client_waits_for_is_listed_with_it_while_it_waits(wire: Wire) -> None:
+    tubes, waiting = wire.node.broker.tubes, wire.another()
+    assert "idle" not in tubes.names_of_all()
+    waiting.replies(request("GETJOB", "TIMEOUT", 1000, "FROM", "idle"))
+    assert tubes.names_of_all().count("idle") == tubes.watching_count("idle") == tubes.waiters.count_at("idle") == 1
+    waiting.advance(2000)
+    assert "idle" not in tubes.names_of_all()
+    assert tubes.watching_count("idle") == 0
+
+
 def test_clients_that_wait_can_invent_as_many_names_as_there_may_be_topics_and_no_more() -> None:
     wire = Wire(Node(Limits(whole_job_ids=True, max_topics=10)))
     wire.add("real")
