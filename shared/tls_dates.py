@@ -2,17 +2,15 @@
 
 The files are those of every option whose name ends in one of OF_CERTIFICATE or OF_AUTHORITY. Of a certificate the first in the
 file counts, which is the daemon's own; of authorities, the one that is valid for the longest time, since others in a bundle
-may have ended. Dates are read from the DER itself: a start need not import a library for that. Times are s since the epoch.
+may have ended. Times are s since the epoch.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import threading
 import time
-from calendar import timegm
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
@@ -24,7 +22,6 @@ OF_CERTIFICATE, OF_AUTHORITY = "tls_cert", ("root_ca_file", "tls_ca")
 LARGEST = 16 * 1024 * 1024  # bytes of a file
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]{1,100000})-----END CERTIFICATE-----")
 _CHECKED_EVERY = 3600.0  # s
-_SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,43 +135,13 @@ def _dates_in(path: str) -> Iterator[tuple[int, int]]:
     for match in _PEM.finditer(content):
         try:
             yield validity(base64.b64decode(match[1]))
-        except (binascii.Error, ValueError, IndexError):
+        except ValueError:  # also binascii.Error
             continue
 
 
 def validity(der: bytes) -> tuple[int, int]:
-    """Return from when to when a certificate is valid. Raises ValueError, IndexError if it is none."""
-    _, certificate, _ = _element(der)
-    _, body, _ = _element(certificate)
-    tag, _, rest = _element(body)
-    if tag == _VERSION:
-        _, _, rest = _element(rest)  # the serial number
-    for _ in range(2):  # the algorithm and the issuer
-        _, _, rest = _element(rest)
-    tag, dates, _ = _element(rest)
-    if tag != _SEQUENCE:
-        raise ValueError("no dates")
-    first, begins, rest = _element(dates)
-    second, ends, _ = _element(rest)
-    return _time(first, begins), _time(second, ends)
+    """Return from when to when a certificate is valid. Raises ValueError if it is none."""
+    from cryptography.x509 import load_der_x509_certificate  # takes 0.1 s, which a daemon without certificates saves
 
-
-def _element(der: bytes) -> tuple[int, bytes, bytes]:
-    """Return the tag and the content of the first element, and what follows it."""
-    tag, size, begin = der[0], der[1], 2
-    if size & 0x80:
-        begin += size & 0x7F
-        size = int.from_bytes(der[2:begin])
-    if len(der) < begin + size:
-        raise ValueError("cut off")
-    return tag, der[begin : begin + size], der[begin + size :]
-
-
-def _time(tag: int, content: bytes) -> int:
-    """Return a time of a certificate, always in UTC and with seconds (RFC 5280, 4.1.2.5)."""
-    text = content.decode("ascii")
-    if tag == _UTC_TIME:
-        text = ("19" if text >= "5" else "20") + text
-    elif tag != _GENERALIZED_TIME:
-        raise ValueError("no time")
-    return timegm(time.strptime(text, "%Y%m%d%H%M%SZ"))
+    certificate = load_der_x509_certificate(der)
+    return int(certificate.not_valid_before_utc.timestamp()), int(certificate.not_valid_after_utc.timestamp())
