@@ -37,10 +37,10 @@ class ConnectionLimits:
             return self.total
         if self.per_ip:
             return self.per_ip
-        return self.total if is_loopback(ip) else max(1, self.total // SHARE)
+        return self.total if _is_loopback_ip(ip) else max(1, self.total // SHARE)
 
 
-def is_loopback(ip: str) -> bool:
+def _is_loopback_ip(ip: str) -> bool:
     """Return True if the address is one of this machine's loopback device."""
     return ip == "::1" or ip.startswith(("127.", "::ffff:127."))
 
