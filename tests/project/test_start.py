@@ -62,6 +62,19 @@ def test_the_list_of_flags_needs_only_the_options(program: str) -> None:
     assert not {name for name in modules if name.startswith(("nsqd.core", "nsqd.net", "nsqd.storage", "lookupd.re"))}
 
 
+def imported_by(code: str, *flags: str) -> set[str]:
+    """Run code that prints `imported` and the names of all modules in a line. Return these names."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    return set(first.split()[1:])
+
+
 # The same, with what is imported when the first listener listens.
 LISTENS = (
     "import sys, shared.listen as l; real = l.listen\n"
@@ -75,15 +88,8 @@ LISTENS = (
 def test_a_daemon_listens_before_it_imports_what_serves(program: str, room: str, tmp_path: Path) -> None:
     flags = {"nsqd": ["-data-path", str(tmp_path)], "nsqadmin": ["-lookupd-http-address=127.0.0.1:1"]}.get(program, [])
     tcp = [] if program == "nsqadmin" else ["-tcp-address=127.0.0.1:0"]
-    with subprocess.Popen(
-        [sys.executable, "-c", LISTENS.format(room), *tcp, "-http-address=127.0.0.1:0", *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.kill()
-    assert first.startswith("imported ")
-    assert not set(first.split()) & HEAVY
+    modules = imported_by(LISTENS.format(room), *tcp, "-http-address=127.0.0.1:0", *flags)
+    assert not modules & HEAVY
 
 
 SERVES = (
@@ -97,15 +103,8 @@ SERVES = (
 @pytest.mark.process
 def test_tcp_clients_are_served_before_http_is_imported(tmp_path: Path) -> None:
     flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-lookupd-tcp-address=127.0.0.1:1"]
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVES, *flags, "-data-path", str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.kill()
-    assert first.startswith("imported ")
-    assert not set(first.split()) & {*(HEAVY - {"trio", "ssl", "msgpack"}), "shared.auth.auth_file"}
+    modules = imported_by(SERVES, *flags, "-data-path", str(tmp_path))
+    assert not modules & {*(HEAVY - {"trio", "ssl", "msgpack"}), "shared.auth.auth_file"}
 
 
 # What no daemon needs to serve HTTP: /metrics, the options of some, the command line of uvicorn.
@@ -123,15 +122,7 @@ SERVES_HTTP = (
 
 def test_http_is_served_before_what_only_metrics_needs_is_imported(tmp_path: Path) -> None:
     flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-data-path", str(tmp_path)]
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVES_HTTP, *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.kill()
-    assert first.startswith("imported ")
-    modules = set(first.split()[1:])
+    modules = imported_by(SERVES_HTTP, *flags)
     assert not modules & NOT_FOR_HTTP
     assert not modules & {
         "nsqd.protocols.disque.context", "shared.http.debug", "tracemalloc", "nsqd.http.story", "nsqd.http.cuts",
@@ -150,15 +141,7 @@ LOOKUPD_SERVES = (
 
 def test_nsqlookupd_serves_before_what_only_metrics_needs_is_imported() -> None:
     flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"]
-    with subprocess.Popen(
-        [sys.executable, "-c", LOOKUPD_SERVES, *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.kill()
-    assert first.startswith("imported ")
-    modules = set(first.split()[1:])
+    modules = imported_by(LOOKUPD_SERVES, *flags)
     assert not modules & NOT_FOR_HTTP
     assert len(modules) < 440  # 423
 
@@ -179,15 +162,7 @@ LATER = {
 @pytest.mark.process
 def test_nsqadmin_answers_before_it_imports_what_its_options_and_its_start_do_not_need() -> None:
     flags = ["-http-address=127.0.0.1:0", "-nsqd-http-address=127.0.0.1:1"]
-    with subprocess.Popen(
-        [sys.executable, "-c", ADMIN_SERVES, *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.kill()
-    assert first.startswith("imported ")
-    modules = set(first.split()[1:])
+    modules = imported_by(ADMIN_SERVES, *flags)
     assert not modules & LATER
     assert len(modules) < 560  # 515; what is left is used by each answer
 
