@@ -88,8 +88,8 @@ def serve(
 
     Raises OSError, ValueError, TlsError, RightsError, StateError for addresses and files that cannot be used.
     """
-    has_files = bool(options.http_client_tls_root_ca_file or options.http_client_tls_cert)
-    trusted, users = ClientCertificates(partial(client_context, options), not has_files), open_users(options)
+    trusted = ClientCertificates(partial(client_context, options), is_lazy=not _has_client_files(options))
+    users = open_users(options)
     resolve(options)
     if options.oidc_issuer:  # what is wrong with its options and files ends the start with one line
         from admin.oidc import open_provider
@@ -125,8 +125,7 @@ async def _run(
     log.info("HTTP: listening on %s", http.address)
     if https is not None:
         log.info("HTTPS: listening on %s", https.address)
-    has_files = options.http_client_tls_root_ca_file or options.http_client_tls_cert
-    loaded = (certificates, ""), (trusted if has_files else None, " of the HTTP client")
+    loaded = (certificates, ""), (trusted if _has_client_files(options) else None, " of the HTTP client")
     reload = partial(reload_with_certificates, options, PROGRAM, *loaded, dates=site.dates)
     site.dates.start()
     ends = {bug, asyncio.ensure_future(until_told_to_stop(_each(signals), reload))}
@@ -320,6 +319,11 @@ def resolve(options: AdminOptions) -> None:
                 socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:
                 raise OSError(f"failed to resolve --{flag} ({address}) - {error}") from None
+
+
+def _has_client_files(options: AdminOptions) -> bool:
+    """Return True if requests to the nodes use certificates from files, and not only the system's authorities."""
+    return bool(options.http_client_tls_root_ca_file or options.http_client_tls_cert)
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext:
