@@ -6,11 +6,10 @@ Exit codes: 0 after SIGINT or SIGTERM, 1 if the address cannot be bound or a bug
 from __future__ import annotations
 
 import gc
-import sys
 import time
-from typing import Any, cast
 
 from admin.options import PROGRAM, AdminOptions, without_scheme
+from shared.partial_import import without
 from shared.startup import Exit, begin
 from shared.tls_options import certificates_problem, load_certificates
 
@@ -36,20 +35,13 @@ def shows_token_to(options: AdminOptions) -> list[str]:
 
 
 def _import_client() -> None:
-    """Import the client of HTTP without what it brings for others, which takes longer than itself: a command line, and trio.
-
-    None in `sys.modules` makes an import fail, and both go on without.
-    """
-    modules = cast(dict[str, Any], sys.modules)
-    unwanted = [name for name in ("httpx._main", "trio") if name not in modules]
-    modules.update(dict.fromkeys(unwanted))
-    import httpcore
-    import httpx
+    """Import the client of HTTP without what it brings for others, which takes longer than itself: a command line, and trio."""
+    with without("httpx._main", "trio"):
+        import httpcore
+        import httpx
 
     assert httpcore
     assert httpx
-    for name in unwanted:
-        del modules[name]
 
 
 def main() -> int:

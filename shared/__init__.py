@@ -3,8 +3,8 @@
 Read `options` first: an option is declared once. Its sources are `flags`, `environment` and `config_file`, put together by
 `configuration`; `values`, `checks`, `secrets`, `daemon_options` and `print_config` belong to them.
 
-* The process: `startup`, `daemon`, `listen` over `unix_sockets`, `trio_thread`, `memory`, `interpreter`, `version`, `files`
-  (writes that survive a power cut).
+* The process: `startup`, `daemon`, `listen` over `unix_sockets`, `trio_thread`, `memory`, `interpreter`, `partial_import`,
+  `version`, `files` (writes that survive a power cut).
 * The log: `log` over `repeats` and `lossy_stream`.
 * TLS: `tls` over `tls_strength`, `tls_any_certificate` and `tls_info`, by `tls_options`; `tls_dates` (when certificates end);
   `tls_client` and `tls_stream` for clients and for trio; `tls_mutual` and `node_certificates` for the nodes of a cluster.

@@ -1,0 +1,32 @@
+"""Import a package without a part of it that only other programs need, and that takes longer to import than the rest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, cast
+
+
+class Placeholder(ModuleType):
+    """A module of which every name is None, for packages that import names from the part that is left out."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+@contextmanager
+def without(*names: str, stand_in: ModuleType | None = None) -> Iterator[None]:
+    """Leave out these modules while the block imports packages, unless they are imported already.
+
+    `stand_in` is what the packages get in their place; None: the import of them raises ImportError, which many packages expect.
+    """
+    modules = cast(dict[str, Any], sys.modules)
+    absent = [name for name in names if name not in modules]
+    modules.update(dict.fromkeys(absent, stand_in))
+    try:
+        yield
+    finally:
+        for name in absent:
+            del modules[name]
