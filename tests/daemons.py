@@ -213,6 +213,14 @@ def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT) -> No
         time.sleep(0.02)
 
 
+def status_of(ask: Callable[[], httpx.Response]) -> int:
+    """Return the status of the answer, or 0 if there is none: a request under way is cut off when its right ends."""
+    try:
+        return ask().status_code
+    except httpx.TransportError:
+        return 0
+
+
 RESPONSE, ERROR, MESSAGE = 0, 1, 2  # frame types
 OK = (RESPONSE, b"OK")
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.admin.asking import PASSWORD, auth_file, bearer, entry, token
 from tests.admin.conftest import nsqadmin
-from tests.daemons import ROOT, Daemon, eventually, nsqd
+from tests.daemons import ROOT, Daemon, eventually, nsqd, status_of
 
 pytestmark = pytest.mark.process
 
@@ -141,8 +141,8 @@ def test_a_user_who_is_removed_is_refused_everywhere_and_the_session_is_over(dae
 
         def found() -> list[int]:
             url, headers = f"http://{daemons.node.http}/stats", bearer("mallory")
-            api = client.get("/api/topics", headers=headers).status_code
-            return [client.get("/nodes").status_code, api, httpx.get(url, headers=headers).status_code]
+            api = status_of(lambda: client.get("/api/topics", headers=headers))
+            return [status_of(lambda: client.get("/nodes")), api, status_of(lambda: httpx.get(url, headers=headers))]
 
         ours = {"Origin": f"http://{daemons.admin.http}"}
         eventually(lambda: found()[1:] == [200, 200])  # both have read the file
