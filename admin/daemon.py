@@ -60,7 +60,8 @@ from admin.users import open_users
 from admin.webhook import Webhooks
 from shared.auth.keyring import Keyring
 from shared.daemon import SIGNALS, until_told_to_stop
-from shared.http.api import Api, Hosts, Routes, WithHeaders
+from shared.http.api import Api, Routes, WithHeaders
+from shared.http.hosts import Hosts
 from shared.http.server import HttpServer, secured
 from shared.listen import Listener
 from shared.log import log

@@ -107,7 +107,8 @@ def _start_http(
 ) -> HttpServer:
     """Start the HTTP server. Runs in a thread, because most of the daemon's imports happen here."""
     from lookupd.http import Handlers
-    from shared.http.api import Api, Hosts
+    from shared.http.api import Api
+    from shared.http.hosts import Hosts
     from shared.http.server import HttpServer, secured
 
     def serve_waiting() -> None:

@@ -132,6 +132,7 @@ async def _serve(
         daemon.ports.add(daemon.open_shared_port)
         daemon.open_ports()
         daemon.start()
+        daemon.accept_http()
         daemon.start_reporting()
         await daemon.start_http()
         note_slow_interpreter()
@@ -369,13 +370,15 @@ class Daemon:
         if self._shared_port is not None:
             self._shared_port.close()
 
+    def accept_http(self) -> None:
+        """Answer what the reactor can answer over HTTP; the rest waits for `start_http`."""
+        self._http = HttpFrontEnd(self._options, self._node(), self._listeners, self._trio_thread, self._budget)
+        self._http.accept(self.reactor)
+
     async def start_http(self) -> None:
         """Start the HTTP server, and return when it is serving."""
-        node = self._node()
-        self._http = await trio.to_thread.run_sync(
-            HttpFrontEnd, self._options, node, self._listeners, self._trio_thread, self._budget
-        )
-        await self._http.start(self.reactor)
+        assert self._http is not None
+        await self._http.start()
 
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""

@@ -1,13 +1,12 @@
 """The daemon's HTTP: the reactor accepts plain HTTP and answers the usual requests, a server in a thread does the rest.
 
-HTTPS is the server's alone, and so is plain HTTP where TLS is required, which answers only that. HttpFrontEnd is built in a
-thread, because most of a daemon's modules are imported here.
+HTTPS is the server's alone, and so is plain HTTP where TLS is required, which answers only that. A third of what a daemon
+imports is the server's. Therefore the reactor accepts first, and what only the server can answer waits until it is there.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections import Counter
 from functools import partial
@@ -20,7 +19,13 @@ from nsqd.listeners import Listeners
 from nsqd.net.endpoint import OutputBounds
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
+from nsqd.protocols.http.peer import Context, HttpPeer
 from shared.budget import Budget
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
+from shared.http.answer_log import leaves_out_answer, write_answer
+from shared.http.errors import HttpError
+from shared.http.hosts import Hosts
+from shared.listen import BACKLOG
 from shared.log import log
 from shared.tls_options import REQUIRED
 from shared.trio_thread import TrioThread
@@ -29,40 +34,92 @@ from shared.trio_thread import TrioThread
 HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
 
 if TYPE_CHECKING:
+    import socket
+
     from nsqd.protocols.http.head import Request
     from shared.http.api import Routes
+    from shared.http.server import HttpServer
 
 
 class HttpFrontEnd:
-    """What serves the node's HTTP, in both threads."""
+    """What serves the node's HTTP, in both threads. It belongs to the trio thread."""
 
     def __init__(
         self, options: NsqdOptions, node: Node, listeners: Listeners, trio_thread: TrioThread, budget: Budget
     ) -> None:
-        """Build the server; `start` starts it."""
+        """Prepare to serve: `accept` accepts plain HTTP, `start` starts the server."""
+        self._options, self._node, self._listeners = options, node, listeners
+        self._trio_thread, self._budget = trio_thread, budget
+        self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
+        limits = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
+        self._limiter = ConnectionLimiter("HTTP", limits, Counter())
+        # Where TLS is required, the server itself accepts plain HTTP.
+        self._reactor_accepts = listeners.http is not None and options.tls_required != REQUIRED
+        self._context = Context(
+            node.broker,
+            options.max_msg_size,
+            options.max_body_size,
+            read_binary=lambda body: None,
+            is_own_host=self._is_own_host,
+            is_healthy=lambda: node.health() == "OK",
+            stats=lambda *_: None,
+            answered=_log_answer,
+            proofs=listeners.keyring,
+            accounts=node.accounts,
+        )
+        self._server: HttpServer | None = None  # None: it is not there yet
+        self._waiting: list[
+            tuple[socket.socket, str, bytes, int]
+        ] = []  # what `adopt` of the server will be called with
+
+    def accept(self, reactor: Reactor) -> None:
+        """Have the reactor accept plain HTTP. What it does not answer itself waits for the server."""
+        listener = self._listeners.http
+        if listener is not None and self._reactor_accepts:
+            listener.socket.setblocking(False)
+            listener.socket.listen(BACKLOG)
+            make_peer = partial(HttpPeer, self._context)
+            reactor.listen(listener.socket, make_peer, self._limiter, self._hand_over, HTTP_BOUNDS)
+            log.info("HTTP: listening on %s", listener.address)
+
+    async def start(self) -> None:
+        """Start the server, and return when it serves."""
+        self._server = server = await trio.to_thread.run_sync(self._started)
+        for connection in self._waiting:
+            server.adopt(*connection)
+        self._waiting.clear()
+        listeners = self._listeners
+        if listeners.http is not None and not self._reactor_accepts:
+            log.info("HTTP: listening on %s", listeners.http.address)
+        if listeners.https:
+            log.info("HTTPS: listening on %s", listeners.https.address)
+
+    def _started(self) -> HttpServer:
+        """Return the server, started. Runs in a thread, because the modules of the server are imported here."""
+        from nsqd.http.publish import binary_bodies
         from nsqd.http.routes import routes
-        from shared.http.api import Api, Hosts
+        from nsqd.http.stats import Stats
+        from shared.http.api import Api
         from shared.http.server import HttpServer, secured
 
-        self._options, self._node, self._listeners = options, node, listeners
-        self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
+        def read_binary(body: bytes) -> list[bytes] | None:
+            try:
+                return binary_bodies(body, options.max_msg_size, options.max_body_size)
+            except HttpError:  # the HTTP thread answers it
+                return None
+
+        options, node, listeners = self._options, self._node, self._listeners
         found = routes(node)
         if listeners.keyring is not None or node.audit is not None:
             found = self._watched(found)
-        api = Api(found, self._hosts, trio_thread.report)
+        api = Api(found, self._hosts, self._trio_thread.report)
         plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
-        # Where TLS is required, the server itself accepts plain HTTP.
-        self._reactor_accepts = listeners.http is not None and options.tls_required != REQUIRED
         sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
-        self._server = HttpServer(
-            plain,
-            sockets,
-            trio_thread.report,
-            https=https,
-            max_connections=options.max_connections,
-            max_per_ip=options.max_connections_per_ip,
-            budget=budget,
-        )
+        report = self._trio_thread.report
+        server = HttpServer(plain, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
+        server.start()
+        self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
+        return server
 
     def _watched(self, found: Routes) -> Routes:
         """Return the routes, guarded by the auth file and recorded in the audit, as far as there is either."""
@@ -79,73 +136,36 @@ class HttpFrontEnd:
             found = audited(found, needed, self._node.audit.note)
         return found
 
-    async def start(self, reactor: Reactor) -> None:
-        """Start the server, have the reactor accept plain HTTP, and return when both listen."""
-        await trio.to_thread.run_sync(self._server.start)
-        listeners = self._listeners
-        if listeners.http is not None:
-            if self._reactor_accepts:
-                self._listen(reactor, listeners.http.socket)
-            log.info("HTTP: listening on %s", listeners.http.address)
-        if listeners.https:
-            log.info("HTTPS: listening on %s", listeners.https.address)
-
     async def stop(self, reactor: Reactor) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._listeners.http is not None:
             reactor.stop_listening(self._listeners.http.socket)
-        # in a thread, because requests in progress need this one
-        await trio.to_thread.run_sync(self._server.stop)
+        if self._server is not None:
+            # in a thread, because requests in progress need this one
+            await trio.to_thread.run_sync(self._server.stop)
 
     @property
     def refused(self) -> Counter[str]:
-        """Return how many connections were refused, by reason."""
-        return self._server.refused
+        """Return how many connections were refused: max_connections, max_connections_per_ip, displaced, tls_handshake."""
+        return Counter(dict(self._limiter.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
 
-    def _listen(self, reactor: Reactor, sock: socket.socket) -> None:
-        """Have the reactor accept at the socket, and hand to the server what it does not answer itself."""
-        from nsqd.http.stats import Stats
-        from nsqd.protocols.http.peer import Context, HttpPeer
-        from shared.http.acceptor import BACKLOG
-        from shared.http.exchange import leaves_out_answer, write_answer
-
-        def answered(request: Request, ip: str, port: str, arrived: int) -> None:
-            level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
-            if not leaves_out_answer(level):
-                client = (ip, int(port)) if ip else None
-                write_answer(level, 200, request.method, request.target, client, time.monotonic_ns() - arrived)
-
-        options, node, server = self._options, self._node, self._server
-        context = Context(
-            node.broker,
-            options.max_msg_size,
-            options.max_body_size,
-            self._read_binary,
-            self._is_own_host,
-            lambda: node.health() == "OK",
-            Stats(node).answer_in_turn,
-            answered,
-            self._listeners.keyring,
-            node.accounts,
-        )
-        sock.setblocking(False)
-        sock.listen(BACKLOG)
-        reactor.listen(sock, partial(HttpPeer, context), server.limiter, server.adopt, HTTP_BOUNDS)
-
-    def _read_binary(self, body: bytes) -> list[bytes] | None:
-        from nsqd.http.publish import binary_bodies
-        from shared.http.errors import HttpError
-
-        try:
-            return binary_bodies(body, self._options.max_msg_size, self._options.max_body_size)
-        except HttpError:  # the HTTP thread answers it
-            return None
+    def _hand_over(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
+        """Leave a connection to the server. See HttpServer.adopt."""
+        if self._server is None:
+            self._waiting.append((sock, ip, data, head_due))
+        else:
+            self._server.adopt(sock, ip, data, head_due)
 
     def _is_own_host(self, host: bytes) -> bool:
-        from shared.http.errors import HttpError
-
         try:
             self._hosts.check({"headers": [(b"host", host)], "http_version": "1.1"})
         except HttpError:
             return False
         return True
+
+
+def _log_answer(request: Request, ip: str, port: str, arrived: int) -> None:
+    level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
+    if not leaves_out_answer(level):
+        client = (ip, int(port)) if ip else None
+        write_answer(level, 200, request.method, request.target, client, time.monotonic_ns() - arrived)

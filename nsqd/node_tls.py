@@ -6,7 +6,7 @@ from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
 from nsqd.replication.early import Early
 from nsqd.replication.node_http import Trust, ask_by
-from shared.http.api import Hosts
+from shared.http.hosts import Hosts
 from shared.tls_options import REQUIRED
 
 

@@ -70,7 +70,7 @@ class Early:
     https_port: int = 0
     is_tls_required: bool = False  # True: nothing but `https_port` is told at `http`
     keyring: Keyring | None = None  # the auth file; None: everybody may ask everything
-    check_host: Callable[[Scope], None] = lambda scope: None  # raises HttpError, as shared.http.api.Hosts.check does
+    check_host: Callable[[Scope], None] = lambda scope: None  # raises HttpError, as shared.http.hosts.Hosts.check does
 
     def may(self, authorization: str, verb: Verb) -> bool:
         """Return whether who sends this header may do that."""

@@ -1,11 +1,11 @@
 """The HTTP side that all daemons share.
 
-Read `api` (NSQ's conventions: routes, errors, JSON, foreign Host and Origin), `bridge` (how a handler, in the HTTP thread,
-runs a function in the trio thread and waits for it), `server` (uvicorn in a thread of its own, which cannot run on trio;
+Read `api` (NSQ's conventions: routes, errors, JSON), `hosts` (foreign Host and Origin), `bridge` (how a handler, in the HTTP
+thread, runs a function in the trio thread and waits for it), `server` (uvicorn in a thread of its own: it cannot run on trio;
 `uvicorn_server` imports it).
 
 * Connections: `acceptor`, `guard` (in front of uvicorn: slow, oversized and ambiguous requests), `transport` (what answers are
-  written to), `secure` (TLS), `exchange` (one request and answer).
+  written to), `secure` (TLS), `exchange` (one request and answer), `answer_log` (its line in the log).
 * Routes and answers: `health`, `debug`, `expiry` (of certificates), `options` (/config), `errors`, `extensions` (keys that
   NSQ does not have).
 * `authorize`: who may use which route; `proof`: what a connection proves of its client; `user_behind`: for whom a program asks;

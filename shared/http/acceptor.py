@@ -18,11 +18,10 @@ from shared.connection_limiter import ConnectionLimiter
 from shared.foreign import Foreign, recognize
 from shared.http.guard import GuardedProtocol
 from shared.http.secure import SecureProtocol
-from shared.listen import OUT_OF_RESOURCES
+from shared.listen import BACKLOG, OUT_OF_RESOURCES
 from shared.log import log
 from shared.tls import describe_failure
 
-BACKLOG = 4096  # connections that the kernel queues for us
 ACCEPT_BATCH = 16  # connections accepted in a row, before open connections get a turn
 # s without accepting when there are no descriptors: constant retries would starve the open connections.
 ACCEPT_PAUSE = 1.0

@@ -16,9 +16,8 @@ from starlette.types import Message, Scope, Send
 
 from shared.budget import FREE, Budget, Share
 from shared.http import extensions
+from shared.http.answer_log import leaves_out_answer, write_answer
 from shared.http.errors import HttpError
-from shared.listen import display
-from shared.log import leave_out, log
 
 PIECE = 64 * 1024  # bytes of an answer that are written at a time
 ANSWER_TIMEOUT = 30.0  # s that a client may take for any answer
@@ -131,9 +130,6 @@ class Exchange:
 
 PROBES = frozenset({"/ping", "/livez", "/readyz", "/metrics"})  # asked again and again by machines
 _OF_NSQADMIN = extensions.HEADER.lower().encode()
-_KINDS = {
-    level: (__file__, level, "%s") for level in (logging.DEBUG, logging.INFO)
-}  # of lines about answers, see shared.repeats
 
 
 def is_routine(scope: Scope) -> bool:
@@ -150,38 +146,6 @@ def is_routine(scope: Scope) -> bool:
     )
 
 
-Client = tuple[str, int] | None  # address and port; None: a unix socket
-
-
-class _Line:
-    """A request's line in the log, as the original writes it. It is formatted only if the log writes it."""
-
-    __slots__ = ("_client", "_method", "_status", "_target", "_took")
-
-    def __init__(self, status: int, method: str, target: bytes, client: Client, took: int) -> None:
-        self._status = status
-        self._method = method
-        self._target = target
-        self._client = client
-        self._took = took
-
-    def __str__(self) -> str:
-        remote = display(*self._client) if self._client else "@"
-        return f"{self._status} {self._method} {self._target.decode('latin-1')} ({remote}) {go_duration(self._took)}"
-
-
-def leaves_out_answer(level: int) -> bool:
-    """Return True if the log leaves out the line about an answer now, and count it. If not, `write_answer` writes the line."""
-    return not log.isEnabledFor(level) or leave_out(_KINDS[level])
-
-
-def write_answer(level: int, status: int, method: str, target: bytes, client: Client, took: int) -> None:
-    """Log a request. `target` is its path and query, `took` the time from the request to the end of its answer in ns."""
-    line = _Line(status, method, target, client, took)
-    # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
-    log.handle(logging.LogRecord(log.name, level, *_KINDS[level], (line,), None))
-
-
 def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Return the Content-Length, or 0 if there is none."""
     for name, value in headers:
@@ -196,22 +160,3 @@ def _target(scope: Scope) -> bytes:
     if scope["query_string"]:
         raw += b"?" + scope["query_string"]
     return raw
-
-
-def go_duration(ns: int) -> str:
-    """Return a duration as Go prints a time.Duration: 12.3µs, 1m0.5s."""
-    if ns < 1_000:
-        return f"{ns}ns"
-    if ns < 1_000_000:
-        return _decimal(ns, 3) + "µs"
-    if ns < 1_000_000_000:
-        return _decimal(ns, 6) + "ms"
-    minutes, rest = divmod(ns, 60_000_000_000)
-    hours, minutes = divmod(minutes, 60)
-    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + _decimal(rest, 9) + "s"
-
-
-def _decimal(number: int, places: int) -> str:
-    """Return `number` divided by 10 to the power of `places`, in decimal, without trailing zeros."""
-    whole, rest = divmod(number, 10**places)
-    return f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".")

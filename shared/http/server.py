@@ -26,7 +26,7 @@ from shared.log import log
 from shared.tls import Certificates
 
 IDLE = 3600  # s that uvicorn holds a connection between two requests: the guard closes it before
-MAX_CONNECTIONS = 10_000
+MOST_CONNECTIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,16 @@ class HttpServer:
         on_bug: Callable[[BaseException], None],
         *,
         https: Https | None = None,
-        max_connections: int = MAX_CONNECTIONS,
-        max_per_ip: int = 0,
+        limiter: ConnectionLimiter | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """`app` is served in plain HTTP. The limits are for all sockets together; `max_per_ip` 0 is no limit.
+        """`app` is served in plain HTTP. `limiter` counts the connections of all sockets; None means MOST_CONNECTIONS.
 
         `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET.
 
         `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
         """
-        self._limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
+        self._limiter = limiter or ConnectionLimiter("HTTP", ConnectionLimits(MOST_CONNECTIONS, 0), Counter())
         self._loop = _Loop(self._limiter, app, sockets, https, budget or Budget(SMALL_BUDGET))
         self._on_bug = on_bug
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -85,24 +84,14 @@ class HttpServer:
         """Run `call` in the event loop. Any thread may ask. Return False if the loop has ended, or never began."""
         return self._loop.call_soon(call)
 
-    @property
-    def limiter(self) -> ConnectionLimiter:
-        """Return the limits that connections must be counted against before they may be adopted."""
-        return self._limiter
-
     def adopt(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
-        """Serve a plain connection that another thread has admitted, beginning with `data`. Any thread may call this.
+        """Serve a plain connection that the limiter has admitted, beginning with `data`. Any thread may call this.
 
         The header that `data` begins with must be complete by `head_due` (monotonic ns), if that is sooner than usual.
         """
         if not self._loop.call_soon(partial(self._loop.adopt, sock, ip, data, head_due / 1e9)):
             sock.close()
             self._limiter.count_off(ip)
-
-    @property
-    def refused(self) -> Counter[str]:
-        """Connections not served, by reason: max_connections, max_connections_per_ip, tls_handshake. Any thread may ask."""
-        return Counter(dict(self._limiter.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
 
     def _run(self) -> None:
         try:

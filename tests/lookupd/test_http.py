@@ -14,8 +14,9 @@ from lookupd.http import Handlers
 from lookupd.net import Figures
 from lookupd.producers import Limits, Peer, PeerInfo
 from lookupd.registry import Registry
-from shared.http.api import Api, Hosts
+from shared.http.api import Api
 from shared.http.bridge import Bridge
+from shared.http.hosts import Hosts
 
 SECOND = 1_000_000_000
 T0 = 1_700_000_000 * SECOND

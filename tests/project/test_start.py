@@ -118,6 +118,43 @@ SERVES_HTTP = (
     "async def start(*a): await real(*a); print('imported', *sys.modules, flush=True)\n"
     "h.HttpFrontEnd.start = start; from nsqd.main import main; sys.exit(main())"
 )
+ACCEPTS_HTTP = SERVES_HTTP.replace("await real(*a); ", "")
+
+
+def test_the_first_request_is_answered_before_the_server_is_imported(tmp_path: Path) -> None:
+    flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-data-path", str(tmp_path)]
+    modules = imported_by(ACCEPTS_HTTP, *flags)
+    assert not modules & {*(HEAVY - {"trio", "ssl", "msgpack"}), "nsqd.http.routes"}
+    assert len(modules) < 540  # 523
+
+
+# The server is not there until the file named by the environment is.
+LATE_SERVER = (
+    "import os, sys, time\n"
+    "from nsqd import http_server as h; real = h.HttpFrontEnd._started\n"
+    "def started(*a):\n"
+    "    while not os.path.exists(os.environ['LATE']): time.sleep(0.01)\n"
+    "    return real(*a)\n"
+    "h.HttpFrontEnd._started = started; from nsqd.main import main; sys.exit(main())"
+)
+
+
+def test_what_only_the_server_can_answer_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = tmp_path / "late"
+    monkeypatch.setenv("LATE", str(late))
+    command = [sys.executable, "-c", LATE_SERVER]
+    with nsqd(tmp_path / "data", command=command) as node, node.connect("HTTP") as gone, node.connect("HTTP") as client:
+        gone.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        gone.close()
+        client.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(4096).endswith(b"OK")
+        client.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.recv(4096)
+        late.touch()
+        client.settimeout(60)
+        assert b"broadcast_address" in client.recv(4096)
 
 
 def test_http_is_served_before_what_only_metrics_needs_is_imported(tmp_path: Path) -> None:

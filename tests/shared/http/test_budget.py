@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from shared.budget import FREE, Budget
 from shared.http import exchange, guard
-from shared.http.api import Api, Hosts, read_body
+from shared.http.api import Api, read_body
+from shared.http.hosts import Hosts
 from shared.http.server import HttpServer
 from tests.daemons import eventually
 

@@ -9,7 +9,8 @@ import pytest
 from starlette.types import Message, Scope
 
 from shared.budget import FREE, Budget
-from shared.http.exchange import PIECE, Exchange, go_duration
+from shared.http.answer_log import go_duration
+from shared.http.exchange import PIECE, Exchange
 from shared.log import log
 
 

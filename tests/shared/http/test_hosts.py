@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.http.api import Hosts
 from shared.http.errors import HttpError
+from shared.http.hosts import Hosts
 
 
 def status(method: str = "GET", host: str = "localhost", **more: str) -> int:

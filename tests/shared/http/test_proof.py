@@ -10,7 +10,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.http.api import Api, Hosts
+from shared.http.api import Api
+from shared.http.hosts import Hosts
 from shared.http.proof import NONE, Proof, proof_in
 from shared.http.server import HttpServer
 from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.foreign import Foreign
 from shared.http import guard, secure
-from shared.http.api import Api, Hosts, TlsRequired, read_body
+from shared.http.api import Api, TlsRequired, read_body
 from shared.http.errors import HttpError
+from shared.http.hosts import Hosts
 from shared.http.proof import Proof, proof_in
 from shared.http.secure import PLAIN_HTTP, SecureProtocol
 from shared.http.server import Https, HttpServer
@@ -39,7 +42,7 @@ MUCH = 8_000_000  # bytes: more than all buffers on the way
 class Site:
     """An HTTPS server, and a plain one that sends everybody there."""
 
-    def __init__(self, directory: Path, policy: str = "", **limits: int) -> None:
+    def __init__(self, directory: Path, policy: str = "", max_connections: int = 1000, max_per_ip: int = 0) -> None:
         self.authority = Authority(directory)
         self.bugs: list[BaseException] = []
         self.proofs: list[Proof] = []  # of the connections on which requests came
@@ -54,7 +57,9 @@ class Site:
         self.plain_address, self.tls_address = self._plain.getsockname(), self._tls.getsockname()
         app = Api(routes, Hosts([]), self.bugs.append)
         https = Https(app, [self._tls], self.certificates)
-        self.server = HttpServer(TlsRequired(443), [self._plain], self.bugs.append, https=https, **limits)
+        self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(max_connections, max_per_ip), Counter())
+        plain = TlsRequired(443)
+        self.server = HttpServer(plain, [self._plain], self.bugs.append, https=https, limiter=self.limiter)
         self.server.start()
 
     async def _good(self, request: Request) -> Response:
@@ -223,7 +228,7 @@ def test_failed_handshakes_are_counted_and_told(fresh: Site, caplog: pytest.LogC
     with pytest.raises(ssl.SSLError):
         fresh.secure(only(fresh.authority.client(), ssl.TLSVersion.TLSv1_1))
     eventually(lambda: len(from_server(caplog)) == 5)  # it counts first, then logs
-    assert fresh.server.refused["tls_handshake"] == 5
+    assert fresh.limiter.refused["tls_handshake"] == 5
     lines = from_server(caplog)
     (foreign,) = (line.getMessage() for line in lines if line.levelno == logging.WARNING)
     assert foreign == f"HTTPS: closed 127.0.0.1, which sent {Foreign.HTTP}"
@@ -268,7 +273,7 @@ def test_clients_certificates(
             ask(connection)
         eventually(lambda: handshakes(caplog) != [])  # it counts first, then logs
         (line,) = handshakes(caplog)
-        assert site.server.refused["tls_handshake"] == 1
+        assert site.limiter.refused["tls_handshake"] == 1
         assert line.startswith("HTTPS: handshake with 127.0.0.1 failed: ")
         assert "certificate" in line
     site.close()
@@ -285,7 +290,7 @@ def test_strangers_in_a_handshake_count_and_make_room(tmp_path: Path) -> None:
             assert_closed(first)
             assert ask(second).startswith(b"HTTP/1.1 403 ")
             assert ask(third).endswith(b"fine")
-            assert site.server.refused["displaced"] == 1
+            assert site.limiter.refused["displaced"] == 1
     eventually(lambda: site.server._limiter._open == 0)
     assert not site.server._limiter._oldest
     site.close()
@@ -297,7 +302,7 @@ def test_a_limit_for_each_address(tmp_path: Path) -> None:
         assert_closed(silent)
         assert ask(connection).endswith(b"fine")
     eventually(lambda: site.server._limiter._open == 0)
-    assert site.server.refused["displaced"] == 1
+    assert site.limiter.refused["displaced"] == 1
     site.close()
 
 

@@ -5,6 +5,7 @@ import socket
 import struct
 import time
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,10 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http import guard
-from shared.http.api import Api, Hosts
+from shared.http.api import Api
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
+from shared.http.hosts import Hosts
 from shared.http.server import HttpServer
 
 pytestmark = pytest.mark.process
@@ -32,7 +35,9 @@ class Site:
         self.bridge = Bridge(lambda: self.bridge.deliver(self.bridge.serve()))
         routes = {"/good": {"GET": self._good}, "/bad": {"GET": self._bad}}
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.server = HttpServer(Api(routes, Hosts([]), self.bugs.append), [self.listener], self.bugs.append)
+        self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(1000, 0), Counter())
+        api = Api(routes, Hosts([]), self.bugs.append)
+        self.server = HttpServer(api, [self.listener], self.bugs.append, limiter=self.limiter)
         self.server.start()
 
     async def _good(self, request: Request) -> Response:
@@ -169,7 +174,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(site: Site) -> None:
     ours, client = socket.socketpair()
-    assert site.server.limiter.admits("", 0)
+    assert site.limiter.admits("", 0)
     site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + 100_000_000)
     client.settimeout(5)  # s: half of what a header has otherwise
     assert client.recv(4096) == b""
@@ -178,7 +183,7 @@ def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(si
 
 def test_a_header_that_is_complete_in_time_is_served_whenever_it_was_begun(site: Site) -> None:
     ours, client = socket.socketpair()
-    assert site.server.limiter.admits("", 0)
+    assert site.limiter.admits("", 0)
     site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + 5_000_000_000)
     client.settimeout(5)
     client.sendall(GOOD[20:])

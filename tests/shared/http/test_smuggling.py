@@ -16,8 +16,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.http.api import Api, Hosts, read_body
+from shared.http.api import Api, read_body
 from shared.http.guard import MAX_PIPELINED
+from shared.http.hosts import Hosts
 from shared.http.server import HttpServer
 from tests.daemons import eventually
 from tests.requirements import nginx, require
