@@ -111,9 +111,15 @@ def penstock() -> None:
 _TOOLS = (nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq)
 _PROGRAMS = (nsqd, nsqlookupd, nsqadmin, *_TOOLS, beanstalkd, penstock)
 
+
+def main() -> None:
+    """Run the program that the first argument names, with the arguments that follow."""
+    scripts = {f.__name__: f for f in _PROGRAMS} | {"disque-server": disque_server}
+    name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if name not in scripts:
+        sys.exit(f"usage: python -m penstock.launch {'|'.join(scripts)} [flags]")
+    scripts[name]()
+
+
 if __name__ == "__main__":  # `python -P .../launch.py nsqd ...` is how `penstock up` starts the daemons
-    _SCRIPTS = {f.__name__: f for f in _PROGRAMS} | {"disque-server": disque_server}
-    _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
-    if _name not in _SCRIPTS:
-        sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")
-    _SCRIPTS[_name]()
+    main()

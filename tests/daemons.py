@@ -14,7 +14,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +25,9 @@ from typing import Any
 import httpx
 
 from penstock.client.consumer import Consumer
+from tests import forkserver
+from tests.forkserver import LAUNCH, ROOT, Popen
 
-ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
 STOP_TIMEOUT = 60.0  # s
 _LISTENING = re.compile(r"INFO: (\w+): listening on (\S+)")
@@ -49,7 +49,7 @@ class Daemon:
         self.program = program
         self.addresses: dict[str, str] = {}  # "TCP" -> "127.0.0.1:54321", as the log says
         self.lines: list[str] = []  # standard error so far
-        self._command = [*(command or (sys.executable, "-m", "penstock.launch", program))]
+        self._command = [*(command or (*LAUNCH, program))]
         if not any(flag.startswith("-tcp-address") for flag in flags):  # it may be given several times
             self._command += ["-tcp-address", "127.0.0.1:0"]
         self._command += ["-http-address", "127.0.0.1:0", *flags]
@@ -62,7 +62,7 @@ class Daemon:
 
     def __enter__(self) -> Daemon:
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(
+        self.process = Popen(
             self._command,
             stderr=subprocess.PIPE,
             text=True,
@@ -168,8 +168,8 @@ def run(
     program: str, *arguments: str, stdin: str = "", timeout: float = STOP_TIMEOUT
 ) -> subprocess.CompletedProcess[str]:
     """A program of this project run to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "penstock.launch", program, *arguments],
+    return forkserver.run(
+        [*LAUNCH, program, *arguments],
         input=stdin, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 

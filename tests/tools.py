@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 
 from tests.daemons import ROOT, STOP_TIMEOUT, eventually
+from tests.forkserver import LAUNCH, Popen
 
 
 def ours(program: str) -> list[str]:
     """Return the command that starts a program of this project."""
-    return [sys.executable, "-m", "penstock.launch", program]
+    return [*LAUNCH, program]
 
 
 class Tool:
@@ -28,7 +28,7 @@ class Tool:
     def __init__(self, command: Sequence[str], *flags: str) -> None:
         self.out: list[str] = []  # lines of standard output so far
         self.err: list[str] = []  # lines of standard error so far
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [*command, *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -17,12 +16,14 @@ from admin.users import User, hashed, open_users, parse, written
 from shared.auth.keyring import Keyring, RightsError
 from shared.auth.passwords import is_password
 from shared.auth.verbs import Verb
+from tests import forkserver
 from tests.daemons import ROOT
+from tests.forkserver import LAUNCH
 
 
 def command(*arguments: object, told: str = "") -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "penstock.launch", "penstock", "users", *map(str, arguments)]
-    return subprocess.run(line, input=told, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    line = [*LAUNCH, "penstock", "users", *map(str, arguments)]
+    return forkserver.run(line, input=told, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
 @pytest.mark.parametrize(

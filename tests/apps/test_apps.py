@@ -26,7 +26,9 @@ from penstock.client.connection import Connection
 from penstock.client.dial import Dialing, targets_of
 from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
+from tests import forkserver
 from tests.daemons import ROOT
+from tests.forkserver import LAUNCH
 
 BODY_LIMIT = 100_000
 
@@ -436,8 +438,8 @@ def test_tail_into_a_broken_pipe_ends_cleanly_and_loses_nothing(nsqd: FakeNsqd) 
     reader, writer = os.pipe()
     os.close(reader)
     flags = ["-topic", "t", "-channel", "c", "-nsqd-tcp-address", nsqd.address]
-    command = [sys.executable, "-m", "penstock.launch", "nsq_tail", *flags]
-    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, check=False)
+    command = [*LAUNCH, "nsq_tail", *flags]
+    done = forkserver.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (nsqd.finished, nsqd.queue) == ([], [b"x"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -14,14 +12,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import forkserver
 from tests.daemons import ROOT, Daemon, nsqd, publish
+from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
 
 
 def penstock(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90, check=False)
+    command = [*LAUNCH, "penstock", *arguments]
+    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=90, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

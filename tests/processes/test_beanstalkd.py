@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,8 +20,10 @@ import pystalk
 import pytest
 
 from penstock.client import Consumer
+from tests import forkserver
 from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
+from tests.forkserver import LAUNCH
 from tests.nsqd.protocols.beanstalk.wire import facts, put
 
 pytestmark = pytest.mark.process
@@ -32,11 +33,11 @@ class Beanstalkd:
     """A running beanstalkd of ours, on a free port."""
 
     def __init__(self, *flags: str) -> None:
-        command = [sys.executable, "-m", "penstock.launch", "beanstalkd", "-V", *flags]
+        command = [*LAUNCH, "beanstalkd", "-V", *flags]
         if not any(flag.startswith("-l") for flag in flags):
             command += ["-l", "127.0.0.1", "-p", "0"]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
+        self.process = forkserver.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
         assert self.process.stderr is not None
         for line in self.process.stderr:
             if match := re.search(r"listening on (\S+)", line):
@@ -256,9 +257,9 @@ def test_a_unix_socket_and_nothing_on_disk(tmp_path: Path) -> None:
 
 
 def run(*flags: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "penstock.launch", "beanstalkd", *flags]
+    command = [*LAUNCH, "beanstalkd", *flags]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=environ, check=False)
+    done = forkserver.run(command, capture_output=True, text=True, timeout=30, env=environ, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -380,8 +381,8 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             ):
                 assert f"{line}\n" in metrics
         node.stop(signal.SIGKILL)
-    verified = subprocess.run(
-        [sys.executable, "-m", "penstock.launch", "penstock", "verify", str(tmp_path)],
+    verified = forkserver.run(
+        [*LAUNCH, "penstock", "verify", str(tmp_path)],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert verified.returncode == 0

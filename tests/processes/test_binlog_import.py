@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from struct import pack
@@ -21,7 +20,9 @@ import pytest
 from nsqd.storage.binlog import find_binlogs, read_binlogs
 from nsqd.storage.binlog_import import ASIDE, MARKER
 from nsqd.storage.data_import import READING
+from tests import forkserver
 from tests.daemons import ROOT
+from tests.forkserver import LAUNCH
 from tests.processes.test_beanstalkd import Beanstalkd
 
 pytestmark = pytest.mark.process
@@ -102,22 +103,22 @@ def test_an_interrupted_import_whose_files_are_gone_is_not_begun_with_half_a_log
     with Beanstalkd("-b", str(tmp_path)):
         pass
     (tmp_path / MARKER).write_bytes(READING)
-    command = [sys.executable, "-m", "penstock.launch", "beanstalkd", "-l127.0.0.1", "-p0", "-b", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    command = [*LAUNCH, "beanstalkd", "-l127.0.0.1", "-p0", "-b", str(tmp_path)]
+    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 10
     assert "it was interrupted, and beanstalkd's files are gone" in done.stderr
 
 
 def test_the_command(tmp_path: Path) -> None:
     compose(tmp_path)
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "import", str(tmp_path), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    command = [*LAUNCH, "penstock", "import", str(tmp_path), "--json"]
+    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     told = json.loads(done.stdout)
     assert (done.returncode, told["jobs"], told["messages"]) == (3, 5, 0)
     assert [one["file"] for one in told["unreadable"]] == ["binlog.10"]
     (tmp_path / "binlog.1").write_bytes(HEADER)
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 1
 
 

@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +21,16 @@ import pytest
 from nsqd.storage.data_import import READING
 from nsqd.storage.disque_aof import FILE, read_aof
 from nsqd.storage.disque_import import ASIDE, MARKER
+from tests import forkserver
 from tests.daemons import ROOT, STOP_TIMEOUT, eventually, nsqd
+from tests.forkserver import LAUNCH
 from tests.nsqd.protocols.disque.wire import Reply, read_reply, request
 from tests.nsqd.storage.test_disque_aof import ACTIVE, delete, disque, load, original
 
 pytestmark = pytest.mark.process
 
 SECOND = 1_000_000_000
-COMMAND = [sys.executable, "-m", "penstock.launch", "disque-server"]
+COMMAND = [*LAUNCH, "disque-server"]
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -87,7 +88,7 @@ class Server:
         command = [*COMMAND, *words]
         if "--port" not in words:
             command += ["--port", "0", "--bind", "127.0.0.1"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRON)
+        self.process = forkserver.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRON)
         assert self.process.stdin is not None
         self.process.stdin.write(text)
         self.process.stdin.close()
@@ -133,7 +134,7 @@ def kept(path: Path, *words: str) -> Server:
 
 
 def run(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
-    done = subprocess.run(
+    done = forkserver.run(
         [*COMMAND, *words], capture_output=True, text=True, timeout=60, env=ENVIRON, check=False, cwd=cwd
     )
     return done.returncode, done.stdout, done.stderr
@@ -172,8 +173,8 @@ def test_pauses_stay_over_a_kill_and_a_stop(tmp_path: Path) -> None:
             assert client.get("held") == []
             assert client.do("ADDJOB", "shut", "x", 0).startswith("-PAUSED")
             server.stop(how)
-    words = [sys.executable, "-m", "penstock.launch", "penstock", "verify", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=ENVIRON, check=False)
+    words = [*LAUNCH, "penstock", "verify", str(tmp_path)]
+    done = forkserver.run(words, capture_output=True, text=True, timeout=60, env=ENVIRON, check=False)
     lines = [line for line in done.stdout.splitlines() if "the queue is paused" in line]
     assert [line.rpartition(": ")[2] for line in lines] == ["out", "in"]
     with kept(tmp_path) as server, server.client() as client:
@@ -431,8 +432,8 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path) -> None:
 
 
 def penstock_import(path: Path, *flags: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "import", str(path), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRON, timeout=60, check=False)
+    command = [*LAUNCH, "penstock", "import", str(path), *flags]
+    done = forkserver.run(command, capture_output=True, text=True, env=ENVIRON, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout or done.stderr
 

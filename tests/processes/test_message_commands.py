@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from tests import forkserver
 from tests.daemons import ROOT, Daemon, eventually, nsqd, post
+from tests.forkserver import LAUNCH
 from tests.processes.test_disque_server import Client as Disque
 
 pytestmark = pytest.mark.process
@@ -21,8 +21,8 @@ BODIES = [b"one", "zw\u00f6lf\u2028".encode(), b"\xff\0three", b"four"]
 
 def penstock(*arguments: str) -> tuple[int, bytes, str]:
     """Exit code, standard output and standard error."""
-    command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    command = [*LAUNCH, "penstock", *arguments]
+    done = forkserver.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr.decode()
 
 

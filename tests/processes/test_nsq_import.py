@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,9 @@ from nsqd.storage.data_import import MOVING, READING
 from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
+from tests import forkserver
 from tests.daemons import ROOT, Daemon, drained, nsqd
+from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
 
@@ -158,7 +159,7 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
     compose(tmp_path)
     delay, kills = 0.2, 0
     while True:
-        command = [sys.executable, "-m", "penstock.launch", "nsqd", "-data-path", str(tmp_path)]
+        command = [*LAUNCH, "nsqd", "-data-path", str(tmp_path)]
         command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
         process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
         time.sleep(delay)
@@ -190,9 +191,9 @@ def test_a_foreign_directory_is_refused_and_nothing_changes(
     write_queue(tmp_path, "v", [record(b"1")])
     (tmp_path / name).write_bytes(content)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    command = [sys.executable, "-m", "penstock.launch", "nsqd", "-data-path", str(tmp_path)]
+    command = [*LAUNCH, "nsqd", "-data-path", str(tmp_path)]
     command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = forkserver.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, why in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -228,8 +229,8 @@ def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -
 
 
 def run_import(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "import", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    command = [*LAUNCH, "penstock", "import", *arguments]
+    done = forkserver.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

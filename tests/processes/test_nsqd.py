@@ -20,7 +20,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests import forkserver
 from tests.daemons import OK, ROOT, Conversation, Daemon, eventually, nsqd, run, several, sized
+from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
 
@@ -511,8 +513,8 @@ def test_lines_through_three_nodes(lookupd: Daemon, tmp_path: Path) -> None:
 
 
 def program(name: str, *flags: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "penstock.launch", name, *flags],
+    return forkserver.Popen(
+        [*LAUNCH, name, *flags],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
     )  # fmt: skip
 

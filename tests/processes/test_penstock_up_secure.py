@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,9 @@ import pytest
 from apps.daemon_set import HOST, Daemon, Plan
 from apps.secure_set import SecureSet
 from penstock.client import Consumer, Producer, Settings
+from tests import forkserver
 from tests.daemons import ROOT, eventually
+from tests.forkserver import LAUNCH
 from tests.processes.test_penstock_up import child, free_offset, run
 
 TIMEOUT = 20.0
@@ -92,9 +92,9 @@ def test_commands_find_https_and_show_the_token(whole_set: Set) -> None:
         "PENSTOCK_TLS_ROOT_CA_FILE": str(whole_set.files.path("ca.pem")),
         "PENSTOCK_AUTH_TOKEN_FILE": str(whole_set.files.path("admin.token")),
     }
-    command = [sys.executable, "-m", "penstock.launch", "penstock", "peek", "parcels", "all"]
+    command = [*LAUNCH, "penstock", "peek", "parcels", "all"]
     for address in (f"{HOST}:{whole_set.node.http_port}", whole_set.node.url):
-        done = subprocess.run(
+        done = forkserver.run(
             [*command, "--nsqd-http-address", address],
             env=environ,
             cwd="/",
@@ -212,11 +212,11 @@ def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -
         eventually(lambda: "HTTPS: listening" in log.read_text()[before:])
         again = log.read_text()[before:]
         assert "does not say what it knows of this node's log" not in again
-        command = ["-m", "penstock.launch", "penstock", "recover", str(tmp_path / "copy"), "--node", "0", "--json"]
+        command = [*LAUNCH, "penstock", "recover", str(tmp_path / "copy"), "--node", "0", "--json"]
         command += ["--from", f"{HOST}:{nodes[1].http_port}", "--tls-root-ca-file", str(files.path("ca.pem"))]
         command += ["--auth-token-file", str(files.path("admin.token"))]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, check=False)
+        done = forkserver.run(command, env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "copy" / "log").is_dir()
         process.send_signal(signal.SIGINT)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,9 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import forkserver
 from tests.admin.asking import PASSWORD, auth_file, bearer, entry, token
 from tests.admin.conftest import nsqadmin
 from tests.daemons import ROOT, Daemon, eventually, nsqd, status_of
+from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
 
@@ -149,7 +149,7 @@ def test_a_user_who_is_removed_is_refused_everywhere_and_the_session_is_over(dae
         assert client.post("/login", data={"user": "eve", "password": PASSWORD}, headers=ours).is_redirect
         assert found() == [200, 200, 200]
         for name in ("eve", "mallory"):
-            command = [sys.executable, "-m", "penstock.launch", "penstock", "users", "remove", str(file), name]
-            subprocess.run(command, check=True, cwd=ROOT, timeout=60)
+            command = [*LAUNCH, "penstock", "users", "remove", str(file), name]
+            forkserver.run(command, check=True, cwd=ROOT, timeout=60)
         eventually(lambda: found() == [303, 401, 401])
     assert file.read_text().rstrip() == before.rstrip()

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -14,8 +13,10 @@ import httpx
 import pytest
 
 from shared.listen import Listener, bind_shared, listen
+from tests import forkserver
 from tests.certificates import Authority
 from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, nsqd, post, sized
+from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
 
@@ -128,9 +129,9 @@ def test_a_killed_node_leaves_the_port_to_the_other(tmp_path: Path, place: Liste
 
 
 def start(*flags: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "penstock.launch", "nsqd", "-tcp-address=127.0.0.1:0", "-http-address=", *flags]
+    command = [*LAUNCH, "nsqd", "-tcp-address=127.0.0.1:0", "-http-address=", *flags]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60)
+    return forkserver.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=60)
 
 
 def test_a_port_that_is_held_by_a_process_that_does_not_share_it(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,10 +22,12 @@ import trustme
 
 from penstock.client import Consumer, Producer, Settings
 from shared.auth.tokens import digest
+from tests import forkserver
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
 from tests.certificates import NAMES, Authority
 from tests.daemons import ROOT, Daemon, eventually, nsqd, run
+from tests.forkserver import LAUNCH
 
 pytestmark = pytest.mark.process
 
@@ -178,8 +179,8 @@ def test_nsq_to_file_finds_topics_in_the_same_way(secure: Secure, tmp_path: Path
         client.post(f"https://{secure.node.addresses['HTTPS']}/pub?topic=filed", content=b"x").raise_for_status()
     found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}", "-output-dir", str(tmp_path))
     words = ("-topic-pattern", "^filed$", "-skip-empty-files", *found, *secure.words("consumer-opt"))
-    command = [sys.executable, "-m", "penstock.launch", "nsq_to_file", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
+    command = [*LAUNCH, "nsq_to_file", *words]
+    with forkserver.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
         eventually(lambda: b"x\n" in b"".join(path.read_bytes() for path in tmp_path.rglob("filed*")))
         program.terminate()
         _, said = program.communicate()
