@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test simulate cluster check bench crash docs docs-serve reference lock screenshots format clean
+.PHONY: help setup spark up unit test campaign check bench crash docs docs-serve reference lock screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,17 +30,8 @@ test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .ven
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-SEEDS ?= 2000
-simulate: .venv/.dev ## the simulators of crashes, damage and whole nodes over many seeds; SEEDS=2000, ARGS as for test
-	PENSTOCK_CRASH_SEEDS=$(SEEDS) PENSTOCK_WHOLE_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2 -m long -o timeout=0 -q $(ARGS) tests/nsqd tests/simulation
-
-CLUSTER_SEEDS ?= 300
-CLUSTER_ROUNDS ?= 10
-CLUSTER_TESTS := tests/nsqd/cluster tests/nsqd/replication tests/nsqd/protocols/peer tests/simulation/test_cluster.py \
-  tests/simulation/test_cluster_bugs.py tests/simulation/test_cluster_job_bugs.py tests/processes/test_cluster_network.py \
-  tests/processes/test_cluster_disks.py tests/processes/test_takeover_rounds.py
-cluster: .venv/.dev ## the simulators of a cluster over many seeds, 10^6 frames, and rounds of real nodes; CLUSTER_SEEDS=300, CLUSTER_ROUNDS=10
-	PENSTOCK_CLUSTER_SEEDS=$(CLUSTER_SEEDS) PENSTOCK_CLUSTER_ROUNDS=$(CLUSTER_ROUNDS) PENSTOCK_FUZZED=1000000 $(BIN)/python -m pytest -n 2 -o timeout=0 -q $(ARGS) $(CLUSTER_TESTS)
+campaign: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## hours of random tests; goes on where it was interrupted; ARGS="--only crashes", "--help"
+	@$(BIN)/python -m tests.campaign $(ARGS)
 
 check: .venv/.dev ## style, types, layers
 	$(BIN)/ruff format --check .

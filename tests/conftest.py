@@ -16,16 +16,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import FULL
+from tests.effort import EXAMPLES, tries
 
 # No test fails for the slowness of a shared machine, and a failure prints what replays it.
 settings.register_profile(
-    "penstock", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=FULL
+    "penstock",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=tries(EXAMPLES),
 )
-settings.register_profile("unit", settings.get_profile("penstock"), max_examples=FULL // 5)
-settings.load_profile(
-    "penstock"
-)  # now: conftest.py files of the directories that are named import tests before pytest_configure
+# Now: conftest.py files of the directories that are named import tests before pytest_configure.
+settings.load_profile("penstock")
 
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
 LONG = (
@@ -75,12 +77,20 @@ class NotAUnitTest(BaseException):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--unit", action="store_true", help="only tests that open no socket and start no process")
+    parser.addoption("--repeat", type=int, default=1, help="run each test so often; what a file starts once is shared")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("unit"):
-        settings.load_profile("unit")
         sys.addaudithook(_audit)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make as many tests of each as `--repeat` says."""
+    count = metafunc.config.getoption("repeat")
+    if count > 1:
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(count))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -1,10 +1,21 @@
-"""How hard property tests try: as hard as they say in `make test`, a fifth of it in `make unit`."""
+"""How hard the tests with random input try.
 
-from hypothesis import settings
+PENSTOCK_EFFORT=25 tries 25 times as many seeds, examples, inputs and rounds as `make unit` and `make test` do.
+PENSTOCK_FIRST is the first seed. `make campaign` sets both.
+"""
 
-FULL = 100  # examples of a test that names no number; hypothesis's own default
+import os
+
+EFFORT = float(os.environ.get("PENSTOCK_EFFORT", "1"))
+FIRST = int(os.environ.get("PENSTOCK_FIRST", "0"))
+EXAMPLES = 20  # of a property test that names no number
 
 
-def examples(full: int) -> int:
-    """Return the number of examples of a test that tries `full` in `make test`, under the profile that conftest.py loaded."""
-    return max(1, full * settings().max_examples // FULL)
+def tries(usual: int) -> int:
+    """Return how often a test tries that tries so often in `make test`."""
+    return max(1, round(usual * EFFORT))
+
+
+def seeds(usual: int) -> range:
+    """Return the seeds of a test that tries so many in `make test`."""
+    return range(FIRST, FIRST + tries(usual))

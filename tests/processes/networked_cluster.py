@@ -6,7 +6,6 @@ by `penstock recover`; then everything is drained and the books are closed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -26,6 +25,7 @@ from bench.crash import volume
 from bench.crash.process import CrashError
 from bench.crash.volume import Cut, LoopDevice
 from tests.daemons import START_TIMEOUT, Daemon, eventually, run
+from tests.effort import EFFORT, tries
 from tests.namespaces import Network
 from tests.processes.cluster_load import (
     Books,
@@ -43,8 +43,8 @@ from tests.processes.test_cluster import SECRET
 from tests.processes.test_cluster_tls import certificates, tls
 from tests.requirements import require
 
-ROUNDS = int(os.environ.get("PENSTOCK_CLUSTER_ROUNDS", "2"))
-LONG = ROUNDS >= 10
+ROUNDS = tries(2)
+LONG = EFFORT >= 5
 NODES = (0, 1, 2)
 AGAIN = 120.0  # s: after a long silence a node is dialed every 30 s, and a mirror that failed is tried every 10 s
 LISTENS = ("TCP", "HTTP", "CLUSTER", "BEANSTALK")

@@ -1,7 +1,7 @@
 """Bad nights of nodes that have a network each: partitions of all kinds, kills, and nodes that stand still.
 
 Everything that was acknowledged with two copies or more is delivered, though at the end of each round a node's disk is lost; no
-message id comes twice. PENSTOCK_CLUSTER_ROUNDS says how many rounds of each kind are run; from 10 on there are longer ones.
+message id comes twice. PENSTOCK_EFFORT says how many rounds of each kind are run (tests/effort.py); from 5 on some are longer.
 
 It needs root, network namespaces (tests/namespaces.py) and loop devices (bench/crash/volume.py); else it is skipped, with the
 reason. test_cluster_disks.py has the rounds in which disks fail.
@@ -123,7 +123,7 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Play) -> No
 
 def test_a_node_that_is_killed_behind_a_partition(rounds: Play) -> None:
     if not LONG:
-        pytest.skip("only with PENSTOCK_CLUSTER_ROUNDS=10 or more")
+        pytest.skip("only with PENSTOCK_EFFORT=5 or more")
 
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         alone, victim, third = random.sample(NODES, 3)
@@ -159,7 +159,7 @@ def test_a_node_that_stands_still(rounds: Play, seconds: int) -> None:
 
 def test_anything_at_the_same_time(rounds: Play) -> None:
     if not LONG:
-        pytest.skip("only with PENSTOCK_CLUSTER_ROUNDS=10 or more")
+        pytest.skip("only with PENSTOCK_EFFORT=5 or more")
 
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         still: set[int] = set()

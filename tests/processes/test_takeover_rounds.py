@@ -5,7 +5,7 @@ and comes once more to those who drain all at the end. Publishers that name them
 after their retries. Each duplicate is counted by a node, or is of a kind that nobody counts (takeover_books.py). The summary of
 the run tells duplicates by reason, and how long it took from a kill to the first delivery of what the dead node had published.
 
-PENSTOCK_CLUSTER_ROUNDS says how many rounds of each kind are run; below 10 they are shorter, with one -takeover-quorum.
+PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shorter, with one -takeover-quorum.
 
 It needs root and network namespaces (tests/namespaces.py); else it is skipped, with the reason.
 """

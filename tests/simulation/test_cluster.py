@@ -1,22 +1,19 @@
 """Whole clusters in simulated lives; a failure names its seed, which replays exactly.
 
-PENSTOCK_CLUSTER_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins.
+PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py).
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
 
+from tests.effort import seeds
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.totals import Totals
 
 pytestmark = pytest.mark.long
-
-SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
-FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 
 
 def assert_at_least(counts: Counter[str], least: dict[str, int]) -> None:
@@ -24,7 +21,7 @@ def assert_at_least(counts: Counter[str], least: dict[str, int]) -> None:
     assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_a_cluster_has_promised_holds(seed: int) -> None:
     ClusterRun(seed).run()
 

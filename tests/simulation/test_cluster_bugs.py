@@ -1,12 +1,11 @@
 """The cluster's simulator finds bugs: each of these is planted, and some run must fail.
 
-`early`: a seed that is known to find it, so that it is found at once. With PENSTOCK_CLUSTER_SEEDS all seeds from 0 on are tried
-instead, MOST_SEEDS of them.
+`early`: a seed that is known to find it, so that it is found at once. With PENSTOCK_EFFORT above 1 all seeds from 0 on are
+tried instead, MOST_SEEDS of them.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
@@ -46,6 +45,7 @@ from nsqd.storage.log.succession import TakenIn
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
+from tests.effort import EFFORT
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
@@ -57,7 +57,7 @@ from tests.simulation.test_cluster_histories import a_partition_with_a_witness, 
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
-TRIES_ALL = "PENSTOCK_CLUSTER_SEEDS" in os.environ
+TRIES_ALL = EFFORT > 1
 Patch = pytest.MonkeyPatch
 
 

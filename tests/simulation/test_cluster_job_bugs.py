@@ -1,6 +1,6 @@
 """The cluster's simulator finds bugs in how jobs are lent and acknowledged: each of these is planted, and some run must fail.
 
-`early` and PENSTOCK_CLUSTER_SEEDS: as in test_cluster_bugs.py.
+`early` and PENSTOCK_EFFORT: as in test_cluster_bugs.py.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A whole node in thousands of simulated lives; a failure names its seed, which replays exactly.
 
-PENSTOCK_WHOLE_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins; PENSTOCK_CHANGE_STEP=1 tries
-every change of the disk.
+PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py). From 11 on every
+change of the disk is tried.
 """
-
-import os
 
 import pytest
 
@@ -15,26 +13,26 @@ from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
+from tests.effort import EFFORT, seeds
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.run import WholeRun, finished, small_steps
 
 pytestmark = pytest.mark.long
 
-SEEDS = int(os.environ.get("PENSTOCK_WHOLE_SEEDS", "12"))
-FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+SEEDS = seeds(12)
 FOUND_WITHIN = 200  # seeds
-STEP = int(os.environ.get("PENSTOCK_CHANGE_STEP", "11"))  # of all changes of the disk, each so manyth is tried
+STEP = max(1, round(11 / EFFORT))  # of all changes of the disk, each so manyth is tried
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_every_promise_is_kept(durability: Durability) -> None:
     acked = 0
-    for seed in range(FIRST, FIRST + SEEDS):
+    for seed in SEEDS:
         try:
             acked += WholeRun(seed, durability).run().acked
         except Exception as error:
             raise AssertionError(f"seed {seed}, {durability.value}: {error}") from error
-    assert acked > 10 * SEEDS, "hardly anything was acknowledged"
+    assert acked > 10 * len(SEEDS), "hardly anything was acknowledged"
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from nsqd.cluster.cluster import MOST_STRANGERS, Cluster
 from nsqd.cluster.link import MOST_OUTPUT, Link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.protocols.peer.handshake import Credentials
+from tests.effort import seeds
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
 from tests.nsqd.protocols.peer.identities import node
 
-SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "20"))
+SEEDS = seeds(20)
 CALM = 70  # s: longer than the longest pause between two dials, twice
 
 
@@ -45,7 +44,7 @@ def test_leases_are_told() -> None:
 
 
 def test_a_node_that_dies_is_suspected_by_all_in_time_and_nobody_else_is() -> None:
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         network = started(seed, 4)
         dead, at = network.members["node2:4152"], network.now
         network.kill(dead)
@@ -75,7 +74,7 @@ def test_an_announced_restart_suspects_nobody() -> None:
 
 @pytest.mark.parametrize("still", [3, 4, 40])
 def test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(still: int) -> None:
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         network = started(seed)
         stopped = network.members["node0:4152"]
         stopped.still_until = network.now + still * SECOND
@@ -91,7 +90,7 @@ def test_a_node_that_stands_still_suspects_nobody_when_it_goes_on(still: int) ->
 
 
 def test_any_partitions_kills_and_stops_end_in_agreement() -> None:
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         network = started(seed, 3 + seed % 5, pieces=(1, 100, 1 << 20)[seed % 3])
         incarnations = dict.fromkeys(network.members, 1)
         logs: dict[str, int] = {}  # of nodes that were forgotten

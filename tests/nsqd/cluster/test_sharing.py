@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -17,13 +16,13 @@ from nsqd.core.observation.sums import channel_sums
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.timing.pause import Pause
 from nsqd.protocols.peer.frames import FrameKind, PeerError
+from tests.effort import seeds
 from tests.nsqd.cluster.stations import Cluster, Station
 from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, bodies
 
 LOOK = LOOK_EVERY // MS
-SEEDS = int(os.environ.get("PENSTOCK_CLUSTER_SEEDS", "5"))
 
 
 @pytest.fixture
@@ -382,7 +381,7 @@ def test_a_node_that_does_not_share_lends_and_asks_nothing() -> None:
     cluster.check()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_random_histories_lose_nothing(seed: int) -> None:
     """Publishes, commands, lost connections and consumers that come and go; then everything is finished once at least."""
     random = Random(seed)

@@ -5,7 +5,6 @@ many attempts, and between which bounds their failures are: which of several tha
 comes (channel/test_failures.py has the exact rule). It knows nothing of runs, extents, cursors or heaps.
 """
 
-import os
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -19,11 +18,11 @@ from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import stored_extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "300"))  # more of them now and then, by hand
+EXAMPLES = 60
 TIMEOUT = 2 * SECOND
 GRACE = 30 * MS  # by which the scan may be late
 
@@ -390,4 +389,4 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 TestTopic = TopicMachine.TestCase
-TestTopic.settings = settings(max_examples=examples(EXAMPLES), stateful_step_count=40, deadline=None)
+TestTopic.settings = settings(max_examples=tries(EXAMPLES), stateful_step_count=40, deadline=None)

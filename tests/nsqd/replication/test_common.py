@@ -13,7 +13,7 @@ from nsqd.protocols.peer.stream import Have
 from nsqd.replication.common import common_end, first_missing
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import SegmentFile
-from tests.effort import examples
+from tests.effort import tries
 
 Table = list[tuple[bytes, int]]
 
@@ -138,7 +138,7 @@ def parting(ours: Copy, theirs: Copy) -> int:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=examples(300))
+@settings(max_examples=tries(60))
 def test_the_epochs_tell_what_the_bytes_tell(seed: int) -> None:
     random = Random(seed)
     copies = history(random)

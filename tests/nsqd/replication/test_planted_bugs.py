@@ -1,6 +1,6 @@
 """The runs of copying find bugs: each of these is planted, and some run must fail.
 
-PENSTOCK_CLUSTER_SEEDS does not count here: a bug must be found within MOST_SEEDS.
+PENSTOCK_EFFORT does not count here: a bug must be found within MOST_SEEDS.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Crashes of a node on a simulated disk, in thousands of lives: what was acknowledged is there, what is over stays over.
 
-PENSTOCK_CRASH_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins; `make simulate` runs 2,000. A
+PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py). A
 failure names its seed, which replays exactly. Bugs that are planted here must be found within 200 seeds.
 """
 
-import os
 from collections.abc import Iterable
 
 import pytest
@@ -16,19 +15,19 @@ from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob, Writer
+from tests.effort import seeds
 from tests.nsqd.storage.crash_run import CrashRun
 from tests.nsqd.storage.sim_disk import SimDisk
 
 pytestmark = pytest.mark.long
 
-SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "60"))
-FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+SEEDS = seeds(60)
 FOUND_WITHIN = 400  # seeds; most take fewer than ten
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_what_was_promised_survives(durability: Durability) -> None:
-    for seed in range(FIRST, FIRST + SEEDS):
+    for seed in SEEDS:
         try:
             CrashRun(seed, durability).run()
         except Exception as error:

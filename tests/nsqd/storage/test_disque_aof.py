@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from nsqd.storage.disque_aof import FILE, AofError, AofJob, AofJobs, AofState, read_aof
 from tests.daemons import eventually
-from tests.effort import examples
+from tests.effort import tries
 
 ORIGINAL = os.environ.get("PENSTOCK_DISQUE", "")
 NOW = 1_700_000_000  # s since the epoch
@@ -278,7 +278,7 @@ WORDS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=tries(100))
 @given(st.lists(WORDS | st.binary(max_size=5), max_size=12), st.randoms())
 def test_any_bytes_are_jobs_or_a_cut_or_damage(
     tmp_path_factory: pytest.TempPathFactory, words: list[bytes], random: Random

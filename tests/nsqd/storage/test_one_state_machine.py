@@ -24,7 +24,7 @@ from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, contents
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody
 from tests.nsqd.storage.normal import NormalTopic, normal
@@ -223,7 +223,7 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
 @pytest.mark.long
 @example(seed=126, steps=66)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=tries(8), deadline=None)
 def test_every_way_tells_the_same(seed: int, steps: int) -> None:
     node = Node(seed)
     for step in range(steps):

@@ -4,7 +4,6 @@ A kill loses nothing that was written: every job is as it was, but that reservat
 earlier, but at no place that was promised; where it ends with a group all is as it was then.
 """
 
-import os
 from functools import partial
 from random import Random
 
@@ -20,13 +19,14 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log import checkpoint, tidying
+from tests.effort import seeds
 from tests.nsqd.core.client import Client as Subscriber
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.stories import told_of
 
-SEEDS, FIRST = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "15")), int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+SEEDS = seeds(15)
 NAMES = ("default", "a", "b/c")
 Seen = tuple[object, ...]
 World = dict[str, tuple[dict[int, Seen], list[int]]]
@@ -322,7 +322,7 @@ class Run:
 @pytest.mark.long
 @pytest.mark.parametrize("durability", list(Durability))
 def test_jobs_survive(durability: Durability) -> None:
-    for seed in range(FIRST, FIRST + SEEDS):
+    for seed in SEEDS:
         try:
             Run(seed, durability).run()
         except Exception as error:

@@ -21,7 +21,7 @@ from penstock.sansio.publisher import Publisher
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription, SubscriptionState
-from tests.effort import examples
+from tests.effort import tries
 
 
 def frame(data: bytes, kind: int = 0) -> bytes:
@@ -529,7 +529,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 5), st.integers(1, 4))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], most: int, count: int) -> None:
     """Connects, losses, rotations and backoff, whatever is under way meanwhile; and every message is finished at last."""
     names = [f"{name}:1" for name in "abcd"[:count]]
@@ -598,7 +598,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 def test_any_history(events: list[tuple[str, float]], most: int, count: int, seed: int) -> None:
     """Whatever happens, the laws hold; and when it is over, every message is finished."""
     names = [f"{name}:1" for name in "abcd"[:count]]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsqd.http.rights import NEEDS
 from shared.auth.rules import ANY, EVERYTHING, NOTHING, PatternError, Rights, Rule, expression, matches
 from shared.auth.verbs import ALL, BUILT_IN, Verb
+from tests.effort import tries
 
 PARTS = st.sampled_from(["a", "b", "orders", ".", "*", "?", "x"])
 PATTERNS = st.lists(st.lists(PARTS, min_size=1, max_size=4).map("".join), min_size=1, max_size=3).map(tuple)
@@ -41,7 +42,7 @@ def reference(rules: list[Rule], scope: tuple[str, ...], verb: Verb, topic: str,
     )
 
 
-@settings(max_examples=500)
+@settings(max_examples=tries(100))
 @given(
     st.lists(RULES, max_size=5),
     st.one_of(st.just(ANY), PATTERNS),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core.work_queue.entries import Entries
-from tests.effort import examples
+from tests.effort import tries
 
 MOVES = st.lists(
     st.one_of(
@@ -22,7 +22,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=tries(60), deadline=None)
 @given(moves=MOVES)
 def test_entries_are_a_sorted_list_of_numbers(moves: list[tuple[str, int | tuple[int, int]]]) -> None:
     entries, model = Entries(), Counter[int]()

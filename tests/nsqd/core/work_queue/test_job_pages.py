@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import ROW, Job, JobState, delayed_by, row_without_id, rows_from, unpack
 from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
-from tests.effort import examples
+from tests.effort import tries
 
 LAST = 3 * PAGE
 ORDINALS = st.integers(0, LAST - 1)
@@ -78,7 +78,7 @@ def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, objec
             pages.put_page(number, other.page(number) or bytes(PAGE * ROW.size))
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=tries(30), deadline=None)
 @given(commands=COMMANDS, first=ORDINALS, count=st.integers(0, 150), after=st.integers(990, 1000 + LAST))
 def test_pages_are_a_dictionary(commands: list[tuple[str, int, object]], first: int, count: int, after: int) -> None:
     pages, model = JobPages(), dict[int, Job]()

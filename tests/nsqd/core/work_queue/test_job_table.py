@@ -10,7 +10,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState, unpack
 from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
 from shared.values import SECOND
-from tests.effort import examples
+from tests.effort import tries
 
 READY, RESERVED, BURIED, DELAYED = JobState
 PRIORITIES = st.sampled_from([0, URGENT - 1, URGENT, 4_000_000_000])
@@ -99,7 +99,7 @@ class Model:
             assert (job.state, job.priority, job.due) == known
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=tries(30), deadline=None)
 @given(moves=MOVES)
 def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None, int, int]]) -> None:
     model = Model()
@@ -108,7 +108,7 @@ def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None,
         model.check(model.table)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=tries(20), deadline=None)
 @given(moves=MOVES, offset=st.integers(0, 3), now=st.integers(0, 9))
 def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]], offset: int, now: int) -> None:
     model = Model()

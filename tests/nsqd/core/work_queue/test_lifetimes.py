@@ -10,7 +10,7 @@ from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.job_pages import PAGE, JobPages
 from nsqd.core.work_queue.lifetimes import Lifetimes
 from shared.values import SECOND
-from tests.effort import examples
+from tests.effort import tries
 
 MOVES = st.lists(
     st.one_of(
@@ -23,7 +23,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=tries(40), deadline=None)
 @given(moves=MOVES)
 def test_jobs_go_when_their_time_is_over(moves: list[tuple[str, int, int]]) -> None:
     jobs, model, end, now = JobPages(), dict[int, int](), 0, 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import FAR, list_jobs
 from nsqd.core.work_queue.tube import Tube
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
 
 
@@ -63,7 +63,7 @@ def busy(seed: int, count: int) -> Wire:
     return wire
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=tries(12), deadline=None)
 @given(seed=st.integers(), count=st.integers(1, 25), limit=st.integers(1, 9))
 def test_pages_are_all_there_is_in_order(seed: int, count: int, limit: int) -> None:
     wire = busy(seed, count)

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
@@ -189,4 +189,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
+TestModel.settings = settings(max_examples=tries(30), stateful_step_count=60, deadline=None)

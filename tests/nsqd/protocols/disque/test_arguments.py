@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -28,8 +27,9 @@ from nsqd.protocols.disque.arguments import (
     qpeek,
     qscan,
 )
+from tests.effort import tries
 
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "2000"))
+FUZZED = tries(2000)
 ID = b"D-dcb833cf-8YL1NT17e9+wsA/09NqxscQI-05a1"
 I63, U64 = (1 << 63) - 1, (1 << 64) - 1
 SYNTAX = "ERR syntax error"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
 from nsqd.protocols.disque.peer import Peer
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, request
 
@@ -54,7 +54,7 @@ def played(pieces: list[bytes]) -> tuple[bytes, list[object]]:
     return said, [job for tube in tubes if tube is not None for job in tube.jobs]
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=tries(30), deadline=None)
 @given(commands=COMMANDS, seed=st.integers(0, 1 << 20))
 def test_the_quick_way_is_the_exact_way(commands: list[tuple[str | int, ...]], seed: int) -> None:
     requests = [request_of(command) for command in commands]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from nsqd.core.limits import Limits
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Reply, Wire, request
 
@@ -241,4 +241,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=examples(150), stateful_step_count=50, deadline=None)
+TestModel.settings = settings(max_examples=tries(30), stateful_step_count=50, deadline=None)

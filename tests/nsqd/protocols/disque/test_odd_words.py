@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.protocols.disque.arguments import COMMANDS
 from nsqd.protocols.disque.context import Alone, DisqueContext
+from tests.effort import tries
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import NUMBER, Wire, context_of, request
 
@@ -28,7 +28,7 @@ class Server:
         return wire
 
 
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+FUZZED = tries(20000)
 ODD = (
     b"", b"a b", b"9" * 19, b"9" * 40, b"\xff\0\r\n", b"\xc2\xb2", b"D-" + b"z" * 38,
     b"D-zzzzzzzz-" + b"=" * 24 + b"-zzzz", b"D-zzzzzzzz-" + b"\xff" * 24 + b"-\xff\xff\xff\xff",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from random import Random
 
@@ -25,9 +24,10 @@ from nsqd.protocols.disque.resp import (
     status,
     words,
 )
+from tests.effort import tries
 
 MOST = 1 << 20  # bytes of an argument
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "2000"))
+FUZZED = tries(2000)
 Outcome = tuple[list[bytes], int] | int | bytes
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.nsq.authorization import PUBLISH, SUBSCRIBE, Authorization, AuthRefused, Rule
 from nsqd.protocols.nsq.settings import Settings
 from shared.tls_info import TlsInfo
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, Wire, body, mpub
 
@@ -368,7 +368,7 @@ def said_to(wire: Wire, secret: bytes, count: int) -> Authorization | AuthRefuse
     return allow(wire, rule("^tt?$"), ttl=3600 * SECOND if secret == b"good" else -1)
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=tries(80))
 @given(
     st.lists(commands(), max_size=10).map(lambda rest: [b"AUTH\n" + body(b"old"), *rest])
     | st.lists(commands(), max_size=8),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -13,6 +12,7 @@ from nsqd.core.message.deletion import MOST_DELETIONS, Deletion, DeletionKind, L
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.deleted import is_kept, pack_content, pack_deleted, pack_deleted_kept, unpack_deleted
 from nsqd.protocols.peer.frames import AFTER_PROOF, PeerError
+from tests.effort import tries
 from tests.nsqd.protocols.peer.test_claims import EPOCHS, HEAD, LOG_IDS, POSITIONS
 
 LOG = b"l" * 16
@@ -20,7 +20,7 @@ FIRST = Epoch(1, 0, bytes(8))
 NUMBERS, ORDINALS = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 DELETIONS = st.builds(Deletion, st.sampled_from(DeletionKind), NUMBERS, NUMBERS, ORDINALS)
 ONE = Deletion(DeletionKind.CHANNEL_EMPTIED, 1, 2, 3)
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+FUZZED = tries(20000)
 
 
 @given(LOG_IDS, EPOCHS, POSITIONS, st.lists(DELETIONS, min_size=1, max_size=5))

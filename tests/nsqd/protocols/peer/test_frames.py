@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from random import Random
 
 import pytest
@@ -11,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError, encode
+from tests.effort import tries
 
 FRAMES = st.lists(st.tuples(st.sampled_from(list(FrameKind)), st.binary(max_size=BEFORE_PROOF - 1)), max_size=6)
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+FUZZED = tries(20000)
 
 
 @given(FRAMES, st.lists(st.integers(0, 6000), max_size=10))

@@ -1,12 +1,12 @@
 """Contents of frames that are almost right: every parser reads them or refuses them, and reads nothing that it could not say.
 
 A content is made as a peer would make it, and then changed: bytes are flipped, cut off, doubled or inserted, and in msgpack a
-field is replaced, left out, doubled or exchanged with another one. PENSTOCK_FUZZED says how many contents each parser is given.
+field is replaced, left out, doubled or exchanged with another one. PENSTOCK_EFFORT says how many contents each parser is given
+(tests/effort.py).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -26,9 +26,10 @@ from nsqd.protocols.peer.claims import Answer, Claim, Counts, Extent, Hold, Owne
 from nsqd.protocols.peer.frames import FrameKind, FrameReader, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, PROOF_SIZE, Credentials, Handshake
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
+from tests.effort import tries
 from tests.nsqd.protocols.peer.identities import node
 
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+FUZZED = tries(20000)
 HEAD = 5  # bytes of a frame before its content
 ODD = (
     None,

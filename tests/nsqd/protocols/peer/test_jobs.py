@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import msgpack
@@ -27,9 +26,10 @@ from nsqd.protocols.peer.jobs import (
     unpack_want,
 )
 from nsqd.storage.log.records import VERSION
+from tests.effort import tries
 
 HEAD = 5  # bytes of a frame before its content
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+FUZZED = tries(20000)
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 NAMES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=200)
 ONE = Loan(7, "mail", 5 << 48 | 9, 86_400, 300, 4, 1, 2, b"a body")

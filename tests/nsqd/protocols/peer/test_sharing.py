@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import msgpack
@@ -26,9 +25,10 @@ from nsqd.protocols.peer.sharing import (
     unpack_messages,
     unpack_read,
 )
+from tests.effort import tries
 
 HEAD = 5  # bytes of a frame before its content
-FUZZED = int(os.environ.get("PENSTOCK_FUZZED", "20000"))
+FUZZED = tries(20000)
 KEY = "topic", "channel"
 ID = b"0123456789abcdef"
 

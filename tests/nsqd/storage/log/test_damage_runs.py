@@ -1,10 +1,9 @@
 """Damage between a node's lives, on a simulated disk: nothing is lost silently, and below the stated mark only what was hit.
 
-PENSTOCK_CRASH_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins; `make simulate` runs 2,000. A
+PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py). A
 failure names its seed, which replays exactly. Bugs that are planted here must be found within 200 seeds.
 """
 
-import os
 from collections.abc import Iterable
 
 import pytest
@@ -13,19 +12,19 @@ from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.quarantine import Quarantine
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.writer import Writer
+from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun
 
 pytestmark = pytest.mark.long
 
-SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "50"))
-FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+SEEDS = seeds(50)
 FOUND_WITHIN = 200  # seeds
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_nothing_is_lost_silently_and_below_the_mark_only_what_was_hit(durability: Durability) -> None:
     missing = told = 0
-    for seed in range(FIRST, FIRST + SEEDS):
+    for seed in SEEDS:
         run = DamageRun(seed, durability)
         try:
             run.run()

@@ -1,6 +1,5 @@
 """A node that is left alone: what was finished goes from the disk within a minute, and then nothing happens any more."""
 
-import os
 from random import Random
 
 import pytest
@@ -9,13 +8,14 @@ from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability, StoragePolicy
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
+from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.crash_run import assert_bounded
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
-SEEDS, FIRST = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "25")), int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+SEEDS = seeds(25)
 CHEAP = 20_000  # bytes after which a checkpoint is written
 SEGMENT = 20_000
 BODY = 500
@@ -286,7 +286,7 @@ class IdleRun:
 
 @pytest.mark.long
 def test_whatever_was_done_an_idle_log_is_small_and_at_rest() -> None:
-    for seed in range(FIRST, FIRST + SEEDS):
+    for seed in SEEDS:
         try:
             IdleRun(seed).run()
         except AssertionError as error:

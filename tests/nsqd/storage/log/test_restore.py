@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import count
 from random import Random
 
@@ -24,13 +23,14 @@ from nsqd.storage.log.records import SegmentHeader, encode
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
+from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.damage_run import DamageRun, Hit, Whole
 from tests.nsqd.storage.normal import normal
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 
-SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "20"))
+SEEDS = seeds(20)
 LEAST = 1 << 40
 _SEEDS = count()
 
@@ -92,14 +92,14 @@ class RestoreRun(DamageRun):
 @pytest.mark.long
 def test_a_restored_log_is_what_a_start_finds_in_the_backup() -> None:
     restores = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         run = RestoreRun(seed, Random(seed).choice(list(Durability)))
         try:
             run.run()
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         restores += run.restores
-    assert restores > SEEDS
+    assert restores > len(SEEDS)
 
 
 def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores() -> None:

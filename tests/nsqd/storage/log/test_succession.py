@@ -7,7 +7,6 @@ succeeded.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -33,6 +32,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.succession import Succession, TakenIn, holds_any, succeed, take_in
 from nsqd.storage.sequence import Sequence
+from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
 from tests.nsqd.storage.anybody import Anybody
@@ -40,7 +40,7 @@ from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, no
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
-SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "20"))
+SEEDS = seeds(20)
 LEAST = 1 << 40
 WHOLE = 1 << 60  # ns: for as long as the test lasts
 Messages = dict[int, dict[int, tuple[bytes, bytes]]]  # frame and attributes, by topic and ordinal
@@ -255,12 +255,12 @@ def judge_start(run: SuccessionRun, target: SimDisk) -> None:
 @pytest.mark.long
 def test_what_the_owner_has_and_the_new_log_are_what_the_old_log_was() -> None:
     kept = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         try:
             kept += SuccessionRun(seed).run()
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
-    assert kept > SEEDS // 4
+    assert kept > len(SEEDS) // 4
 
 
 CURSOR = Cursor(2, "owner", 60 * SECOND, 1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from random import Random
 
@@ -15,13 +14,14 @@ from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.succession import Succession
 from nsqd.storage.log.tail_deletions import TailDeletions
+from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.log.test_succession import SuccessionRun, successor, told
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
-SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "20"))
+SEEDS = seeds(20)
 DELETED, EMPTIED = DeletionKind.CHANNEL_DELETED, DeletionKind.CHANNEL_EMPTIED
 TOPIC_DELETED, TOPIC_EMPTIED = DeletionKind.TOPIC_DELETED, DeletionKind.TOPIC_EMPTIED
 
@@ -182,7 +182,7 @@ def judge_emptied(one: Deletion, before: NormalTopic, after: NormalTopic) -> Non
 
 @pytest.mark.long
 def test_the_tail_of_any_history_deletes_what_its_states_say() -> None:
-    assert sum(judged(seed) for seed in range(SEEDS)) > SEEDS // 4
+    assert sum(judged(seed) for seed in SEEDS) > len(SEEDS) // 4
 
 
 def test_of_very_many_deletions_some_are_left_out() -> None:

@@ -15,7 +15,7 @@ from nsqd.storage.mirror import mirror as mirror_module
 from nsqd.storage.mirror.manifest import NAME, Manifest, ManifestError, MirrorFile, read_manifest, write_manifest
 from nsqd.storage.mirror.mirror import Mirror, MirrorError
 from nsqd.storage.mirror.reading import MirrorDisk
-from tests.effort import examples
+from tests.effort import tries
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, new_disk
 
@@ -551,7 +551,7 @@ def test_a_full_disk_loses_nothing_that_was_there() -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=tries(30), deadline=None)
 def test_any_history(seed: int) -> None:
     """Bytes and segments come, syncs run while more comes, the process is killed and the power is cut."""
     random = Random(seed)

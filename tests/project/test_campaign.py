@@ -1,0 +1,63 @@
+"""`make campaign` on stages that take no time: what it keeps, goes on with, prints and tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import ROOT, STAGES, Campaign, Stage, main
+
+pytestmark = pytest.mark.process
+
+GOOD = Stage(
+    "good",
+    "what is <good>",
+    ("-c", "import os; print(os.environ['PENSTOCK_FIRST']); print('3 passed, 1 skipped')"),
+    runs=2,
+)
+BAD = Stage("bad", "what is bad", ("-c", "print('1 failed, 2 errors'); raise SystemExit(3)"), effort=5)
+
+
+def test_each_run_is_kept_with_its_output_and_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--directory", str(tmp_path)], [GOOD, BAD]) == 1
+    said = capfd.readouterr().out
+    assert [line for line in said.splitlines() if line.startswith("[")] == [
+        "[1/3] good, run 1 of 2: what is <good>",
+        "[2/3] bad, run 1 of 1: what is bad",
+        "[3/3] good, run 2 of 2: what is <good>",
+    ]
+    assert f"failed: see {tmp_path / 'bad-0.txt'}" in said
+    assert (tmp_path / "good-1.txt").read_text() == "100000\n3 passed, 1 skipped\n"
+    page = (tmp_path / "index.html").read_text()
+    assert "3 runs ended, 1 of them failed; 0 are still to come." in page
+    assert "what is &lt;good&gt;" in page
+    assert "<td>failed (3)<td>" in page
+    assert "<td>1 failed, 2 error<td>" in page
+
+
+def test_an_interrupted_campaign_goes_on_and_another_commit_begins_anew(tmp_path: Path) -> None:
+    first = Campaign(tmp_path, [GOOD, BAD], "one")
+    first.run(GOOD, 0)
+    again = Campaign(tmp_path, [GOOD, BAD], "one")
+    assert [(stage.name, number) for stage, number in again.missing()] == [("bad", 0), ("good", 1)]
+    assert again.results == first.results
+    assert len(list(Campaign(tmp_path, [GOOD, BAD], "two").missing())) == 3
+
+
+def test_what_is_no_stage_is_refused_and_help_names_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "nonsense"])
+    assert "invalid choice" in capsys.readouterr().err
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.campaign", "--help"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    assert all(stage.name in told for stage in STAGES)
+
+
+def test_the_stages_name_tests_that_are_there() -> None:
+    paths = [word for stage in STAGES for word in stage.command if word.startswith("tests")]
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
