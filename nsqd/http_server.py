@@ -84,10 +84,7 @@ class HttpFrontEnd:
 
     async def start(self) -> None:
         """Start the server, and return when it serves."""
-        self._server = server = await trio.to_thread.run_sync(self._started)
-        for connection in self._waiting:
-            server.adopt(*connection)
-        self._waiting.clear()
+        self.leave_rest_to(await trio.to_thread.run_sync(self._started))
         listeners = self._listeners
         if listeners.http is not None and not self._reactor_accepts:
             log.info("HTTP: listening on %s", listeners.http.address)
@@ -96,6 +93,19 @@ class HttpFrontEnd:
 
     def _started(self) -> HttpServer:
         """Return the server, started. Runs in a thread, because the modules of the server are imported here."""
+        server = self.build()
+        server.start()
+        return server
+
+    def leave_rest_to(self, server: HttpServer) -> None:
+        """From now on, have `server` answer what the reactor does not, beginning with what has waited for it."""
+        self._server = server
+        for connection in self._waiting:
+            server.adopt(*connection)
+        self._waiting.clear()
+
+    def build(self) -> HttpServer:
+        """Build the server, which is yet to be started."""
         from nsqd.http.publish import binary_bodies
         from nsqd.http.routes import routes
         from nsqd.http.stats import Stats
@@ -117,7 +127,6 @@ class HttpFrontEnd:
         sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
         report = self._trio_thread.report
         server = HttpServer(plain, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
-        server.start()
         self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
         return server
 

@@ -75,6 +75,10 @@ class HttpServer:
         self._thread.start()
         self._loop.listening.wait()
 
+    def serve_within(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve what is adopted in a loop that runs already: without a thread, and without accepting anything."""
+        self._loop.begin(loop)
+
     def stop(self) -> None:
         """Stop accepting, and let pending requests finish, for a second at most."""
         self._loop.call_soon(self._loop.stop)
@@ -131,10 +135,15 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None  # None: `serve` has not run
         self.is_stopping = False
 
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make adopting possible. `loop` is the one that serves."""
+        self._loop = loop
+        self._config.load()
+
     async def serve(self) -> None:
         """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""
-        loop = self._loop = asyncio.get_running_loop()
-        self._config.load()
+        loop = asyncio.get_running_loop()
+        self.begin(loop)
         for sock in self._plain:
             self._acceptors.append(Acceptor(sock, self._maker(self._config), self._limiter, None))
         if self._https is not None:

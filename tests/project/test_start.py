@@ -131,11 +131,11 @@ def test_the_first_request_is_answered_before_the_server_is_imported(tmp_path: P
 # The server is not there until the file named by the environment is.
 LATE_SERVER = (
     "import os, sys, time\n"
-    "from nsqd import http_server as h; real = h.HttpFrontEnd._started\n"
+    "from nsqd import http_server as h; real = h.HttpFrontEnd.build\n"
     "def started(*a):\n"
     "    while not os.path.exists(os.environ['LATE']): time.sleep(0.01)\n"
     "    return real(*a)\n"
-    "h.HttpFrontEnd._started = started; from nsqd.main import main; sys.exit(main())"
+    "h.HttpFrontEnd.build = started; from nsqd.main import main; sys.exit(main())"
 )
 
 

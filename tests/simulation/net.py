@@ -146,6 +146,13 @@ class Listener:
     def fileno(self) -> int:
         return self.fd
 
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def listen(self, backlog: int) -> None: ...
+
+    def close(self) -> None: ...
+
     def accept(self) -> tuple[Socket, tuple[str, int]]:
         if not self.waiting:
             raise BlockingIOError
@@ -208,6 +215,7 @@ class Network:
         self._ways: list[Way] = []
         self._last_fd = 2
         self.listener = Listener(self)
+        self.client = "10.0.0.1"  # the address of all clients
 
     def new_fd(self, end: Any) -> int:
         self._last_fd += 1
@@ -219,11 +227,11 @@ class Network:
         one, other = Prompt(self), Prompt(self)
         return Socket(self, one, other), Socket(self, other, one)
 
-    def dial(self) -> Socket:
-        """A new connection to the listener: the client's end."""
+    def dial(self, listener: Listener | None = None) -> Socket:
+        """A new connection to a listener, `self.listener` if none is given: the client's end."""
         there, back = Way(self), Way(self)
         self._ways += [there, back]
-        self.listener.waiting.append((Socket(self, there, back), ("10.0.0.1", 1000 + self._last_fd)))
+        (listener or self.listener).waiting.append((Socket(self, there, back), (self.client, 1000 + self._last_fd)))
         return Socket(self, back, there)
 
     def move(self) -> None:

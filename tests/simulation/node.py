@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
+from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.net.promised import HttpReplies
@@ -21,6 +22,7 @@ from tests.simulation.net import Network, Poller
 
 Act = Callable[[Broker], None]
 SECOND = 1_000_000_000
+SETTINGS = Settings(msg_timeout=2 * SECOND)
 TIMER = SECOND // 5  # ns between calls of Syncer.timer: --sync-timeout
 
 
@@ -39,6 +41,7 @@ class WholeNode(SimNode):
         tail_records: int,
         tail_bytes: int,
         story: Story | None = None,
+        settings: Settings = SETTINGS,
     ) -> None:
         self._random = random
         self.reactor: Reactor | None = None  # while the log is opened, nobody turns
@@ -47,16 +50,18 @@ class WholeNode(SimNode):
         self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
         self._timer = clock.now + TIMER
         system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair))
-        settings = Settings(msg_timeout=2 * SECOND)
         self.reactor = Reactor(
-            self.broker, lambda: (clock.now, clock.wall), self._serve_calls, lambda changes: None, system=system
+            self.broker, lambda: (clock.now, clock.wall), self._serve_calls, self._report_changes, system=system
         )
-        self.reactor.listen(cast(Any, self.network.listener), partial(Peer, Context(self.broker, settings)))
+        self.context = Context(self.broker, settings)
+        self.reactor.listen(cast(Any, self.network.listener), partial(Peer, self.context))
 
     def _wake(self) -> None:
         super()._wake()
         if self.reactor is not None:
             self.reactor.wake()
+
+    def _report_changes(self, changes: list[Change]) -> None: ...
 
     def call(self, act: Act, told: Callable[[bool], None]) -> None:
         """As a request over HTTP: done in the next turn; `told` True when that may be said, False for 503."""
