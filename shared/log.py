@@ -180,6 +180,12 @@ def leave_out(kind: Kind) -> bool:
     return isinstance(handler, LimitedHandler) and handler.leave_out(kind)
 
 
+def write(level: int, kind: Kind, *arguments: object) -> None:
+    """Log a line that a peer can cause at will. log.log looks for its caller, and makes a record even of what is left out."""
+    if log.isEnabledFor(level) and not leave_out(kind):
+        log.handle(logging.LogRecord(log.name, level, *kind, arguments, None))
+
+
 def escape(text: str) -> str:
     """Return `text` on one line: each control character as Python would write it, such as `\\n`."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)

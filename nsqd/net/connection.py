@@ -7,6 +7,7 @@ client would lose the error that explains the end.
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections import deque
@@ -21,7 +22,7 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.foreign import describe
-from shared.log import log
+from shared.log import log, write
 from shared.tls import TlsObject
 from shared.unix_sockets import NOBODY, peer_user
 
@@ -32,6 +33,13 @@ if TYPE_CHECKING:  # only nodes with an auth file have accounts
 # wait when the client sends no more
 DRAIN_TIME = 1_000_000_000
 WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for clients without heartbeats
+# The lines about clients, which may be many: with the client's address, and with the text if there is one.
+_LINES = {
+    Fact.JOINED: (logging.INFO, "TCP: new client(%s)"),
+    Fact.IDENTIFIED: (logging.INFO, "[%s] IDENTIFY: %s"),
+    Fact.FAILED: (logging.ERROR, "[%s] - %s"),
+    Fact.LEFT: (logging.INFO, "PROTOCOL(V2): [%s] exiting ioloop"),
+}
 
 
 class ConnectionOwner(Protocol):
@@ -154,14 +162,8 @@ class Connection:
         log.warning("%s: closed %s:%s, which sent %s", port, self.peer.remote_ip, self.peer.port, describe(data))
 
     def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        if fact is Fact.FAILED:
-            log.error("[%s] - %s", client, text)
-        elif fact is Fact.IDENTIFIED:
-            log.info("[%s] IDENTIFY: %s", client, text)
-        elif fact is Fact.JOINED:
-            log.info("TCP: new client(%s)", client)
-        else:
-            log.info("PROTOCOL(V2): [%s] exiting ioloop", client)
+        level, words = _LINES[fact]
+        write(level, (__file__, level, words), *(client, text)[: words.count("%s")])
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.layers = Layers(upgrade, self.endpoint.wrap or self._owner.wrap)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter
-from shared.repeats import BURST, WINDOW
+from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter, log, write
+from shared.repeats import BURST, BURST_OF_TROUBLE, WINDOW
 
 NSQ_LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): ")
 NOON = 1795262559.719956  # s since the epoch: 2026-11-21T12:02:39.719956Z
@@ -132,6 +132,26 @@ def test_the_next_line_is_preceded_by_what_was_left_out() -> None:
     assert last.endswith(" INFO: another")
     handler.close()
     assert len(stream.getvalue().splitlines()) == BURST + 2
+
+
+def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, made, real = io.StringIO(), list[object](), logging.LogRecord
+    handler = limited(stream, Now())
+
+    def make(*arguments: object) -> logging.LogRecord:
+        made.append(arguments)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log, "handlers", [handler])
+    monkeypatch.setattr(log, "level", logging.INFO)
+    monkeypatch.setattr(logging, "LogRecord", make)
+    for number in range(1000):
+        write(logging.ERROR, ("here.py", 1, "from %d"), number)
+        write(logging.DEBUG, ("here.py", 2, "never: %d"), number)
+    assert len(stream.getvalue().splitlines()) == BURST_OF_TROUBLE
+    assert len(made) == BURST_OF_TROUBLE + 1  # the first that is left out is the example
+    handler.close()
+    assert f"from {BURST_OF_TROUBLE} ... repeated {1000 - BURST_OF_TROUBLE} times" in stream.getvalue()
 
 
 def test_the_end_of_the_program_tells_what_was_left_out() -> None:
