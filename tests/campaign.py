@@ -53,14 +53,14 @@ def pytest(*arguments: str) -> tuple[str, ...]:
 STAGES = (
     Stage("properties", "every property of every part", pytest("--unit"), effort=5, runs=5),
     Stage("parsers", "a million inputs to each parser", pytest("tests/nsqd/protocols"), effort=10, runs=5),
-    Stage("crashes", "kills, power cuts and damage under the log", pytest("-m", "long", "tests/nsqd/storage"), 4, runs=10),
-    Stage("lives", "whole nodes", pytest("tests/simulation/test_simulation.py"), effort=16, runs=10),
+    Stage("crashes", "kills, power cuts and damage under the log", pytest("-m", "long", "tests/nsqd/storage"), 10, runs=10),
+    Stage("lives", "whole nodes", pytest("tests/simulation/test_simulation.py"), effort=30, runs=10),
     Stage(
         "clusters", "copies, take-over and sharing over many nodes",
         pytest(
             "tests/nsqd/cluster", "tests/nsqd/replication", "tests/simulation/test_cluster.py",
             "tests/simulation/test_cluster_histories.py",
-        ), effort=3, runs=5,
+        ), effort=8, runs=5,
     ),
     Stage(
         "planted", "whether the simulators find bugs that are put in",
@@ -71,8 +71,9 @@ STAGES = (
         (*pytest(
             "tests/processes/test_cluster_network.py", "tests/processes/test_cluster_disks.py",
             "tests/processes/test_takeover_rounds.py"
-        ), "--dist", "loadfile"), effort=5, runs=2,
+        ), "--dist", "loadfile"), effort=10,
     ),
+    Stage("lake", "Spark's drivers and executors that die", pytest("tests/pipeline", "tests/bench"), effort=2),
     Stage("power", "kill -9 and power cuts of one node, in all modes", ("-m", "bench.crash")),
     Stage("chance", "whether any test fails by chance", (*pytest("tests"), "-n", "4", "--dist", "loadfile"), runs=3),
 )  # fmt: skip

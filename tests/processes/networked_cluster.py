@@ -43,7 +43,7 @@ from tests.processes.test_cluster import SECRET
 from tests.processes.test_cluster_tls import certificates, tls
 from tests.requirements import require
 
-ROUNDS = tries(2)
+ROUNDS = tries(1)
 LONG = EFFORT >= 5
 NODES = (0, 1, 2)
 AGAIN = 120.0  # s: after a long silence a node is dialed every 30 s, and a mirror that failed is tried every 10 s

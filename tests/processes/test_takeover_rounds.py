@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from tests.processes.networked_cluster import LONG, NODES, ROUNDS, NetworkedCluster, Play, player
+from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play, player
 from tests.processes.takeover_cluster import TakeoverCluster, TakeoverClusters
 from tests.processes.test_cluster_tls import certificates
 from tests.requirements import require
@@ -242,7 +242,7 @@ def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
 
 @both
 def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
-    lengths = iter([30.0] if ROUNDS > 2 else [])
+    lengths = iter([30.0] if LONG else [])
 
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
         victim = random.choice(NODES)

@@ -19,7 +19,7 @@ from tests.simulation.run import WholeRun, finished, small_steps
 
 pytestmark = pytest.mark.long
 
-SEEDS = seeds(12)
+SEEDS = seeds(6)
 FOUND_WITHIN = 200  # seeds
 STEP = max(1, round(11 / EFFORT))  # of all changes of the disk, each so manyth is tried
 

@@ -15,7 +15,7 @@ from tests.nsqd.storage.crash_run import assert_bounded
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
-SEEDS = seeds(25)
+SEEDS = seeds(10)
 CHEAP = 20_000  # bytes after which a checkpoint is written
 SEGMENT = 20_000
 BODY = 500
