@@ -6,7 +6,7 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe disqueue)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test campaign check bench crash docs docs-serve reference lock screenshots format clean
+.PHONY: help setup spark up unit test suite campaign check bench crash docs docs-serve reference lock screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,9 @@ unit: .venv/.dev ## the tests that open no socket and start no process: under a 
 # Four workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
 # once. tests/conftest.py says which files come first.
 test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory -j 2 check suite
+
+suite: .venv/.dev
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 campaign: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## hours of random tests; goes on where it was interrupted; ARGS="--only crashes", "--help"

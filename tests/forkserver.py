@@ -45,7 +45,7 @@ class Popen(subprocess.Popen[Any]):
         pass_fds, cwd, env, _, _, _, *pipes = rest
         stdin, to_stdin, from_stdout, stdout, from_stderr, stderr, _, *special = pipes
         is_special = preexec_fn is not None or pass_fds or special != _NOTHING_SPECIAL or os.environ.get(REAL)
-        if is_special or list(args[: len(LAUNCH)]) != LAUNCH:
+        if is_special or list(args[: len(LAUNCH)]) != LAUNCH or not _server().is_in_this_network():
             super()._execute_child(args, executable, preexec_fn, close_fds, *rest)  # type: ignore[misc]
             return
         files = [own if own != -1 else number for number, own in enumerate((stdin, stdout, stderr))]
@@ -121,6 +121,11 @@ class _Server:
             command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         theirs.close()
+
+    def is_in_this_network(self) -> bool:
+        """Return whether what it forks is in the network namespace of the calling thread."""
+        own, theirs = (os.readlink(f"/proc/{task}/ns/net") for task in ("thread-self", self._process.pid))
+        return own == theirs
 
     def start(self, words: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], files: list[int]) -> int:
         """Fork a program with these standard files, and return its process id."""

@@ -43,9 +43,9 @@ def test_a_seed_replays_exactly() -> None:
         assert first == second
 
 
-def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
-    """Some seed fails, with one of these complaints."""
-    for seed in range(FOUND_WITHIN):
+def assert_found(durability: Durability, complaints: Iterable[str], early: int = 0) -> None:
+    """Some seed fails, with one of these complaints. `early` is one that is known to."""
+    for seed in (early, *range(FOUND_WITHIN)):  # a change of the code may move it
         try:
             CrashRun(seed, durability).run()
         except AssertionError as error:
@@ -103,7 +103,7 @@ def test_reusing_a_segment_whose_old_name_may_come_back_is_found(monkeypatch: py
 
     monkeypatch.setattr(Spare, "_mark_used", mark_used)
     with pytest.raises(LogError, match="was renamed"):
-        assert_found(Durability.ALWAYS, ())
+        assert_found(Durability.ALWAYS, (), early=215)
 
 
 def test_reusing_a_segment_whose_new_name_may_be_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
