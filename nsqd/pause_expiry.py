@@ -21,8 +21,14 @@ async def end_pauses(broker: Broker, wake: Callable[[], None], clock: Callable[[
     while True:
         await trio.sleep(EVERY - clock() % EVERY)
         portions = TimeSlice()
-        while ended := broker.end_pauses(int(clock()), AT_ONCE):
-            for topic, channel in ended:
-                log.info("PAUSE: unpaused %s%s: its pause has expired", topic, f" {channel}" if channel else "")
+        while end_some(broker, int(clock())):
             wake()
             await portions.breathe()
+
+
+def end_some(broker: Broker, at: int) -> bool:
+    """End at most AT_ONCE pauses that end by `at` (s since the epoch). Return whether there were any."""
+    ended = broker.end_pauses(at, AT_ONCE)
+    for topic, channel in ended:
+        log.info("PAUSE: unpaused %s%s: its pause has expired", topic, f" {channel}" if channel else "")
+    return bool(ended)

@@ -33,6 +33,7 @@ from nsqd.http_server import HttpFrontEnd
 from nsqd.listeners import Listeners
 from nsqd.net.promised import HttpReplies
 from nsqd.options import NsqdOptions
+from nsqd.pause_expiry import end_some
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.transport import NEVER
 from nsqd.topology_log import log_changes
@@ -40,6 +41,7 @@ from shared.budget import Budget
 from shared.configuration import parse
 from shared.http.bridge import Bridge
 from shared.listen import Listener
+from shared.memory import Memory
 from shared.version import NSQ_VERSION
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock
@@ -50,24 +52,27 @@ SECOND, MICROSECOND = 1_000_000_000, 1000
 START = 1_767_225_600 * SECOND  # ns since the epoch: 2026-01-01
 PATIENCE = 60.0  # s of virtual time that a client waits, if it says nothing else
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without authorities: to read them takes longer than all else
+_MEMORY = Memory()
 _AT_ONCE = 10_000  # steps at one moment: more than any test needs
 
 
 class LocalNode(WholeNode):
     """See above. `flags` are nsqd's; those about addresses, files and other machines mean nothing here."""
 
-    def __init__(self, *flags: str, disk: SimDisk | None = None) -> None:
+    def __init__(self, *flags: str, disk: SimDisk | None = None, clock: Clock | None = None) -> None:
         self.options = parse(NsqdOptions, "nsqd", flags, {})
         options, random = self.options, Random(0)
         self.bugs: list[BaseException] = []
         self.loop = _Loop(lambda: self.clock.now)
         self.bridge = Bridge(self._wake)
-        clock = Clock(1000 * SECOND, START)
+        clock = clock or Clock(1000 * SECOND, START)
         disk, durability = disk or SimDisk(random), Durability(options.durability)
         limits, settings = options.limits(), options.settings()
         super().__init__(
             disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40, settings=settings
         )
+        pauses = self.broker.registry.pauses
+        self.broker.end_pauses(clock.wall // SECOND, len(pauses.details))  # those that ended while it was down
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()
@@ -87,14 +92,16 @@ class LocalNode(WholeNode):
         transport._pool = httpcore.ConnectionPool(network_backend=_Backend(self))
         self.client = httpx.Client(base_url="http://127.0.0.1:4151", transport=transport)
 
-    def killed(self, *flags: str) -> LocalNode:
-        """Return the node that starts on what `kill -9` has left of this one, with other flags if need be."""
-        return LocalNode(*flags, disk=self.disk.kill())
+    def killed(self, *flags: str, down: int = 0) -> LocalNode:
+        """Return the node that starts `down` ns later on what `kill -9` has left of this one, with other flags if need be."""
+        return LocalNode(*flags, disk=self.disk.kill(), clock=self.clock.after(down, 1000 * SECOND, rebooted=False))
 
     # What clients use: the same as of tests.daemons.Daemon
 
     def connect(self, name: str = "TCP") -> MemorySocket:
         """Return a new connection to the port for NSQ's protocol, or that for "HTTP"."""
+        ways = self.network._ways
+        ways[:] = [way for way in ways if not way.is_over]  # of earlier connections: each step looks at all
         listener = self._http_listener.socket if name == "HTTP" else self.network.listener
         return MemorySocket(self, self.network.dial(cast(Any, listener)))
 
@@ -112,6 +119,7 @@ class LocalNode(WholeNode):
         """Yield whenever something may have changed, up to a time (monotonic ns)."""
         steps, last = 0, -1
         while True:
+            self.network.move()  # also to clients and to the HTTP server, which the reactor does not poll
             yield
             if self.bugs:
                 raise self.bugs[0]
@@ -158,7 +166,7 @@ class LocalNode(WholeNode):
         log_changes(changes)
 
     def _end_pauses(self) -> None:
-        while self.broker.end_pauses(self.clock.wall // SECOND, 20):
+        while end_some(self.broker, self.clock.wall // SECOND):
             self._wake()
 
     def _note_series(self) -> None:
@@ -173,7 +181,7 @@ class LocalNode(WholeNode):
         assert reactor is not None
         return Node(
             options=options,
-            info=Info(NSQ_VERSION, options.broadcast_address, "host", 4151, 4150, START // SECOND),
+            info=Info(NSQ_VERSION, options.broadcast_address, "host", 4151, 4150, self.clock.wall // SECOND),
             bridge=self.bridge,
             broker=self.broker,
             drain=self.broker.drain,
@@ -185,7 +193,7 @@ class LocalNode(WholeNode):
             take_topology=self._topology,
             save_topology=lambda taken: None,
             health=lambda: f"NOK - {self.broker.store.refusal}" if self.broker.store.refusal else "OK",
-            memory=dict,
+            memory=_MEMORY.figures,
             log=self.log.figures,
             history=self.log.history(),
             backup=self.log.backup(),
@@ -212,6 +220,8 @@ class _Loop(asyncio.BaseEventLoop):
         self._now = now
         self._selector: Any = SimpleNamespace(select=lambda timeout: ())
         self._transports: list[_Transport] = []
+
+    def __del__(self) -> None: ...  # there is nothing to close
 
     def time(self) -> float:
         return self._now() / 1e9

@@ -4,7 +4,6 @@ The arguments for pausing besides NSQ's, and /pauses, are in pauses.py.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -34,6 +33,7 @@ from nsqd.http.topic_config import changes_what_is_there, configure, read_config
 from shared.auth.verbs import Verb
 from shared.http.api import Handler, Routes, empty_response, query
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
 Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
 
@@ -145,10 +145,10 @@ class Topology:
         async def handler(request: Request) -> Response:
             arguments = query(request)
             found = find(arguments)
-            by, until = read_pause(arguments, int(time.time())) if paused else ("", 0)
             broker = self._node.broker
 
             def act() -> TopologySnapshot:
+                by, until = read_pause(arguments, broker.wall // SECOND) if paused else ("", 0)
                 broker.pause(found(broker), paused, by, until)
                 return self._node.take_topology()
 

@@ -139,6 +139,7 @@ class _Loop:
         """Make adopting possible. `loop` is the one that serves."""
         self._loop = loop
         self._config.load()
+        self._uvicorn.server_state.default_headers = self._config.encoded_headers  # uvicorn's own loop adds the date
 
     async def serve(self) -> None:
         """Accept connections and serve them, until `stop` is called. Raises OSError if a socket cannot listen."""

@@ -1,63 +1,23 @@
-"""Configuration of real processes: files, what a wrong one answers, --check-config, --print-config, GET /config/<option>."""
+"""Configuration of real processes: files, what a wrong one answers, --check-config, --print-config, and reading again."""
 
 from __future__ import annotations
 
 import re
 import signal
+import socket
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from nsqd.options import NsqdOptions
-from shared.options import OptionError, specs
+from shared.options import OptionError
 from shared.startup import need_restart, reread
 from tests.daemons import Daemon, nsqd, run
+from tests.nsqd.http.test_config import NSQD_FILE
 
 pytestmark = pytest.mark.process
-
-# As NSQ's example files: the same keys, with what need not exist left empty.
-NSQD_FILE = """
-log_level = "info"
-id = 77
-https_address = "127.0.0.1:0"
-broadcast_address = "node.example"
-nsqlookupd_tcp_addresses = []
-http_client_connect_timeout = "2s"
-http_client_request_timeout = "5s"
-mem_queue_size = 123
-max_bytes_per_file = 104857600
-sync_every = 2500
-sync_timeout = "2s"
-msg_timeout = 61000
-max_msg_timeout = "15m"
-max_msg_size = "1024768"
-max_req_timeout = "1h"
-max_body_size = 5123840
-max_heartbeat_interval = "60s"
-max_rdy_count = 2500
-max_output_buffer_size = 65536
-max_output_buffer_timeout = "1s"
-statsd_prefix = "nsq.%s"
-statsd_interval = "60s"
-statsd_mem_stats = true
-statsd_udp_packet_size = 508
-e2e_processing_latency_percentiles = [
-    1.0,
-    0.99
-]
-e2e_processing_latency_window_time = "10m"
-tls_cert = ""
-tls_key = ""
-tls_root_ca_file = ""
-tls_required = false
-tls_min_version = ""
-deflate = true
-max_deflate_level = 6
-snappy = "false"
-"""
 
 LOOKUPD_FILE = """
 log_level = "debug"
@@ -73,16 +33,21 @@ def written(directory: Path, content: str) -> str:
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    directory = tmp_path_factory.mktemp("node")
-    with nsqd(directory / "data", "-config", written(directory, NSQD_FILE), "-max-rdy-count=100") as daemon:
-        yield daemon
+def config(node: Daemon, key: str) -> str:
+    return httpx.get(f"http://{node.http}/config/{key}").text
 
 
-def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning(node: Daemon) -> None:
-    assert not [line for line in node.lines if "WARNING" in line]
-    assert any("INFO: ID: 77" in line for line in node.lines)
+def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_tells_what_it_found_out(tmp_path: Path) -> None:
+    with nsqd(tmp_path / "data", "-config", written(tmp_path, NSQD_FILE)) as node:
+        assert not [line for line in node.lines if "WARNING" in line]
+        assert any("INFO: ID: 77" in line for line in node.lines)
+        tcp, http = (address.rpartition(":")[2] for address in (node.tcp, node.http))
+        assert (config(node, "broadcast_tcp_port"), config(node, "broadcast_http_port")) == (tcp, http)
+        assert config(node, "statsd_prefix") == f"nsq.node_example_{http}."
+        assert config(node, "data_path").endswith("/data")
+        info = httpx.get(f"http://{node.http}/info").json()
+        found = [info[key] for key in ("hostname", "broadcast_address", "tcp_port", "http_port")]
+        assert found == [socket.gethostname(), "node.example", int(tcp), int(http)]
 
 
 def test_an_nsqlookupd_with_a_file_of_nsq_starts_without_a_warning(tmp_path: Path) -> None:
@@ -106,10 +71,18 @@ def test_an_nsqlookupd_without_a_port_is_named_in_the_words_of_dialling(tmp_path
         assert "WARNING: --lookupd-tcp-address '127.0.0.1': missing port in address\n" in daemon.stderr
 
 
-def test_a_queue_in_memory_may_be_less_than_nothing(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-mem-queue-size=-1") as daemon:
-        assert httpx.post(f"http://{daemon.http}/pub?topic=t", content=b"x").text == "OK"
-        assert config(daemon, "mem_queue_size").text == "-1"
+def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
+        for address in ("", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"):
+            put = client.put("/config/nsqlookupd_tcp_addresses", content=f'["{address}"]')
+            assert put.status_code in (200, 400)  # the original takes anything; refusing is as good
+            for _ in range(20):  # what is dialled fails a moment later
+                assert client.post("/pub?topic=t", content=b"x").text == "OK"
+
+
+def test_secrets_are_not_logged(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-auth-http-address", "http://app:s3cret@127.0.0.1:1/auth?key=s3cret") as daemon:
+        assert "s3cret" not in daemon.stderr
 
 
 # What is wrong
@@ -262,158 +235,3 @@ def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
             f"config file {path}: unknown key 'log_levl': did you mean log_level?\n",
             "log level info\n",
         ]
-
-
-# GET /config/<option>: every key, in the form in which the original answers
-
-TEXT = {  # strings stand as they are
-    "cluster_address": "",
-    "cluster_name": "penstock",
-    "cluster_secret_file": "",
-    "cluster_tls_cert": "",
-    "cluster_tls_key": "",
-    "cluster_tls_ca": "",
-    "log_prefix": "[nsqd] ",
-    "tcp_address": "127.0.0.1:0",
-    "tcp_shared_address": "",
-    "beanstalk_address": "",
-    "beanstalk_tls_address": "",
-    "disque_tls_address": "",
-    "disque_address": "",
-    "http_address": "127.0.0.1:0",
-    "https_address": "127.0.0.1:0",
-    "broadcast_address": "node.example",
-    "statistics_topic": "",
-    "statistics_events": "off",
-    "statsd_address": "",
-    "tls_cert": "",
-    "tls_key": "",
-    "tls_client_auth_policy": "",
-    "lookupd_tls_root_ca_file": "",
-    "lookupd_tls_cert": "",
-    "lookupd_tls_key": "",
-    "tls_root_ca_file": "",
-    "log_format": "nsq",
-    "auth_file": "",
-    "auth_token_file": "",
-    "audit_file": "",
-    "audit_topic": "",
-    "auth_http_request_method": "get",
-    "takeover_quorum": "majority",
-    "durability": "always",
-    "topology_region": "",
-    "topology_zone": "",
-}
-JSON = {  # integers, durations in ns, and what Go has as a number: levels and TLS
-    "log_level": "2",
-    "id": "77",
-    "nsqlookupd_tcp_addresses": "[]",
-    "auth_http_addresses": "[]",
-    "broadcast_https_port": "0",
-    "http_client_connect_timeout": "2000000000",
-    "http_client_request_timeout": "5000000000",
-    "mem_queue_size": "123",
-    "max_bytes_per_file": "104857600",
-    "mem_budget": "134217728",
-    "buffer_budget": "268435456",
-    "tls_security_level": "2",
-    "retention": "0",
-    "retention_bytes": "0",
-    "sync_every": "2500",
-    "sync_timeout": "2000000000",
-    "queue_scan_selection_count": "20",
-    "queue_scan_worker_pool_max": "4",
-    "msg_timeout": "61000000000",
-    "max_msg_timeout": "900000000000",
-    "max_msg_size": "1024768",
-    "max_body_size": "5123840",
-    "max_req_timeout": "3600000000000",
-    "max_heartbeat_interval": "60000000000",
-    "max_rdy_count": "100",
-    "max_output_buffer_size": "65536",
-    "max_output_buffer_timeout": "1000000000",
-    "min_output_buffer_timeout": "25000000",
-    "output_buffer_timeout": "250000000",
-    "max_channel_consumers": "0",
-    "statsd_interval": "60000000000",
-    "statsd_mem_stats": "true",
-    "statsd_udp_packet_size": "508",
-    "statsd_exclude_ephemeral": "false",
-    "e2e_processing_latency_window_time": "600000000000",
-    "e2e_processing_latency_percentiles": "[1,0.99]",
-    "tls_required": "0",
-    "tls_min_version": "771",
-    "deflate": "true",
-    "max_deflate_level": "6",
-    "snappy": "false",
-    # not NSQ's
-    "allowed_host": "[]",
-    "enable_experiment": "[]",
-    "max_attempts": "[]",
-    "requeue_on_disconnect": "false",
-    "debug_routes": "false",
-    "share_channels": "false",
-    "metrics_auth": "false",
-    "max_connections": "10000",
-    "max_connections_per_ip": "0",
-    "identify_timeout": "10000000000",
-    "max_job_size": "65535",
-    "cluster_peer": "[]",
-    "takeover_after": "5000000000",
-    "unclean_after": "600000000000",
-    "restart_grace": "30000000000",
-    "rejoin_timeout": "2000000000",
-    "mirrors": "2",
-    "replicate": "1",
-    "replicate_timeout": "2000000000",
-    "replication_rate": "0",
-    "rereplicate_after": "60000000000",
-    "dedup_window": "600000000000",
-    "dedup_keys": "100000",
-    "dedup_producers": "10000",
-    "max_topics": "50000",
-    "max_channels": "100000",
-}
-FOUND_AT_START = ("data_path", "broadcast_tcp_port", "broadcast_http_port", "statsd_prefix")
-
-
-def config(node: Daemon, key: str) -> httpx.Response:
-    return httpx.get(f"http://{node.http}/config/{key}")
-
-
-@pytest.mark.parametrize("key", TEXT | JSON)
-def test_reading_an_option(key: str, node: Daemon) -> None:
-    answer = config(node, key)
-    assert (answer.status_code, answer.text) == (200, (TEXT | JSON)[key])
-    kind = "application/json" if key in JSON else "text/plain"
-    assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
-
-
-def test_reading_what_was_found_out_at_start(node: Daemon) -> None:
-    tcp, http = (address.rpartition(":")[2] for address in (node.tcp, node.http))
-    assert (config(node, "broadcast_tcp_port").text, config(node, "broadcast_http_port").text) == (tcp, http)
-    assert config(node, "statsd_prefix").text == f"nsq.node_example_{http}."
-    assert config(node, "data_path").text.endswith("/data")
-
-
-def test_the_tables_have_every_option() -> None:
-    assert {spec.key for spec in specs(NsqdOptions, "nsqd") if spec.in_file} == {*TEXT, *JSON, *FOUND_AT_START}
-
-
-@pytest.mark.parametrize(
-    "key", ["config", "check_config", "print_config", "version", "verbose", "worker_id", "warnings", ""]
-)
-def test_what_is_no_option(key: str, node: Daemon) -> None:
-    assert config(node, key).status_code in (400, 404)
-
-
-@pytest.mark.parametrize("key", [key for key in (TEXT | JSON) if key not in ("log_level", "nsqlookupd_tcp_addresses")])
-def test_all_but_two_options_stay(key: str, node: Daemon) -> None:
-    answer = httpx.put(f"http://{node.http}/config/{key}", content=b"1")
-    assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_OPTION"})
-
-
-def test_secrets_are_hidden(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-auth-http-address", "http://app:s3cret@127.0.0.1:1/auth?key=s3cret") as daemon:
-        assert config(daemon, "auth_http_addresses").text == '["http://***@127.0.0.1:1/auth?***"]'
-        assert "s3cret" not in daemon.stderr

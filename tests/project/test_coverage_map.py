@@ -64,7 +64,7 @@ COVERED_BY = {
     ),
     "processes/test_nsqd.py": (
         "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening", "nsqd.signals",
-        "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
+        "nsqd.storage.saver", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
         "apps.cluster_forget", "apps.cluster_adopt",
@@ -74,12 +74,10 @@ COVERED_BY = {
     "processes/test_chaos.py": ("nsqd.http.cuts",),
     "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
-    "processes/test_configuration.py": ("nsqd.http.config", "shared.daemon_options", "shared.http.options"),
+    "processes/test_configuration.py": ("shared.daemon_options",),
     "processes/test_drain.py": ("nsqd.http.drain",),
-    "processes/test_nsqd_http.py": (
-        "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
-        "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions",
-    ),
+    "nsqd/http/test_config.py": ("shared.http.options",),
+    "nsqd/http/test_stats.py": ("shared.http.extensions",),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
     "admin/test_cluster_state.py": ("admin.cluster_answer", "admin.cluster_logs"),
     "processes/test_messages.py": ("nsqd.http.inspection",),

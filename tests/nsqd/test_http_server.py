@@ -6,17 +6,11 @@ A header that the reactor does not know makes the same request go to uvicorn.
 from __future__ import annotations
 
 import re
-import select
-import socket
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from tests.daemons import STOP_TIMEOUT, Daemon, nsqd
-
-pytestmark = pytest.mark.process
+from tests.daemons import OK, Conversation, sized
+from tests.local_node import SECOND, LocalNode, MemorySocket
 
 HOST = b"Host: localhost\r\n"
 SLOW = b"X-Slow: 1\r\n"
@@ -53,27 +47,22 @@ REQUESTS = {
     "stats of no such topic": PING.replace(b"ping", b"stats?format=json&topic=none&include_mem=false"),
     "foreign host": PING.replace(b"localhost", b"evil.com"),
 }
+LEFT = (  # to uvicorn, whether there is a header or not
+    "binary, malformed", "binary, a message too big", "empty", "too big", "only empty lines", "a line too big", "bad topic",
+    "stats of no such topic", "foreign host",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node"), "-max-msg-size", str(MAX_MSG)) as found:
-        with closing(connect(found)) as sock:
-            sock.sendall(post(b"/topic/create?topic=t", b""))
-            assert answer(sock).startswith(b"HTTP/1.1 200")
-        with closing(found.connect("TCP")) as client:
-            client.sendall(b"  V2SUB t c\nRDY 1\nPUB t\n\0\0\0\1x")
-            assert client.recv(10)[4:] == b"\0\0\0\0OK"
-            yield found
+def node() -> LocalNode:
+    node = LocalNode("-max-msg-size", str(MAX_MSG))
+    assert node.client.post("/topic/create?topic=t").status_code == 200
+    client = Conversation(node, b"  V2SUB t c\nRDY 1\nPUB t\n" + sized(b"x"))  # it stays
+    assert client.frame() == OK
+    return node
 
 
-def connect(node: Daemon) -> socket.socket:
-    sock = node.connect("HTTP")
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-def answer(sock: socket.socket) -> bytes:
+def answer(sock: MemorySocket) -> bytes:
     """One answer with its body."""
     data = b""
     while b"\r\n\r\n" not in data:
@@ -90,6 +79,14 @@ def answer(sock: socket.socket) -> bytes:
     return data
 
 
+def is_closed(sock: MemorySocket) -> bool:
+    sock.settimeout(1)
+    try:
+        return sock.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
 def like(text: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
     """An answer without its date, and without the order of its headers."""
     head, _, body = text.partition(b"\r\n\r\n")
@@ -98,18 +95,21 @@ def like(text: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_both_answer_alike(node: Daemon, name: str) -> None:
+def test_both_answer_alike(node: LocalNode, name: str) -> None:
     request = REQUESTS[name]
     line, _, rest = request.partition(b"\r\n")
-    with closing(connect(node)) as fast, closing(connect(node)) as slow:
+    with node.connect("HTTP") as fast, node.connect("HTTP") as slow:
         slow.sendall(line + b"\r\n" + SLOW + rest)
         expected = answer(slow)
         fast.sendall(request)
-        assert like(answer(fast)) == like(expected)
+        answered = answer(fast)
+    assert like(answered) == like(expected)
+    assert b"\r\ndate: " not in expected  # uvicorn's own loop, which tells it the date, does not run here
+    assert (b"\r\ndate: " in answered) is (name not in LEFT)
 
 
-def test_answers_come_in_order_when_the_connection_changes_hands(node: Daemon) -> None:
-    with closing(connect(node)) as sock:
+def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode) -> None:
+    with node.connect("HTTP") as sock:
         info = b"GET /info HTTP/1.1\r\n" + HOST + b"\r\n"
         publish, bad = REQUESTS["pub"], post(b"/pub?topic=t", b"")
         sock.sendall(publish * 3 + PING + info + bad + publish + PING)
@@ -119,61 +119,42 @@ def test_answers_come_in_order_when_the_connection_changes_hands(node: Daemon) -
         assert answer(sock).endswith(b"OK")
 
 
-def test_a_request_cut_anywhere_is_answered(node: Daemon) -> None:
+def test_a_request_cut_anywhere_is_answered(node: LocalNode) -> None:
     request = REQUESTS["pub"]
-    with closing(connect(node)) as sock:
+    with node.connect("HTTP") as sock:
         for cut in range(1, len(request), 7):
             sock.sendall(request[:cut])
             sock.sendall(request[cut:])
             assert answer(sock).endswith(b"\r\n\r\nOK")
 
 
-def test_a_client_that_leaves_in_a_request_harms_nobody(node: Daemon) -> None:
+def test_a_client_that_leaves_in_a_request_harms_nobody(node: LocalNode) -> None:
     for cut in (0, 10, 60, len(REQUESTS["pub"]) - 1):
-        with closing(connect(node)) as sock:
+        with node.connect("HTTP") as sock:
             sock.sendall(REQUESTS["pub"][:cut])
-    with closing(connect(node)) as sock:
+    with node.connect("HTTP") as sock:
         sock.sendall(PING)
         assert answer(sock).endswith(b"OK")
 
 
-def test_a_request_that_asks_to_close_is_closed(node: Daemon) -> None:
-    with closing(connect(node)) as sock:
+def test_a_request_that_asks_to_close_is_closed(node: LocalNode) -> None:
+    with node.connect("HTTP") as sock:
         sock.sendall(PING + PING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         answer(sock)
         assert b"connection: close" in answer(sock)
         assert sock.recv(1) == b""
 
 
-def test_the_limit_of_connections_counts_both_kinds_until_they_end(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-max-connections", "2") as node:
-        for _ in range(3):  # who has left is not counted
-            with closing(connect(node)) as fast, closing(connect(node)) as slow:
-                fast.sendall(PING)
-                answer(fast)
-                slow.sendall(b"GET /info HTTP/1.1\r\n" + HOST + b"\r\n")
-                answer(slow)
-                with closing(connect(node)) as third:
-                    third.sendall(PING)
-                    answer(third)  # one of the idle connections made room for it
-                    closed, _, _ = select.select([fast, slow], [], [], STOP_TIMEOUT)
-                    assert [sock.recv(1) for sock in closed] == [b""]
-            _until_counted_off(node)
-
-
-def _until_counted_off(node: Daemon) -> None:
-    """Wait until the node has seen that the connections before are closed."""
-    from tests.daemons import eventually
-
-    def is_free() -> bool:
-        with closing(connect(node)) as first, closing(connect(node)) as second:
-            for sock in (first, second):
-                try:
-                    sock.sendall(PING)
-                    if not sock.recv(1):
-                        return False
-                except ConnectionError:
-                    return False
-        return True
-
-    eventually(is_free)
+def test_the_limit_of_connections_counts_both_kinds_until_they_end() -> None:
+    node = LocalNode("-max-connections", "2")
+    for _ in range(3):  # who has left is not counted
+        with node.connect("HTTP") as fast, node.connect("HTTP") as slow:
+            fast.sendall(PING)
+            answer(fast)
+            slow.sendall(b"GET /info HTTP/1.1\r\n" + HOST + b"\r\n")
+            answer(slow)
+            with node.connect("HTTP") as third:
+                third.sendall(PING)
+                answer(third)  # one of the idle connections made room for it
+                assert [is_closed(sock) for sock in (fast, slow)].count(True) == 1
+        node.advance(SECOND)

@@ -1,0 +1,30 @@
+"""What load balancers and clients ask first: /ping, /livez, /readyz and /info."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.local_node import SECOND, START, LocalNode
+from tests.nsqd.http.raw import JSON, V1, ask, is_ok, small_node
+
+
+@pytest.fixture(scope="module")
+def node() -> LocalNode:
+    return small_node()
+
+
+@pytest.mark.parametrize("target", ["/ping", "/livez", "/readyz", "/ping?a=%zz"])
+def test_a_node_that_is_well_says_ok(node: LocalNode, target: str) -> None:
+    answer = ask(node, "GET", target)
+    assert is_ok(answer)
+    assert "x-nsq-content-type" not in answer.headers
+
+
+def test_info(node: LocalNode) -> None:
+    answer = ask(node, "GET", "/info")
+    assert (answer.headers["content-type"], answer.headers["x-nsq-content-type"]) == (JSON, V1)
+    assert answer.body.decode() == (
+        '{"version":"1.3.0","broadcast_address":"node.example","hostname":"host",'
+        f'"http_port":4151,"tcp_port":4150,"start_time":{START // SECOND},"max_heartbeat_interval":60000000000,'
+        '"max_output_buffer_size":65536,"max_output_buffer_timeout":30000000000,"max_deflate_level":6}'
+    )

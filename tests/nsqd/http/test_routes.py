@@ -1,0 +1,167 @@
+"""Which requests reach a route of nsqd: methods, paths that are nearly right, queries, hosts, and what is not HTTP."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.local_node import LocalNode
+from tests.nsqd.http.raw import ask, exchange, is_empty, is_error, is_ok, small_node, stats, topic_of
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
+GET_ROUTES = ("/ping", "/info", "/stats", "/metrics", "/livez", "/readyz")
+POST_ROUTES = (
+    "/pub", "/mpub", "/topic/create", "/topic/delete", "/topic/empty", "/topic/pause", "/topic/unpause",
+    "/channel/create", "/channel/delete", "/channel/empty", "/channel/pause", "/channel/unpause",
+)  # fmt: skip
+METHOD_OF = dict.fromkeys(GET_ROUTES, "GET") | dict.fromkeys(POST_ROUTES, "POST")
+
+
+@pytest.fixture(scope="module")
+def node() -> LocalNode:
+    return small_node()
+
+
+@pytest.mark.parametrize("path", METHOD_OF)
+def test_every_other_method_is_refused(node: LocalNode, path: str) -> None:
+    right = METHOD_OF[path]
+    for method in METHODS:
+        if method == right:
+            continue
+        answer = ask(node, method, path)
+        assert answer.headers["allow"] == ", ".join(sorted([right, "OPTIONS"]))
+        if method == "OPTIONS":
+            assert (answer.status, answer.body) == (200, b"")
+        elif method == "HEAD":
+            assert (answer.status, answer.body) == (405, b"")
+        else:
+            assert is_error(answer, 405, "METHOD_NOT_ALLOWED")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nope", "/config", "/config/a/b", "/topic", "/ping/x", "/debug/pprof/", "/%2e%2e"]
+)
+def test_unknown_paths(node: LocalNode, path: str) -> None:
+    for method in ("GET", "POST", "PUT", "OPTIONS"):
+        assert is_error(ask(node, method, path), 404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("path", METHOD_OF)
+def test_nearly_right_paths_lead_to_the_right_one(node: LocalNode, path: str) -> None:
+    status = 301 if METHOD_OF[path] == "GET" else 307
+    for near in (path + "/", path.upper(), "//" + path[1:], "/./x/.." + path):
+        answer = ask(node, METHOD_OF[path], near + "?topic=a%20b&x=1")
+        assert (answer.status, answer.headers["location"]) == (status, path + "?topic=a%20b&x=1"), near
+    assert ask(node, METHOD_OF[path], path + "/").headers["location"] == path
+
+
+@pytest.mark.parametrize("near", ["/config/log_level/", "/CONFIG/log_level"])
+def test_nearly_right_config_paths_do_too(node: LocalNode, near: str) -> None:
+    answer = ask(node, "GET", near)
+    assert (answer.status, answer.headers["location"]) == (301, "/config/log_level")
+    assert ask(node, "PUT", near).status == 307
+
+
+def test_a_path_of_any_letters_ends_nobody(node: LocalNode) -> None:
+    for written in ("%E4%B8%AD", "%ff", "a%0d%0aX-Evil:%201", "%3Cscript%3E", "%00"):
+        answer = ask(node, "GET", f"/CONFIG/{written}")
+        assert answer.status == 301
+        assert answer.headers["location"].isascii()
+        assert "x-evil" not in answer.headers
+    assert ask(node, "GET", "/ping").status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "near"), [("POST", "/ping/"), ("GET", "/PUB"), ("PUT", "/topic/create/"), ("HEAD", "/PING")]
+)
+def test_a_redirect_wants_the_right_method(node: LocalNode, method: str, near: str) -> None:
+    # httprouter redirects within the routes of the method; what is in no tree is unknown
+    assert ask(node, method, near).status == 404
+
+
+@pytest.mark.parametrize("path", [*POST_ROUTES, "/stats"])
+def test_bad_query_encoding(node: LocalNode, path: str) -> None:
+    for query in ("topic=%zz", "topic=t%", "topic=t&x=%1", "topic=t;channel=c", "a;b", "%=1&topic=t"):
+        assert is_error(ask(node, METHOD_OF[path], f"{path}?{query}", b"body"), 400, "INVALID_REQUEST")
+
+
+def test_queries_are_read_as_go_does(node: LocalNode) -> None:
+    assert is_empty(ask(node, "POST", "/topic/create?&&x&topic=first&topic=second&=y"))
+    assert is_empty(ask(node, "POST", "/topic/create?topic=%65ncoded"))
+    assert is_error(ask(node, "POST", "/topic/create?TOPIC=t"), 400, "MISSING_ARG_TOPIC")
+    assert is_error(ask(node, "POST", "/topic/create?topic=a+b"), 400, "INVALID_TOPIC")
+    form = ask(node, "POST", "/topic/create", b"topic=t", "Content-Type: application/x-www-form-urlencoded")
+    assert is_error(form, 400, "MISSING_ARG_TOPIC")
+    names = {topic["topic_name"] for topic in stats(node)["topics"]}
+    assert names & {"first", "second", "encoded"} == {"first", "encoded"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"  V2IDENTIFY\n\x00\x00\x00\x02{}",
+        b"PUB t\n\x00\x00\x00\x01x",
+        b"\x00\x01\x02\x03\x04\x05",
+        b"GET\r\n\r\n",
+        b"GET /ping\r\nHost: localhost\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        b"GET /p\x00ing HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhelloo",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n",
+        b"GET /ping HTTP/1.1\r\n\r\n",  # no Host
+        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_gets_400_and_is_closed(node: LocalNode, data: bytes) -> None:
+    assert exchange(node, data).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_words_for_what_is_not_http_match_the_original(node: LocalNode) -> None:
+    assert exchange(node, b"  V2IDENTIFY\n\x00\x00\x00\x02{}").endswith(b"\r\n\r\n400 Bad Request")
+
+
+def test_four_bytes_alone_get_no_answer(node: LocalNode) -> None:
+    with node.connect("HTTP") as sock:
+        sock.sendall(b"  V2")
+        sock.settimeout(9)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "a..b"])
+def test_a_foreign_host_is_refused(node: LocalNode, host: str) -> None:
+    for path in ("/ping", "/pub?topic=foreign", "/nope"):
+        assert ask(node, "POST", path, b"x", f"Host: {host}").status == 403
+    assert "foreign" not in [topic["topic_name"] for topic in stats(node)["topics"]]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "http://localhost:1", "http://[", "http://[::1", "\xff", "file://", "http://x:y"],
+)
+def test_a_foreign_origin_is_refused(node: LocalNode, origin: str) -> None:
+    assert ask(node, "POST", "/pub?topic=foreign", b"x", f"Origin: {origin}").status == 403
+    assert ask(node, "OPTIONS", "/pub", b"", f"Origin: {origin}").status == 403
+    assert "foreign" not in [topic["topic_name"] for topic in stats(node)["topics"]]
+
+
+def test_our_own_host_and_origin_pass(node: LocalNode) -> None:
+    here = "127.0.0.1:4151"
+    for host in ("localhost", here, "[::1]:4151", "LOCALHOST:1", "node.example", socket.gethostname(), "box"):
+        assert is_ok(ask(node, "GET", "/ping", b"", f"Host: {host}")), host
+    assert is_ok(ask(node, "GET", "/ping", b"", f"Host: {here}", f"Origin: http://{here}"))
+
+
+def test_requests_share_a_connection(node: LocalNode) -> None:
+    one = b"POST /pub?topic=kept HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
+    last = b"GET /nope HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answers = exchange(node, one * 3 + last)
+    assert answers.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert answers.endswith(b'{"message":"NOT_FOUND"}')
+    assert topic_of(node, "kept")["message_count"] == 3
