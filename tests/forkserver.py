@@ -185,5 +185,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which stops what it has started
     words = _serve(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv = [launch.__file__, *words]
+    sys.argv, sys.orig_argv = [launch.__file__, *words], [*LAUNCH, *words]
     launch.main()
