@@ -24,7 +24,7 @@ from lookupd.protocol import Session
 from lookupd.rate_limit import RateLimit
 from lookupd.registry import Registry
 from lookupd.tls import REFUSAL, Tls
-from shared.listen import OUT_OF_RESOURCES, Listener, display
+from shared.listen import OUT_OF_RESOURCES, Listener, display, leave_spare
 from shared.log import log
 from shared.tls_stream import HandshakeError, TlsStream
 from shared.unix_sockets import NOBODY, peer_user
@@ -243,7 +243,9 @@ async def _accept(acceptor: trio.SocketListener) -> trio.SocketStream:
     complained = False
     while True:
         try:
-            return await acceptor.accept()
+            stream = await acceptor.accept()
+            leave_spare(stream.socket)
+            return stream
         except OSError as error:
             if error.errno not in OUT_OF_RESOURCES:
                 raise

@@ -14,15 +14,18 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from shared.unix_sockets import UnixAddress, bind_unix, is_unix_address, parse_unix_address
 
 BACKLOG = 4096  # Linux's net.core.somaxconn, which Go also uses
 # Errors of accept(): try again later.
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+SPARE_FILES = 8  # descriptors that no client gets: the log opens files while it runs, and modules are imported late
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[^:/\[\]]*)")
@@ -72,6 +75,21 @@ class Listener:
                 if os.stat(path).st_ino == inode:  # otherwise a later daemon has taken the name
                     os.unlink(path)
         self.socket.close()
+
+
+class OpenFile(Protocol):
+    """The part of a socket, or of trio's, that the next function uses."""
+
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+def leave_spare(accepted: OpenFile) -> None:
+    """Close a connection that has one of the last SPARE_FILES descriptors, and raise OSError EMFILE as accept() does."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and accepted.fileno() >= limit - SPARE_FILES:
+        accepted.close()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def duplicate(listener: Listener) -> Listener:

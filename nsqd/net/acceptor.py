@@ -6,13 +6,13 @@ word, as its protocol is not known yet.
 
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.net.system import Poller
 from nsqd.protocols.transport import NEVER
 from shared.connection_limiter import QUIET, ConnectionLimiter
-from shared.listen import BACKLOG, OUT_OF_RESOURCES
+from shared.listen import BACKLOG, OUT_OF_RESOURCES, leave_spare
 from shared.log import log
 
 ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the open connections
@@ -31,8 +31,10 @@ class Accepted:
 class Acceptor:
     """The listeners of the reactor, registered with its epoll."""
 
-    def __init__(self, epoll: Poller) -> None:
+    def __init__(self, epoll: Poller, leave_spare: Callable[[socket.socket], None] = leave_spare) -> None:
+        """`leave_spare`: see nsqd.net.system.System."""
         self._epoll = epoll
+        self._leave_spare = leave_spare
         self._listeners: dict[int, tuple[socket.socket, ConnectionLimiter]] = {}  # by file descriptor
         self._quiet_about_pauses_until = 0
         self.again = NEVER  # ns: when listeners that hit EMFILE accept again; NEVER: none did
@@ -59,6 +61,7 @@ class Acceptor:
         for _ in range(ACCEPT_BATCH):
             try:
                 sock, address = listener.accept()
+                self._leave_spare(sock)
             except BlockingIOError:
                 return
             except OSError as failure:

@@ -93,7 +93,7 @@ class Reactor:
         self.budget = admission.budget
         self.wrap = admission.wrap
         self._inflow = Inflow(self)
-        self._acceptor = Acceptor(self._epoll)
+        self._acceptor = Acceptor(self._epoll, system.leave_spare)
         # of all listeners that bring none of their own
         self._limiter = ConnectionLimiter("TCP", admission.limits, admission.refused)
         self._endpoints: dict[int, Endpoint] = {}  # by the listener's file descriptor

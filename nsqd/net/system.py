@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from shared.listen import leave_spare
+
 
 class Poller(Protocol):
     """A level-triggered poller with the interface of select.epoll."""
@@ -22,7 +24,9 @@ class Poller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The functions that give the reactor its poller and its pair of connected sockets."""
+    """The functions that give the reactor its poller and its pair of connected sockets, and look after descriptors."""
 
     poller: Callable[[], Poller] = select.epoll
     pair: Callable[[], tuple[socket.socket, socket.socket]] = socket.socketpair
+    # closes a connection, and raises OSError EMFILE, if too few descriptors are left for the node itself
+    leave_spare: Callable[[socket.socket], None] = leave_spare

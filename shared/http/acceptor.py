@@ -18,7 +18,7 @@ from shared.connection_limiter import ConnectionLimiter
 from shared.foreign import Foreign, recognize
 from shared.http.guard import GuardedProtocol
 from shared.http.secure import SecureProtocol
-from shared.listen import BACKLOG, OUT_OF_RESOURCES
+from shared.listen import BACKLOG, OUT_OF_RESOURCES, leave_spare
 from shared.log import log
 from shared.tls import describe_failure
 
@@ -88,6 +88,7 @@ class Acceptor:
         for _ in range(ACCEPT_BATCH):
             try:
                 sock, address = self._sock.accept()
+                leave_spare(sock)
             except BlockingIOError:
                 return
             except OSError as failure:

@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,26 @@ def test_what_only_the_server_can_answer_waits_for_it(tmp_path: Path, monkeypatc
         late.touch()
         client.settimeout(60)
         assert b"broadcast_address" in client.recv(4096)
+
+
+def test_the_server_is_imported_although_clients_have_taken_all_descriptors_they_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = tmp_path / "late"
+    monkeypatch.setenv("LATE", str(late))
+    command, few = [sys.executable, "-c", LATE_SERVER], lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    with ExitStack() as stack:
+        node = stack.enter_context(nsqd(tmp_path / "data", command=command, preexec=few))
+        client = stack.enter_context(node.connect("HTTP"))
+        for _ in range(100):
+            with suppress(ConnectionError):
+                stack.enter_context(node.connect())
+        node.wait_for_line("cannot accept")
+        client.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        late.touch()
+        assert b"broadcast_address" in client.recv(4096)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_http_is_served_before_what_only_metrics_needs_is_imported(tmp_path: Path) -> None:
