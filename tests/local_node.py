@@ -38,6 +38,7 @@ from nsqd.protocols.transport import NEVER
 from nsqd.topology_log import log_changes
 from shared.budget import Budget
 from shared.configuration import parse
+from shared.connection_limiter import ConnectionLimits
 from shared.http.bridge import Bridge
 from shared.listen import Listener
 from shared.version import NSQ_VERSION
@@ -65,9 +66,11 @@ class LocalNode(WholeNode):
         clock = Clock(1000 * SECOND, START)
         disk, durability = disk or SimDisk(random), Durability(options.durability)
         limits, settings = options.limits(), options.settings()
+        connections = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
         super().__init__(
-            disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40, settings=settings
-        )
+            disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40,
+            settings=settings, connections=connections,
+        )  # fmt: skip
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()

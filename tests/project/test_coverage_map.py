@@ -64,7 +64,7 @@ COVERED_BY = {
     ),
     "processes/test_nsqd.py": (
         "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening", "nsqd.signals",
-        "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
+        "nsqd.storage.saver", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
         "apps.cluster_forget", "apps.cluster_adopt",
