@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.options import InstantiationError, OptionError
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode
 
@@ -110,6 +111,27 @@ def test_silence_is_not_kept() -> None:
         assert (node.clock.now - began) / SECOND == pytest.approx(2, abs=0.1)
         talking.send(b"PUB t\n" + X)
         assert talking.frame() == OK
+
+
+# -statistics-topic, -statistics-events
+
+
+@pytest.mark.parametrize("word", ["some", "2", "-1", "nan", "", "1.01"])
+def test_a_share_of_events_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(OptionError, match=r"expected off, full, or a share of the messages such as 0\.01") as refused:
+        LocalNode("-statistics-events", word)
+    assert refused.value.code == 2
+
+
+def test_a_name_of_a_statistics_topic_that_is_none_is_refused() -> None:
+    with pytest.raises(InstantiationError, match=r"^--statistics-topic 'a b' is not a valid topic name$") as refused:
+        LocalNode("-statistics-topic", "a b")
+    assert refused.value.code == 1
+
+
+def test_events_without_a_topic_are_odd() -> None:
+    (warning,) = LocalNode("-statistics-events", "full").options.warnings
+    assert warning == "--statistics-events 'full' has no effect without --statistics-topic"
 
 
 # -topology-zone, -topology-region
