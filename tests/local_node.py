@@ -29,15 +29,17 @@ from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.deliveries import Deliveries
-from nsqd.front_ends import nsq_peers
+from nsqd.front_ends import all_peers, nsq_peers
 from nsqd.http.node import Info, Node
 from nsqd.http_server import HttpFrontEnd
 from nsqd.listeners import Listeners
 from nsqd.net.promised import HttpReplies
 from nsqd.options import NsqdOptions
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.transport import NEVER
 from nsqd.topology_log import log_changes
+from shared.auth.keyring import Keyring
 from shared.budget import Budget
 from shared.configuration import parse
 from shared.connection_limiter import ConnectionLimits
@@ -57,7 +59,7 @@ _AT_ONCE = 10_000  # steps at one moment: more than any test needs
 
 
 class LocalNode(WholeNode):
-    """See above. `flags` are nsqd's; those about addresses, files and other machines mean nothing here."""
+    """See above. `flags` are nsqd's; those about addresses, files other than -auth-file, and other machines mean nothing."""
 
     def __init__(self, *flags: str, disk: SimDisk | None = None) -> None:
         self.options = parse(NsqdOptions, "nsqd", flags, {})
@@ -81,9 +83,18 @@ class LocalNode(WholeNode):
             deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
             self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
         self._next_second = clock.now + SECOND
+        self.keyring = None
+        if options.auth_file:
+            self.keyring = Keyring(options.auth_file, lambda: self.clock.wall / 1e9, clock=lambda: self.clock.now / 1e9)
+            self.context.proofs, self.context.accounts = self.keyring, Accounts()
+            self._tasks.append(self._watch_rights)
         listener = Listener(cast(Any, net.Listener(self.network)), "127.0.0.1:4151", 4151)
         front_end = HttpFrontEnd(
-            options, self._node(), _listeners(listener), cast(Any, SimpleNamespace(report=self.bugs.append)), Budget()
+            options,
+            self._node(),
+            _listeners(listener, self.keyring),
+            cast(Any, SimpleNamespace(report=self.bugs.append)),
+            Budget(),
         )
         assert self.reactor is not None
         front_end.accept(self.reactor)
@@ -120,7 +131,7 @@ class LocalNode(WholeNode):
         """Yield whenever something may have changed, up to a time (monotonic ns)."""
         steps, last = 0, -1
         while True:
-            self.network.move()
+            self.network.move()  # also to clients and to the HTTP server, which the reactor does not poll
             yield
             if self.bugs:
                 raise self.bugs[0]
@@ -174,6 +185,14 @@ class LocalNode(WholeNode):
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):
             pass
 
+    def _watch_rights(self) -> None:
+        assert self.keyring is not None
+        assert self.reactor is not None
+        if self.keyring.look_after():
+            for peer in all_peers(self.reactor):
+                peer.rights_changed()
+            self._wake()
+
     def _topology(self) -> TopologySnapshot:
         return TopologySnapshot(1, snapshot(self.broker))
 
@@ -204,12 +223,13 @@ class LocalNode(WholeNode):
             cluster=None,
             buffers=Budget().figures,
             job_ids=JobIds(self.log.identity.log_id),
+            accounts=self.context.accounts,
         )
 
 
-def _listeners(http: Listener) -> Listeners:
-    """Return the listeners of a node that has HTTP, and no TLS and no rights."""
-    return Listeners((), None, http, None, None, None, None, None, None, b"", None, None, None, None)
+def _listeners(http: Listener, keyring: Keyring | None) -> Listeners:
+    """Return the listeners of a node that has HTTP, and no TLS."""
+    return Listeners((), None, http, None, None, None, None, None, None, b"", None, None, None, keyring)
 
 
 class _Loop(asyncio.BaseEventLoop):
