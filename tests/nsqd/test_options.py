@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from nsqd.options import NsqdOptions
 from shared.options import InstantiationError, OptionError
+from shared.startup import Exit, read_options
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode
 
@@ -23,6 +26,30 @@ def consume(node: LocalNode, topic: bytes = b"t") -> Conversation:
 def channel_stats(node: LocalNode, topic: str = "t") -> dict[str, Any]:
     found: dict[str, Any] = node.client.get(f"/stats?format=json&topic={topic}").json()["topics"][0]["channels"][0]
     return found
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-no-such-flag"],
+        ["-msg-timeout", "soon"],
+        ["-msg-timeout=-1s"],
+        ["-max-msg-size", "1e6"],
+        ["-max-msg-size"],
+        ["-log-level", "loud"],
+        ["-verbose=maybe"],
+        ["--=x"],
+        ["-tcp-address"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Exit) as ended:
+        read_options(NsqdOptions, "nsqd", flags, {})
+    assert ended.value.code == 2
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"nsqd: [^\n]+\n", printed.err)
 
 
 # -max-attempts, -requeue-on-disconnect
