@@ -61,13 +61,13 @@ _AT_ONCE = 10_000  # steps at one moment: more than any test needs
 class LocalNode(WholeNode):
     """See above. `flags` are nsqd's; those about addresses, files other than -auth-file, and other machines mean nothing."""
 
-    def __init__(self, *flags: str, disk: SimDisk | None = None) -> None:
+    def __init__(self, *flags: str, disk: SimDisk | None = None, clock: Clock | None = None) -> None:
         self.options = parse(NsqdOptions, "nsqd", flags, {})
         options, random = self.options, Random(0)
         self.bugs: list[BaseException] = []
         self.loop = _Loop(lambda: self.clock.now)
         self.bridge = Bridge(self._wake)
-        clock = Clock(1000 * SECOND, START)
+        clock = clock or Clock(1000 * SECOND, START)
         disk, durability = disk or SimDisk(random), Durability(options.durability)
         limits, settings = options.limits(), options.settings()
         connections = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
@@ -106,9 +106,9 @@ class LocalNode(WholeNode):
         transport._pool = httpcore.ConnectionPool(network_backend=_Backend(self))
         self.client = httpx.Client(base_url="http://127.0.0.1:4151", transport=transport)
 
-    def killed(self, *flags: str) -> LocalNode:
-        """Return the node that starts on what `kill -9` has left of this one, with other flags if need be."""
-        return LocalNode(*flags, disk=self.disk.kill())
+    def killed(self, *flags: str, down: int = 0) -> LocalNode:
+        """Return the node that starts `down` ns later on what `kill -9` has left of this one, with other flags if need be."""
+        return LocalNode(*flags, disk=self.disk.kill(), clock=self.clock.after(down, 1000 * SECOND, rebooted=False))
 
     # What clients use: the same as of tests.daemons.Daemon
 
@@ -201,7 +201,7 @@ class LocalNode(WholeNode):
         assert reactor is not None
         return Node(
             options=options,
-            info=Info(NSQ_VERSION, options.broadcast_address, "host", 4151, 4150, START // SECOND),
+            info=Info(NSQ_VERSION, options.broadcast_address, "host", 4151, 4150, self.clock.wall // SECOND),
             bridge=self.bridge,
             broker=self.broker,
             drain=self.broker.drain,

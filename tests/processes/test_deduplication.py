@@ -40,11 +40,9 @@ def producer(node: Daemon) -> Conversation:
     return client
 
 
-@pytest.mark.parametrize("durability", ["always", "interval", "os"])
-def test_a_kill_between_publish_and_retry_gives_one_message(durability: str, tmp_path: Path) -> None:
-    arguments = ("-durability", durability, "-retention", "1h")
+def test_a_kill_and_a_stop_between_publish_and_retry_give_one_message(tmp_path: Path) -> None:
     for life in range(3):  # in the third, replay begins with the checkpoint of the second's stop
-        with nsqd(tmp_path, *arguments) as node:
+        with nsqd(tmp_path, "-retention", "1h") as node:
             assert pub(node, "t", b"one", key="k1") == min(life, 1)
             assert pub(node, "t", b"two\nthree", producer="p", sequence=0) == 2 * min(life, 1)
             assert pub(node, "t", b"three\nfour", producer="p", sequence=1) == (1 if life == 0 else 2)

@@ -1,4 +1,4 @@
-"""Headers, keys and sequences of messages over HTTP: where they are shown, and what is refused."""
+"""Headers, keys and sequences of messages: where HTTP shows them, what it refuses, and what a killed node remembers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import httpx
 import msgpack
 import pytest
 
+from tests.daemons import OK, Conversation, several, sized
 from tests.local_node import LocalNode
 
 
@@ -18,8 +19,11 @@ def client() -> httpx.Client:
     return LocalNode("-retention", "1h").client
 
 
-def post(client: httpx.Client, path: str, content: bytes = b"", **more: Any) -> None:
-    assert client.post(path, content=content, **more).status_code == 200
+def post(client: httpx.Client, path: str, content: bytes = b"", **more: Any) -> int:
+    """Return how many messages of the request were repeated."""
+    answer = client.post(path, content=content, **more)
+    assert answer.status_code == 200
+    return int(answer.headers.get("x-nsq-duplicates", 0))
 
 
 def read(client: httpx.Client, arguments: str) -> list[dict[str, Any]]:
@@ -112,3 +116,23 @@ def test_the_most_attributes_are_taken(client: httpx.Client) -> None:
     (told,) = read(client, "topic=most")
     assert (len(told["headers"]), told["producer"], told["sequence"]) == (32, "p" * 128, 2**62 - 1)
     post(client, "/pub?topic=most&key=" + "k" * 128, b"x", headers=[header("a", b"x" * 8191)])
+
+
+@pytest.mark.parametrize("durability", ["always", "interval", "os"])
+def test_a_kill_between_publish_and_retry_gives_one_message(durability: str) -> None:
+    flags = ("-durability", durability, "-retention", "1h")
+    node, identify = LocalNode(*flags), json.dumps({"feature_negotiation": True, "deduplication": True}).encode()
+    for life in range(3):
+        again = life > 0
+        assert post(node.client, "/pub?topic=t&key=k1", b"one") == again
+        assert post(node.client, "/mpub?topic=t&producer=p&sequence=0", b"two\nthree") == 2 * again
+        assert post(node.client, "/mpub?topic=t&producer=p&sequence=1", b"three\nfour") == 1 + again
+        assert post(node.client, "/pub?topic=t&key=k2&defer=600000", b"later") == again
+        with Conversation(node, b"  V2IDENTIFY\n" + sized(identify)) as client:
+            client.send(b"PUB t k1\n" + sized(b"one") + b"PUB t k3\n" + sized(b"five"))
+            client.send(b"MPUB t q 7\n" + several(b"six", b"seven"))
+            assert [client.frame() for _ in range(4)][1:] == [OK] * 3
+        bodies = [line["body"] for line in read(node.client, "topic=t")]
+        assert sorted(bodies) == sorted(["one", "two", "three", "four", "later", "five", "six", "seven"])
+        assert f"nsqd_duplicates_total {[2, 10][again]}.0" in node.client.get("/metrics").text
+        node = node.killed(*flags)
