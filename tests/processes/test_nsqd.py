@@ -1,4 +1,4 @@
-"""nsqd as a process, alone and beside nsqlookupd: listeners, flags, exit codes, data directory, signals, discovery."""
+"""nsqd as a process, alone and beside nsqlookupd: listeners, flags, exit codes, data directory, signals, SIGHUP, discovery."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import httpx
 import pytest
 
 from tests import forkserver
+from tests.admin.conftest import nsqadmin
+from tests.certificates import Authority
 from tests.daemons import OK, ROOT, Conversation, Daemon, eventually, nsqd, run, several, sized
 from tests.forkserver import LAUNCH
 
@@ -204,11 +207,50 @@ def test_a_signal_ends_it_quickly_with_clients_connected(number: int, tmp_path: 
         assert all(frame[0] == 2 for client in clients for frame in client.frames())
 
 
-def test_sighup_is_survived(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon:
+def test_sighup_takes_over_the_log_level(tmp_path: Path) -> None:
+    config = tmp_path / "nsqd.cfg"
+    config.write_text('log_level = "info"\n')
+    with nsqd(tmp_path, "-config", str(config)) as daemon:
+        config.write_text('log_level = "debug"\n')
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP")
+        daemon.wait_for_line("SIGHUP: log level debug")
+        assert get(daemon, "/config/log_level") == 1
+        config.write_text("log_level = 7\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: cannot reload the configuration, nothing was changed: ")
+        assert get(daemon, "/config/log_level") == 1
         publish(daemon, b"t", b"body")
+
+
+def serial(daemon: Daemon, name: str, context: ssl.SSLContext) -> bytes:
+    """The certificate that one of the daemon's listeners shows, through IDENTIFY on TCP."""
+    sock = daemon.connect(name)
+    if name == "TCP":
+        sock.sendall(b"  V2IDENTIFY\n" + sized(json.dumps({"feature_negotiation": True, "tls_v1": True}).encode()))
+        assert b'"tls_v1":true' in sock.recv(4096)
+    with context.wrap_socket(sock, server_hostname="localhost") as secure:
+        certificate = secure.getpeercert(binary_form=True)
+        assert certificate
+        return certificate
+
+
+def test_sighup_loads_certificates_again(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    flags = (*authority.flags(), "-https-address", "127.0.0.1:0")
+    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "HTTPS")) as daemon:
+        client = authority.client()
+        before = {serial(daemon, name, client) for name in ("TCP", "HTTPS")}
+        assert len(before) == 1
+        authority.renew()
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: reloaded the certificates")
+        after = {serial(daemon, name, client) for name in ("TCP", "HTTPS")}
+        assert len(after) == 1
+        assert after != before
+        Path(authority.key).write_text("no key")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: cannot reload the certificates, the current ones stay in use: ")
+        assert {serial(daemon, name, client) for name in ("TCP", "HTTPS")} == after
 
 
 # what survives a restart
@@ -300,6 +342,23 @@ def test_topics_and_channels_are_registered_and_unregistered(shared: Daemon, loo
 
     put_lookupds(shared)
     eventually(lambda: get(lookupd, "/nodes")["producers"] == [])
+
+
+def test_zone_and_region_reach_every_answer_about_the_node(tmp_path: Path) -> None:
+    where = {"topology_zone": "z1", "topology_region": "r"}
+    flags = ("-topology-zone", "z1", "-topology-region", "r")
+    with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path / "1", *flags, "-lookupd-tcp-address", lookupd.tcp) as daemon:
+        daemon.wait_for_line("connected, its HTTP API is at")
+        post(daemon, "/topic/create?topic=t")
+        with nsqadmin("-lookupd-http-address", lookupd.http) as admin:
+            told = [
+                get(daemon, "/info"),
+                get(lookupd, "/lookup?topic=t")["producers"][0],
+                get(lookupd, "/nodes")["producers"][0],
+                get(lookupd, "/debug")["topic:t:"][0],
+                get(admin, "/api/nodes")["nodes"][0],
+            ]
+    assert all(where.items() <= one.items() for one in told), told
 
 
 def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
