@@ -57,7 +57,6 @@ LONG = (
     "admin/test_pages_process.py",
     "admin/test_operating_process.py",
     "processes/test_nsqd.py",
-    "processes/test_nsqd_edge.py",
     "processes/test_beanstalkd.py",
     "processes/test_disque_server.py",
     "processes/test_nsq_import.py",

@@ -22,23 +22,28 @@ from typing import Any, cast
 
 import httpcore
 import httpx
+import trio
 
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.topology import TopologySnapshot, snapshot
-from nsqd.front_ends import nsq_peers
+from nsqd.deliveries import Deliveries
+from nsqd.front_ends import all_peers, nsq_peers
 from nsqd.http.node import Info, Node
 from nsqd.http_server import HttpFrontEnd
 from nsqd.listeners import Listeners
 from nsqd.net.promised import HttpReplies
 from nsqd.options import NsqdOptions
 from nsqd.pause_expiry import end_some
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.transport import NEVER
 from nsqd.topology_log import log_changes
+from shared.auth.keyring import Keyring
 from shared.budget import Budget
 from shared.configuration import parse
+from shared.connection_limiter import ConnectionLimits
 from shared.http.bridge import Bridge
 from shared.listen import Listener
 from shared.memory import Memory
@@ -57,7 +62,7 @@ _AT_ONCE = 10_000  # steps at one moment: more than any test needs
 
 
 class LocalNode(WholeNode):
-    """See above. `flags` are nsqd's; those about addresses, files and other machines mean nothing here."""
+    """See above. `flags` are nsqd's; those about addresses, files other than -auth-file, and other machines mean nothing."""
 
     def __init__(self, *flags: str, disk: SimDisk | None = None, clock: Clock | None = None) -> None:
         self.options = parse(NsqdOptions, "nsqd", flags, {})
@@ -68,19 +73,33 @@ class LocalNode(WholeNode):
         clock = clock or Clock(1000 * SECOND, START)
         disk, durability = disk or SimDisk(random), Durability(options.durability)
         limits, settings = options.limits(), options.settings()
+        connections = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
         super().__init__(
-            disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40, settings=settings
-        )
+            disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40,
+            settings=settings, connections=connections,
+        )  # fmt: skip
         pauses = self.broker.registry.pauses
         self.broker.end_pauses(clock.wall // SECOND, len(pauses.details))  # those that ended while it was down
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()
-        self._tasks = (self._end_pauses, self._note_series)  # what nsqd does each second
+        self._tasks = [self._end_pauses, self._note_series]  # what nsqd does each second
+        if options.statistics_topic:
+            deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
+            self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
         self._next_second = clock.now + SECOND
+        self.keyring = None
+        if options.auth_file:
+            self.keyring = Keyring(options.auth_file, lambda: self.clock.wall / 1e9, clock=lambda: self.clock.now / 1e9)
+            self.context.proofs, self.context.accounts = self.keyring, Accounts()
+            self._tasks.append(self._watch_rights)
         listener = Listener(cast(Any, net.Listener(self.network)), "127.0.0.1:4151", 4151)
         front_end = HttpFrontEnd(
-            options, self._node(), _listeners(listener), cast(Any, SimpleNamespace(report=self.bugs.append)), Budget()
+            options,
+            self._node(),
+            _listeners(listener, self.keyring),
+            cast(Any, SimpleNamespace(report=self.bugs.append)),
+            Budget(),
         )
         assert self.reactor is not None
         front_end.accept(self.reactor)
@@ -173,6 +192,14 @@ class LocalNode(WholeNode):
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):
             pass
 
+    def _watch_rights(self) -> None:
+        assert self.keyring is not None
+        assert self.reactor is not None
+        if self.keyring.look_after():
+            for peer in all_peers(self.reactor):
+                peer.rights_changed()
+            self._wake()
+
     def _topology(self) -> TopologySnapshot:
         return TopologySnapshot(1, snapshot(self.broker))
 
@@ -203,12 +230,13 @@ class LocalNode(WholeNode):
             cluster=None,
             buffers=Budget().figures,
             job_ids=JobIds(self.log.identity.log_id),
+            accounts=self.context.accounts,
         )
 
 
-def _listeners(http: Listener) -> Listeners:
-    """Return the listeners of a node that has HTTP, and no TLS and no rights."""
-    return Listeners((), None, http, None, None, None, None, None, None, b"", None, None, None, None)
+def _listeners(http: Listener, keyring: Keyring | None) -> Listeners:
+    """Return the listeners of a node that has HTTP, and no TLS."""
+    return Listeners((), None, http, None, None, None, None, None, None, b"", None, None, None, keyring)
 
 
 class _Loop(asyncio.BaseEventLoop):

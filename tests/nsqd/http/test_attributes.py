@@ -1,0 +1,138 @@
+"""Headers, keys and sequences of messages: where HTTP shows them, what it refuses, and what a killed node remembers."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import httpx
+import msgpack
+import pytest
+
+from tests.daemons import OK, Conversation, several, sized
+from tests.local_node import LocalNode
+
+
+@pytest.fixture(scope="module")
+def client() -> httpx.Client:
+    return LocalNode("-retention", "1h").client
+
+
+def post(client: httpx.Client, path: str, content: bytes = b"", **more: Any) -> int:
+    """Return how many messages of the request were repeated."""
+    answer = client.post(path, content=content, **more)
+    assert answer.status_code == 200
+    return int(answer.headers.get("x-nsq-duplicates", 0))
+
+
+def read(client: httpx.Client, arguments: str) -> list[dict[str, Any]]:
+    answer = client.get(f"/topic/read?{arguments}")
+    assert answer.status_code == 200, answer.text
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    return [{name: value for name, value in line.items() if name not in ("id", "timestamp")} for line in lines]
+
+
+def listed(client: httpx.Client, topic: str) -> dict[str, dict[str, Any]]:
+    """Return the attributes of the listed messages, by body."""
+    answer = client.get(f"/channel/messages?topic={topic}&channel=c&state=ready").raise_for_status()
+    names = ("headers", "key", "producer", "sequence")
+    return {one["body"]: {name: one[name] for name in names if name in one} for one in answer.json()["messages"]}
+
+
+def test_attributes_are_told_where_messages_are_read_back_and_listed(client: httpx.Client) -> None:
+    for topic in ("headed", "elsewhere"):
+        post(client, f"/topic/create?topic={topic}")
+        post(client, f"/channel/create?topic={topic}&channel=c")
+    post(client, "/pub?topic=headed", b"plain")
+    two = [("X-Nsq-Header-TraceParent", b"00-ab-cd-01"), ("x-nsq-header-n", "\u00e4".encode())]
+    post(client, "/pub?topic=headed&key=k1", b"one", headers=two)
+    post(client, "/mpub?topic=headed&producer=p&sequence=41", b"two\nthree", headers={"X-Nsq-Header-n": ""})
+    headers = {"traceparent": "00-ab-cd-01", "n": "\u00e4"}
+    told: list[dict[str, Any]] = [
+        {"offset": 0, "body": "plain"},
+        {"offset": 1, "body": "one", "headers": headers, "key": "k1"},
+        {"offset": 2, "body": "two", "headers": {"n": ""}, "producer": "p", "sequence": 41},
+        {"offset": 3, "body": "three", "headers": {"n": ""}, "producer": "p", "sequence": 42},
+    ]
+    assert read(client, "topic=headed") == told
+    assert read(client, "topic=headed&from=3") == told[3:]
+    answer = client.get("/topic/read?topic=headed&to=3", headers={"Accept": "application/msgpack"})
+    batches = list(msgpack.Unpacker(io.BytesIO(answer.content)))
+    assert [(first, count, more) for first, count, _, *more in batches] == [
+        (0, 1, []),
+        (1, 1, [{"headers": headers, "key": "k1"}]),
+        (2, 1, [{"headers": {"n": ""}, "producer": "p", "sequence": 41}]),
+    ]
+    assert list(listed(client, "headed")) == ["plain", "one", "two", "three"]
+    assert listed(client, "headed")["three"] == {"headers": {"n": ""}, "producer": "p", "sequence": 42}
+    post(client, "/channel/messages/move?topic=headed&channel=c&state=ready&count=4&to=elsewhere")
+    assert listed(client, "elsewhere") == {
+        "plain": {},
+        "one": {"headers": headers},
+        "two": {"headers": {"n": ""}},
+        "three": {"headers": {"n": ""}},
+    }
+
+
+def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
+    return f"X-Nsq-Header-{name}", value
+
+
+@pytest.mark.parametrize("path", ["pub", "mpub"])
+@pytest.mark.parametrize(
+    ("arguments", "headers", "message"),
+    [
+        ({"key": ""}, [], "INVALID_KEY"),
+        ({"key": "two words"}, [], "INVALID_KEY"),
+        ({"key": "\u00e4"}, [], "INVALID_KEY"),
+        ({"key": "k" * 129}, [], "INVALID_KEY"),
+        ({"key": "k", "producer": "p", "sequence": "1"}, [], "INVALID_KEY"),
+        ({"producer": "p\n", "sequence": "1"}, [], "INVALID_PRODUCER"),
+        ({"producer": "p"}, [], "MISSING_ARG_SEQUENCE"),
+        ({"sequence": "1"}, [], "MISSING_ARG_PRODUCER"),
+        ({"producer": "p", "sequence": "-1"}, [], "INVALID_SEQUENCE"),
+        ({"producer": "p", "sequence": str(2**62)}, [], "INVALID_SEQUENCE"),
+        ({"producer": "p", "sequence": "9" * 5000}, [], "INVALID_SEQUENCE"),
+        ({}, [header(str(number)) for number in range(33)], "TOO_MANY_HEADERS"),
+        ({}, [header("a", b"x" * 8192)], "TOO_MANY_HEADERS"),
+        ({}, [header("a", b"1"), ("x-nsq-header-A", b"2")], "INVALID_HEADER"),
+        ({}, [header("")], "INVALID_HEADER"),
+        ({}, [header("a", b"\xff")], "INVALID_HEADER"),
+    ],
+)
+def test_attributes_that_are_refused(
+    client: httpx.Client, path: str, arguments: dict[str, str], headers: list[tuple[str, bytes]], message: str
+) -> None:
+    answer = client.post(f"/{path}", params={"topic": "nothing", **arguments}, content=b"x", headers=headers)
+    assert (answer.status_code, answer.json()) == (400, {"message": message})
+    assert client.get("/topic/read?topic=nothing").status_code == 404
+
+
+def test_the_most_attributes_are_taken(client: httpx.Client) -> None:
+    many = [header(f"{number:02}", b"x" * 254) for number in range(32)]  # 8192 bytes with their names
+    arguments = {"topic": "most", "producer": "p" * 128, "sequence": str(2**62 - 1)}
+    post(client, "/pub", b"x", params=arguments, headers=many)
+    (told,) = read(client, "topic=most")
+    assert (len(told["headers"]), told["producer"], told["sequence"]) == (32, "p" * 128, 2**62 - 1)
+    post(client, "/pub?topic=most&key=" + "k" * 128, b"x", headers=[header("a", b"x" * 8191)])
+
+
+@pytest.mark.parametrize("durability", ["always", "interval", "os"])
+def test_a_kill_between_publish_and_retry_gives_one_message(durability: str) -> None:
+    flags = ("-durability", durability, "-retention", "1h")
+    node, identify = LocalNode(*flags), json.dumps({"feature_negotiation": True, "deduplication": True}).encode()
+    for life in range(3):
+        again = life > 0
+        assert post(node.client, "/pub?topic=t&key=k1", b"one") == again
+        assert post(node.client, "/mpub?topic=t&producer=p&sequence=0", b"two\nthree") == 2 * again
+        assert post(node.client, "/mpub?topic=t&producer=p&sequence=1", b"three\nfour") == 1 + again
+        assert post(node.client, "/pub?topic=t&key=k2&defer=600000", b"later") == again
+        with Conversation(node, b"  V2IDENTIFY\n" + sized(identify)) as client:
+            client.send(b"PUB t k1\n" + sized(b"one") + b"PUB t k3\n" + sized(b"five"))
+            client.send(b"MPUB t q 7\n" + several(b"six", b"seven"))
+            assert [client.frame() for _ in range(4)][1:] == [OK] * 3
+        bodies = [line["body"] for line in read(node.client, "topic=t")]
+        assert sorted(bodies) == sorted(["one", "two", "three", "four", "later", "five", "six", "seven"])
+        assert f"nsqd_duplicates_total {[2, 10][again]}.0" in node.client.get("/metrics").text
+        node = node.killed(*flags)
