@@ -8,6 +8,7 @@ starts to show (tests/project/test_start.py). PENSTOCK_TESTS_EXEC=1 makes all st
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import json
@@ -121,6 +122,11 @@ class _Server:
             command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         theirs.close()
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
 
     def is_in_this_network(self) -> bool:
         """Return whether what it forks is in the network namespace of the calling thread."""
