@@ -64,7 +64,7 @@ COVERED_BY = {
     ),
     "processes/test_nsqd.py": (
         "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.opening", "nsqd.signals",
-        "nsqd.storage.saver", "penstock.launch", "shared.files", "shared.trio_thread",
+        "nsqd.storage.saver", "shared.files", "shared.trio_thread",
     ),
     "processes/test_cluster.py": (
         "apps.cluster_forget", "apps.cluster_adopt",
@@ -82,7 +82,6 @@ COVERED_BY = {
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
     "admin/test_cluster_state.py": ("admin.cluster_answer", "admin.cluster_logs"),
-    "processes/test_messages.py": ("nsqd.http.inspection",),
     "processes/test_read_back.py": ("nsqd.http.offsets", "nsqd.http.read_back"),
     "processes/test_nsqd_observation.py": (
         "nsqd.http.story", "nsqd.statsd.pusher", "shared.http.debug", "shared.sampler", "shared.stacks",
