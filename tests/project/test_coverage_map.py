@@ -72,7 +72,6 @@ COVERED_BY = {
         "nsqd.replication.joining",
     ),
     "processes/test_chaos.py": ("nsqd.http.cuts",),
-    "processes/test_cursors.py": ("nsqd.http.cursors",),
     "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
     "processes/test_configuration.py": ("nsqd.http.config", "shared.daemon_options", "shared.http.options"),
     "processes/test_drain.py": ("nsqd.http.drain",),
