@@ -124,6 +124,7 @@ class LocalNode(WholeNode):
             self.woken = False
             due = min(until, self.loop.due(), self._next_second)
             self.run_once(self.clock.true + max(0, due - self.clock.now))
+            self.network.move()  # what arrives now is seen before more time passes
             if self.clock.now >= self._next_second:
                 self._next_second += SECOND
                 for task in self._tasks:

@@ -81,7 +81,7 @@ COVERED_BY = {
     ),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main"),
     "admin/test_cluster_state.py": ("admin.cluster_answer", "admin.cluster_logs"),
-    "processes/test_read_back.py": ("nsqd.http.offsets", "nsqd.http.read_back"),
+    "nsqd/http/test_read_back.py": ("nsqd.http.offsets",),
     "processes/test_nsqd_observation.py": (
         "nsqd.http.story", "nsqd.statsd.pusher", "shared.http.debug", "shared.sampler", "shared.stacks",
     ),
