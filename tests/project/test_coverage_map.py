@@ -72,7 +72,7 @@ COVERED_BY = {
         "nsqd.replication.joining",
     ),
     "processes/test_chaos.py": ("nsqd.http.cuts",),
-    "processes/test_overview.py": ("nsqd.http.all_cursors", "nsqd.http.storage", "nsqd.time_slices"),
+    "nsqd/test_queue_expiry.py": ("nsqd.time_slices",),
     "processes/test_configuration.py": ("nsqd.http.config", "shared.daemon_options", "shared.http.options"),
     "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
