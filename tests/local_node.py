@@ -22,11 +22,13 @@ from typing import Any, cast
 
 import httpcore
 import httpx
+import trio
 
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.topology import TopologySnapshot, snapshot
+from nsqd.deliveries import Deliveries
 from nsqd.front_ends import nsq_peers
 from nsqd.http.node import Info, Node
 from nsqd.http_server import HttpFrontEnd
@@ -71,7 +73,10 @@ class LocalNode(WholeNode):
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()
-        self._tasks = (self._end_pauses, self._note_series)  # what nsqd does each second
+        self._tasks = [self._end_pauses, self._note_series]  # what nsqd does each second
+        if options.statistics_topic:
+            self._deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
+            self._tasks.append(self._publish_statistics)
         self._next_second = clock.now + SECOND
         listener = Listener(cast(Any, net.Listener(self.network)), "127.0.0.1:4151", 4151)
         front_end = HttpFrontEnd(
@@ -165,6 +170,9 @@ class LocalNode(WholeNode):
     def _note_series(self) -> None:
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):
             pass
+
+    def _publish_statistics(self) -> None:
+        trio.run(self._deliveries.report, self.clock.wall // SECOND - 1)
 
     def _topology(self) -> TopologySnapshot:
         return TopologySnapshot(1, snapshot(self.broker))

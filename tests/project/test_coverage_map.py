@@ -74,7 +74,6 @@ COVERED_BY = {
     "processes/test_chaos.py": ("nsqd.http.cuts",),
     "nsqd/test_queue_expiry.py": ("nsqd.time_slices",),
     "processes/test_configuration.py": ("nsqd.http.config", "shared.daemon_options", "shared.http.options"),
-    "processes/test_drain.py": ("nsqd.http.drain",),
     "processes/test_nsqd_http.py": (
         "nsqd.http.health", "nsqd.http.publish", "nsqd.http.routes",
         "nsqd.http.stats_text", "nsqd.http.topology", "shared.http.extensions",
