@@ -27,6 +27,7 @@ import trio
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
+from nsqd.core.story import Story
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.deliveries import Deliveries
 from nsqd.front_ends import all_peers, nsq_peers
@@ -76,7 +77,7 @@ class LocalNode(WholeNode):
         connections = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
         super().__init__(
             disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40,
-            settings=settings, connections=connections,
+            story=Story() if options.debug_routes else None, settings=settings, connections=connections,
         )  # fmt: skip
         pauses = self.broker.registry.pauses
         self.broker.end_pauses(clock.wall // SECOND, len(pauses.details))  # those that ended while it was down
@@ -410,6 +411,10 @@ class MemorySocket:
             if not self._node.wait(lambda: self._end.outgoing.room > 0 or self._end.outgoing.broken, self._timeout):
                 raise TimeoutError("timed out")
             rest = rest[self._end.send(rest) :]
+
+    def land(self) -> None:
+        """Let all that was sent arrive now: what several clients have sent is then served in one turn."""
+        self._end.outgoing.land()
 
     def recv(self, size: int) -> bytes:
         if not self._node.wait(lambda: self._end.incoming.is_readable, self._timeout):

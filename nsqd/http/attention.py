@@ -28,7 +28,6 @@ channel with messages ready.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from itertools import chain
@@ -219,9 +218,13 @@ class AttentionRoute:
         depth = bounded(arguments, "depth", 0, MOST_DEPTH)
         age = bounded(arguments, "age", 0, MOST_AGE)
         limit = bounded(arguments, "limit", LIMIT, MOST)
-        now = time.time_ns()
-        look = Attention(depth, now - age * SECOND if age else 0, time.monotonic_ns())
-        left = await self._node.bridge.observe(lambda: everything(self._node.broker))
+        broker = self._node.broker
+
+        def begin() -> tuple[int, Attention, Iterator[Topic | Tube]]:
+            since = broker.wall - age * SECOND if age else 0
+            return broker.wall, Attention(depth, since, broker.now), everything(broker)
+
+        now, look, left = await self._node.bridge.observe(begin)
         while await self._node.bridge.observe(lambda: look.add_some(left)):
             pass
         dates = self._node.dates.all if self._node.dates is not None else ()

@@ -21,7 +21,6 @@ half its bytes. `files` and the other counted figures are of that time, and ever
 """
 
 import asyncio
-import time
 from dataclasses import dataclass
 from heapq import nlargest
 from operator import attrgetter
@@ -36,10 +35,11 @@ from nsqd.core.sequence.store import LogFigures
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response
 from shared.log import log
+from shared.values import SECOND
 
 MOST_FILES, MOST_TOPICS = 200, 100
-# s that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in portions
-COUNT_LIFETIME = 10.0
+# ns that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in portions
+COUNT_LIFETIME = 10 * SECOND
 PORTION = 500  # extents and topics in one turn: about a millisecond
 
 
@@ -62,7 +62,7 @@ class StorageRoute:
         self._path = str(Path(node.options.data_path or ".").resolve() / "log")
         self._counting = asyncio.Lock()
         self._counted: Counted | None = None
-        self._until = 0.0  # monotonic s until which that count is reused
+        self._until = 0  # monotonic ns until which that count is reused
 
     def routes(self) -> Routes:
         """Return the path, its method and its handler."""
@@ -71,10 +71,10 @@ class StorageRoute:
     async def storage(self, request: Request) -> Response:
         """Answer the figures of the log, and the last count."""
         async with self._counting:  # requests that come meanwhile use the same count
-            counted = self._counted
-            if counted is None or time.monotonic() >= self._until:
+            counted, now = self._counted, await self._node.bridge.observe(lambda: self._node.broker.now)
+            if counted is None or now >= self._until:
                 counted = self._counted = await self._count()
-                self._until = time.monotonic() + COUNT_LIFETIME
+                self._until = now + COUNT_LIFETIME
         figures, refusal, adopted = await self._node.bridge.observe(self._figures)
         free, total = await asyncio.to_thread(self._room)
         answer = {
@@ -115,11 +115,11 @@ class StorageRoute:
         count = await call(lambda: node.contents.count(list(names)))
         while await call(lambda: count.count_some(PORTION)):
             pass
-        found, files = await call(lambda: (count.topics(), count.files(MOST_FILES)))
+        found, files, wall = await call(lambda: (count.topics(), count.files(MOST_FILES), node.broker.wall))
         largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))
         live = sum(content.live for content in found)
         topics = [(names[content.topic], content) for content in largest]
-        return Counted(time.time_ns(), live, len(found), topics, files[::-1])
+        return Counted(wall, live, len(found), topics, files[::-1])
 
     def _room(self) -> tuple[int, int] | tuple[None, None]:
         """Return the bytes free and in all on the disk, or None twice. Runs in a thread, because a disk may hang."""

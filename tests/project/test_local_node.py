@@ -54,6 +54,13 @@ def test_time_passes_only_while_somebody_waits(node: LocalNode) -> None:
         assert node.clock.now - began == pytest.approx(35 * SECOND, rel=0.01)
 
 
+def test_an_answer_is_seen_when_it_arrives(node: LocalNode) -> None:
+    for _ in range(20):
+        began = node.clock.now
+        assert node.client.get("/info").status_code == 200
+        assert node.clock.now - began < 10 * SECOND // 1000  # up to 3 ms each way, and not when something else is due
+
+
 def test_what_was_published_outlives_a_kill(node: LocalNode) -> None:
     assert node.client.post("/pub?topic=t", content=b"kept").text == "OK"
     again = node.killed()

@@ -146,8 +146,8 @@ def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pyte
     monkeypatch.setattr(log, "level", logging.INFO)
     monkeypatch.setattr(logging, "LogRecord", make)
     for number in range(1000):
-        write(logging.ERROR, ("here.py", 1, "from %d"), number)
-        write(logging.DEBUG, ("here.py", 2, "never: %d"), number)
+        write(logging.ERROR, ("here", 1, "from %d"), number)
+        write(logging.DEBUG, ("here", 2, "never: %d"), number)
     assert len(stream.getvalue().splitlines()) == BURST_OF_TROUBLE
     assert len(made) == BURST_OF_TROUBLE + 1  # the first that is left out is the example
     handler.close()

@@ -1,15 +1,19 @@
-"""What /channels/attention lists, by a broker that is looked at directly."""
+"""What /channels/attention lists, by a broker that is looked at directly, and over HTTP."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN, Pause
 from nsqd.core.work_queue.job import JobState
 from nsqd.http.attention import PORTION, Attention, everything
+from tests.local_node import LocalNode
 from tests.nsqd.core.node import MS, SECOND, Node
+from tests.nsqd.http.asking import ask, consumer, get, post
 
 
 def look(node: Node, depth: int = 0, since: int = 0, limit: int = 1000) -> dict[str, Any]:
@@ -126,3 +130,39 @@ def test_the_worst_come_first_and_the_rest_is_counted() -> None:
     assert channels(told) == ["t0000/c", "t0002/c"]
     assert (len(told["topics"]), told["left_out"]) == (1, PORTION + 8)
     assert look(node, limit=0) == NOTHING | {"left_out": PORTION + 11}
+
+
+def test_over_http() -> None:
+    node = LocalNode()
+    post(node, "/topic/create", topic="fine")
+    post(node, "/channel/create", topic="fine", channel="c")
+    told = get(node, "/channels/attention")
+    assert told == NOTHING | {"certificates": [], "version": get(node, "/info")["version"], "now": told["now"]}
+    before = node.clock.wall
+    post(node, "/mpub", b"a\nb", topic="fine")
+    post(node, "/pub", b"x", topic="lonely")
+    post(node, "/topic/create", topic="paused")
+    post(node, "/channel/create", topic="paused", channel="c")
+    post(node, "/channel/pause", topic="paused", channel="c", by="ann")
+    told = get(node, "/channels/attention", depth=5, age=60, limit=1)
+    (row,) = told["channels"]
+    assert (row["topic"], row["channel"], row["depth"], row["clients"]) == ("fine", "c", 2, 0)
+    assert before < row["oldest"] < told["now"] <= node.clock.wall
+    assert ([one["topic"] for one in told["topics"]], told["left_out"]) == (["lonely"], 1)
+    paused = get(node, "/channels/attention")["channels"][1]
+    (pause,) = get(node, "/pauses")["pauses"]
+    assert (paused["topic"], paused["paused"], paused["paused_at"]) == ("paused", True, pause["at"])
+    with consumer(node, "fine", ready=0):
+        assert channels(get(node, "/channels/attention", age=60)) == ["paused/c"]
+        node.advance(61 * SECOND)
+        assert channels(get(node, "/channels/attention", age=60)) == ["fine/c", "paused/c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("limit", ("-1", "10001", "x")), ("depth", ("1e3", "9" * 17)), ("age", ("-5", "1m"))]
+)
+def test_hostile_arguments(name: str, values: tuple[str, ...]) -> None:
+    node = LocalNode()
+    for value in values:
+        assert get(node, "/channels/attention", **{name: value}) == (400, f"INVALID_ARG_{name.upper()}")
+    assert ask(node, "POST", "/channels/attention").status_code == 405

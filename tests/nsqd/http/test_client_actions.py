@@ -1,4 +1,4 @@
-"""The client that has a message, and its end, where a channel has stripes: one connection, and messages of several logs."""
+"""The client that has a message, and its end; and where a channel has stripes: one connection, and messages of several logs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from nsqd.http.client_actions import ClientActions
 from nsqd.http.messages import Messages
 from nsqd.http.node import Node as HttpNode
 from shared.http.errors import HttpError
+from tests.local_node import LocalNode
 from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import Node
+from tests.nsqd.http.asking import ask, consumer, post, told
+from tests.nsqd.http.test_messages import look, publish
 from tests.nsqd.http.test_stats_in_turn import Bridge
 from tests.nsqd.protocols.nsq.wire import Wire
 
@@ -104,3 +107,21 @@ def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
     with pytest.raises(HttpError, match=error):
         world("/client/disconnect", **arguments)
     assert len(world.in_flight()) == 3
+
+
+def test_a_consumer_at_an_address_is_disconnected() -> None:
+    node = LocalNode()
+    publish(node, "t", b"1", b"2")
+    post(node, "/channel/create", topic="t", channel="d")
+    with consumer(node, "t", ready=5) as client:
+        assert {client.message().body for _ in range(2)} == {b"1", b"2"}
+        address = look(node, "t", "in_flight")["messages"][0]["client"]["remote_address"]
+        for wrong in ({"client": "10.0.0.1:1"}, {"client": "@"}, {"channel": "d"}):
+            answer = ask(node, "POST", "/client/disconnect", **CHANNEL | {"client": address} | wrong)
+            assert told(answer) == (404, "CLIENT_NOT_FOUND")
+        assert told(ask(node, "POST", "/client/disconnect", **CHANNEL)) == (400, "MISSING_ARG_CLIENT")
+        answer = post(node, "/client/disconnect", **CHANNEL, client=address)
+        assert answer.json() == {"disconnected": 1, "requeued": 2}
+        assert look(node, "t", "ready")["counts"] == {"ready": 2, "in_flight": 0, "deferred": 0, "buried": 0}
+        assert client.frames() == [(1, b"E_INVALID disconnected by an operator")]
+        assert ask(node, "POST", "/client/disconnect", **CHANNEL, client=address).status_code == 404

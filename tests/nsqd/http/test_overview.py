@@ -1,11 +1,11 @@
-"""What /topics/figures and /topics/rows tell, by a broker that is looked at directly."""
+"""What /topics/figures, /topics/rows and /topic/ages tell, by a broker that is looked at directly, and over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from starlette.requests import Request
 
@@ -13,9 +13,12 @@ from nsqd.core.observation.series import FINE, Series
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN
 from nsqd.http.node import Node as HttpNode
-from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, STALLED, Backlog, Overview, OverviewRows
+from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, PORTION, STALLED, Backlog, Overview, OverviewRows
+from tests.daemons import OK, Conversation
+from tests.local_node import LocalNode
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.observation.test_series import T0, note
+from tests.nsqd.http.asking import ask, get, post, told
 from tests.nsqd.http.test_stats_in_turn import Bridge
 
 
@@ -183,3 +186,64 @@ def test_ages_tell_the_changes_of_channels() -> None:
     told = json.loads(bytes(asyncio.run(Overview(http_node).ages(request)).body))
     assert told["changes"] == {"c": [3, 2 * FINE]}
     assert told["channels"].keys() == {"c", "new"}
+
+
+def test_figures_rows_and_ages_over_http() -> None:
+    node = LocalNode()
+    post(node, "/pub", b"x", topic="new")
+    post(node, "/topic/create", topic="t")
+    post(node, "/channel/create", topic="t", channel="c")
+    before = node.clock.wall
+    post(node, "/mpub", b"a\nb", topic="t")
+    post(node, "/channel/pause", topic="t", channel="c")
+    figures = get(node, "/topics/figures", columns="depth,oldest")
+    totals = {"topics": 2, "channels": 1, "depth": 3, "messages": 3}
+    assert figures["totals"] == dict.fromkeys(("in_flight", "deferred", "buried", "clients"), 0) | totals
+    assert (figures["health"], figures["paused"], figures["paused_count"]) == ("OK", ["t/c"], 1)
+    assert figures["idle"] == {"count": 1, "names": ["t/c"]}
+    assert (figures["names"], figures["columns"]["depth"]) == (["new", "t"], [1, 2])
+    new, t = figures["columns"]["oldest"]
+    assert figures["oldest"] == new < before < t < node.clock.wall
+    assert "names" not in get(node, "/topics/figures")
+    assert get(node, "/topics/figures", columns="")["columns"] == {}
+    rows = rows_of(node, "topic=t&topic=missing&topic=new&topic=t&topic=%00")["topics"]
+    assert [(row["topic_name"], row["paused"], row["depth"], row["oldest"]) for row in rows] == [
+        ("t", True, 2, t),
+        ("new", False, 1, new),
+    ]
+    ages = get(node, "/topic/ages", topic="t")
+    assert ages == {"topic": 0, "channels": {"c": t}, "buried": {}, "changes": {}}
+    assert get(node, "/topic/ages", topic="new") == {"topic": new, "channels": {}, "buried": {}, "changes": {}}
+
+
+def rows_of(node: LocalNode, query: str) -> Any:
+    return told(node.client.get(f"/topics/rows?{query}"))
+
+
+def test_more_topics_than_a_portion() -> None:
+    node, count = LocalNode(), PORTION + 7
+    with Conversation(node, b"  V2") as client:
+        for number in range(count):
+            client.send(b"PUB many-%05d\n\0\0\0\1x" % number)
+        assert [client.frame() for _ in range(count)] == [OK] * count
+    figures = get(node, "/topics/figures", columns="messages,depth")
+    assert figures["totals"]["topics"] == len(figures["names"]) == count
+    assert figures["names"] == sorted(figures["names"])
+    assert figures["columns"] == {"messages": [1] * count, "depth": [1] * count}
+
+
+def test_hostile_arguments() -> None:
+    node = LocalNode()
+    post(node, "/topic/create", topic="t")
+    for columns in ("depths", "depth,", ",", "depth,__class__", "x" * 10_000):
+        assert get(node, "/topics/figures", columns=columns) == (400, "INVALID_ARG_COLUMNS")
+    assert get(node, "/topics/figures", columns=",".join(["depth"] * 2000))["columns"].keys() == {"depth"}
+    assert rows_of(node, "") == (400, "MISSING_ARG_TOPIC")
+    assert rows_of(node, "topic=t&" * 200)["topics"][0]["topic_name"] == "t"
+    assert rows_of(node, "topic=t&" * 201) == (400, "TOO_MANY_TOPICS")
+    assert rows_of(node, "topic=%zz") == (400, "INVALID_REQUEST")
+    assert get(node, "/topic/ages") == (400, "MISSING_ARG_TOPIC")
+    assert get(node, "/topic/ages", topic=" ") == (400, "INVALID_TOPIC")
+    assert get(node, "/topic/ages", topic="missing") == (404, "TOPIC_NOT_FOUND")
+    for path in ("/topics/figures", "/topics/rows", "/topic/ages"):
+        assert ask(node, "POST", path).status_code == 405

@@ -1,0 +1,110 @@
+"""Named cursors over HTTP: where they stand, over kills; what is refused; what /metrics tells of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.local_node import LocalNode
+from tests.nsqd.http.asking import ask, get, post, told
+
+
+def cursor(node: LocalNode, name: str, **arguments: object) -> Any:
+    return told(ask(node, "POST", "/topic/cursor", **{"topic": "t", "name": name} | arguments))
+
+
+def delete(node: LocalNode, name: str, **arguments: object) -> Any:
+    return told(ask(node, "POST", "/topic/cursor/delete", topic="t", name=name, **arguments))
+
+
+def cursors(node: LocalNode) -> dict[str, Any]:
+    return {one.pop("name"): one for one in get(node, "/topic/cursors", topic="t")["cursors"]}
+
+
+def retained() -> LocalNode:
+    """Return a node with ten messages in topic `t`, which is retained."""
+    node = LocalNode()
+    post(node, "/topic/create", topic="t", retention="1h")
+    post(node, "/mpub", b"\n".join([b"x" * 5] * 10), topic="t")
+    return node
+
+
+NEW = {"offset": 0, "lag": 10, "gone": 0, "owner": "", "hold": "0s", "hold_bytes": 0}
+
+
+def test_a_cursor_stands_where_it_was_put_over_kills() -> None:
+    node = retained()
+    began = node.clock.wall
+    assert cursor(node, "fresh") | {"updated": 0} == {"name": "fresh", "updated": 0} | NEW
+    cursor(node, "moved", to="latest", owner="spark", hold="24h", hold_bytes=1_000_000)
+    cursor(node, "moved", to=4, owner="spark")
+    deleted = cursor(node, "deleted")
+    assert delete(node, "deleted") == deleted
+    before = cursors(node)
+    assert list(before) == ["fresh", "moved"]
+    assert began <= before["moved"]["updated"] <= node.clock.wall
+    held = {"offset": 4, "lag": 6, "owner": "spark", "hold": "24h0m0s", "hold_bytes": 1_000_000}
+    assert before["moved"] | {"updated": 0} == {"updated": 0} | NEW | held
+    for _ in range(2):
+        node = node.killed()
+        assert cursors(node) == before
+    post(node, "/topic/delete", topic="t")
+    post(node, "/topic/create", topic="t", retention="1h")
+    assert cursors(node) == {}
+
+
+@pytest.fixture(scope="module")
+def node() -> LocalNode:
+    """Return a node for all tests of what is refused."""
+    node = retained()
+    post(node, "/topic/create", topic="plain")
+    cursor(node, "own", owner="me")
+    return node
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
+        ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
+        ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")),
+        ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
+        ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
+        ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
+        ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
+        ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
+        ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")),
+        ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
+        ({"name": "new", "log": "other"}, (409, "OTHER_LOG")),
+        ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
+        ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
+    ],
+)
+def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
+    assert cursor(node, **arguments) == error
+    assert cursors(node).keys() == {"own"}
+    assert cursors(node)["own"]["offset"] == 0
+
+
+def test_only_its_owner_deletes_a_cursor(node: LocalNode) -> None:
+    assert delete(node, "own", owner="you") == (403, "OTHER_OWNER")
+    assert delete(node, "unknown") == (404, "CURSOR_NOT_FOUND")
+    assert list(cursors(node)) == ["own"]
+
+
+def test_metrics_tell_how_far_readers_are() -> None:
+    node = retained()
+    assert "nsqd_cursor_lag{" not in node.client.get("/metrics").text
+    cursor(node, "archive", to=4)
+    text = node.client.get("/metrics").text
+    assert 'nsqd_cursor_lag{cursor="archive",topic="t"} 6.0\n' in text
+    assert 'nsqd_cursor_read_total{cursor="archive",topic="t"} 4.0\n' in text
+
+
+def test_they_are_bounded() -> None:
+    node = retained()
+    for number in range(100):
+        assert cursor(node, f"c{number}")["lag"] == 10
+    assert cursor(node, "one-more") == (429, "TOO_MANY_CURSORS")
+    assert cursor(node, "c7", to="latest")["lag"] == 0

@@ -1,0 +1,103 @@
+"""/channel/messages/finish, requeue, kick, bury and move: in every state, by offset and by state, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.local_node import LocalNode
+from tests.nsqd.http.asking import consumer, drained, get
+from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, publish
+
+
+@pytest.fixture(scope="module")
+def node() -> LocalNode:
+    """Return a node for all tests of the file. Each test takes a topic of its own."""
+    return LocalNode()
+
+
+def counts(node: LocalNode, topic: str) -> tuple[int, ...]:
+    """Return how many are ready, in flight, deferred and buried."""
+    return tuple(look(node, topic, state)["total"] for state in STATES)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    ("what", "done", "after"),
+    [("finish", "finished", -1), ("requeue", "requeued", 0), ("kick", "kicked", 0), ("bury", "buried", 3)],
+)
+def test_every_action_in_every_state(node: LocalNode, state: str, what: str, done: str, after: int) -> None:
+    topic = f"{what}-{state}"
+    client, offsets = in_every_state(node, topic)
+    with client:
+        assert act(node, what, topic, offset=offsets[state]) == {done: 1}
+        wanted = [1, 1, 1, 1]
+        wanted[STATES.index(state)] -= 1
+        if after >= 0:
+            wanted[after] += 1
+        assert counts(node, topic) == tuple(wanted)
+        if what == "finish":
+            assert act(node, what, topic, offset=offsets[state]) == {done: 0}
+        if after == 0:
+            attempts = {one["body"]: one["attempts"] for one in look(node, topic, "ready")["messages"]}
+            assert attempts[state] == (0 if what == "kick" or state == "ready" else 1)
+        (stats,) = get(node, "/stats", format="json", topic=topic)["topics"]
+        assert stats["channels"][0]["in_flight_count"] == wanted[1]
+
+
+def test_they_are_moved_and_survive_a_kill() -> None:
+    node = LocalNode()
+    client, offsets = in_every_state(node, "from")
+    with client:
+        assert act(node, "move", "from", offset=",".join(map(str, offsets.values())), to="to") == {"moved": 4}
+        assert counts(node, "from") == (0, 0, 0, 0)
+    publish(node, "from", b"late", b"held", b"gone")
+    listed = {one["body"]: one["offset"] for one in look(node, "from", "ready")["messages"]}
+    assert act(node, "requeue", "from", offset=listed["late"], delay=3_000_000) == {"requeued": 1}
+    assert act(node, "bury", "from", offset=listed["held"], reason="poison") == {"buried": 1}
+    assert act(node, "finish", "from", state="ready", count=10) == {"finished": 1}
+    node = node.killed()
+    assert counts(node, "from") == (0, 0, 1, 1)
+    (held,) = look(node, "from", "buried")["messages"]
+    assert (held["body"], held["reason"], held["attempts"]) == ("held", "poison", 0)
+    publish(node, "to")
+    assert sorted(drained(node, "to", "c", 4)) == [b"buried", b"deferred", b"in_flight", b"ready"]
+
+
+def test_a_consumer_loses_what_is_taken_from_it(node: LocalNode) -> None:
+    publish(node, "taken", b"1")
+    with consumer(node, "taken", ready=1) as client:
+        message = client.message()
+        assert act(node, "kick", "taken", state="in_flight", count=5) == {"kicked": 1}
+        again = client.message()
+        assert (again.id, again.body, again.attempts) == (message.id, b"1", 1)
+        client.send(b"FIN %s\nFIN %s\n" % (again.id, again.id))
+        assert client.frame() == (1, b"E_FIN_FAILED FIN %s failed ID not in flight" % again.id)
+        assert counts(node, "taken") == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments", "error"),
+    [
+        ("finish", {}, (400, "MISSING_ARG_OFFSET")),
+        ("finish", {"offset": "a"}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": "-1"}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": "1,,2"}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": "9" * 40}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": ",".join(map(str, range(1001)))}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),
+        ("finish", {"state": "gone", "count": 1}, (400, "INVALID_ARG_STATE")),
+        ("finish", {"state": "ready", "count": 1001}, (400, "INVALID_ARG_COUNT")),
+        ("requeue", {"offset": "1", "delay": "soon"}, (400, "INVALID_ARG_DELAY")),
+        ("requeue", {"offset": "1", "delay": 10**12}, (400, "INVALID_ARG_DELAY")),
+        ("bury", {"offset": "1", "reason": "x" * 201}, (400, "INVALID_ARG_REASON")),
+        ("move", {"offset": "1"}, (400, "INVALID_ARG_TO")),
+        ("move", {"offset": "1", "to": "no name!"}, (400, "INVALID_ARG_TO")),
+        ("finish", {"offset": "77", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
+        ("bury", {"offset": "77,10000000000"}, {"buried": 0}),
+    ],
+)
+def test_what_cannot_be_done(node: LocalNode, what: str, arguments: dict[str, Any], error: Any) -> None:
+    publish(node, "bad")
+    assert act(node, what, **({"topic": "bad"} | arguments)) == error
