@@ -382,6 +382,10 @@ class MemorySocket:
                 raise TimeoutError("timed out")
             rest = rest[self._end.send(rest) :]
 
+    def land(self) -> None:
+        """Let all that was sent arrive now: what several clients have sent is then served in one turn."""
+        self._end.outgoing.land()
+
     def recv(self, size: int) -> bytes:
         if not self._node.wait(lambda: self._end.incoming.is_readable, self._timeout):
             raise TimeoutError("timed out")
