@@ -55,11 +55,7 @@ class Deliveries:
         """Publish once a second until cancelled."""
         while True:
             await trio.sleep(1 - time.time() % 1)
-            await self.report(int(time.time()) - 1)
-
-    async def report(self, at: int) -> None:
-        """Publish the messages for the second `at` (s since the epoch), unless the node takes none."""
-        self._publish(await self.collect(at))
+            self._publish(await self.collect(int(time.time()) - 1))
 
     async def collect(self, at: int) -> list[bytes]:
         """Return the messages for the second `at` (s since the epoch), encoded as JSON."""

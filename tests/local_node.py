@@ -27,6 +27,7 @@ import trio
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
+from nsqd.core.story import Story
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.deliveries import Deliveries
 from nsqd.front_ends import nsq_peers
@@ -68,15 +69,16 @@ class LocalNode(WholeNode):
         disk, durability = disk or SimDisk(random), Durability(options.durability)
         limits, settings = options.limits(), options.settings()
         super().__init__(
-            disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40, settings=settings
-        )
+            disk, durability, clock, random, limits, 1 << 20, options.mem_budget, 1 << 30, 1 << 40,
+            story=Story() if options.debug_routes else None, settings=settings,
+        )  # fmt: skip
         self.network.client = "127.0.0.1"
         self.lookupds = list(options.lookupd_tcp_address)
         self._series = Series()
         self._tasks = [self._end_pauses, self._note_series]  # what nsqd does each second
         if options.statistics_topic:
-            self._deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
-            self._tasks.append(self._publish_statistics)
+            deliveries = Deliveries(self.broker, options.statistics_topic, options.node_number(), self._wake)
+            self._tasks.append(lambda: deliveries._publish(trio.run(deliveries.collect, self.clock.wall // SECOND - 1)))
         self._next_second = clock.now + SECOND
         listener = Listener(cast(Any, net.Listener(self.network)), "127.0.0.1:4151", 4151)
         front_end = HttpFrontEnd(
@@ -117,6 +119,7 @@ class LocalNode(WholeNode):
         """Yield whenever something may have changed, up to a time (monotonic ns)."""
         steps, last = 0, -1
         while True:
+            self.network.move()  # also to clients and to the HTTP server, which the reactor does not poll
             yield
             if self.bugs:
                 raise self.bugs[0]
@@ -129,7 +132,6 @@ class LocalNode(WholeNode):
             self.woken = False
             due = min(until, self.loop.due(), self._next_second)
             self.run_once(self.clock.true + max(0, due - self.clock.now))
-            self.network.move()  # what arrives now is seen before more time passes
             if self.clock.now >= self._next_second:
                 self._next_second += SECOND
                 for task in self._tasks:
@@ -170,9 +172,6 @@ class LocalNode(WholeNode):
     def _note_series(self) -> None:
         for _ in self._series.record(list(self.broker.topics.values()), self.clock.wall // SECOND):
             pass
-
-    def _publish_statistics(self) -> None:
-        trio.run(self._deliveries.report, self.clock.wall // SECOND - 1)
 
     def _topology(self) -> TopologySnapshot:
         return TopologySnapshot(1, snapshot(self.broker))
@@ -221,6 +220,8 @@ class _Loop(asyncio.BaseEventLoop):
         self._now = now
         self._selector: Any = SimpleNamespace(select=lambda timeout: ())
         self._transports: list[_Transport] = []
+
+    def __del__(self) -> None: ...  # there is nothing to close
 
     def time(self) -> float:
         return self._now() / 1e9

@@ -8,7 +8,6 @@ reactor asks for a small picture of one topic itself, and answers it in the turn
 See docs/design/nsq-http.md#statistics.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +128,7 @@ class Stats:
         topics = [known[name] for name in names if name in known and known[name].legal]
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
-        now = time.monotonic_ns()
+        now = self._node.broker.now
         return [_topic(topic, wanted, owners, now) | self._readers(topic, now) for topic in topics]
 
     def _readers(self, topic: Topic, now: int) -> dict[str, Any]:

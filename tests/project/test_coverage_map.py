@@ -82,7 +82,7 @@ COVERED_BY = {
     "admin/test_cluster_state.py": ("admin.cluster_answer", "admin.cluster_logs"),
     "nsqd/http/test_read_back.py": ("nsqd.http.offsets",),
     "processes/test_nsqd_observation.py": (
-        "nsqd.http.story", "nsqd.statsd.pusher", "shared.http.debug", "shared.sampler", "shared.stacks",
+        "nsqd.statsd.pusher", "shared.sampler", "shared.stacks",
     ),
     "processes/test_nsq_import.py": ("nsqd.import_command",),
     "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep", "nsqd.net.wakeup"),
