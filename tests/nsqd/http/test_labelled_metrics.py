@@ -41,8 +41,7 @@ def test_metrics_of_topics_and_channels() -> None:
 def test_the_number_of_labels_is_capped() -> None:
     node = LocalNode()
     for number in range(LABELLED + 10):
-        post(node, "/topic/create", topic=f"t{number}")
-        post(node, "/channel/create", topic=f"t{number}", channel="c")
+        node.broker.topic(f"t{number}").channel("c")
         post(node, "/mpub", b"x\n" * (number // LABELLED + 1), topic=f"t{number}")
     text = node.client.get("/metrics").text
     assert len(re.findall(r"^nsqd_topic_messages_total\{", text, re.MULTILINE)) == LABELLED + 1
