@@ -74,6 +74,10 @@ class NotAUnitTest(BaseException):
     """A unit test opens a socket or starts a process. No `except Exception` of the code under test hides this."""
 
 
+# A warning that becomes an error in a destructor can fail no test: it would only be printed into what some other test captures.
+sys.unraisablehook = lambda unraisable: None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--unit", action="store_true", help="only tests that open no socket and start no process")
     parser.addoption("--repeat", type=int, default=1, help="run each test so often; what a file starts once is shared")
