@@ -243,9 +243,8 @@ async def _accept(acceptor: trio.SocketListener) -> trio.SocketStream:
     complained = False
     while True:
         try:
-            stream = await acceptor.accept()
-            leave_spare(stream.socket)
-            return stream
+            leave_spare()
+            return await acceptor.accept()
         except OSError as error:
             if error.errno not in OUT_OF_RESOURCES:
                 raise

@@ -18,7 +18,6 @@ import resource
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from shared.unix_sockets import UnixAddress, bind_unix, is_unix_address, parse_unix_address
 
@@ -77,18 +76,12 @@ class Listener:
         self.socket.close()
 
 
-class OpenFile(Protocol):
-    """The part of a socket, or of trio's, that the next function uses."""
-
-    def fileno(self) -> int: ...
-    def close(self) -> None: ...
-
-
-def leave_spare(accepted: OpenFile) -> None:
-    """Close a connection that has one of the last SPARE_FILES descriptors, and raise OSError EMFILE as accept() does."""
+def leave_spare() -> None:
+    """Raise OSError EMFILE, as accept() does, if no more than SPARE_FILES descriptors are left. Connections wait then."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and accepted.fileno() >= limit - SPARE_FILES:
-        accepted.close()
+    lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.close(lowest)
+    if limit != resource.RLIM_INFINITY and lowest >= limit - SPARE_FILES:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 

@@ -31,7 +31,7 @@ class Accepted:
 class Acceptor:
     """The listeners of the reactor, registered with its epoll."""
 
-    def __init__(self, epoll: Poller, leave_spare: Callable[[socket.socket], None] = leave_spare) -> None:
+    def __init__(self, epoll: Poller, leave_spare: Callable[[], None] = leave_spare) -> None:
         """`leave_spare`: see nsqd.net.system.System."""
         self._epoll = epoll
         self._leave_spare = leave_spare
@@ -60,8 +60,8 @@ class Acceptor:
         listener, limiter = self._listeners[fd]
         for _ in range(ACCEPT_BATCH):
             try:
+                self._leave_spare()
                 sock, address = listener.accept()
-                self._leave_spare(sock)
             except BlockingIOError:
                 return
             except OSError as failure:

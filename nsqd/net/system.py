@@ -28,5 +28,5 @@ class System:
 
     poller: Callable[[], Poller] = select.epoll
     pair: Callable[[], tuple[socket.socket, socket.socket]] = socket.socketpair
-    # closes a connection, and raises OSError EMFILE, if too few descriptors are left for the node itself
-    leave_spare: Callable[[socket.socket], None] = leave_spare
+    # raises OSError EMFILE if too few descriptors are left for the node itself
+    leave_spare: Callable[[], None] = leave_spare

@@ -87,8 +87,8 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(ACCEPT_BATCH):
             try:
+                leave_spare()
                 sock, address = self._sock.accept()
-                leave_spare(sock)
             except BlockingIOError:
                 return
             except OSError as failure:

@@ -53,7 +53,7 @@ class WholeNode(SimNode):
         self.network = Network(lambda: clock.true, random)
         self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
         self._timer = clock.now + TIMER
-        system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair), lambda sock: None)
+        system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair), lambda: None)
         admission = Admission(connections, refused=self.broker.refused)
         self.reactor = Reactor(
             self.broker, lambda: (clock.now, clock.wall), self._serve_calls, self._report_changes, admission, system
