@@ -68,9 +68,8 @@ class HttpFrontEnd:
             accounts=node.accounts,
         )
         self._server: HttpServer | None = None  # None: it is not there yet
-        self._waiting: list[
-            tuple[socket.socket, str, bytes, int]
-        ] = []  # what `adopt` of the server will be called with
+        # what `adopt` of the server will be called with
+        self._waiting: list[tuple[socket.socket, str, bytes, int]] = []
 
     def accept(self, reactor: Reactor) -> None:
         """Have the reactor accept plain HTTP. What it does not answer itself waits for the server."""

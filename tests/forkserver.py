@@ -150,8 +150,16 @@ class _Server:
             return int(self._socket.recv(100))
 
 
-@functools.cache
+_starting = threading.Lock()  # threads that start programs at once must get one server
+
+
 def _server() -> _Server:
+    with _starting:
+        return _the_server()
+
+
+@functools.cache
+def _the_server() -> _Server:
     return _Server()
 
 

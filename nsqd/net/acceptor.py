@@ -32,7 +32,7 @@ class Acceptor:
     """The listeners of the reactor, registered with its epoll."""
 
     def __init__(self, epoll: Poller, leave_spare: Callable[[], None] = leave_spare) -> None:
-        """`leave_spare`: see nsqd.net.system.System."""
+        """Accept nothing yet. `leave_spare` is that of nsqd.net.system.System."""
         self._epoll = epoll
         self._leave_spare = leave_spare
         self._listeners: dict[int, tuple[socket.socket, ConnectionLimiter]] = {}  # by file descriptor

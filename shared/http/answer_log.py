@@ -7,9 +7,8 @@ import logging
 from shared.listen import display
 from shared.log import leave_out, log
 
-_KINDS = {
-    level: (__file__, level, "%s") for level in (logging.DEBUG, logging.INFO)
-}  # of lines about answers, see shared.repeats
+# of lines about answers, see shared.repeats
+_KINDS = {level: (__file__, level, "%s") for level in (logging.DEBUG, logging.INFO)}
 
 Client = tuple[str, int] | None  # address and port; None: a unix socket
 

@@ -103,13 +103,3 @@ def busy_node() -> LocalNode:
     assert sorted([both.frame() or (9, b"") for _ in range(5)])[:4] == [OK] * 4
     assert producer.frame() == OK
     return node
-
-
-def consume(node: LocalNode, topic: str, count: int) -> list[bytes]:
-    """Return the bodies of the next messages, which are finished."""
-    with Conversation(node, b"  V2SUB %s c\nRDY 100\n" % topic.encode()) as consumer:
-        assert consumer.frame() == OK
-        messages = [consumer.message() for _ in range(count)]
-        consumer.send(b"".join(b"FIN %s\n" % message.id for message in messages) + b"CLS\n")
-        assert consumer.frame() == (0, b"CLOSE_WAIT")
-    return [message.body for message in messages]

@@ -8,12 +8,12 @@ import pytest
 
 from tests.daemons import several, sized
 from tests.local_node import SECOND, LocalNode
+from tests.nsqd.http.asking import drained
 from tests.nsqd.http.raw import (
     MAX_BODY,
     MAX_MSG,
     V1,
     ask,
-    consume,
     exchange,
     is_error,
     is_ok,
@@ -37,7 +37,7 @@ def test_pub(node: LocalNode) -> None:
         b"POST /pub?topic=pub HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     assert is_ok(parse(exchange(node, chunked + b"3\r\nchu\r\n3\r\nnks\r\n0\r\n\r\n")))
-    assert consume(node, "pub", 3) == [b"hello \x00\xff\n", b"x" * MAX_MSG, b"chunks"]
+    assert drained(node, "pub", "c", 3) == [b"hello \x00\xff\n", b"x" * MAX_MSG, b"chunks"]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_pub_with_defer(node: LocalNode) -> None:
     assert is_ok(ask(node, "POST", "/pub?topic=defer&defer=0", b"now"))
     assert is_ok(ask(node, "POST", "/pub?topic=defer&defer=%2B1", b"soon"))
     began = node.clock.now
-    assert consume(node, "defer", 3) == [b"now", b"soon", b"later"]
+    assert drained(node, "defer", "c", 3) == [b"now", b"soon", b"later"]
     assert 19 * SECOND < node.clock.now - began < 21 * SECOND
 
 
@@ -105,7 +105,7 @@ def test_mpub_of_lines(node: LocalNode) -> None:
     for value in ("0", "false"):
         assert is_ok(ask(node, "POST", f"/mpub?topic=lines&binary={value}", b"text"))
     expected = [b"a", b"b", b"c", b"d", b"e\r", b"x" * MAX_MSG, b"text", b"text"]
-    assert consume(node, "lines", 8) == expected
+    assert drained(node, "lines", "c", 8) == expected
     assert topic_of(node, "lines")["message_count"] == 8
 
 
@@ -114,7 +114,7 @@ def test_binary_mpub(node: LocalNode) -> None:
     for value in ("true", "1", "", "TRUE", "no"):
         assert is_ok(ask(node, "POST", f"/mpub?topic=binary&binary={value}", body)), value
     assert is_ok(ask(node, "POST", "/mpub?topic=binary&binary", body + b"what follows is not looked at"))
-    assert consume(node, "binary", 18) == [b"one", b"\n\x00", b"x" * MAX_MSG] * 6
+    assert drained(node, "binary", "c", 18) == [b"one", b"\n\x00", b"x" * MAX_MSG] * 6
 
 
 @pytest.mark.parametrize(
