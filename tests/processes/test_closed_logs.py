@@ -50,10 +50,10 @@ def test_an_adopted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node
             assert consumer.frame() == OK
             assert len(taken(consumer, 20)) == 20
         eventually(lambda: copies(tmp_path, lost) == [f"{number}/mirrors/{lost}"])
-        assert closed(adopter) == closed(back) == {lost}
+        assert lost in closed(adopter) & closed(back)
         returned = again(stack, node, number, third, back, **flags)
         eventually(lambda: not copies(tmp_path, lost))
-        assert closed(returned) == {lost}
+        assert lost in closed(returned)  # beside its own, where it was away for long enough to be taken over
         assert not any(lost in owned(daemon) for daemon in (adopter, back, returned))
 
 
