@@ -14,12 +14,10 @@ from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.core.message.epoch import Epoch
-from nsqd.protocols.peer.claims import MOST_LOGS, NO_MIRROR, Counts, Extent, Hold, Stage
+from nsqd.protocols.peer.claims import MOST_LOGS, NO_MIRROR, Counts, Extent, Stage
 
 FIRST_RETRY = 1_000_000_000  # ns between two claims that fail, at first
-FIRST_PAUSE = 5_000_000_000  # ns: back-off after an owner came back, or an adoption failed
-LONGEST_PAUSE = 600_000_000_000  # ns
-CALM = LONGEST_PAUSE  # ns: an owner that was heard for so long is not one whose connection flaps
+LONGEST_RETRY = 30_000_000_000  # ns
 
 
 class Quorum(StrEnum):
@@ -69,8 +67,6 @@ class Case:
     counts: Counts | None = None  # the latest from that owner
     is_fresh: bool = False  # this node has not stood still since it came
     lost_since: int | None = None  # monotonic ns; None: the owner is there
-    heard_since: int = 0  # since when it is there
-    pause: int = 0  # ns by which a claim waits after the owner is lost, because it came back before
     retry_at: int = 0
     retry: int = FIRST_RETRY  # ns
     failures: int = 0  # of claims since the owner is lost, with a mirror that may lack something
@@ -97,7 +93,6 @@ class Cases:
         self.by_log: dict[bytes, Case] = {}
         self.now = now  # of the latest tick
         self._mirrors = mirrors
-        self._runs: dict[int, tuple[int, int]] = {}  # by node number: the incarnation, and when it was first seen
 
     # what is known
 
@@ -123,7 +118,7 @@ class Cases:
         epoch, case = self.ownership.epochs[log_id], self.by_log.get(log_id)
         if case is None or case.epoch != epoch:
             mirror = case.mirror if case is not None else None
-            case = self.by_log[log_id] = Case(log_id, epoch, mirror, heard_since=self.now)
+            case = self.by_log[log_id] = Case(log_id, epoch, mirror)
         return case
 
     def watch(self, case: Case, now: int) -> bool:
@@ -134,13 +129,10 @@ class Cases:
                 case.lost_since = lost
             return False
         if case.lost_since is not None:
-            case.lost_since, case.heard_since = None, now
-            case.pause = longer(case.pause)
-            case.failures, case.invitation, case.retry_at, case.retry = 0, None, 0, FIRST_RETRY
+            case.lost_since = None
+            case.failures, case.invitation, case.retry_at, case.retry, case.why = 0, None, 0, FIRST_RETRY, ""
             case.is_ordered = False  # the order was about that loss
             return True
-        if case.pause and now - case.heard_since >= CALM:
-            case.pause = 0
         return False
 
     def note_counts(self, link: Link, counts: Counts) -> None:
@@ -150,6 +142,11 @@ class Cases:
             return
         case = self.case(counts.log_id)
         case.counts, case.is_fresh = counts, True
+
+    def met(self, now: int) -> None:
+        """Note that another node is connected: what was claimed in vain is claimed again soon."""
+        for case in self.by_log.values():
+            case.retry, case.retry_at = FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
 
     def stood_still(self) -> None:
         """Note that this node did: the owners may have gone on without it."""
@@ -176,37 +173,26 @@ class Cases:
     def _lost_since(self, log_id: bytes, now: int) -> int | None:
         """Return since when the owner of a log is lost, at most `now`; None: it is there.
 
-        An owner that is heard and does not say that it owns the log in this run is believed for -unclean-after.
+        An owner that is heard, and has told of its logs without this one, has lost the log: its disk was replaced.
         """
         owner = self.ownership.epochs[log_id]
         membership, number = self.cluster.membership, owner.node
         if number == self.cluster.own.number:
-            if log_id in self.ownership.held:
-                return now if log_id in self.ownership.given_up else None
-            return self._unserved_since(number, 0, now)
+            return None if self.ownership.holds(log_id) else now
         word = membership.words.get(number)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
             return now
         if word is None or word.standing is not Standing.MEMBER or number in membership.suspected:
             return now
-        said = self.ownership.said(number, word.node.incarnation, log_id)
-        if said is not None:
-            return None if said is Hold.OWNS else now
-        return self._unserved_since(number, word.node.incarnation, now)
+        return now if self.is_without(log_id) else None
 
-    def _unserved_since(self, number: int, incarnation: int, now: int) -> int | None:
-        """Return since when a run of a node is known that does not say that it owns a log; None: not for long."""
-        run, since = self._runs.get(number, (-1, 0))
-        if run != incarnation:
-            self._runs[number] = incarnation, (since := now)
-        return since if now - since >= self.unclean_after else None
+    def is_without(self, log_id: bytes) -> bool:
+        """Return True if the owner of a log is there and cannot go on with it: it gave the log up, or has lost it."""
+        owner = self.ownership.epochs[log_id]
+        word = self.cluster.membership.words.get(owner.node)
+        return word is not None and self.ownership.is_without(owner.node, word.node.incarnation, log_id)
 
 
 def extent_of(mirror: MirrorState | None) -> Extent:
     """Return how far a mirror goes that can be adopted; NO_MIRROR: it cannot, or there is none."""
     return Extent(mirror.epoch, mirror.end) if mirror is not None and mirror.is_complete else NO_MIRROR
-
-
-def longer(pause: int) -> int:
-    """Return the next back-off, in ns."""
-    return min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nsqd.cluster.cases import FIRST_RETRY, Case, Cases, Invitation, MirrorState, Quorum, extent_of, longer
+from nsqd.cluster.cases import FIRST_RETRY, LONGEST_RETRY, Case, Cases, Invitation, MirrorState, Quorum, extent_of
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import MOST_NUMBER, Epoch
-from nsqd.protocols.peer.claims import NEVER, Answer, Claim, Counts, Hold, Stage, Vote, pack_claim
+from nsqd.protocols.peer.claims import NEVER, Answer, Claim, Counts, Stage, Vote, pack_claim
 
 STEP = 100  # a claim's number is so much above the greatest known: an origin that restarts alone does not outbid its adopter
 MOST_AHEAD = 1000  # a voter promises no number that is further above what it knows and has promised
@@ -25,7 +25,7 @@ WITNESS_WITHIN = 1_000_000_000  # ns for which answers of nsqlookupds are waited
 VOTE_WITHIN = 2_000_000_000  # ns for which answers are waited for
 PATIENT = 3  # claims of its own that fail before a node promises to one with a shorter mirror
 SOON = 100_000_000  # ns: a claim is repeated so long after the last node should have lost the owner
-LONGEST_RETRY = 30_000_000_000  # ns between two claims that fail
+AFTER_FAILURE = 5_000_000_000  # ns: a log whose adoption has failed here is left to others for so long
 TELL_EVERY = 1_000_000_000  # ns between two words that a log is being adopted
 
 
@@ -125,9 +125,8 @@ class Claimant:
         if attempt is not None and attempt.is_won and attempt.case.log_id == log_id:
             case, self.attempt = attempt.case, None
             case.why, case.number, case.is_ordered = why, 0, False
-            case.pause = longer(case.pause)
             case.failures = max(case.failures, PATIENT)
-            case.retry_at = self._cases.now + case.pause
+            self._pause(case, self._cases.now, AFTER_FAILURE)
 
     def learned(self, log_id: bytes, epoch: Epoch) -> bool:
         """Take note of a new owner of a log. Returns True if another node owns the log that this one was adopting."""
@@ -181,10 +180,26 @@ class Claimant:
             return None
         if case.invitation is not None and now < case.invitation.until:
             return case.retry_at
-        begun = lost + case.pause + self._rank(case) * STAGGER
+        begun = lost + self._rank(case) * STAGGER
         if not self._cases.seems_clean(case, mirror):
             begun += self._cases.unclean_after
         return max(begun, case.retry_at)
+
+    def waits_for(self, case: Case) -> str:
+        """Return why a log without an owner, of which there is a copy here, is not claimed now; "": nothing is in the way."""
+        mirror, lost = case.mirror, case.lost_since
+        if lost is None or mirror is None or case.log_id in self._ownership.closed:
+            return ""
+        if not mirror.is_complete:
+            return "the copy here is not complete"
+        if case.is_ordered:
+            return case.why
+        if self._quorum is Quorum.NONE:
+            return "-takeover-quorum is none: it is taken over on an operator's word"
+        left = lost + self._cases.unclean_after - self._cases.now
+        if not self._cases.seems_clean(case, mirror) and left > 0:
+            return f"the copy here may lack messages: it is taken over in {left // 1_000_000_000} s (-unclean-after)"
+        return case.why
 
     def _rank(self, case: Case) -> int:
         """Return how many nodes with a mirror as good as this one's claim before this node."""
@@ -211,7 +226,7 @@ class Claimant:
         assert case.lost_since is not None
         invitation = case.invitation if case.invitation is not None and now < case.invitation.until else None
         stage = Stage.CLEAN if invitation is None else invitation.stage
-        if now >= case.lost_since + case.pause + self._cases.unclean_after:
+        if now >= case.lost_since + self._cases.unclean_after:
             stage = Stage.UNCLEAN
         if case.is_ordered:
             stage = Stage.ORDERED
@@ -228,7 +243,7 @@ class Claimant:
         """Return True if a log is claimed because its owner is silent, and it has not given the log up."""
         membership, number = self._cluster.membership, attempt.lost.node
         is_silent = number not in membership.words or number in membership.suspected
-        return is_silent and not self._has_given_up(attempt.lost, attempt.case.log_id)
+        return is_silent and not self._cases.is_without(attempt.case.log_id)
 
     def _witnessed(self, attempt: Attempt, ago: int | None) -> None:
         """Take the word of the nsqlookupds: one heard the owner so many ns ago, None: none has. A late one says nothing."""
@@ -348,18 +363,12 @@ class Claimant:
             return False
         ended_at = None
         if self._cases.seems_clean(case, mirror) and self._cluster.own.number in newest.named:
-            ended_at = mirror.ended_at if not self._has_given_up(attempt.lost, case.log_id) else self._cases.now
+            ended_at = mirror.ended_at if not self._cases.is_without(case.log_id) else self._cases.now
         elif invitation is not None and invitation.node in newest.named:  # that node has all, and this mirror is longer
             ended_at = invitation.ended_at
         if ended_at is None:
             return False
         return all(at <= ended_at + self._cases.takeover_after for at in attempt.heard_at.values())
-
-    def _has_given_up(self, owner: Epoch, log_id: bytes) -> bool:
-        """Return True if the owner of a log is there, and says that it cannot go on: it acknowledges nothing any more."""
-        word = self._cluster.membership.words.get(owner.node)
-        said = self._ownership.said(owner.node, word.node.incarnation, log_id) if word is not None else None
-        return said is Hold.GAVE_UP
 
     def fail(self, attempt: Attempt, why: str, now: int) -> None:
         """End a claim that is not won. It is repeated after a pause."""
@@ -373,12 +382,16 @@ class Claimant:
         if attempt.stage is Stage.CLEAN and until + self._cases.takeover_after > now:
             case.retry_at = until + self._cases.takeover_after + SOON  # then the others will have lost the owner, too
             return
-        jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not claim in step
         is_taken = any(vote.answer is Answer.TAKEN for vote in attempt.votes.values())
-        pause = SOON if climbs or (is_taken and case.retry == FIRST_RETRY) else case.retry
-        case.retry_at = now + int(pause * (0.5 + jitter))
+        is_short = climbs or (is_taken and case.retry == FIRST_RETRY)
+        self._pause(case, now, SOON if is_short else case.retry)
         if not climbs:  # a voter comes nearer to the number with each claim
             case.retry = min(2 * case.retry, LONGEST_RETRY)
+
+    def _pause(self, case: Case, now: int, pause: int) -> None:
+        """Claim a log again after about that pause, in ns."""
+        jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not claim in step
+        case.retry_at = now + int(pause * (0.5 + jitter))
 
     def _win(self, attempt: Attempt, now: int) -> None:
         case = attempt.case
@@ -399,8 +412,8 @@ class Claimant:
         """End an adoption before its epoch has begun."""
         self.attempt = None
         case = attempt.case
-        case.why, case.is_ordered, case.pause = why, False, longer(case.pause)
-        case.retry_at = self._cases.now + case.pause
+        case.why, case.is_ordered = why, False
+        self._pause(case, self._cases.now, FIRST_RETRY)
         self.called_off += 1
         self._listener.on_called_off(case.log_id)
 

@@ -62,6 +62,7 @@ class Claims:
         self._ownership = cluster.ownership
         cluster.disputes.needs_majority = quorum is not Quorum.ANY
         self._fenced: dict[bytes, Epoch] = {}  # what on_fenced was told
+        self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last COUNTS of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[Counts, int]]]] = {}
         cluster.on_claiming = self.receive
@@ -81,6 +82,10 @@ class Claims:
             cases.stood_still()
             self.claimant.stood_still()
         cases.now = now
+        links = self._cluster.links
+        if any(self._links.get(number) is not link for number, link in links.items()):
+            cases.met(now)
+        self._links = dict(links)
         cases.look_at_mirrors()
         for case in cases.by_log.values():
             if cases.watch(case, now):
@@ -191,5 +196,5 @@ class Claims:
             "clean": mirror is not None and self.cases.seems_clean(case, mirror),
             "state": ("adopting" if attempt.is_won else "claiming") if attempt is not None and is_claimed else "",
             "promised": [promised.number, promised.node] if promised is not None else None,
-            "reason": case.why,
+            "reason": self.claimant.waits_for(case),
         }

@@ -392,10 +392,11 @@ class Cluster:
             self.on_owner(log_id, epoch)
 
     def resume_owner(self, log_id: bytes) -> None:
-        """Tell all nodes that this one goes on as the owner of a log, if it was its owner in its last run."""
-        known = self.ownership.owner(log_id)
-        if known is not None:
-            self.announce_owner(log_id, known)
+        """Tell all nodes that this one has a log in its directory, and goes on as its owner if it was that in its last run.
+
+        Call it before there is a connection: nodes take a log over that its owner does not name with its first words.
+        """
+        self.announce_owner(log_id, self.ownership.owner(log_id) or Epoch(0, self.own.number, bytes(8)))
 
     def give_up_log(self, log_id: bytes) -> None:
         """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once."""
@@ -459,9 +460,9 @@ class Cluster:
             is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
             is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
             is_news = is_believed and self.ownership.learn(word.log_id, word.epoch)
-            self.ownership.note_said(number, link.peer.incarnation, word)
             if is_news:
                 news.append(word.log_id)
+        self.ownership.note_said(number, link.peer.incarnation, words)
         self._tell_owners(link, news)
         for log_id in news:
             self.on_owner(log_id, self.ownership.epochs[log_id])

@@ -93,13 +93,14 @@ class Ownership:
         """Return True if this node owns a log and goes on."""
         return log_id in self.held and log_id not in self.given_up
 
-    def note_said(self, number: int, incarnation: int, word: Owned) -> None:
-        """Note what a run of a node says that it has to do with a log itself. Another run begins with nothing."""
+    def note_said(self, number: int, incarnation: int, words: Iterable[Owned]) -> None:
+        """Note what a run of a node says that it has to do with logs itself. Its first words name all of its logs."""
         run, said = self._said.get(number, (0, {}))
         if run != incarnation:
             self._said[number] = incarnation, (said := {})
-        if word.hold is not Hold.KNOWS and (word.log_id in said or len(said) < MOST_LOGS):
-            said[word.log_id] = word.epoch, word.hold
+        for word in words:
+            if word.hold is not Hold.KNOWS and (word.log_id in said or len(said) < MOST_LOGS):
+                said[word.log_id] = word.epoch, word.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:
         """Return what a run of a node says of a log that it owns by the greatest epoch; None: nothing.
@@ -112,6 +113,16 @@ class Ownership:
             return None
         epoch, hold = said[log_id]
         return hold if epoch == owner else Hold.OWNS
+
+    def is_without(self, number: int, incarnation: int, log_id: bytes) -> bool:
+        """Return True if a run of a node, which owns a log by the greatest epoch, has told that it cannot go on with it.
+
+        It gave the log up, or has named its logs without this one: its disk was replaced.
+        """
+        return self._said.get(number, (-1, {}))[0] == incarnation and self.said(number, incarnation, log_id) in (
+            None,
+            Hold.GAVE_UP,
+        )
 
     def words(self) -> list[Owned]:
         """Return everything that others are to be told."""

@@ -27,7 +27,6 @@ from nsqd.protocols.peer.node_identity import NodeIdentity
 from tests.nsqd.cluster.network import MS, SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
 
 UNCLEAN_AFTER = 40 * SECOND
-LONGEST_PAUSE = 20 * SECOND  # in place of 10 minutes
 FOLLOWERS = 2
 OUT_OF_SYNC = 5 * SECOND
 GRACE = 15_000  # ms

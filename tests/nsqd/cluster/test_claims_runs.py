@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster import cases, claimant
+from nsqd.cluster import claimant
 from nsqd.cluster.cases import Cases, Quorum
 from nsqd.cluster.claimant import Claimant
 from nsqd.cluster.link import Link
@@ -16,18 +16,12 @@ from nsqd.cluster.voter import Voter
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Answer, Claim
 from tests.effort import seeds
-from tests.nsqd.cluster.claims_run import LONGEST_PAUSE, ClaimRun
+from tests.nsqd.cluster.claims_run import ClaimRun
 
 pytestmark = pytest.mark.long
 SEEDS = seeds(10)
 MOST_SEEDS = 300  # in which a bug must be found
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(cases, "LONGEST_PAUSE", LONGEST_PAUSE)
-    monkeypatch.setattr(cases, "CALM", LONGEST_PAUSE)
 
 
 def run(seed: int, quorum: Quorum | None = None) -> ClaimRun:

@@ -49,18 +49,22 @@ def test_a_node_that_held_a_log_has_lost_it_when_another_epoch_is_greater() -> N
 
 def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
     known = Ownership([(LOG, epoch(5, 1))])
-    known.note_said(1, 7, Owned(LOG, epoch(5, 1), Hold.OWNS))
-    known.note_said(1, 7, Owned(OTHER, epoch(9, 3)))
+    assert not known.is_without(1, 7, LOG)  # it has told nothing yet
+    known.note_said(1, 7, [Owned(LOG, epoch(5, 1), Hold.OWNS), Owned(OTHER, epoch(9, 3))])
     assert known.said(1, 7, LOG) is Hold.OWNS
     assert (known.said(1, 7, OTHER), known.said(1, 8, LOG), known.said(2, 7, LOG)) == (None, None, None)
     known.learn(LOG, epoch(6, 1))  # others have told of it first
     assert known.said(1, 7, LOG) is Hold.OWNS
-    known.note_said(1, 7, Owned(LOG, epoch(6, 1), Hold.GAVE_UP))
+    assert not known.is_without(1, 7, LOG)
+    known.note_said(1, 7, [Owned(LOG, epoch(6, 1), Hold.GAVE_UP)])
     assert known.said(1, 7, LOG) is Hold.GAVE_UP
+    assert known.is_without(1, 7, LOG)
     known.learn(LOG, epoch(105, 2))
     assert known.said(1, 7, LOG) is None
-    known.note_said(1, 8, Owned(OTHER, epoch(9, 3)))
+    known.note_said(1, 8, [Owned(OTHER, epoch(9, 3))])
     assert known.said(1, 7, LOG) is None
+    assert known.is_without(1, 8, LOG)  # its first words named no log
+    assert not known.is_without(1, 9, LOG)
 
 
 def test_what_is_remembered_is_bounded_and_what_this_node_holds_or_has_promised_stays() -> None:

@@ -299,7 +299,7 @@ def test_a_log_that_somebody_owns_or_may_adopt_is_not_taken_in_as_a_whole() -> N
         if why == "it is being adopted":
             holder.owned.add(LOG)
         if why == "its owner says so":
-            holder.cluster.ownership.note_said(2, identity(2).incarnation, Owned(LOG, OWNERS, Hold.OWNS))
+            holder.cluster.ownership.note_said(2, identity(2).incarnation, [Owned(LOG, OWNERS, Hold.OWNS)])
         for _ in range(10 * NO_OWNER + 2):
             holder.look()
         assert holder.directory.deeds == ["read"], why
