@@ -205,11 +205,11 @@ def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
     return found
 
 
-def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT) -> None:
+def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT, what: str = "true") -> None:
     """Wait until `done` answers something true; ask 50 times a second. For what no log line announces."""
     deadline = time.monotonic() + timeout
     while not done():
-        assert time.monotonic() < deadline, f"not true within {timeout} s"
+        assert time.monotonic() < deadline, f"not {what} within {timeout} s"
         time.sleep(0.02)
 
 
