@@ -20,7 +20,7 @@ from apps.node_client import AccessError, add_address, open_client, why_refused
 from shared.chunks import ChunkReader
 from shared.files import sync_directory
 
-NAMES = re.compile(r"nsqd\.dat|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
+NAMES = re.compile(r"nsqd\.dat|cluster\.json|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
 CHUNK = 1024 * 1024  # bytes
 
 

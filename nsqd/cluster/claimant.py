@@ -195,10 +195,10 @@ class Claimant:
         if case.is_ordered:
             return case.why
         if self._quorum is Quorum.NONE:
-            return "-takeover-quorum is none: it is taken over on an operator's word"
+            return "-takeover-quorum is none: an operator may say that it is adopted"
         left = lost + self._cases.unclean_after - self._cases.now
         if not self._cases.seems_clean(case, mirror) and left > 0:
-            return f"the copy here may lack messages: it is taken over in {left // 1_000_000_000} s (-unclean-after)"
+            return f"the copy here may lack messages: it is adopted in {left // 1_000_000_000} s (-unclean-after)"
         return case.why
 
     def _rank(self, case: Case) -> int:

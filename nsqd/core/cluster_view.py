@@ -1,6 +1,6 @@
 """What HTTP asks of a node's cluster; nsqd.replication answers."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,11 +35,12 @@ class ClusterView(Protocol):
     def figures(self) -> dict[str, Any]:
         """Return what is known of the nodes and of the copies of logs, as JSON has it."""
 
-    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
-        """Return the parts of this node's mirror of a log from the position `start` on, and the next message id to be issued.
+    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+        """Return the parts of this node's mirror of a log from the position `start` on.
 
-        A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is no such mirror, or it is
-        not complete, OSError if it cannot be read.
+        If that is 0, also the other files of a data directory with which the log's node starts: what it must know of message
+        ids and of the cluster. A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is
+        no such mirror, or it is not complete, OSError if it cannot be read.
         """
 
     def readable_mirror(self, log_id: bytes) -> ReadableMirror:

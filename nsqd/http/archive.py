@@ -2,31 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from nsqd.core.retention.backup import BackupPart
 
 CHUNK = 1024 * 1024  # bytes
 BLOCK = 512  # bytes of a tar file that belong together
-METADATA = "nsqd.dat"
 
 
-def archive_size(parts: Sequence[BackupPart], metadata: bytes) -> int:
+def archive_size(parts: Sequence[BackupPart], beside: Mapping[str, bytes]) -> int:
     """Return how many bytes `stream_archive` sends."""
-    size = sum(_padded(part.size) + BLOCK for part in parts) + 2 * BLOCK
-    return size + (_padded(len(metadata)) + BLOCK if metadata else 0)
+    sizes = [*(part.size for part in parts), *map(len, beside.values())]
+    return sum(_padded(size) + BLOCK for size in sizes) + 2 * BLOCK
 
 
-def archive_chunks(parts: Sequence[BackupPart], metadata: bytes) -> Iterator[Callable[[], bytes]]:
+def archive_chunks(parts: Sequence[BackupPart], beside: Mapping[str, bytes]) -> Iterator[Callable[[], bytes]]:
     """Yield functions that return the tar stream of the parts of a log, a chunk each; they read files. They raise OSError.
 
-    nsqd.dat with the content `metadata` comes first, unless that is empty.
+    What is beside the log in its data directory comes first: the contents of these files, by name.
     """
     now = int(time.time())
-    if metadata:
-        file = _header(METADATA, len(metadata), now) + metadata + bytes(_padded(len(metadata)) - len(metadata))
-        yield lambda: file
+    for name, content in beside.items():
+        yield partial(_header, name, len(content), now)
+        yield partial(bytes, content + bytes(_padded(len(content)) - len(content)))
     for part in parts:
         yield partial(_header, f"log/{part.name}", part.size, now)
         for at in range(0, part.size, CHUNK):
@@ -36,10 +35,10 @@ def archive_chunks(parts: Sequence[BackupPart], metadata: bytes) -> Iterator[Cal
 
 
 async def stream_archive(
-    parts: Sequence[BackupPart], metadata: bytes, after_chunk: Callable[[], Awaitable[None]]
+    parts: Sequence[BackupPart], beside: Mapping[str, bytes], after_chunk: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[bytes]:
     """Yield the chunks of `archive_chunks`, which are read in a thread. `after_chunk` is awaited after each. Raises OSError."""
-    for chunk in archive_chunks(parts, metadata):
+    for chunk in archive_chunks(parts, beside):
         yield await asyncio.to_thread(chunk)
         await after_chunk()
 

@@ -11,15 +11,15 @@ adopted that log, or cannot read it now.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from nsqd.core.retention.backup import Backup, BackupPart, Busy
-from nsqd.http.archive import METADATA, archive_size, stream_archive
+from nsqd.core.retention.backup import METADATA, Backup, BackupPart, Busy
+from nsqd.http.archive import archive_size, stream_archive
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, query
 from shared.http.errors import HttpError
@@ -40,16 +40,16 @@ class BackupRoute:
 
     async def backup(self, request: Request) -> Response:
         """Answer the whole data directory as a tar stream."""
-        log_id, metadata = query(request).get("log", ""), b""
-        if not log_id:
-            metadata = await asyncio.to_thread(_content, Path(self._node.options.data_path or ".") / METADATA)
+        log_id = query(request).get("log", "")
+        metadata = Path(self._node.options.data_path or ".") / METADATA
+        beside = {} if log_id else {METADATA: await asyncio.to_thread(_content, metadata)}
         backup, left_out = await self._node.bridge.call(lambda: self._backup_of(log_id))
         copy, parts = await self._node.bridge.call(lambda: self._begin(backup))
-        size = archive_size(parts, metadata)
+        size = archive_size(parts, beside)
         headers = {"Content-Length": str(size), "Content-Disposition": 'attachment; filename="nsqd.tar"'}
         headers |= {"X-Nsq-Left-Out": left_out} if left_out and not log_id else {}
         return StreamingResponse(
-            self._stream(backup, copy, parts, metadata), media_type="application/x-tar", headers=V1_HEADERS | headers
+            self._stream(backup, copy, parts, beside), media_type="application/x-tar", headers=V1_HEADERS | headers
         )
 
     def _backup_of(self, log_id: str) -> tuple[Backup, str]:
@@ -78,11 +78,11 @@ class BackupRoute:
             raise HttpError(503, "CANNOT_SYNC") from None
 
     async def _stream(
-        self, backup: Backup, copy: int, parts: Sequence[BackupPart], metadata: bytes
+        self, backup: Backup, copy: int, parts: Sequence[BackupPart], beside: Mapping[str, bytes]
     ) -> AsyncIterator[bytes]:
         call = self._node.bridge.call
         try:
-            async for chunk in stream_archive(parts, metadata, lambda: call(partial(backup.keep_alive, copy))):
+            async for chunk in stream_archive(parts, beside, lambda: call(partial(backup.keep_alive, copy))):
                 yield chunk
         finally:
             await asyncio.shield(asyncio.ensure_future(call(partial(backup.end, copy))))

@@ -39,7 +39,8 @@ says what the reasons mean. `set_aside`: copies with what the owner of their log
 `made` is the log that was made of that, and is among `owned`. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
-again. With `from`, a position, only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
+again, and asks the other nodes first whether the log is still its own: cluster.json names them. With `from`, a position, only
+what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
 
 POST /cluster/forget?node=N says that a node will not come back. All nodes of the cluster are told; the answer,
 {"forgotten": N}, comes when the node that is asked has it on disk. The log of the node is never taken back: a run of it is
@@ -64,7 +65,6 @@ must promise as for any claim, an nsqlookupd that hears the owner postpones it, 
 instead. /cluster tells what comes of it. 404 NO_MIRROR if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 from starlette.requests import Request
@@ -171,14 +171,13 @@ class ClusterRoute:
             start = parse_int(arguments.get("from", "0"))
         except ValueError:
             raise HttpError(400, "INVALID_ARG_LOG") from None
-        parts, ids = await self._node.bridge.observe(lambda: self._mirror(log_id, start))
-        metadata = json.dumps({"topics": [], "penstock": {"ids": ids}}).encode() if not start else b""
-        headers = V1_HEADERS | {"Content-Length": str(archive_size(parts, metadata))}
+        parts, beside = await self._node.bridge.observe(lambda: self._mirror(log_id, start))
+        headers = V1_HEADERS | {"Content-Length": str(archive_size(parts, beside))}
         return StreamingResponse(
-            stream_archive(parts, metadata, _nothing), media_type="application/x-tar", headers=headers
+            stream_archive(parts, beside, _nothing), media_type="application/x-tar", headers=headers
         )
 
-    def _mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
+    def _mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
         """Return what ClusterView.mirror does. Runs in the trio thread. Raises HttpError 404, 503."""
         try:
             return self._view().mirror(log_id, start)

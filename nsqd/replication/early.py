@@ -26,7 +26,8 @@ from urllib.parse import parse_qs, urlsplit
 from nsqd.http.archive import archive_chunks, archive_size
 from nsqd.replication.directory import MirrorDirectory
 from nsqd.replication.early_owned import EarlyOwned
-from nsqd.replication.facts import describe_closed, read_facts
+from nsqd.replication.facts import NAME as FACTS
+from nsqd.replication.facts import content_of, describe_closed, for_another, read_facts
 from nsqd.replication.mirrors import Mirrors
 from shared.auth.verbs import Verb
 from shared.http.api import tls_required
@@ -90,7 +91,8 @@ class EarlyMirrors:
         self.early = early
         self.mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.owned = EarlyOwned(data_path)
-        self.closed = [describe_closed(word) for word in read_facts(data_path).closed]
+        self.facts = read_facts(data_path)
+        self.closed = [describe_closed(word) for word in self.facts.closed]
         self._deadlines: dict[int, threading.Timer] = {}  # by thread: when its client is given up
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
@@ -208,14 +210,16 @@ class _Handler(BaseHTTPRequestHandler):
         asked = {key: values[0] for key, values in parse_qs(url.query).items()}
         try:
             kept = mirrors.kept[bytes.fromhex(asked["log"])]
-            parts = mirrors.parts(kept, int(asked.get("from", "0")))
+            start = int(asked.get("from", "0"))
+            parts = mirrors.parts(kept, start)
         except (KeyError, ValueError):
             self._send(404, b'{"message":"NO_MIRROR"}')
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(archive_size(parts, b"")))
+        beside = {} if start else {FACTS: content_of(for_another(early.facts, kept.node))}
+        self.send_header("Content-Length", str(archive_size(parts, beside)))
         self.end_headers()
-        for chunk in archive_chunks(parts, b""):
+        for chunk in archive_chunks(parts, beside):
             self.wfile.write(chunk())
 
     def do_POST(self) -> None:

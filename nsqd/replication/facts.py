@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,11 @@ def read_facts(directory: Path) -> ClusterFacts:
 
 def write_facts(directory: Path, facts: ClusterFacts) -> None:
     """Write the file durably. Raises OSError."""
+    replace_file(directory / NAME, content_of(facts))
+
+
+def content_of(facts: ClusterFacts) -> bytes:
+    """Return the content of the file."""
     members = [_packed(member) for member in facts.members]
     content = {
         "incarnation": facts.incarnation,
@@ -92,7 +97,13 @@ def write_facts(directory: Path, facts: ClusterFacts) -> None:
         "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
         "taken_in": [_describe_taken_in(tail) for tail in facts.taken_in],
     }
-    replace_file(directory / NAME, json.dumps(content, indent=1).encode())
+    return json.dumps(content, indent=1).encode()
+
+
+def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:
+    """Return what the node `number` is to know, which has lost its own file, of what this node knows."""
+    members = tuple(member for member in facts.members if member.node.number != number)
+    return replace(facts, incarnation=0, members=members, promises=(), deletions=(), taken_in=())
 
 
 def next_incarnation(facts: ClusterFacts, wall: int) -> int:

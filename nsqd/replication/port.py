@@ -5,10 +5,11 @@ See docs/design/cluster.md#connections.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shutil import disk_usage
@@ -27,7 +28,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
-from nsqd.core.retention.backup import BackupPart
+from nsqd.core.retention.backup import METADATA, BackupPart
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.net.endpoint import Endpoint, OutputBounds
 from nsqd.net.reactor import Reactor
@@ -40,7 +41,8 @@ from nsqd.replication.claiming import CountsTeller, give_up_broken
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.deleting import Deleting
-from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, write_facts
+from nsqd.replication.facts import NAME as FACTS
+from nsqd.replication.facts import ClusterFacts, content_of, describe_closed, facts_of, for_another, write_facts
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.replication.remnants import Remnants
@@ -454,11 +456,16 @@ class ClusterPort:
         words = self.cluster.membership.words
         return {number: words[number].node.http for number in list(self.cluster.links) if number in words}
 
-    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], int]:
+    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
         if self.copying is None:
             raise KeyError(log_id)
         kept = self.copying.mirrors.kept[log_id]
-        return self.copying.mirrors.parts(kept, start), safe_id(self.cluster, kept.node, time.time_ns())
+        parts = self.copying.mirrors.parts(kept, start)
+        if start:
+            return parts, {}
+        ids = {"topics": [], "penstock": {"ids": safe_id(self.cluster, kept.node, time.time_ns())}}
+        known = for_another(facts_of(self.cluster), kept.node)
+        return parts, {METADATA: json.dumps(ids).encode(), FACTS: content_of(known)}
 
     def readable_mirror(self, log_id: bytes) -> ReadableMirror:
         if self.copying is None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.daemons import OK, Conversation, Daemon, eventually, publish
+from tests.daemons import OK, Conversation, Daemon, eventually, publish, run
 from tests.processes.test_cluster import connected, in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
@@ -95,6 +97,47 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
         with Conversation(back, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert taken(consumer, 1) == [b"after"]
+
+
+def test_a_lost_disk_that_is_replaced_at_once_leaves_its_log_to_a_follower(node: NodeMaker, tmp_path: Path) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        first, *others = cluster_of(stack, node, 3, **flags)
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", *(b"%d" % number for number in range(20)))
+        first.kill()
+        shutil.rmtree(tmp_path / "0")
+        again(stack, node, 0, first, others[0], **flags)
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+            assert consumer.frame() == OK
+            assert len(set(taken(consumer, 20))) == 20
+
+
+def test_a_disk_recovered_from_a_copy_of_after_the_take_over_undoes_no_finish(node: NodeMaker, tmp_path: Path) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        first, *others = cluster_of(stack, node, 3, **flags)
+        lost = log_of(first, 0)
+        create(first, two=2)
+        publish(first, "two", *(b"%d" % number for number in range(20)))
+        first.kill()
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        shutil.rmtree(tmp_path / "0")
+        done = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", adopter.http)
+        assert done.returncode == 0, done.stderr
+        assert "with a copy of that log it begins another one" in done.stderr
+        with Conversation(adopter, b"  V2SUB two c\nRDY 1\n") as consumer:
+            assert consumer.frame() == OK
+            assert len(set(taken(consumer, 15))) == 15
+            back = again(stack, node, 0, first, adopter, **flags)
+            eventually(lambda: log_of(back, 0) not in ("", lost))
+            assert lost in owned(adopter)
+            assert len(set(taken(consumer, 5))) == 5
+        assert depth_of(back, "two") == 0
 
 
 def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+METADATA = "nsqd.dat"  # file beside the log in a data directory: topics and channels, as NSQ has it, and ids
+
 
 class Busy(Exception):
     """Another backup is in progress, so no second one can begin."""

@@ -178,13 +178,13 @@ def test_a_log_that_nobody_claims_tells_why() -> None:
     assert reason(nodes[1]) == ""
     run.kill(nodes[0])
     run.advance(10)
-    assert "on an operator's word" in reason(nodes[1])
+    assert "an operator may say" in reason(nodes[1])
     run, nodes = started()
     nodes[1].still_until = nodes[2].still_until = run.network.now + 9 * SECOND
     run.kill(nodes[0])
     run.advance(20)
     assert re.fullmatch(
-        r"the copy here may lack messages: it is taken over in \d\d s \(-unclean-after\)", reason(nodes[1])
+        r"the copy here may lack messages: it is adopted in \d\d s \(-unclean-after\)", reason(nodes[1])
     )
 
 

@@ -264,6 +264,25 @@ def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_o
     assert rejoin.least_epoch == 8
 
 
+def test_a_copy_that_was_made_after_a_take_over_is_not_continued() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
+    adopter = epoch(101, NODE + 1)
+    reading.replay.epochs.begin(adopter, end)  # the copy is of the adopter's time, and ends where its log ends
+    own, its = (first.pack(), begun), (adopter.pack(), end)
+    with pytest.raises(TakenOver) as caught:
+        Rejoin(Told(Offer("1:1", end + 100, (own, its), 0, NODE + 1)), NODE, 0, lambda: WALL)(disk, reading)
+    assert caught.value.taken.epoch == adopter
+    with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
+        Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
+    again = epoch(102, NODE)  # this node has won it back since
+    reading.replay.epochs.begin(again, end + 50)
+    rejoin = Rejoin(Told(Offer("2:1", end + 50, (own, its))), NODE, 0, lambda: WALL)
+    rejoin(disk, reading)
+    assert rejoin.least_epoch == 103
+
+
 def test_a_later_run_of_the_node_itself_is_no_owner_that_is_waited_for() -> None:
     disk = published()
     reading = LogReading(disk.kill())
