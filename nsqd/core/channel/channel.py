@@ -375,6 +375,11 @@ class Channel:
         while served < limit and (run := self.in_flight.take_due(now)) is not None:
             consumer = run.owner
             assert isinstance(consumer, Consumer)
+            if (deadline := self._deadline(run, consumer, now)) > now:
+                run.deadline = deadline
+                self.in_flight.put_back(run)
+                served += 1
+                continue
             failures.note_timed_out(self, consumer, run)
             reason = failures.LOST if consumer.sink is CLOSED_SINK else failures.TIMED_OUT
             count = self._return(run, limit - served, TIMED_OUT, reason)
@@ -387,6 +392,14 @@ class Channel:
         for message in released:
             self.put_back(message)
         return served + len(released)
+
+    def _deadline(self, run: Run, consumer: Consumer, now: int) -> int:
+        """Return the deadline of a run that is due: the clock of messages runs from when they have left for the client."""
+        gate = self.offsets.gate
+        left = (
+            gate.left_at(run.delivered, now) if gate is not None and consumer.sink is not CLOSED_SINK else run.delivered
+        )
+        return run.deadline if left == run.delivered else (now if left is None else left) + consumer.msg_timeout
 
     def next_due(self) -> int | None:
         """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""

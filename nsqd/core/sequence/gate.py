@@ -40,6 +40,14 @@ class Gate:
             self._promise(marks)
         return marks
 
+    def left_at(self, turn: int, now: int) -> int | None:
+        """Return when messages that were delivered in the turn at `turn` left for their clients; None: not by `now`.
+
+        The clock of a message runs from then on. Times are monotonic ns.
+        """
+        times = [mark.left_at(turn, now) for mark in self._needed]
+        return max([turn, *(time for time in times if time is not None)]) if None not in times else None
+
     def readable(self, durable: int) -> int:
         """Return the log position up to which messages may be read back, of those before the position `durable`."""
         return min([durable, *(mark.position for mark, position in self._needed.items() if mark.position < position)])

@@ -7,14 +7,19 @@ reach a certain position. The reply leaves once all its promises are kept, whate
 See docs/design/log.md#positions-and-marks.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+GRAIN = 50_000_000  # ns between two times that a mark remembers of what waits for it; more, the more it remembers
+LATE = 100_000_000  # ns: output that was held back for less is not remembered
+MOST_LATE = 64  # holds that are remembered
 
 
 class Mark:
     """The position up to which one property, such as "durable", holds for a log."""
 
-    __slots__ = ("broken", "given_up", "in_vain", "name", "position")
+    __slots__ = ("_late", "_waiting", "broken", "given_up", "in_vain", "name", "position")
 
     def __init__(self, name: str, position: int = 0) -> None:
         self.name = name  # of the property, for example "durable"
@@ -24,6 +29,32 @@ class Mark:
             0  # replies that wait for a position up to this one wait no longer, though it may be reached yet
         )
         self.in_vain = 0  # replies with a limit of their own that have waited for the mark until that
+        self._waiting: deque[tuple[int, int]] = deque()  # positions that output waits for, and since when
+        # output that was held back for long: of which turns, from and until, and when it left
+        self._late: deque[tuple[int, int, int]] = deque(maxlen=MOST_LATE)
+
+    def hold(self, position: int, now: int) -> None:
+        """Note that output of the turn at `now` waits until the mark reaches `position`. Times are monotonic ns."""
+        waiting = self._waiting
+        if not waiting or now - waiting[-1][1] >= GRAIN * (1 + len(waiting) // 20):
+            waiting.append((position, now))
+
+    def let_go(self, now: int) -> None:
+        """Note that what waited for positions which the mark has reached by `now` leaves."""
+        waiting = self._waiting
+        if waiting and waiting[0][0] <= self.position:
+            first = waiting[0][1]
+            while waiting and waiting[0][0] <= self.position:
+                waiting.popleft()
+            if now - first >= LATE:
+                self._late.append((first, waiting[0][1] if waiting else now, now))
+
+    def left_at(self, turn: int, now: int) -> int | None:
+        """Return when the output of a turn left that waited for the mark; None: it has not left by `now`."""
+        self.let_go(now)
+        if self._waiting and turn >= self._waiting[0][1]:
+            return None
+        return next((left for first, until, left in self._late if first <= turn < until), turn)
 
     def __repr__(self) -> str:
         return f"<Mark {self.name} {self.position}{' broken' if self.broken else ''}>"

@@ -268,9 +268,12 @@ class Tube(Pausable):
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:
         """Restart the time to run of a job that the worker has reserved. `now`: monotonic ns."""
-        due = now + job.ttr * SECOND
-        self.reserved[job.ordinal] = holder = worker.holder
-        holder.hold(self.key, job.ordinal, due)
+        self.reserved[job.ordinal] = worker.holder
+        self._hold(job, now + job.ttr * SECOND)
+
+    def _hold(self, job: Job, due: int) -> None:
+        """Let the time to run of a reserved job end at `due` (monotonic ns)."""
+        self.reserved[job.ordinal].hold(self.key, job.ordinal, due)
         self._note(job, self.table.move(job, JobState.RESERVED, job.priority, due))
 
     def hand_over(self, job: Job, worker: Worker) -> None:
@@ -388,7 +391,10 @@ class Tube(Pausable):
             while moved < limit and (job := self.table.head(state)) is not None and job.due <= now:
                 moved += 1
                 if state is JobState.RESERVED:
-                    self._time_out(job)
+                    if (due := self._end_of_reservation(job, now)) > now:
+                        self._hold(job, due)
+                    else:
+                        self._time_out(job)
                 else:
                     self._move(job, JobState.READY, job.priority, 0)
         if self.expire_at is not None and self.expire_at <= now:
@@ -399,6 +405,12 @@ class Tube(Pausable):
             moved += 1
             self.offer()
         return moved
+
+    def _end_of_reservation(self, job: Job, now: int) -> int:
+        """Return when a reservation ends that is due: the time to run begins when the job has left for the client."""
+        gate, reserved = self.offsets.gate, job.due - job.ttr * SECOND
+        left = gate.left_at(reserved, now) if gate is not None else reserved
+        return (now if left is None else left) + job.ttr * SECOND
 
     def _time_out(self, job: Job) -> None:
         """End the reservation of a job whose time to run is over.

@@ -84,6 +84,9 @@ class Copies:
         """
         is_awaited = needs_sync = False
         for (_, is_durable), marks in self._marks.items():
+            marks.leaving.let_go(now)
+            if marks.leaving in awaited and marks.leaving.position < position:
+                marks.leaving.hold(position, now)
             is_given_up = marks.copied in awaited
             wants = is_given_up or marks.leaving in awaited or marks.limited in awaited
             if wants and marks.copied.position < position:
@@ -126,4 +129,5 @@ class Copies:
                 marks.leaving.position = max(marks.leaving.position, position)
                 self._given_up += is_given_up
                 expired = True
+            marks.leaving.let_go(now)
         return expired
