@@ -45,6 +45,7 @@ from nsqd.replication.mending import Mending
 from nsqd.replication.offers import HttpMirrors
 from nsqd.replication.port import ClusterPort
 from nsqd.replication.rejoin import is_owned_by_another
+from nsqd.replication.standstill import Standstill
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.epochs import Epoch
@@ -141,6 +142,7 @@ def _take_over(
     adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
     connect_claims(port, claims, adoptions)
     port.deleting = Deleting(port.cluster, adoptions, opened.broker)
+    port.standstill = Standstill(port.cluster, opened.broker, options.takeover_after)
     begin_closing(port, adoptions, own, directory, Threads(nursery, port.wake))
     begin_taking_in(port, adoptions, directory, Threads(nursery, port.wake), options.unclean_after)
 

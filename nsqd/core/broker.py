@@ -110,6 +110,8 @@ class Broker:
         agenda = self.agenda
         if agenda.unsealed_puts:
             agenda.seal_puts()
+        if now - agenda.now > agenda.longest_gap:
+            agenda.stood_still(now)
         agenda.now = now
         agenda.wall = wall
         self.tubes.waiters.names_left = MOST_NAMES
@@ -147,12 +149,19 @@ class Broker:
 
         A node that leaves its cluster takes none again.
         """
-        if draining == bool(self.draining_since) or (self.agenda.is_held and not draining):
+        is_leaving = self.agenda.is_held and not self.agenda.stood_still_at
+        if draining == bool(self.draining_since) or (is_leaving and not draining):
             return False
         self.draining_since = self.agenda.wall if draining else 0
         self.refusal = self.store.refusal or (DRAINING if draining else "")
         self._retry_puts()
         return True
+
+    def go_on(self) -> None:
+        """Deliver again what was held because the node had stood still: other nodes have told who owns its logs."""
+        self.agenda.go_on()
+        for tubes in (self.tubes, *(adopted.tubes for adopted in self.adopted)):
+            tubes.offer_all()
 
     def set_copies(self, available: int) -> None:
         """Take note how many nodes can have a copy of a message now, this one included."""

@@ -277,6 +277,11 @@ class Tubes:
             for tube in list(self.waiters.awake):
                 tube.serve(agenda.now)
 
+    def offer_all(self) -> None:
+        """Have all tubes look for workers that wait."""
+        for tube in self.index.holders.values():
+            tube.offer()
+
     def release_due(self, worker: Worker, now: int) -> None:
         """Make the due jobs of the tubes that the worker watches ready, and give them to waiting workers.
 

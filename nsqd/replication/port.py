@@ -46,6 +46,7 @@ from nsqd.replication.facts import ClusterFacts, content_of, describe_closed, fa
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.replication.remnants import Remnants
+from nsqd.replication.standstill import Standstill
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.past import read_mirror
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -108,6 +109,7 @@ class ClusterPort:
         self.leaving = Leaving(cluster)
         self.leaving.keep = self.keep
         self.times: LogTimes | None = None  # of logs
+        self.standstill: Standstill | None = None  # of this node
         self.handovers: Handovers | None = None  # of nodes that leave, to this one
         self.in_flight: Callable[[], int] = lambda: 0  # returns how many messages clients have
         # is told of each greater epoch by which another node owns the log into which this one publishes
@@ -218,6 +220,8 @@ class ClusterPort:
             if self.remnants is not None and not self.leaving.is_under_way:
                 self.remnants.tick(now)
             self._tick_leaving(now)
+            if self.standstill is not None:
+                self.standstill.tick(now)
             if self.times is not None:
                 self.times.tick(now)
             self.events()

@@ -17,6 +17,7 @@ from nsqd.storage.log.records import decode_header
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
+from tests.processes.test_takeover import followers
 
 pytestmark = pytest.mark.process
 
@@ -128,6 +129,7 @@ def test_a_mirror_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -
             return answer.status_code == 200 and len(answer.text.splitlines()) == COUNT
 
         eventually(is_copied)
+        eventually(lambda: {one["behind"] for one in followers(second)} == {0})  # the cursor is copied, too
         second.process.send_signal(signal.SIGKILL)
         eventually(lambda: not in_sync(first))
         assert bodies(first, topic="only-there", log=log_id) == wanted

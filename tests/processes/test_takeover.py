@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemons import OK, Conversation, Daemon, eventually, publish, run
+from tests.daemons import OK, Conversation, Daemon, eventually, post, publish, run
 from tests.processes.test_cluster import connected, in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
@@ -138,6 +138,27 @@ def test_a_disk_recovered_from_a_copy_of_after_the_take_over_undoes_no_finish(no
             assert lost in owned(adopter)
             assert len(set(taken(consumer, 5))) == 5
         assert depth_of(back, "two") == 0
+
+
+def test_an_owner_that_stood_still_does_not_deliver_what_its_adopter_has_delivered(node: NodeMaker) -> None:
+    flags = {"takeover_quorum": "majority"}
+    with ExitStack() as stack:
+        first, *others = cluster_of(stack, node, 3, **flags)
+        lost = log_of(first, 0)
+        create(first, two=2)
+        consumer = stack.enter_context(Conversation(first, b"  V2SUB two c\nRDY 100\n"))
+        assert consumer.frame() == OK
+        for number in range(40):
+            post(first, "/pub", content=b"%d" % number, topic="two", defer="5000")
+        eventually(lambda: {one["behind"] for one in followers(first)} == {0})
+        first.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: any(lost in owned(daemon) for daemon in others))
+        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as other:
+            assert other.frame() == OK
+            assert len(set(taken(other, 40))) == 40
+            first.process.send_signal(signal.SIGCONT)
+            assert consumer.frames() == []  # until it is closed
 
 
 def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:

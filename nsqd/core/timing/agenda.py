@@ -45,12 +45,30 @@ class Source(Protocol):
 class Agenda:
     """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
-    __slots__ = ("awake", "index", "is_held", "is_stopping", "now", "reclaimer", "unsealed", "unsealed_puts", "wall")
+    __slots__ = (
+        "_held",
+        "awake",
+        "index",
+        "is_held",
+        "is_stopping",
+        "longest_gap",
+        "now",
+        "reclaimer",
+        "stood_still_at",
+        "unsealed",
+        "unsealed_puts",
+        "wall",
+    )
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
-        self.is_held = False  # nothing more is delivered in this run: the node leaves its cluster
+        self.is_held = False  # nothing is delivered: the node leaves its cluster, or has stood still
+        # ns between two turns; after a longer one nothing is delivered until somebody calls `go_on`, because other nodes may
+        # have adopted the log meanwhile
+        self.longest_gap = 1 << 62
+        self.stood_still_at = 0  # when such a gap ended (monotonic ns); 0: nothing is held for that
+        self._held: dict[Server, None] = {}  # readers that were awake while deliveries were held
         self.is_stopping = False  # connections end because the node stops: what clients have in flight has not failed
         self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
         self.unsealed: list[Source] = []  # topics with messages published in this turn
@@ -78,9 +96,21 @@ class Agenda:
         if self.awake:
             awake, self.awake = self.awake, {}
             if self.is_held:
+                self._held |= awake
                 return
             for reader in awake:
                 reader.serve(self.now)
+
+    def stood_still(self, now: int) -> None:
+        """Deliver nothing from `now` on, until `go_on`: there was no turn for longer than `longest_gap`."""
+        if not self.is_held or self.stood_still_at:
+            self.is_held, self.stood_still_at = True, now
+
+    def go_on(self) -> None:
+        """Deliver again what was held because the node had stood still."""
+        self.is_held, self.stood_still_at = False, 0
+        self.awake |= self._held
+        self._held = {}
 
     def schedule_scan(self, queue: ScanQueue, due: int) -> None:
         """See to it that `queue` is scanned by `due` (monotonic ns)."""
@@ -101,6 +131,7 @@ class Agenda:
         """Remove all entries of a reader that was deleted."""
         self.cancel_scan(reader)
         self.awake.pop(reader, None)
+        self._held.pop(reader, None)
 
     def __repr__(self) -> str:
         return f"<Agenda: {len(self.awake)} awake, {len(self.index)} watched>"

@@ -200,7 +200,7 @@ class Peer(Operator):
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
         has_room = self.credential is None or self.room_in_flight() > 0
-        if has_room and not (soon and not tubes.has_ready(worker)):
+        if has_room and not self._broker.agenda.is_held and not (soon and not tubes.has_ready(worker)):
             found = tubes.waiters.next_for(worker, now)
             if found is not None:
                 self._count(command)
@@ -229,7 +229,7 @@ class Peer(Operator):
         worker.works = True
         tubes.release_due(worker, self._now)
         replies: list[bytes] = []
-        count = min(count, self.room_in_flight())
+        count = min(count, self.room_in_flight()) if not self._broker.agenda.is_held else 0
         while len(replies) < count:
             try:
                 found = tubes.waiters.next_for(worker, self._now)

@@ -12,6 +12,7 @@ from nsqd.core.sequence.store import Store
 from nsqd.storage.memory import MemoryStore, MemoryTopic
 from tests.nsqd.core.client import Client
 
+MOST_PASSES = 100_000  # in one turn
 MS = 1_000_000
 SECOND = 1_000_000_000
 
@@ -97,7 +98,7 @@ class Node:
 
     def turn(self) -> None:
         """One pass, as the reactor makes it, until nothing more is to be done now."""
-        while True:
+        for _ in range(MOST_PASSES):
             self.broker.begin(self.now, 1_800_000_000 * SECOND + self.now)
             self.broker.seal()
             self.broker.serve()
@@ -108,6 +109,7 @@ class Node:
             if not self.broker.agenda.awake and (due is None or due > self.now):
                 self.after_turn()
                 return
+        raise AssertionError("there is always something more to be done now")
 
     def advance(self, ns: int) -> None:
         """Let time pass, with a turn whenever something is due."""
