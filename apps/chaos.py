@@ -233,7 +233,8 @@ def _ask(
 ) -> httpx.Response:
     """Return what a node answers. Raises ChaosError if it does not, or refuses.
 
-    A node that begins another log, because it was cut off for long, is asked again until it serves.
+    A node that begins another log, because it was cut off for long, closes or resets its connections: it is asked again until
+    it serves.
     """
     deadline = time.monotonic() + TIMEOUT
     while True:
@@ -243,7 +244,7 @@ def _ask(
         except httpx.HTTPError as error:
             why, is_starting = (
                 f"does not answer: {error or type(error).__name__}",
-                isinstance(error, httpx.ProtocolError),
+                isinstance(error, httpx.ProtocolError | httpx.ReadError | httpx.WriteError),
             )
         else:
             if answer.status_code == 200:

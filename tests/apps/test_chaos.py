@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from apps import chaos, daemon_set
@@ -176,3 +177,26 @@ def test_what_the_set_gives_cannot_be_set() -> None:
 
     node = daemon_set.Plan(Path("data"), 2, 0, 4149).daemons()[1]
     assert {flag[1:].partition("=")[0] for flag in node.flags} == {*OWN_OPTIONS}
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ReadError("reset"), httpx.WriteError("reset"), httpx.RemoteProtocolError("over")]
+)
+def test_a_node_that_begins_another_log_is_asked_again(
+    fake: FakeSet, error: httpx.HTTPError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([error, httpx.Response(503, text="STARTING"), *[httpx.Response(200, text="{}")] * 5])
+
+    def request(*_: object, **__: object) -> httpx.Response:
+        answer = next(answers)
+        if isinstance(answer, httpx.HTTPError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(httpx, "request", request)
+    monkeypatch.setattr(chaos.time, "sleep", lambda seconds: None)
+    assert run("heal 1") == 0
+    assert "is no longer cut off" in capsys.readouterr().out
+    monkeypatch.setattr(httpx, "request", lambda *_, **__: (_ for _ in ()).throw(httpx.ConnectError("refused")))
+    assert run("heal 1") == 1  # it is down
+    assert "does not answer: refused" in capsys.readouterr().err
