@@ -336,6 +336,14 @@ class ClusterRun:
         }
         self.books.acknowledge(publish, frozenset({machine.name, *counted}))
 
+    def acknowledge_there(self, machine: Machine, node: ClusterNode, publish: Publish) -> None:
+        """Note that a client was told by another node that a publish is kept at this one: it had passed the publish on."""
+        publish.node, publish.log_id = machine.name, machine.log_id
+        told = sorted((at[publish.mode.value == "always"] for at in node.told.values()), reverse=True)
+        written = node.log.writer.written.position
+        publish.position = min([written, *told[: publish.n - 1]])  # the message is not behind this
+        self.acknowledge(machine, node, publish)
+
     def answered(self, publish: Publish) -> None:
         """Note that no answer to a publish is waited for any more."""
         self._asked = [one for one in self._asked if one[3] is not publish]

@@ -59,7 +59,13 @@ class Add:
     def told(self, reply: Any) -> None:
         run, publish = self._jobs.run, self._job.publish
         if isinstance(reply, str) and reply.startswith("D-"):
-            run.acknowledge(self._node.machine, self._node, publish)
+            message_id = IDS.decode(reply.encode())
+            assert message_id is not None
+            where = next((one for one in run.machines if one.number == message_id >> 48), self._node.machine)
+            if where is self._node.machine:
+                run.acknowledge(where, self._node, publish)
+            elif where.node is not None:  # this node leaves, and has passed the command on
+                run.acknowledge_there(where, where.node, publish)
         else:
             self._jobs.books.count(f"ADDJOB: {str(reply).split()[0]}")
             run.answered(publish)

@@ -229,7 +229,7 @@ class Machine:
         self.skew = 0
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
-        self.fenced_at = 0  # true ns
+        self.waits_since = 0  # true ns: the owner of its log is to tell how much it has; 0: it does not wait for one
         self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
         self.promised: dict[bytes, Promise] = {}  # to other nodes, or to itself as a claimant
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
@@ -352,6 +352,7 @@ class Machine:
             assert expected <= found, f"the new log lacks channels of the old one: {expected - found}"
         except OwnerSilentError:
             self.disks, self.start_at = self.disks.kill(), run.now + SECOND
+            self.waits_since = self.waits_since or run.now
             run.books.counts["waits for the owner"] += 1
             return
         disks = self.disks
@@ -367,7 +368,7 @@ class Machine:
         disks.facts = replace(disks.facts, incarnation=incarnation)
         own = node.identity(incarnation, VERSION + self.skew)
         seeds = run.seeds if run.has_seeds else []
-        self.fence = None
+        self.fence, self.waits_since = None, 0
         self.node, self.start_at = node, -1  # from now on it answers
         node.join(own, seeds, disks.facts, SimDirectory(self), self)
         node.flush = lambda: run.wires.collect(self)
@@ -410,7 +411,7 @@ class Machine:
     @property
     def is_last_try(self) -> bool:
         """Return True if the owner of this machine's log was waited for long enough."""
-        return self.fence is not None and self.run.now >= self.fenced_at + self.run.sizes.unclean_after
+        return 0 < self.waits_since <= self.run.now - self.run.sizes.unclean_after
 
     def is_taken_over(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers, known: Epoch | None) -> bool:
         """Return True if another node says that it owns a log by a greater epoch, or this one has learned so."""
@@ -493,7 +494,7 @@ class Machine:
         run.books.upset(self.logs(), run.now)
         if self.node is not None and self.node.jobs_part is not None:
             self.node.jobs_part.gone()
-        self.fence = None
+        self.fence, self.waits_since = None, 0
         if is_cut:
             run.books.losses.append(Loss(run.now, self.name, self.durable, True))
             for wire in list(self.ends):
@@ -530,7 +531,7 @@ class Machine:
         self.stop()
         if self.start_at >= 0 and not self.node:
             self.fence, self.start_at = fence, self.run.now
-            self.fenced_at = self.run.now
+            self.waits_since = self.run.now
 
     def lose_disk(self) -> None:
         """The machine dies, and its disk with it."""
