@@ -49,6 +49,7 @@ MOST_AHEAD = 8 * 1024 * 1024  # bytes that wait for the network, beyond which no
 MOST_BYTES = 1 << 30  # of a job, whatever this node's own limit is: its owner has taken it
 MOST_RETURNS = 10_000  # RETURNs that a lender is sent again
 REPEAT_EVERY = 30_000_000_000  # ns
+LATE = 1_000_000_000  # ns after which others are told again who waits, because a loan came too late
 ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
 TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
 
@@ -122,9 +123,9 @@ class _Guest:
             self.unconfirmed[self.last] = job.id, job.reserves
         more = job.timeouts + job.kicks
         ends = job.created + job.ttl * SECOND if job.ttl else 0
-        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, job.reserves, job.releases, more, body, ends)
-        log_format = self.link.peer.log_format if self.link.peer is not None else 0
-        self.lending.output += ((self.link, frame) for frame in pack_loan(loan, log_format))
+        counts = job.reserves, job.releases, more
+        loan = Loan(self.last, queue, job.id, job.ttl, job.ttr, *counts, body, self.lending.now, ends)
+        self.lending.output += ((self.link, frame) for frame in pack_loan(loan))
         self.queued += len(body)
         self.lending.lent += 1
         self.lending.queues.note_fetched(queue, self.lending.now)
@@ -369,7 +370,9 @@ class Lending:
             announced[loan.queue] -= 1
             if not announced[loan.queue]:
                 del announced[loan.queue]
-        is_over = 0 < loan.ends <= self.queues.tubes.wall
+        # its owner may have given it to somebody else by now, and have been told that it is done
+        is_late = loan.retry > 0 and link.age(loan.lent, self.now) >= loan.retry * SECOND
+        is_over = is_late or 0 < loan.ends <= self.queues.tubes.wall
         taker = next(self._takers(loan.queue), None) if not is_over else None
         is_held = False
         if taker is not None:
@@ -379,6 +382,8 @@ class Lending:
             is_held = sink.lent(loan, number)
         elif loan.retry:
             self.returned += 1
+            if is_late:  # whoever waits here goes on to wait
+                self._repeat_due = min(self._repeat_due, self.now + LATE)
             self._give_back(number, loan, was_taken=False)
         else:  # its owner has forgotten it
             self._unplaced.append(loan)

@@ -5,6 +5,7 @@ See docs/design/cluster.md#connections.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import Struct
@@ -25,7 +26,11 @@ HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
 MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
 MOST_GRACE = 600_000  # ms
-_BEAT, _GRACE = Struct(">Q?"), Struct(">I")  # lease, no space for another mirror; ms
+_BEAT, _GRACE = (
+    Struct(">Q?Q"),
+    Struct(">I"),
+)  # lease, no space for another mirror, the sender's monotonic clock in ns; ms
+BEATS = 30  # heartbeats by which the clock of the peer is known
 _MS = 1_000_000  # ns
 
 
@@ -90,6 +95,8 @@ class Link:
     unsent: int = 0  # bytes that `drain` returned and that the network has not accepted
     _frames: list[bytes] = field(default_factory=list)
     has_received: bool = False  # bytes have come
+    # of the latest heartbeats: by how much this node's monotonic clock was ahead of the peer's when it came, in ns
+    clocks: deque[int] = field(default_factory=lambda: deque(maxlen=BEATS))
     certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
     # the id of the log that the latest frame LOG has named, of those sent and of those received; b"": there was none
     log_sent: bytes = b""
@@ -125,11 +132,12 @@ class Link:
             else:
                 self.output += answer
         elif kind is FrameKind.HEARTBEAT and len(content) == _BEAT.size:
-            lease, is_full = _BEAT.unpack(content)
+            lease, is_full, sent = _BEAT.unpack(content)
             if lease > MOST_LEASE:
                 raise PeerError("a lease of message ids is beyond all ids")
             self.listener.heard(self, lease, None, now)
             self.listener.heard_of_space(self, is_full)
+            self.clocks.append(now - sent)
         elif kind is FrameKind.MEMBERS:
             self.listener.receive_words(self, _unpack_words(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
@@ -192,7 +200,11 @@ class Link:
                 self.refuse(PeerError("the handshake took too long"))
         elif now >= self.beat_due:
             self.beat_due = now + HEARTBEAT_EVERY
-            self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full)))
+            self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full, now)))
+
+    def age(self, sent: int, now: int) -> int:
+        """Return how many ns ago the peer's monotonic clock was `sent`, less what a frame needs at least; 0: not known."""
+        return now - sent - min(self.clocks) if self.clocks else 0
 
     @property
     def backlog(self) -> int:

@@ -16,4 +16,5 @@ class Loan:
     nacks: int
     additional_deliveries: int
     body: bytes
+    lent: int = 0  # ns by the owner's monotonic clock: when it was lent
     ends: int = 0  # ns since the epoch by the owner's clock: when its time to live is over; 0: never

@@ -4,14 +4,14 @@
 |---|---|
 | WANT | name of a queue; how many clients of the sender wait for its jobs |
 | BODY | bytes: a part of the body of the next LOAN |
-| LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, deliveries, rest of the body, end |
+| LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, deliveries, rest of the body, times |
 | TOOK | number of the last loan that came; one byte more: the client that got it has the job only until it goes |
 | RETURN | number of the loan, message id, reservation; whether a client had the job, and is gone: else nobody waited |
 | ASK | number of the question; size and text of the rights of the client (Rights.dump); bytes: a command of Disque, as clients
   send it, or reservation and command of beanstalkd |
 | SAID | number of the question; bytes: the reply, as clients get it |
 
-See docs/design/cluster.md#lending.
+The times of a LOAN: when it was lent (monotonic), and when it ends. See docs/design/cluster.md#lending.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_NAME = 200  # characters of the name of a queue
 MOST_WANTED = 1024  # clients that a WANT tells
 MOST_PART = 256 * 1024  # bytes of a body in one frame
 MOST_REPLY = 512 * 1024  # bytes
-ENDS_SINCE = 13  # version of the log's format of the first nodes that know when a loan ends
+LOAN_FIELDS = 11
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _NUMBER, _SIZE = Struct(">Q"), Struct(">I")
 
@@ -45,30 +45,29 @@ def unpack_want(content: bytes) -> tuple[str, int]:
     return _queue(queue), checked_int(count, MOST_WANTED)
 
 
-def pack_loan(loan: Loan, log_format: int) -> Iterator[bytes]:
-    """Yield the frames of a loan, BODYs and then LOAN, for a node with this version of the log's format."""
+def pack_loan(loan: Loan) -> Iterator[bytes]:
+    """Yield the frames of a loan, BODYs and then LOAN."""
     at, last = 0, max(0, len(loan.body) - MOST_PART)
     while at < last:
         yield encode(FrameKind.BODY, loan.body[at : at + MOST_PART])
         at += MOST_PART
     place = loan.number, loan.queue, loan.message_id
     counts = loan.ttl, loan.retry, loan.reservation, loan.nacks, loan.additional_deliveries
-    ends = (loan.ends,) if log_format >= ENDS_SINCE else ()
-    yield encode(FrameKind.LOAN, msgpack.packb([*place, *counts, loan.body[at:], *ends]))
+    yield encode(FrameKind.LOAN, msgpack.packb([*place, *counts, loan.body[at:], loan.lent, loan.ends]))
 
 
 def unpack_loan(content: bytes, before: bytes) -> Loan:
     """Return the loan in a LOAN frame. `before`: the parts of its body in BODY frames. Raises PeerError."""
-    fields = unpack_message(content, 10, MOST_BYTES)
-    if not isinstance(fields, list) or len(fields) not in (9, 10):
-        raise PeerError("a LOAN does not have 9 or 10 fields")
-    number, queue, message_id, *counts, body = fields[:9]
-    ends = checked_int(fields[9], _U64) if len(fields) == 10 else 0
+    fields = unpack_message(content, LOAN_FIELDS, MOST_BYTES)
+    if not isinstance(fields, list) or len(fields) != LOAN_FIELDS:
+        raise PeerError(f"a LOAN does not have {LOAN_FIELDS} fields")
+    number, queue, message_id, *counts, body, lent, ends = fields
+    times = checked_int(lent, _U64), checked_int(ends, _U64)
     if type(body) is not bytes:
         raise PeerError("the body of a loan is not bytes")
     ttl, retry, reservation, nacks, more = (checked_int(one, _U32) for one in counts)
     place = checked_int(number, _U64), _queue(queue), checked_int(message_id, _U64)
-    return Loan(*place, ttl, retry, reservation, nacks, more, before + body, ends)
+    return Loan(*place, ttl, retry, reservation, nacks, more, before + body, *times)
 
 
 def pack_return(loan: Loan, was_taken: bool) -> bytes:

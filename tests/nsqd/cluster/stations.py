@@ -32,6 +32,10 @@ class End:
     peer: Any
     sent: list[bytes] = field(default_factory=list)
     backlog: int = 0  # bytes that the network has not taken
+    delay: int = 0  # ns that frames are on their way
+
+    def age(self, sent: int, now: int) -> int:
+        return self.delay
 
     def send_claiming(self, frame: bytes) -> None:
         self.sent.append(frame)

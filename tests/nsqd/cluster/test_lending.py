@@ -36,6 +36,24 @@ def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
     cluster.check()
 
 
+def test_a_job_that_was_on_its_way_for_longer_than_its_retry_time_goes_to_nobody_there() -> None:
+    """Its owner has perhaps given it to somebody else since, and has been told that it is done."""
+    for retry, is_given in ((1, False), (2, True), (0, True)):
+        cluster = Cluster(2)
+        a, b = cluster.stations
+        client = waiting(b, "q")
+        cluster.settle()
+        b.links[1].delay = SECOND
+        job_id = a.client().add("q", b"x", "RETRY", retry)
+        cluster.settle()
+        assert client.replies() == ([[[b"q", job_id.encode(), b"x"]]] if is_given else [])
+        b.links[1].delay = 0
+        cluster.advance(1100)
+        if not is_given:
+            assert client.replies() == [[[b"q", job_id.encode(), b"x"]]]
+        cluster.check()
+
+
 def test_a_queue_tells_from_which_nodes_its_jobs_came() -> None:
     cluster = Cluster(3)
     a, b, c = cluster.stations

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.cluster import Cluster
-from nsqd.cluster.link import Link
+from nsqd.cluster.link import BEATS, Link
 from nsqd.cluster.membership import Member, Standing
 from nsqd.protocols.peer.fields import MOST_FIELDS
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, encode
@@ -19,7 +19,7 @@ from nsqd.protocols.peer.node_identity import pack
 from shared.foreign import Foreign
 from tests.nsqd.protocols.peer.identities import node
 
-SECOND = 1_000_000_000
+MS, SECOND = 1_000_000, 1_000_000_000
 NOW = SECOND
 
 
@@ -70,7 +70,7 @@ def test_a_heartbeat_goes_each_second() -> None:
     link.tick(NOW + SECOND)
     assert [kind for kind, _ in frames(link)] == [FrameKind.MEMBERS, FrameKind.HEARTBEAT]
     link.tick(NOW + 2 * SECOND)
-    assert frames(link) == [(FrameKind.HEARTBEAT, (77).to_bytes(8) + b"\0")]
+    assert frames(link) == [(FrameKind.HEARTBEAT, (77).to_bytes(8) + b"\0" + (NOW + 2 * SECOND).to_bytes(8))]
 
 
 def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
@@ -79,11 +79,24 @@ def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
     assert [one.number for one in ours.membership.members] == [0, 1, 2]
     assert frames(link) == []
     assert ours.take_due(NOW) == "node2:4152"
-    link.receive(encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\1"), NOW)
+    link.receive(encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\1" + bytes(8)), NOW)
     assert ours.full == {1}
-    link.receive(encode(FrameKind.HEARTBEAT, (4).to_bytes(8) + b"\0"), NOW)
+    link.receive(encode(FrameKind.HEARTBEAT, (4).to_bytes(8) + b"\0" + bytes(8)), NOW)
     assert ours.full == set()
     assert ours.leases == {1: 5}
+
+
+def test_heartbeats_tell_how_old_a_frame_is() -> None:
+    _, link = linked()
+    link.clocks.clear()
+    assert link.age(0, NOW) == 0  # nothing is known yet
+    for late in (3, 2, 40):  # ms that each has needed
+        link.receive(encode(FrameKind.HEARTBEAT, bytes(9) + (1000 * MS).to_bytes(8)), NOW + (1000 + late) * MS)
+    assert link.age(1500 * MS, NOW + 1502 * MS) == 0  # as fast as the fastest
+    assert link.age(1500 * MS, NOW + 3302 * MS) == 1800 * MS
+    for _ in range(BEATS):  # the clocks drift apart
+        link.receive(encode(FrameKind.HEARTBEAT, bytes(9) + (1000 * MS).to_bytes(8)), NOW + 2000 * MS)
+    assert link.age(1000 * MS, NOW + 2000 * MS) == 0
 
 
 @pytest.mark.parametrize(
@@ -95,7 +108,8 @@ def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
         (FrameKind.HEARTBEAT, b""),
         (FrameKind.HEARTBEAT, bytes(8)),
         (FrameKind.HEARTBEAT, bytes(10)),
-        (FrameKind.HEARTBEAT, b"\xff" * 8 + b"\0"),
+        (FrameKind.HEARTBEAT, bytes(18)),
+        (FrameKind.HEARTBEAT, b"\xff" * 8 + bytes(9)),
         (FrameKind.RESTARTS, bytes(3)),
         (FrameKind.MEMBERS, b""),
         (FrameKind.MEMBERS, b"\xc1"),

@@ -25,7 +25,6 @@ from nsqd.protocols.peer.jobs import (
     unpack_return,
     unpack_want,
 )
-from nsqd.storage.log.records import VERSION
 from tests.effort import tries
 
 HEAD = 5  # bytes of a frame before its content
@@ -49,15 +48,15 @@ def carried(frames: bytes) -> Loan:
     raise AssertionError("there is no loan")
 
 
-@given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, U32, st.binary(max_size=50)))
+@given(st.builds(Loan, U64, NAMES, U64, U32, U32, U32, U32, U32, st.binary(max_size=50), U64, U64))
 def test_a_loan_comes_as_it_was_given(loan: Loan) -> None:
-    assert carried(b"".join(pack_loan(loan, VERSION))) == loan
+    assert carried(b"".join(pack_loan(loan))) == loan
 
 
 @pytest.mark.parametrize("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
 def test_a_large_body_comes_in_parts(size: int) -> None:
     loan = Loan(1, "q", 2, 0, 0, 0, 0, 0, Random(size).randbytes(size))
-    frames = list(pack_loan(loan, VERSION))
+    frames = list(pack_loan(loan))
     assert max(map(len, frames)) < MOST_PART + 300
     assert carried(b"".join(frames)) == loan
 
@@ -114,12 +113,20 @@ def test_what_is_no_return_is_refused(fields: tuple[object, ...]) -> None:
 )
 def test_what_is_no_loan_is_refused(fields: tuple[object, ...]) -> None:
     with pytest.raises(PeerError):
-        unpack_loan(msgpack.packb(fields), b"")
+        unpack_loan(msgpack.packb((*fields, 0, 0)), b"")
+
+
+@pytest.mark.parametrize("times", [(), (0,), (0, 0, 0), (-1, 0), (0.5, 0), (0, "0")])
+def test_the_times_of_a_loan_are_numbers(times: tuple[object, ...]) -> None:
+    fields = (7, "q", 1, 0, 0, 1, 0, 0, b"")
+    assert unpack_loan(msgpack.packb((*fields, 3, 4)), b"").lent == 3
+    with pytest.raises(PeerError):
+        unpack_loan(msgpack.packb((*fields, *times)), b"")
 
 
 def test_any_bytes_are_read_or_refused() -> None:
     random = Random(1)
-    wholes = [next(iter(pack_loan(ONE, VERSION)))[HEAD:], pack_want("mail", 3)[HEAD:]]
+    wholes = [next(iter(pack_loan(ONE)))[HEAD:], pack_want("mail", 3)[HEAD:]]
     read = 0
     for _ in range(FUZZED):
         place = random.randrange(2)
