@@ -17,7 +17,7 @@ from nsqd.lent_jobs import LentJobs
 from nsqd.net.promised import HttpReplies
 from nsqd.protocols.peer.frames import KIND_AT, FrameKind
 from nsqd.replication.job_owners import JobOwners
-from tests.simulation.test_cluster_bugs import MOST_SEEDS, TRIES_ALL, Patch, first_failure
+from tests.simulation.test_cluster_bugs import Patch, assert_found
 
 pytestmark = pytest.mark.long
 
@@ -115,15 +115,15 @@ def an_acknowledgement_does_nothing(patch: Patch) -> None:
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (a_loan_leaves_before_its_record_has_copies, 0),
     (copies_that_come_too_late_are_not_waited_for, 0),
-    (an_adopter_does_not_apply_what_it_keeps, 8),
+    (an_adopter_does_not_apply_what_it_keeps, 41),
     (adopters_are_not_asked, 26),
     (a_loan_that_returns_is_gone, 0),
     (a_loan_that_returns_stays_out, 0),
     (a_lost_loan_counts_as_confirmed, 0),
-    (what_is_wanted_is_not_repeated, 14),
+    (what_is_wanted_is_not_repeated, 15),
     (one_job_is_lent_for_each_want, 0),
     (words_overtake_each_other, 0),
-    (answers_are_handled_behind_the_group, 2),
+    (answers_are_handled_behind_the_group, 27),
     (what_comes_too_late_is_dropped, 0),
     (an_acknowledgement_does_nothing, 0),
 ]
@@ -131,6 +131,5 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
 
 @pytest.mark.parametrize(("plant", "early"), BUGS, ids=[plant.__name__ for plant, _ in BUGS])
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], early: int, monkeypatch: Patch) -> None:
-    seeds = range(MOST_SEEDS) if TRIES_ALL else [early, *range(MOST_SEEDS)]  # a change of the code may move it
     plant(monkeypatch)
-    assert first_failure(seeds, has_jobs=True) is not None, "the planted bug was not found"
+    assert_found(early, has_jobs=True)
