@@ -287,7 +287,7 @@ class Daemon:
         def hold() -> None:
             self._drain(True)
 
-        prepare_leaving(cluster, self._broker, hold, partial(self._nursery.start_soon, end))
+        prepare_leaving(cluster, self._broker, self._opened.log, hold, partial(self._nursery.start_soon, end))
 
     def announce_stop(self) -> None:
         """Tell the other nodes of the cluster that this one stops, and will be back."""

@@ -54,6 +54,8 @@ class Leaving:
     def __init__(self, cluster: Cluster) -> None:
         self.state = LeavingState.STAYING
         self.on_begin: Callable[[], None] = lambda: None  # take no publishes, and deliver nothing more
+        # is told of each log that another node is asked to own: what is recorded in it from now on may not reach that node
+        self.on_hand_over: Callable[[bytes], None] = lambda log_id: None
         self.on_end: Callable[[bool], None] = lambda is_left: None  # the process is to end
         # has what the node knows written durably, and then says whether that has succeeded
         self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
@@ -135,6 +137,7 @@ class Leaving:
             return
         number = next((other for other in able if other > asked), able[0])  # in turn
         self._asked[one.log_id] = number, now
+        self.on_hand_over(one.log_id)
         self._cluster.give_up_log(one.log_id)
         links[number].send_claiming(pack_handover(one.log_id, epoch))
 

@@ -187,8 +187,13 @@ def begin_taking_in(port: ClusterPort, adoptions: Adoptions, directory: Path, wo
     port.remnants = Remnants(cluster, copying, adoptions, arbiter, parted, work, time.monotonic_ns, unclean_after)
 
 
-def prepare_leaving(port: ClusterPort, broker: Broker, hold: Callable[[], None], end: Callable[[], None]) -> None:
-    """Let the node leave its cluster. `hold`: no publishes are taken from now on; `end`: the process is to end."""
+def prepare_leaving(
+    port: ClusterPort, broker: Broker, own: OpenLog, hold: Callable[[], None], end: Callable[[], None]
+) -> None:
+    """Let the node, whose own log is `own`, leave its cluster.
+
+    `hold`: no publishes are taken from now on; `end`: the process is to end.
+    """
     assert port.copying is not None
     cluster, copying = port.cluster, port.copying
 
@@ -216,7 +221,14 @@ def prepare_leaving(port: ClusterPort, broker: Broker, hold: Callable[[], None],
         end()
 
     port.in_flight = partial(count_in_flight, broker)
-    port.leaving.on_begin, port.leaving.on_end = begin, ended
+
+    def hand_over(log_id: bytes) -> None:
+        adopted = port.adoptions.logs.get(log_id) if port.adoptions is not None else None
+        opened = own if log_id == cluster.own.log_id else adopted.log if adopted is not None else None
+        if opened is not None:
+            opened.store.is_handed_over = True
+
+    port.leaving.on_begin, port.leaving.on_end, port.leaving.on_hand_over = begin, ended, hand_over
     port.leaving.adopting = partial(_unannounced, port)
 
 

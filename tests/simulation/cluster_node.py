@@ -333,6 +333,12 @@ class ClusterNode(SimNode):
             cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, lambda: writer.written.position
         )
 
+    def _hand_over(self, log_id: bytes) -> None:
+        adopted = self.adopted.adoptions.logs.get(log_id)
+        opened = self.log if log_id == self.log.identity.log_id else adopted.log if adopted is not None else None
+        if opened is not None:
+            opened.store.is_handed_over = True
+
     def _prepare_leaving(self, claims: Claims) -> None:
         cluster, machine = self.cluster, self.machine
         self.leaving = leaving = Leaving(cluster)
@@ -342,6 +348,7 @@ class ClusterNode(SimNode):
             one.log_id for one in self.adopted.adoptions.logs.values() if one.number and not one.is_announced
         ]
         leaving.on_begin, leaving.on_end = self._hold, lambda is_left: machine.run.departures.ended(machine, is_left)
+        leaving.on_hand_over = self._hand_over
         claims.may_claim = lambda: not leaving.is_under_way
         claims.voter.own_extent, claims.voter.asked = self.own_extent, leaving.asked
         claims.voter.on_whole = leaving.has_all

@@ -26,6 +26,7 @@ from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
 from shared.log import log
 
+NEVER = 1 << 62  # a log position: nothing ever reaches it
 REST_NS = (
     10_000_000  # in which the upkeep of a log that was taken over is looked at once, while nothing happens to the log
 )
@@ -57,6 +58,8 @@ class LogStore:
         self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
+        # another node is to own the log, so nobody is told any more that something is kept here
+        self.is_handed_over = False
         self.is_taken_over = False  # another node has published into the log: all that is there counts as copied
         self._rests_until = (
             0  # monotonic ns; before, a turn in which nothing happened to a log that was taken over ends at once
@@ -120,6 +123,8 @@ class LogStore:
             self.retention.long_polls.wake_ready(self._now, self._is_readable)
         if self.after_commit(self._now):
             self._rests_until = 0
+        if self.is_handed_over:
+            return [Promise(mark, NEVER) for mark in awaited]
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 
     def write_anchor(self) -> None:

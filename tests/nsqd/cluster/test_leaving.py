@@ -33,6 +33,9 @@ class Leaver:
         self.node.claims.voter.asked = self.leaving.asked
         self.node.claims.voter.on_whole = self.leaving.has_all
         self.leaving.on_begin, self.leaving.on_end = lambda: self.begun.append(None), self.ended.append
+        self.handed_over: list[tuple[bytes, bool]] = []  # and whether others may adopt it by then
+        given_up = self.node.cluster.ownership.given_up
+        self.leaving.on_hand_over = lambda log_id: self.handed_over.append((log_id, log_id in given_up))
         for node in self.nodes[1:]:
             _hears_handovers(node)
         self.run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
@@ -62,6 +65,7 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     assert len(leaver.begun) == 1
     leaver.advance(12, 2, 1)
     assert leaver.ended == [True]
+    assert leaver.handed_over[0] == (LOG, False)
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]
     assert {one.ownership.epochs[LOG].node for one in others} <= {1, 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from nsqd.core.retention.policy import Durability, TopicConfig
@@ -101,3 +102,22 @@ def test_what_is_given_up_is_shown() -> None:
     assert node.shown == 0
     copies.expire(node.node.clock.now + 2)
     assert node.shown == 1
+
+
+def test_of_a_log_that_is_handed_over_nobody_is_told_that_anything_is_kept() -> None:
+    told: list[int] = []
+    node = Publishing()
+
+    def publish() -> Callable[[], None]:
+        node.topic.publish([b"x"], 1)
+        node.topic.journal.promise()
+        return lambda: told.append(node.topic.offsets.end)
+
+    node.node.turn(publish)
+    assert told == [1]
+    node.node.log.store.is_handed_over = True
+    node.node.turn(publish)
+    node.copy()
+    node.node.turn()
+    node.node.advance(60 * SECOND)
+    assert told == [1]
