@@ -146,14 +146,15 @@ class Rejoin:
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
         offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
-        known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), *self._known(identity.log_id)]
-        owner = max(known_epochs, default=NO_EPOCH)  # another node, if this is a copy that was made after a take-over
+        told = self._owners.get(identity.log_id, NO_EPOCH)
+        known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), told]
+        owner = max(known_epochs)  # another node, if this is a copy that was made after a take-over
         latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
         taken = taken_over(offers, [latest], self._node)
         if taken is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
         self.least_epoch = self._above([owner, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
-        if taken is None and owner.node != self._node:
+        if taken is None and owner[:2] > latest[:2]:
             if self._is_last_try:
                 raise TakenOver(Taken(owner, "", (), 0))
             raise OwnerSilentError(f"no node says how much of this node's log node {owner.node} has")
@@ -175,10 +176,6 @@ class Rejoin:
         if taken is not None:  # what others had of the tail is in the log now
             raise TakenOver(taken)
         return bool(longer) or any(mended)
-
-    def _known(self, log_id: bytes) -> list[Epoch]:
-        """Return the epoch by which a log is owned, as this node has learned before; none if it has learned nothing."""
-        return [self._owners[log_id]] if log_id in self._owners else []
 
     def _above(self, epochs: list[Epoch]) -> int:
         """Return a number above those of epochs of this node, of which the log may know nothing."""

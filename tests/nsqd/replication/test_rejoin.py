@@ -12,7 +12,7 @@ from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
 from nsqd.replication import offers as offers_module
 from nsqd.replication.offers import HttpMirrors, Offer, Part, ask_lease
 from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another, taken_over
-from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.segments import LogError
@@ -281,6 +281,14 @@ def test_a_copy_that_was_made_after_a_take_over_is_not_continued() -> None:
     rejoin = Rejoin(Told(Offer("2:1", end + 50, (own, its))), NODE, 0, lambda: WALL)
     rejoin(disk, reading)
     assert rejoin.least_epoch == 103
+
+
+def test_a_log_without_epochs_is_its_nodes() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    reading.replay.epochs = EpochTable()
+    reading.log_records.files.epochs.clear()
+    assert not Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
 
 
 def test_a_later_run_of_the_node_itself_is_no_owner_that_is_waited_for() -> None:
