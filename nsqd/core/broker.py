@@ -149,8 +149,7 @@ class Broker:
 
         A node that leaves its cluster takes none again.
         """
-        is_leaving = self.agenda.is_held and not self.agenda.stood_still_at
-        if draining == bool(self.draining_since) or (is_leaving and not draining):
+        if draining == bool(self.draining_since) or (self.agenda.is_leaving and not draining):
             return False
         self.draining_since = self.agenda.wall if draining else 0
         self.refusal = self.store.refusal or (DRAINING if draining else "")

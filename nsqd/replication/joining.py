@@ -199,7 +199,7 @@ def prepare_leaving(
 
     def begin() -> None:
         hold()
-        broker.agenda.is_held, broker.agenda.stood_still_at = True, 0
+        broker.agenda.leave()
         # who takes a log over is not to make a mirror of it here
         copying.mirrors.may_write = lambda number, log_id: (
             log_id not in copying.origins and cluster.may_write_mirror(number, log_id)

@@ -101,9 +101,18 @@ class Agenda:
             for reader in awake:
                 reader.serve(self.now)
 
+    def leave(self) -> None:
+        """Deliver nothing more in this run: the node leaves its cluster."""
+        self.is_held, self.stood_still_at = True, 0
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return True if nothing more is delivered in this run."""
+        return self.is_held and not self.stood_still_at
+
     def stood_still(self, now: int) -> None:
         """Deliver nothing from `now` on, until `go_on`: there was no turn for longer than `longest_gap`."""
-        if not self.is_held or self.stood_still_at:
+        if not self.is_leaving:
             self.is_held, self.stood_still_at = True, now
 
     def go_on(self) -> None:
