@@ -156,9 +156,9 @@ class Broker:
         self._retry_puts()
         return True
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Deliver again what was held because the node had stood still: other nodes have told who owns its logs."""
-        self.agenda.go_on()
+        self.agenda.resume()
         for tubes in (self.tubes, *(adopted.tubes for adopted in self.adopted)):
             tubes.offer_all()
 

@@ -146,8 +146,8 @@ class Rejoin:
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
         offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
-        told = self._owners.get(identity.log_id, NO_EPOCH)
-        known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), told]
+        learned = self._owners.get(identity.log_id, NO_EPOCH)
+        known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]
         owner = max(known_epochs)  # another node, if this is a copy that was made after a take-over
         latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
         taken = taken_over(offers, [latest], self._node)

@@ -38,4 +38,4 @@ class Standstill:
         if now < since + self._takeover_after and self._linked & members - heard:
             return
         log.info("CLUSTER: this node stood still, and held its deliveries for %.1f s", (now - since) / 1e9)
-        self._broker.go_on()
+        self._broker.resume()

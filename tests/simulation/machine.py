@@ -19,7 +19,7 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
 from nsqd.replication.duplicates import of_return
 from nsqd.replication.early import AtOnce
-from nsqd.replication.facts import ClusterFacts, describe_closed, next_incarnation
+from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, for_another, next_incarnation
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.port import safe_id
@@ -606,7 +606,9 @@ class Machine:
                 disk.put(part.name, part.read(0, part.size))
         except OSError:  # the other's disk fails: an operator tries again
             return False
-        self.disks = Disks(disk, first_id=safe_id(other.node.cluster, self.number, self.clock.true))
+        cluster = other.node.cluster
+        facts = for_another(facts_of(cluster), self.number)
+        self.disks = Disks(disk, facts=facts, first_id=safe_id(cluster, self.number, self.clock.true))
         self.log_id = log_id
         self.is_lost = False
         self.run.books.counts["recovered"] += 1

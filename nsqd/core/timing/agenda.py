@@ -64,7 +64,7 @@ class Agenda:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.is_held = False  # nothing is delivered: the node leaves its cluster, or has stood still
-        # ns between two turns; after a longer one nothing is delivered until somebody calls `go_on`, because other nodes may
+        # ns between two turns; after a longer one nothing is delivered until somebody calls `resume`, because other nodes may
         # have adopted the log meanwhile
         self.longest_gap = 1 << 62
         self.stood_still_at = 0  # when such a gap ended (monotonic ns); 0: nothing is held for that
@@ -111,11 +111,11 @@ class Agenda:
         return self.is_held and not self.stood_still_at
 
     def stood_still(self, now: int) -> None:
-        """Deliver nothing from `now` on, until `go_on`: there was no turn for longer than `longest_gap`."""
+        """Deliver nothing from `now` on, until `resume`: there was no turn for longer than `longest_gap`."""
         if not self.is_leaving:
             self.is_held, self.stood_still_at = True, now
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Deliver again what was held because the node had stood still."""
         self.is_held, self.stood_still_at = False, 0
         self.awake |= self._held

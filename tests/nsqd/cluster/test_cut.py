@@ -11,7 +11,7 @@ from tests.nsqd.cluster.test_link import NOW, SECOND, cluster, linked
 from tests.nsqd.cluster.test_peer import FakeTransport
 from tests.nsqd.protocols.peer.identities import node
 
-BEAT = encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\0")
+BEAT = encode(FrameKind.HEARTBEAT, (5).to_bytes(8) + b"\0" + NOW.to_bytes(8))
 
 
 def peer(link: Link | None, cuts: Cuts) -> tuple[CuttablePeer, FakeTransport]:
