@@ -64,7 +64,7 @@ STAGES = (
     ),
     Stage(
         "planted", "whether the simulators find bugs that are put in",
-        pytest("tests/simulation/test_cluster_bugs.py", "tests/simulation/test_cluster_job_bugs.py"), effort=2,
+        pytest("-m", "planted", "tests/simulation", "tests/nsqd"), effort=2,
     ),
     Stage(
         "faults", "real nodes whose network, disks and power fail",

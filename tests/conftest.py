@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import EXAMPLES, tries
+from tests.effort import EXAMPLES, IS_CAMPAIGN, tries
 
 # No test fails for the slowness of a shared machine, and a failure prints what replays it.
 settings.register_profile(
@@ -34,8 +34,6 @@ LONG = (
     "pipeline/test_lake_over_kills.py",
     "bench/test_bench_log.py",
     "pipeline/test_pipeline_process.py",
-    "simulation/test_cluster_bugs.py",
-    "simulation/test_cluster_job_bugs.py",
     "simulation/test_cluster.py",
     "processes/test_takeover_rounds.py",
     "processes/test_cluster_network.py",
@@ -109,11 +107,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the files of LONG to the front, in its order. In a unit run, deselect what is marked `process` or `long`."""
-    if config.getoption("unit"):
-        units = [item for item in items if not any(item.iter_markers("process")) and not any(item.iter_markers("long"))]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(units)])
-        items[:] = units
+    """Sort the files of LONG to the front, in its order. Deselect what is marked as too much for this run."""
+    marks = {"process", "long"} if config.getoption("unit") else set()
+    marks |= set() if IS_CAMPAIGN else {"planted"}
+    chosen = [item for item in items if not marks & {mark.name for mark in item.iter_markers()}]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
     def place(item: pytest.Item) -> int:
         path = os.path.relpath(item.path, HERE)

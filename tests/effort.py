@@ -8,6 +8,7 @@ import os
 
 EFFORT = float(os.environ.get("PENSTOCK_EFFORT", "1"))
 FIRST = int(os.environ.get("PENSTOCK_FIRST", "0"))
+IS_CAMPAIGN = EFFORT > 1
 EXAMPLES = 20  # of a property test that names no number
 
 

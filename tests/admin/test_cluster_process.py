@@ -18,9 +18,7 @@ from admin.users import written
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.browsers import browser
 from tests.admin.conftest import Cluster, nsqadmin
-from tests.admin.screenshots import SCHEMES, WIDTHS
-from tests.admin.test_pages_process import _FAULTS as FAULTS
-from tests.admin.test_pages_process import AXE
+from tests.admin.looks import LOOKS, assert_usable
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.requirements import require
 
@@ -214,17 +212,10 @@ def test_the_page_of_a_broken_cluster_fits_and_can_be_used_by_all(tmp_path: Path
         eventually(lambda: len(copies(admin)) == 6)
         nodes[2].kill()
         eventually(lambda: states(admin).get(2) == "down" and "is down." in page(admin))
-        for width in WIDTHS:
-            for scheme in SCHEMES:
-                context = chrome.new_context(
-                    viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True  # type: ignore[arg-type]
-                )  # fmt: skip
-                shown = context.new_page()
-                shown.goto(f"http://{admin.http}/cluster")
-                assert shown.evaluate("document.documentElement.scrollWidth") == width
-                shown.add_script_tag(path=AXE)
-                assert shown.evaluate(FAULTS) == []
-                context.close()
+        for scheme, axe_width in LOOKS:
+            context = chrome.new_context(color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
+            assert_usable(context.new_page(), f"http://{admin.http}/cluster", axe_width)
+            context.close()
         context = chrome.new_context(java_script_enabled=False)
         shown = context.new_page()
         shown.goto(f"http://{admin.http}/cluster")

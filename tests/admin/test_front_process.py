@@ -12,13 +12,12 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.admin.conftest import nsqadmin
+from tests.admin.looks import faults
 from tests.daemons import nsqd, post, publish
-from tests.requirements import CLIENTS, require
+from tests.requirements import require
 
 pytestmark = pytest.mark.process
 WAIT = 60_000  # ms
-AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
 LONG = "payments-authorized-by-the-issuing-bank1"  # 40 characters
 RANGE = "[...document.querySelectorAll('.chart')].map(one => one.chart.scales.x.max - one.chart.scales.x.min)"
 LABELS = "document.querySelector('.chart.rates').chart.axes[0]._values"
@@ -158,8 +157,7 @@ def test_the_command_palette_finds_pages_and_topics_by_keyboard_alone(page: Page
     page.keyboard.press("Control+k")
     expect(page.locator("#palette")).to_be_visible()
     expect(page.locator("#palette input")).to_be_focused()
-    page.add_script_tag(path=AXE)
-    assert page.evaluate(_FAULTS) == []
+    assert faults(page) == []
     page.keyboard.type("stor")
     page.keyboard.press("Enter")
     page.wait_for_url("**/storage")

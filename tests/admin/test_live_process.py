@@ -13,12 +13,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
+from tests.admin.looks import faults
 from tests.daemons import Daemon, nsqd, publish
-from tests.requirements import CLIENTS, require
+from tests.requirements import require
 
 pytestmark = pytest.mark.process
-AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
 WAIT = 60_000  # ms
 _COUNT_BEATS = "window.beats = 0; document.getElementById('live').addEventListener('beat', () => window.beats++)"
 _HIDE = (
@@ -70,8 +69,7 @@ def test_nsqadmin_is_killed_and_comes_back(chrome: Browser, node: Daemon) -> Non
         told = page.inner_text("#stale time")
         figure = page.locator("#live tfoot td[data-label=Messages]")
         grey = figure.evaluate("(one) => getComputedStyle(one).color")
-        page.add_script_tag(path=AXE)
-        assert page.evaluate(_FAULTS) == []
+        assert faults(page) == []
         publish(node, "orders", b"2")
         with nsqadmin("-nsqd-http-address", node.http, "-http-address", admin.http):
             shows(page, 2)

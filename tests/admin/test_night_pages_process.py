@@ -11,10 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.conftest import nsqadmin
+from tests.admin.looks import LOOKS, assert_usable
 from tests.admin.night import FAST, QUIET, WAIT, says
-from tests.admin.screenshots import SCHEMES, WIDTHS
-from tests.admin.test_pages_process import _FAULTS as FAULTS
-from tests.admin.test_pages_process import AXE
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.requirements import require
 
@@ -132,25 +130,20 @@ def subjects_of(page: Page, admin: Daemon, kind: str) -> list[str]:
     return page.locator("th[data-label=Subject] a").all_inner_texts()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("scheme", "axe_width"), LOOKS)
 def test_the_pages_of_a_bad_night_fit_and_can_be_used_by_all(
-    chrome: Browser, admin: Daemon, width: int, scheme: str
+    chrome: Browser, admin: Daemon, scheme: str, axe_width: int
 ) -> None:
     require("node")
     with closing(
         chrome.new_context(
-            viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type]
             bypass_csp=True,  # for axe
         )
     ) as context:
         page = context.new_page()
         for path in pages(admin):
-            page.goto(f"http://{admin.http}{path}")
-            assert page.evaluate("document.documentElement.scrollWidth") == width, path
-            page.add_script_tag(path=AXE)
-            assert page.evaluate(FAULTS) == [], path
+            assert_usable(page, f"http://{admin.http}{path}", axe_width)
 
 
 def test_the_pages_of_a_bad_night_can_be_read_without_scripts(chrome: Browser, admin: Daemon) -> None:

@@ -9,13 +9,11 @@ from playwright.sync_api import Browser
 
 from tests.admin.conftest import nsqadmin
 from tests.admin.fake_provider import CLIENT, SECRET, fake_provider
-from tests.admin.test_pages_process import AXE
+from tests.admin.looks import faults
 from tests.daemons import Daemon
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
-
-FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
 
 
 def an_nsqadmin(issuer: str, *flags: str) -> Daemon:
@@ -64,6 +62,5 @@ def test_the_login_page_has_no_fault_by_axe_and_fits_a_phone(chrome: Browser, tm
                 page.goto(f"http://{admin.http}{path}")
                 assert page.get_by_role("button", name="Log in with OIDC").is_visible()
                 assert page.evaluate("document.documentElement.scrollWidth") <= 375
-                page.add_script_tag(path=AXE)
-                assert page.evaluate(FAULTS) == [], (scheme, path)
+                assert faults(page) == [], (scheme, path)
             context.close()

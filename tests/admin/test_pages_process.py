@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,14 +13,13 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.admin.conftest import Cluster, nsqadmin
+from tests.admin.looks import LOOKS, assert_usable, faults
 from tests.admin.screenshots import WIDTHS, a_full_cluster, paths
 from tests.daemons import eventually, nsqd
-from tests.requirements import CLIENTS, require
+from tests.requirements import require
 
 pytestmark = pytest.mark.process
-AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 MENU, PUBLISH = ".menu > summary", "summary:has-text('Publish a test')"
-_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
 
 
 @pytest.fixture(scope="module")
@@ -64,21 +62,15 @@ def tab(chrome: Browser, full: Cluster) -> Iterator[Tab]:
     assert [one for one in found.complaints if "status of 4" not in one] == []
 
 
-@pytest.mark.parametrize(("scheme", "axe_width"), [("light", max(WIDTHS)), ("dark", min(WIDTHS))])
+@pytest.mark.parametrize(("scheme", "axe_width"), LOOKS)
 def test_every_page_fits_and_can_be_used_by_all(chrome: Browser, full: Cluster, scheme: str, axe_width: int) -> None:
     context = chrome.new_context(
         color_scheme=scheme,  # type: ignore[arg-type]
         bypass_csp=True,  # for axe; the policy is looked at elsewhere
     )
     page = context.new_page()
-    for name, path in paths(full).items():
-        page.goto(full.url + path)
-        for width in sorted(WIDTHS, key=axe_width.__eq__):  # that of axe last
-            page.set_viewport_size({"width": width, "height": 800})
-            wide = partial(page.evaluate, "document.documentElement.scrollWidth")
-            eventually(lambda wide=wide, width=width: wide() == width, what=f"{width} wide: {name}")  # charts follow
-        page.add_script_tag(path=AXE)
-        assert page.evaluate(_FAULTS) == [], name
+    for path in paths(full).values():
+        assert_usable(page, full.url + path, axe_width)
     context.close()
 
 
@@ -105,8 +97,7 @@ def test_a_refused_form_keeps_what_was_typed_and_has_the_focus(chrome: Browser, 
         page.wait_for_function(
             "was => document.querySelector('#live tfoot td[data-label=Messages]').innerText != was", arg=before
         )
-    page.add_script_tag(path=AXE)
-    assert page.evaluate(_FAULTS) == []
+    assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.goto(f"{full.url}/topics/orders/mail")
     page.click(MENU)
@@ -115,8 +106,7 @@ def test_a_refused_form_keeps_what_was_typed_and_has_the_focus(chrome: Browser, 
     page.keyboard.press("Enter")
     page.wait_for_selector("details[open] [aria-invalid=true]:focus")
     assert "Type mail to confirm" in page.inner_text("#problem")
-    page.add_script_tag(path=AXE)
-    assert page.evaluate(_FAULTS) == []
+    assert faults(page) == []
     context.close()
 
 

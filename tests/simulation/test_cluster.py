@@ -21,7 +21,7 @@ def assert_at_least(counts: Counter[str], least: dict[str, int]) -> None:
     assert {what: counts[what] >= number for what, number in least.items()} == dict.fromkeys(least, True), counts
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_what_a_cluster_has_promised_holds(seed: int) -> None:
     ClusterRun(seed).run()
 
