@@ -40,6 +40,7 @@ from nsqd.replication.joining import (
     end_copying,
     join,
     make_copying,
+    use_configs,
 )
 from nsqd.replication.mending import Mending
 from nsqd.replication.offers import HttpMirrors
@@ -76,13 +77,15 @@ def open_cluster_port(
     port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
     if options.debug_routes:
         port.allow_cuts()
+    cluster.is_searching = bool(options.lookupd_tcp_address)
     threads = Threads(nursery, port.wake)
     port.copying = copying = make_copying(*_numbers(options), cluster, opened.log, directory, threads)
     cluster.on_stream = copying.receive
     _take_over(options, port, copying, directory, opened, nursery)
     store = opened.log.store
     store.after_write = port.copied_group
-    store.copies.patience, store.copies.on_available = options.replicate_timeout, opened.broker.set_copies
+    store.copies.patience = options.replicate_timeout
+    use_configs(cluster, opened.broker, store.copies)
     port.listen(listeners.cluster.socket)
     opened.log.writer.files.mend = _mending(port, opened.log)
     number, name = opened.log.identity.node, options.cluster_name
@@ -151,11 +154,11 @@ class Adopting:
     """What the node does for the logs that it adopts."""
 
     def __init__(self, options: NsqdOptions, port: ClusterPort, opened: Opened, threads: Threads) -> None:
-        """Apply what is told about topics to adopted logs from now on."""
+        """Apply what is told about topics to all logs from now on."""
         self.threads = threads
         self._options, self._port, self._opened = options, port, opened
         self._attachments: dict[Broker, Attachment] = {}
-        port.cluster.on_config = self._configured
+        port.cluster.configs.on_config = self._configured
 
     def parts(self, noted: Callable[[bytes], Anchor | None]) -> Parts:
         """Return it as nsqd.replication.adoption calls it. `noted` as there."""
@@ -181,7 +184,7 @@ class Adopting:
         )
 
     def _configured(self, word: VersionedConfig) -> None:
-        for broker in self._attachments:
+        for broker in (self._opened.broker, *self._attachments):
             use(word, broker)
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:

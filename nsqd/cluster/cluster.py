@@ -21,10 +21,9 @@ from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.id_ranges import common_number
-from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners, unpack_owners
 from nsqd.protocols.peer.closed import pack_closed
-from nsqd.protocols.peer.configs import MOST_VALUE, VersionedConfig, pack_configs, readable, unpack_configs
+from nsqd.protocols.peer.configs import MOST_VALUE
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
@@ -32,7 +31,6 @@ from nsqd.protocols.peer.node_identity import NodeIdentity
 TICK = 250_000_000  # ns
 # by which the incarnation of a run may exceed those that are known: that of a node without a file is the time in s
 MOST_RUNS_AHEAD = 1 << 33
-CONFIGS_AHEAD = 86_400_000  # ms by which the time of a configuration may be ahead of this node's clock
 MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
 MOST_FOUND = 64  # addresses that were found and not given
 MOST_DIALS = 32  # addresses that are being dialed at a time
@@ -50,6 +48,8 @@ class _Dial:
     pause: int = _FIRST_PAUSE  # after the next failure
     link: Link | None = None  # the connection that was made to it
     is_busy: bool = False  # a connection is being made, or is there
+    nonce: bytes = b""  # of this node in the last handshake there
+    number: int = -1  # of the node that proved there last who it is; -1: none has
 
 
 class Cluster:
@@ -99,8 +99,7 @@ class Cluster:
         self.deletions = Deletions()  # from logs that this node has lost
         # takes what was deleted from a log, or the answer to that; may raise PeerError
         self.on_deleted: Callable[[Link, bytes], None] = lambda link, content: None
-        self.configs = TopicConfigs()  # of topics
-        self.on_config: Callable[[VersionedConfig], None] = lambda word: None  # is told of each that is news
+        self.configs = TopicConfigs(self.links)  # of topics
         # takes the request of a node that leaves to own a log; may raise PeerError
         self.on_handover: Callable[[Link, bytes], None] = lambda link, content: None
         # takes the time of a log; may raise PeerError
@@ -120,6 +119,7 @@ class Cluster:
         self._random = random
         self._seeds = [address for address in seeds if address != credentials.own.address]
         self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
+        self.is_searching = False  # nsqlookupd is to tell them, and has not yet
         self._dials: dict[str, _Dial] = {}
         # words about another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
@@ -131,6 +131,7 @@ class Cluster:
 
     def set_found(self, addresses: Iterable[str]) -> None:
         """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
+        self.is_searching = False
         self._found = [address for address in addresses if address != self.own.address][:MOST_FOUND]
 
     def meet(self, address: str) -> None:
@@ -163,8 +164,8 @@ class Cluster:
 
     def dialed(self, address: str, now: int) -> Link:
         """Return the link over a connection that was made to `address`."""
-        link = self._begin(True, now)
-        self._dials[address].link = link
+        link, dial = self._begin(True, now), self._dials[address]
+        dial.link, dial.nonce = link, link.handshake.nonce
         return link
 
     def dial_failed(self, address: str, now: int) -> None:
@@ -192,7 +193,11 @@ class Cluster:
         if link in self.strangers:
             self.strangers.remove(link)
         for address, dial in self._dials.items():
+            if dial.nonce and dial.nonce == link.handshake.peer_nonce:
+                dial.number = self.own.number  # this node has dialed itself, under another name
             if dial.link is link:
+                if link.handshake.has_proof and link.handshake.peer is not None:
+                    dial.number = link.handshake.peer.number
                 if now - link.begun > _LASTING and link.peer is not None:
                     dial.pause = _FIRST_PAUSE
                 self.dial_failed(address, now)
@@ -423,7 +428,7 @@ class Cluster:
         link.send_claiming(pack_owners(self.ownership.words()))
         for closed in self.ownership.closed.values():
             link.send_claiming(pack_closed(closed))
-        self._tell_configs(link, self.configs.known.values())
+        self.configs.admitted(link)
         self.on_admitted(link)
 
     def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -440,8 +445,7 @@ class Cluster:
         elif kind is FrameKind.DELETED:
             self.on_deleted(link, content)
         elif kind is FrameKind.CONFIGS:
-            latest = self.wall() + CONFIGS_AHEAD
-            self._learn_configs(link, [word for word in unpack_configs(content) if word.at <= latest])
+            self.configs.receive(link, content, self.wall())
         elif kind is FrameKind.HANDOVER:
             self.on_handover(link, content)
         elif kind is FrameKind.TIME:
@@ -487,26 +491,6 @@ class Cluster:
             if link is not source and words:
                 link.send_claiming(pack_owners(words))
 
-    def configure(self, topic: str, config: TopicConfig, at: int) -> None:
-        """Note that an operator has configured a topic here, at `at` (ms since the epoch), and tell all nodes."""
-        self._learn_configs(None, [self.configs.change(topic, config, at, self.own.number)])
-
-    def _learn_configs(self, source: Link | None, words: list[VersionedConfig]) -> None:
-        """Note configurations of topics, and tell all peers but the source of the news."""
-        news = [word for word in words if self.configs.learn(word)]
-        for link in self.links.values():
-            if link is not source:
-                self._tell_configs(link, news)
-        for word in news:
-            self.on_config(word)
-
-    @staticmethod
-    def _tell_configs(link: Link, words: Iterable[VersionedConfig]) -> None:
-        """Tell a peer of the configurations that its version can read."""
-        assert link.peer is not None
-        if understood := readable(words, link.peer.log_format):
-            link.send_claiming(pack_configs(understood))
-
     def heard_of_space(self, link: Link, is_full: bool) -> None:
         assert link.peer is not None
         if is_full:
@@ -541,7 +525,21 @@ class Cluster:
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
         self._settle_disputes()
+        if not self.configs.is_complete and self._is_first():
+            self.configs.complete()
         return silent
+
+    def _is_first(self) -> bool:
+        """Return True if each node that this one was told of is connected, and has only begun as well: there was no cluster."""
+        numbers = {node.number for node in self.membership.members}
+        numbers |= {self._number_at(address) for address in (*self._seeds, *self._found)}
+        return not self.is_searching and numbers - {self.own.number} <= self.links.keys() & self.configs.ignorant
+
+    def _number_at(self, address: str) -> int:
+        """Return the number of the node that proved at an address who it is; -1: none has."""
+        dial = self._dials.get(address, _Dial())
+        peer = dial.link.peer if dial.link is not None else None
+        return peer.number if peer is not None else dial.number
 
     def announce_restart(self, grace: int) -> None:
         """Tell all nodes, also those that connect from now on, that this one stops and will be back within `grace` ms."""

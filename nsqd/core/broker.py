@@ -163,7 +163,10 @@ class Broker:
             tubes.offer_all()
 
     def set_copies(self, available: int) -> None:
-        """Take note how many nodes can have a copy of a message now, this one included."""
+        """Take note how many nodes can have a copy of a message now, this one included.
+
+        0: not even this one, because it has not heard yet how the cluster's topics are configured.
+        """
         has_more = available > self.context.copies
         self.context.copies = available
         for topic in self.topics.values():

@@ -60,7 +60,7 @@ class ClusterView(Protocol):
         """
 
     def configured(self, topic: str, config: TopicConfig) -> None:
-        """Tell all nodes how an operator has configured a topic, within a turn: it holds for adopted logs everywhere."""
+        """Tell all nodes how an operator has configured a topic, within a turn: it holds everywhere."""
 
     def config_of(self, topic: str) -> TopicConfig | None:
         """Return how an operator has configured a topic, as far as this node was told; None: nobody has."""

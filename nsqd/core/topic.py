@@ -171,6 +171,8 @@ class Topic:
 
     def _lacks(self, wanted: int) -> str:
         possible = 1 if self.ephemeral else self._context.copies
+        if not possible:
+            return "NOREPL: this node has just started, and has not received the configurations of topics from another node yet"
         return f"NOREPL: {wanted} copies are asked for, and {possible} are possible now"
 
     def knows(self, key: str) -> bool:

@@ -269,16 +269,18 @@ class Lookupds:
         except TooMany as full:
             log.error("LOOKUPD: cannot create all channels of topic %s: %s", topic.name, full)
 
-    async def find_cluster_peers(self, cluster: str) -> list[str]:
-        """Return the cluster addresses of the nodes of that cluster which the nsqlookupds know."""
+    async def find_cluster_peers(self, cluster: str) -> list[str] | None:
+        """Return the cluster addresses of the nodes of that cluster which the nsqlookupds know; None: none of these answers."""
         found: dict[str, None] = {}
+        silent = bool(self._lookupds)
         for lookupd in list(self._lookupds.values()):
             if lookupd.link.http_url:
                 url = f"{lookupd.link.http_url}/nodes"
                 question = await trio.to_thread.run_sync(_import_question)
                 with contextlib.suppress(AnswerError):  # `_speak` reports an nsqlookupd that does not answer
                     found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, *self._how())))
-        return list(found)
+                    silent = False
+        return None if silent else list(found)
 
     def ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
         """Call `then` with how many ns ago any nsqlookupd heard a node of a cluster; None: none says so.

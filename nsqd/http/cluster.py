@@ -4,7 +4,7 @@
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
       "log_id": "...", "lease": 16777217}, ...],
      "refused": [{"node": 3, "address": "127.0.0.1:4454", "reason": "node 3 must first be drained: ..."}, ...],
-     "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
+     "knows_configs": true, "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
      "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
@@ -23,6 +23,7 @@ below which ids may have been issued, as far as this node was told. `refused` ar
 accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a copy of this node's
 log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `mirrors` are the copies that this node
 keeps of the logs of others; what one holds is not known while it is `opening`. Positions count the bytes of a log.
+`knows_configs` is false until another node has told this one how topics are configured: until then it takes no message.
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
 time. `mirror_failures`: how often this node gave up a mirror for a while. `claims`: how many claims on logs of lost nodes

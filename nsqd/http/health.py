@@ -1,7 +1,8 @@
 """GET /ping, /info, /livez, /readyz: for load balancers, clients and monitoring.
 
 A node that drains (drain.py) is alive and well, but not ready: only /readyz says so, with 503 `NOK - DRAINING`. A NOK of /ping
-would get the node killed with the messages that it still has.
+would get the node killed with the messages that it still has. So is a node of a cluster that does not know yet how topics are
+configured: 503 `NOK - NOREPL`.
 """
 
 from starlette.requests import Request
@@ -54,4 +55,6 @@ class HealthRoutes:
         health = self._node.health()
         if health == "OK" and self._node.broker.draining_since:
             health = f"NOK - {DRAINING}"
+        elif health == "OK" and not self._node.broker.context.copies:
+            health = "NOK - NOREPL"
         return plain(200 if health == "OK" else 503, health)

@@ -49,6 +49,7 @@ class ClusterFacts:
     promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
     closed: tuple[Closed, ...] = ()
     configs: tuple[VersionedConfig, ...] = ()  # of topics
+    knows_configs: bool = False  # those are all that the cluster had when this node was told
     deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
     taken_in: tuple[TakenInTail, ...] = ()  # of logs that this node owned
 
@@ -69,7 +70,8 @@ def read_facts(directory: Path) -> ClusterFacts:
         deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content.get("deletions", ()))
         taken_in = tuple(map(_taken_in, content.get("taken_in", ())))
         members = tuple(map(_member, content["members"]))
-        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, deletions, taken_in)
+        knows = content.get("knows_configs") is True
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, knows, deletions, taken_in)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -94,6 +96,7 @@ def content_of(facts: ClusterFacts) -> bytes:
         "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
         "closed": [describe_closed(word) for word in facts.closed],
         "configs": [to_fields(word) for word in facts.configs],
+        "knows_configs": facts.knows_configs,
         "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
         "taken_in": [_describe_taken_in(tail) for tail in facts.taken_in],
     }
@@ -186,6 +189,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(sorted(ownership.promises.items())),
         tuple(ownership.closed.values()),
         tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
+        cluster.configs.is_complete,
         tuple(cluster.deletions.known.items()),
         tuple(cluster.taken_in.known),
     )

@@ -40,6 +40,7 @@ from nsqd.replication.parted import PartedDirectory
 from nsqd.replication.port import ClusterPort
 from nsqd.replication.remnants import Remnants
 from nsqd.storage.directory import DirectoryError
+from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.opening import OpenLog
@@ -90,9 +91,22 @@ def join(
         credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
     )
     cluster.wall = lambda: time.time_ns() // 1_000_000
-    cluster.configs, cluster.deletions = TopicConfigs(facts.configs), Deletions(facts.deletions)
+    cluster.configs = TopicConfigs(cluster.links, facts.configs, facts.knows_configs)
+    cluster.deletions = Deletions(facts.deletions)
     cluster.taken_in = TakenInTails(facts.taken_in)
     return cluster
+
+
+def use_configs(cluster: Cluster, broker: Broker, copies: Copies) -> None:
+    """Have the node's topics as the cluster has them, and no copy of a message possible, not even here, until it is told."""
+
+    def count(_: object = None) -> None:
+        broker.set_copies(copies.available if cluster.configs.is_complete else 0)
+
+    cluster.configs.on_complete = copies.on_available = count
+    broker.directory.on_created.append(cluster.configs.use_for)
+    cluster.configs.use_in(broker)
+    count()
 
 
 def make_copying(

@@ -243,7 +243,7 @@ class ClusterPort:
         return origin.extent() if origin is not None else self.ends.get(log_id, NO_MIRROR)
 
     def configured(self, topic: str, config: TopicConfig) -> None:
-        self.cluster.configure(topic, config, time.time_ns() // 1_000_000)
+        self.cluster.configs.configure(topic, config, time.time_ns() // 1_000_000, self.cluster.own.number)
         self.flush()
 
     def config_of(self, topic: str) -> TopicConfig | None:
@@ -272,11 +272,13 @@ class ClusterPort:
             return True
         return usage.free < 3 * reserve_of(usage.total)
 
-    async def discover(self, find: Callable[[str], Awaitable[list[str]]]) -> None:
-        """Ask `find` again and again for addresses of nodes of the cluster with that name, until cancelled."""
+    async def discover(self, find: Callable[[str], Awaitable[list[str] | None]]) -> None:
+        """Ask `find` again and again for addresses of nodes of the cluster with that name, until cancelled; None: ask soon."""
         while True:
-            self.cluster.set_found(await find(self.cluster.name))
-            await trio.sleep(FIND_EVERY)
+            found = await find(self.cluster.name)
+            if found is not None:
+                self.cluster.set_found(found)
+            await trio.sleep(FIND_EVERY if found is not None else TICK / 1e9)
 
     async def _dial(self, address: str) -> None:
         while self._cuts is not None and address in map(self._address, self._cuts.numbers):
@@ -432,6 +434,7 @@ class ClusterPort:
         figures: dict[str, object] = {
             "nodes": self._nodes(),
             "refused": [{"node": node, "address": address, "reason": why} for node, (address, why) in refusals],
+            "knows_configs": self.cluster.configs.is_complete,
         }
         if self.copying is not None:
             origin, mirrors = self.copying.origin, self.copying.mirrors

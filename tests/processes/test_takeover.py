@@ -163,6 +163,33 @@ def test_an_owner_that_stood_still_does_not_deliver_what_its_adopter_has_deliver
             assert consumer.frames() == []  # until it is closed
 
 
+def test_a_node_that_lost_its_disk_takes_nothing_until_it_knows_how_topics_are_configured(
+    node: NodeMaker, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3)
+        create(nodes[0], two=2)
+        nodes[2].kill()
+        shutil.rmtree(tmp_path / "2")
+        for other in nodes[:2]:
+            other.process.send_signal(signal.SIGSTOP)  # it is cut off from them
+        back = again(stack, node, 2, nodes[2], nodes[0], takeover_quorum="majority")
+        answer = httpx.post(f"http://{back.http}/pub?topic=two", content=b"lost with the next disk")
+        assert (answer.status_code, answer.json()["message"]) == (503, "NOREPL")
+        with Conversation(back, b"  V2") as publisher:
+            publisher.send(b"PUB two\n" + sized(b"lost, too"))
+            frame = publisher.frame()
+            assert frame is not None
+            assert b"E_PUB_FAILED" in frame[1]
+            assert b"has not received the configurations of topics" in frame[1]
+            for other in nodes[:2]:
+                other.process.send_signal(signal.SIGCONT)
+            eventually(lambda: len(in_sync(back)) == 2)
+            publish(back, "two", b"kept")
+        config = httpx.get(f"http://{back.http}/topic/config?topic=two").json()
+        assert (config["replicate"], config["of_its_own"]) == (2, ["replicate"])
+
+
 def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:
     flags = {"takeover_quorum": "majority"}
     with ExitStack() as stack:

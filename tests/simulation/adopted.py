@@ -147,7 +147,7 @@ class AdoptedLogs:
             is_lost=self._is_lost,
             is_closed=node.cluster.ownership.closed.__contains__,
         )
-        node.cluster.on_config = self._configured
+        node.cluster.configs.on_config = self._configured
         self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
         self.adoptions.reopen()
 
@@ -212,7 +212,7 @@ class AdoptedLogs:
         return partial(self._attachments[broker].attach_some, AT_ONCE)
 
     def _configured(self, word: VersionedConfig) -> None:
-        for broker in self._attachments:
+        for broker in (self._node.broker, *self._attachments):
             use(word, broker)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:

@@ -38,6 +38,7 @@ from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.deleting import Deleting
 from nsqd.replication.facts import ClusterFacts, facts_of
+from nsqd.replication.joining import use_configs
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
 from nsqd.replication.remnants import Remnants
@@ -283,7 +284,7 @@ class ClusterNode(SimNode):
             Ownership(facts.owners, facts.promises, facts.closed),
         )
         cluster.deletions = Deletions(facts.deletions)
-        cluster.configs = TopicConfigs(facts.configs)
+        cluster.configs = TopicConfigs(cluster.links, facts.configs, facts.knows_configs)
         cluster.taken_in = TakenInTails(facts.taken_in)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
@@ -295,7 +296,8 @@ class ClusterNode(SimNode):
         self.copying = Copying(self.origin, self.mirrors)
         cluster.on_stream = self._receive
         log.store.after_write = self._copied_group
-        copies.patience, copies.on_available = PATIENCE, self.broker.set_copies
+        copies.patience = PATIENCE
+        use_configs(cluster, self.broker, copies)
         self.facts_file = FactsFile(self, side)
         self.facts_file.written, self.facts_file.promised = machine.keep_facts, machine.promised
         kept = KeptMirrors(self.mirrors, lambda: clock.now)

@@ -296,7 +296,7 @@ class Wide:
         else:
             config = TopicConfig(replicate=min(random.choice((1, 2, 2, 3)), 1 + node.sizes.mirrors))  # as HTTP has it
         topic.configure(config)
-        node.cluster.configure(name, config, node.clock.wall // MS)
+        node.cluster.configs.configure(name, config, node.clock.wall // MS, node.number)
         self._run.books.counts["configurations"] += 1
 
     def allow_copies(self, node: ClusterNode, most: int) -> None:
@@ -305,16 +305,16 @@ class Wide:
         if self.is_on and (topic.config.replicate or 1) > most:
             config = TopicConfig(replicate=most)
             topic.configure(config)
-            node.cluster.configure("two", config, node.clock.wall // MS)
+            node.cluster.configs.configure("two", config, node.clock.wall // MS, node.number)
 
     def judge_configs(self, nodes: list[ClusterNode]) -> None:
-        """Assert that all nodes agree on the configurations of topics, and that adopted logs have them."""
+        """Assert that all nodes agree on the configurations of topics, and that all logs have them."""
         first = nodes[0].cluster.configs.known
         for node in nodes:
             assert node.cluster.configs.known == first, "nodes do not agree on the configurations of topics"
-            for adopted in node.broker.adopted:
+            for broker in (node.broker, *node.broker.adopted):
                 for word in first.values():
-                    topic, config = adopted.topics.get(word.topic), word.config
+                    topic, config = broker.topics.get(word.topic), word.config
                     is_so = topic is None or (
                         config.retention in (None, topic.config.retention)
                         and config.replicate in (None, topic.config.replicate)

@@ -2,7 +2,8 @@
 
     CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
              number), and the parts of the configuration, nil where the node's setting applies. The fifth part, the
-             most attempts, is left out if it is nil: nodes of an earlier version expect four parts
+             most attempts, is left out if it is nil: nodes of an earlier version expect four parts. An empty list: that
+             was all. nil: the sender does not know them, because it has only begun
 
 See docs/design/cluster.md#configurations-of-topics.
 """
@@ -72,14 +73,16 @@ def from_fields(fields: Any) -> VersionedConfig:
     return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))
 
 
-def pack_configs(words: Iterable[VersionedConfig]) -> bytes:
-    """Return the frame about up to MOST_CONFIGS topics."""
-    return encode(FrameKind.CONFIGS, msgpack.packb([to_fields(word) for word in words]))
+def pack_configs(words: Iterable[VersionedConfig] | None) -> bytes:
+    """Return the frame about up to MOST_CONFIGS topics; of none: that was all; None: the sender does not know them yet."""
+    return encode(FrameKind.CONFIGS, msgpack.packb(None if words is None else [to_fields(word) for word in words]))
 
 
-def unpack_configs(content: bytes) -> list[VersionedConfig]:
-    """Return what the peer knows of topics. Raises PeerError."""
+def unpack_configs(content: bytes) -> list[VersionedConfig] | None:
+    """Return what the peer knows of topics, as for `pack_configs`. Raises PeerError."""
     found = unpack_message(content, MOST_CONFIGS)
+    if found is None:
+        return None
     if not isinstance(found, list):
         raise PeerError("CONFIGS is not a list")
     try:

@@ -56,7 +56,8 @@ class Handshake:
         self.is_done = False
         self.has_proof = False  # the peer knows the secret, so it is who it says
         self._credentials = credentials
-        self._nonce = nonce
+        self.nonce = nonce
+        self.peer_nonce = b""
         self._expected = FrameKind.CHALLENGE if is_dialer else FrameKind.HELLO
         self.hello = self._packed(VERSION, VERSION) if is_dialer else b""  # content of HELLO, the same on both sides
         self._challenge = b""
@@ -114,6 +115,7 @@ class Handshake:
             raise PeerError(f"this node is of the cluster {self._credentials.cluster!r}")
         if type(nonce) is not bytes or len(nonce) != NONCE_SIZE:
             raise PeerError("the nonce is not one")
+        self.peer_nonce = nonce
         peer = unpack(identity)
         if peer.number == own.number:
             raise PeerError(f"node number {own.number} is this node's: give each node a -node-id of its own")
@@ -123,7 +125,7 @@ class Handshake:
 
     def _packed(self, *versions: int) -> bytes:
         credentials = self._credentials
-        fields = [*versions, credentials.cluster, pack(credentials.own), self._nonce]
+        fields = [*versions, credentials.cluster, pack(credentials.own), self.nonce]
         packed: bytes = msgpack.packb(fields)
         return packed
 

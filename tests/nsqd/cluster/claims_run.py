@@ -245,7 +245,7 @@ class ClaimNode(SimMember):
         elif self.writing is not None and self.now >= self.writing[0]:
             _, facts, waiting = self.writing
             self.writing = None
-            is_written = random.random() < 0.95
+            is_written = random.random() >= self.run.unwritten
             if is_written:
                 self.disk.facts = facts
             for then in waiting:
@@ -311,6 +311,8 @@ class ClaimRun:
         witnessed = seed % 7 in (4, 6)
         self.witness = Witness(self, Random(f"witness {seed}")) if witnessed else None
         self.failing = 0.15  # share of adoptions that fail
+        self.lagging = 0.4  # share of the turns in which a follower copies nothing
+        self.unwritten = 0.05  # share of what is to be durable that cannot be written
         self.duration = 200, 6000  # of an adoption, ms
         self.disks = {number: Disk(number.to_bytes(16)) for number in range(self.size)}
         self.nodes: dict[int, ClaimNode] = {}  # the latest run of each
@@ -400,7 +402,7 @@ class ClaimRun:
             link, follower = links.get(number), self.nodes[number]
             if link is None or link.closing or not follower.runs or self.is_cut(owner.own.number, number):
                 continue
-            if owner.own.number not in follower.cluster.links or self.random.random() < 0.4:
+            if owner.own.number not in follower.cluster.links or self.random.random() < self.lagging:
                 continue
             if not follower.cluster.may_write_mirror(owner.own.number, log_id) or log_id in follower.disk.owned:
                 continue
@@ -424,8 +426,13 @@ class ClaimRun:
             "an owner has promised its log away"
         )
         heard_at = membership.heard_at(owner)
-        other = self.nodes[owner]
-        is_served = other.is_up and log_id in other.serving and log_id not in other.cluster.ownership.given_up
+        other = self.nodes.get(owner)  # a false word may name a node that there is not
+        is_served = (
+            other is not None
+            and other.is_up
+            and log_id in other.serving
+            and log_id not in other.cluster.ownership.given_up
+        )
         if heard_at is not None and is_served:
             assert now - heard_at >= SUSPECT_AFTER - SECOND, "a node has promised the log of a node that it hears"
         is_awaited = owner in {one.number for one in membership.members} and membership._back_by.get(owner, 0) > now

@@ -23,7 +23,7 @@ LOG = (0).to_bytes(16)  # that of node 0
 def started(quorum: Quorum = Quorum.MAJORITY, size: int = 3) -> tuple[ClaimRun, list[ClaimNode]]:
     """Nodes of which all followers count."""
     run = ClaimRun(1, quorum, size)
-    run.failing = 0.0
+    run.failing = run.unwritten = run.lagging = 0.0
     run.advance(15)
     assert run.complaints() == []
     return run, [run.nodes[number] for number in range(size)]
@@ -40,14 +40,18 @@ def owner(run: ClaimRun, log_id: bytes = LOG) -> int:
 
 def test_the_first_of_the_followers_that_count_adopts_the_log_of_a_dead_node_at_once() -> None:
     run, nodes = started()
+    run.duration = 8_000, 8_001
     run.kill(nodes[0])
-    run.advance(5 + 2)
-    attempt = nodes[1].claims.attempt
+    for _ in range(50):  # 10 s
+        run.advance(0.2)
+        attempt = nodes[1].claims.attempt
+        if attempt is not None and attempt.is_won:
+            break
     assert attempt is not None
     assert (attempt.stage, attempt.is_won, attempt.number) == (Stage.CLEAN, True, 1 + STEP)
     assert nodes[2].claims.attempt is None
     assert nodes[1].claims.figures()["logs"][0]["state"] == "adopting"
-    run.advance(8)
+    run.advance(12)
     assert owner(run) == 1
     assert run.disks[2].facts.promises[LOG] == Promise(1 + STEP, 1)
     figures = nodes[1].claims.figures()
@@ -113,8 +117,8 @@ def test_an_owner_that_is_back_with_an_empty_disk_is_not_waited_for() -> None:
     disk.owned.clear()
     disk.mirrors.clear()
     run.start(0)
-    run.advance(10)
-    assert owner(run) == 1
+    run.advance(15)
+    assert owner(run) in (1, 2)
     assert (run.won_clean, run.won_unclean) == (1, 0)
     assert run.complaints() == []
 
@@ -146,14 +150,15 @@ def test_an_adopter_that_restarts_names_its_logs_before_they_are_open() -> None:
 
 def test_an_owner_that_was_silent_for_a_while_and_dies_is_not_waited_for_any_longer() -> None:
     run, nodes = started()
-    run.duration = 200, 201
+    run.duration = 60_000, 60_001  # an adoption that begins is called off when the owner is back
     for _ in range(4):
         nodes[0].still_until = run.network.now + 5 * SECOND
         run.advance(8)
         assert owner(run) == 0
+    run.duration = 200, 201
     run.kill(nodes[0])
-    run.advance(9)
-    assert owner(run) == 1
+    run.advance(12)
+    assert owner(run) in (1, 2)
 
 
 def test_a_claim_that_failed_for_want_of_a_majority_is_repeated_as_soon_as_there_is_one() -> None:
@@ -166,7 +171,7 @@ def test_a_claim_that_failed_for_want_of_a_majority_is_repeated_as_soon_as_there
     run.network.cut = set()
     while 2 not in nodes[1].cluster.links:
         run.advance(0.5)
-    run.advance(5)
+    run.advance(10)
     assert owner(run) in (1, 2)
 
 
@@ -191,8 +196,8 @@ def test_a_log_that_nobody_claims_tells_why() -> None:
 def test_an_owner_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> None:
     run, nodes = started()
     nodes[0].cluster.give_up_log(LOG)
-    run.advance(10)
-    assert owner(run) == 1
+    run.advance(15)
+    assert owner(run) in (1, 2)
     run, nodes = started()
     nodes[0].cluster.announce_restart(30_000)
     run.network.collect(nodes[0])
@@ -225,8 +230,8 @@ def test_no_nsqlookupd_is_asked_about_an_owner_that_gave_the_log_up() -> None:
     for node in nodes:
         node.claims.ask_witnesses = lambda number, then: then(0)
     nodes[0].cluster.give_up_log(LOG)
-    run.advance(10)
-    assert owner(run) == 1
+    run.advance(15)
+    assert owner(run) in (1, 2)
 
 
 def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
@@ -267,7 +272,7 @@ def test_an_adoption_is_called_off_when_the_owner_is_back_before_its_epoch_has_b
     assert owner(run) == 0
     run.duration = 200, 201
     run.kill(nodes[0])
-    run.advance(9)
+    run.advance(15)
     assert owner(run) in (1, 2)
 
 
@@ -282,7 +287,7 @@ def test_a_number_far_above_what_is_known_is_promised_in_steps() -> None:
         claim = ClaimFrame(LOG, number, 1, lost, Extent(lost, 1 << 40), 0, Stage.CLEAN)
         nodes[1].cluster.links[2].send_claiming(pack_claim(claim))
         run.network.collect(nodes[1])
-        run.advance(0.4)
+        run.advance(1)
         assert nodes[2].cluster.ownership.promises[LOG] == Promise(kept, 1)
         answered.append((number, 1) in run.voted[2, LOG])
     assert answered == [False, False, True]

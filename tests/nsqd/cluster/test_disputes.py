@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from nsqd.cluster.closed import ClosedLogs
-from nsqd.cluster.cluster import CONFIGS_AHEAD, MOST_RUNS_AHEAD
+from nsqd.cluster.cluster import MOST_RUNS_AHEAD
 from nsqd.cluster.membership import MOST_UNPROVED, UNPROVED_FOR, Member, Standing
 from nsqd.cluster.ownership import Promise
+from nsqd.cluster.topic_configs import AHEAD
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners
@@ -50,9 +51,11 @@ def test_a_false_word_changes_no_owner_while_the_others_hear_each_other(
 
 def test_a_log_whose_owner_is_lost_after_a_false_word_is_taken_over() -> None:
     run, nodes = started(size=3)
-    say(run, 1, Owned(LOG, Epoch(1000, 900, b"\xff" * 8)), 0, 2)
+    false = Epoch(1000, 900, b"\xff" * 8)
+    say(run, 1, Owned(LOG, false), 0, 2)
     run.advance(10)
     run.kill(nodes[0])
+    run.begun.add((LOG, false))  # who adopted the log may lose it for the false word: then it is claimed once more
     run.advance(60)
     assert owner(run) in (1, 2)
 
@@ -149,9 +152,9 @@ def test_no_configuration_is_of_a_time_to_come() -> None:
     network = Network(7)
     nodes = members(network)
     nodes[0].cluster.wall = lambda: 1_000
-    for at in (MOST_VALUE, 1_001 + CONFIGS_AHEAD, 900 + CONFIGS_AHEAD):
+    for at in (MOST_VALUE, 1_001 + AHEAD, 900 + AHEAD):
         word = VersionedConfig("t", at, 1, TopicConfig(max_attempts=1))
         nodes[1].cluster.links[0].send_claiming(pack_configs([word]))
     network.collect(nodes[1])
     network.run(2)
-    assert nodes[0].cluster.configs.known["t"].at == 900 + CONFIGS_AHEAD
+    assert nodes[0].cluster.configs.known["t"].at == 900 + AHEAD

@@ -195,7 +195,7 @@ def test_a_node_that_leaves_claims_nothing() -> None:
         run.advance(0.1)
     assert not nodes[1].claims.attempt.is_won
     nodes[1].claims.may_claim = lambda: False
-    run.advance(0.2)
+    run.advance(1)
     assert nodes[1].claims.attempt is None
     with pytest.raises(KeyError):
         nodes[1].claims.adopt(LOG)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.topic_configs import TopicConfigs, use
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.protocols.peer.configs import MOST_CONFIGS, MOST_VALUE, VersionedConfig
-from tests.nsqd.cluster.network import Network
+from nsqd.protocols.peer.handshake import Credentials
+from nsqd.replication.joining import use_configs
+from nsqd.storage.log.copies import Copies
+from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
 from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.peer.identities import node as identity
 from tests.nsqd.protocols.peer.test_configs import CONFIG
 
 WORDS = st.lists(
@@ -25,7 +34,7 @@ WORDS = st.lists(
 
 @given(WORDS, st.randoms(use_true_random=False))
 def test_the_greatest_version_holds_in_any_order(words: list[VersionedConfig], random: object) -> None:
-    one, other = TopicConfigs(), TopicConfigs()
+    one, other = TopicConfigs({}), TopicConfigs({})
     shuffled = list(words)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     for word in words:
@@ -38,7 +47,7 @@ def test_the_greatest_version_holds_in_any_order(words: list[VersionedConfig], r
 
 
 def test_a_change_is_later_than_what_is_known_whatever_the_clock_says() -> None:
-    known = TopicConfigs([CONFIG])
+    known = TopicConfigs({}, [CONFIG])
     word = known.change("orders", TopicConfig(), 5, 0)
     assert (word.at, word.node) == (CONFIG.at + 1, 0)
     assert known.learn(word)
@@ -48,7 +57,7 @@ def test_a_change_is_later_than_what_is_known_whatever_the_clock_says() -> None:
 
 
 def test_of_too_many_topics_those_are_remembered_that_were_set_last() -> None:
-    known = TopicConfigs()
+    known = TopicConfigs({})
     for number in range(MOST_CONFIGS):
         known.learn(CONFIG._replace(topic=f"t{number}", at=number + 1))
     assert not known.learn(CONFIG._replace(topic="old", at=0))
@@ -61,9 +70,9 @@ def test_all_nodes_hear_of_a_change_also_those_that_come_later() -> None:
     network = Network(1)
     first, second = network.start(0), network.start(1)
     heard: list[VersionedConfig] = []
-    second.cluster.on_config = heard.append
+    second.cluster.configs.on_config = heard.append
     network.run(5)
-    first.cluster.configure("orders", CONFIG.config, 9)
+    first.cluster.configs.configure("orders", CONFIG.config, 9, 0)
     network.run(1)
     assert heard == [CONFIG._replace(at=9, node=0)]
     network.kill(first)
@@ -71,7 +80,7 @@ def test_all_nodes_hear_of_a_change_also_those_that_come_later() -> None:
     third = network.start(2, seeds=[second.own.address])
     network.run(5)
     assert third.cluster.configs.known == {"orders": heard[0]}
-    third.cluster.configure("orders", TopicConfig(), 3)
+    third.cluster.configs.configure("orders", TopicConfig(), 3, 2)
     network.run(1)
     assert heard[1:] == [VersionedConfig("orders", 10, 2, TopicConfig())]
 
@@ -80,8 +89,106 @@ def test_a_topic_of_an_adopted_log_has_what_was_set_and_keeps_the_rest() -> None
     node = Node()
     topic = node.broker.topic("orders")
     topic.configure(TopicConfig(Durability.ALWAYS, 1, 5000, None))
-    TopicConfigs([CONFIG, CONFIG._replace(topic="missing")]).use_in(node.broker)
+    TopicConfigs({}, [CONFIG, CONFIG._replace(topic="missing")]).use_in(node.broker)
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
     assert "missing" not in node.broker.topics
     use(CONFIG._replace(config=TopicConfig()), node.broker)
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
+
+
+def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_has_told_them() -> None:
+    network = Network(1)
+    first = network.start(0)
+    network.run(1)
+    assert first.cluster.configs.is_complete
+    first.cluster.configs.configure("orders", CONFIG.config, 9, 0)
+    network.cut = {("node1:4152", "node0:4152"), ("node0:4152", "node1:4152")}
+    second = network.start(1)
+    network.run(20)
+    assert not second.cluster.configs.is_complete
+    told: list[set[str]] = []
+    second.cluster.configs.on_complete = lambda: told.append(set(second.cluster.configs.known))
+    network.cut = set()
+    network.run(20)
+    assert told == [{"orders"}]
+
+
+def test_nodes_that_begin_together_are_complete_when_each_has_reached_all_that_it_was_told_of() -> None:
+    network = Network(2)
+    seeds = [f"node{number}:4152" for number in range(3)]
+    early = [network.start(number, seeds=seeds) for number in range(2)]
+    network.run(30)
+    assert [one.cluster.configs.is_complete for one in early] == [False, False]
+    last = network.start(2, seeds=seeds)
+    network.run(30)
+    assert [one.cluster.configs.is_complete for one in (*early, last)] == [True] * 3
+
+
+def test_two_nodes_with_empty_disks_do_not_take_themselves_for_the_cluster_while_the_third_is_away() -> None:
+    network = Network(3)
+    seeds = [f"node{number}:4152" for number in range(3)]
+    nodes = [network.start(number, seeds=seeds) for number in range(3)]
+    network.run(30)
+    nodes[2].cluster.configs.configure("orders", CONFIG.config, 9, 2)
+    network.run(2)
+    away = nodes[2].own.address
+    for one in nodes[:2]:
+        network.kill(one)
+    network.cut = {pair for one in nodes[:2] for pair in ((away, one.own.address), (one.own.address, away))}
+    back = [network.start(number, 2, seeds=seeds, log=100 + number) for number in range(2)]
+    network.run(30)
+    assert [one.cluster.configs.is_complete for one in back] == [False, False]
+    network.cut = set()
+    network.run(90)
+    assert [set(one.cluster.configs.known) for one in back if one.cluster.configs.is_complete] == [{"orders"}] * 2
+
+
+def test_a_node_that_was_told_of_itself_under_another_name_is_the_first() -> None:
+    alone = Cluster(Credentials("c", SECRET, identity(0)), ["alias:4152"], SUSPECT_AFTER, Random(4).randbytes)
+    alone.tick(SECOND)
+    assert alone.take_due(SECOND) == "alias:4152"
+    dialer, acceptor = alone.dialed("alias:4152", SECOND), alone.accepted(SECOND)
+    assert acceptor is not None
+    acceptor.receive(bytes(dialer.output), SECOND)
+    assert acceptor.closing
+    for link in (dialer, acceptor):
+        alone.closed(link, SECOND)
+    assert not alone.configs.is_complete
+    alone.tick(SECOND)
+    assert alone.configs.is_complete
+
+
+def test_a_node_waits_until_nsqlookupd_has_said_who_is_there() -> None:
+    network = Network(5)
+    first, other = network.start(0), network.start(1, seeds=[])
+    other.cluster.is_searching = True
+    network.run(5)
+    assert first.cluster.configs.is_complete
+    assert not other.cluster.configs.is_complete
+    other.cluster.set_found([first.own.address])
+    network.run(20)
+    assert other.cluster.configs.is_complete
+    assert 0 in other.cluster.links
+
+
+def test_a_run_goes_on_with_what_the_last_one_knew() -> None:
+    assert TopicConfigs({}, [CONFIG], True).is_complete
+
+
+def test_a_node_takes_no_message_until_it_knows_how_topics_are_configured() -> None:
+    node = Node()
+    copies = Copies(0)
+    cluster: Any = SimpleNamespace(configs=TopicConfigs({}))
+    earlier = node.broker.topic("earlier")
+    use_configs(cluster, node.broker, copies)
+    copies.set_available(3)
+    assert "has not received the configurations of topics" in earlier.refusal
+    assert node.broker.topic("new").shut
+    assert not node.broker.topic("passing#ephemeral").shut
+    cluster.configs.learn(CONFIG)
+    cluster.configs.complete()
+    assert node.broker.context.copies == 3
+    assert (earlier.shut, node.broker.topics["new"].shut) == (False, False)
+    assert node.broker.topic("orders").config == CONFIG.config
+    node.broker.delete_topic("orders")
+    assert node.broker.topic("orders").usual_copies == 2

@@ -20,6 +20,17 @@ def test_a_node_that_is_well_says_ok(node: LocalNode, target: str) -> None:
     assert "x-nsq-content-type" not in answer.headers
 
 
+def test_a_node_that_does_not_know_how_topics_are_configured_is_not_ready(node: LocalNode) -> None:
+    node.broker.set_copies(0)
+    answer = ask(node, "GET", "/readyz")
+    assert (answer.status, answer.body) == (503, b"NOK - NOREPL")
+    assert is_ok(ask(node, "GET", "/ping"))
+    refused = ask(node, "POST", "/pub?topic=t", b"x")
+    assert (refused.status, b"NOREPL" in refused.body) == (503, True)
+    node.broker.set_copies(1)
+    assert is_ok(ask(node, "POST", "/pub?topic=t", b"x"))
+
+
 def test_info(node: LocalNode) -> None:
     answer = ask(node, "GET", "/info")
     assert (answer.headers["content-type"], answer.headers["x-nsq-content-type"]) == (JSON, V1)
