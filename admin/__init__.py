@@ -12,8 +12,7 @@ with deadlines, their URLs, answers with bounds); then `pages` over `topic_pages
   hangs), `series_past` (of nodes that are gone), `held_past` (of original nodes), `browsing` (messages and jobs) over
   `message_list` (of several nodes), `history` (a lake's rollups), `inactive` (topics without a node).
 * Pure parts: `merge`, `views` over `decoders` (of bodies), `message_filters`, `sorting`, `tables`, `overview`,
-  `channel_figures`, `backlogs`, `storage`, `talkers`, `series`, `roles`, `sessions`; `cluster_state` (nodes that copy their
-  logs), made by `cluster_merge` and `cluster_logs` (who owns which) of what `cluster_answer` has read.
+  `channel_figures`, `backlogs`, `storage`, `talkers`, `series`, `roles`, `sessions`.
 * Output: `layout` (layout, live parts, forms) over `live_events` (streams of live pages), `form_answers` (refusals, and what a
   form did: `flashes`), `error_pages` and `failures` (nodes' errors in words); `times`, `export`, `api` (the original's JSON
   API).

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from admin.alarm_rules import BY_NAME, RULES, Rule, Severity
 from admin.alarm_subject import Subject
-from admin.merge import JsonObject
 from admin.times import clock
+from shared.json_fields import JsonObject
 
 SECOND = 1_000_000_000
 MOST_SUBJECTS = 10_000  # alarms at a time; the others are counted

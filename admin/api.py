@@ -21,16 +21,17 @@ from starlette.responses import Response
 from admin.access import Access, check_action, who_asks
 from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster, Stats
-from admin.cluster_merge import cluster_states
 from admin.inactive import channels_of
-from admin.merge import JsonObject, merged_topic
+from admin.merge import merged_topic
 from admin.options import AdminOptions
 from penstock.protocol.names import is_valid_name
+from shared.cluster.merge import cluster_states
 from shared.http.api import Routes, json_response, query, read_body
 from shared.http.bounded import IDENTITY, AnswerError, parse_json, read_answer
 from shared.http.errors import HttpError
 from shared.http.health import plain
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
+from shared.json_fields import JsonObject
 from shared.log import log
 from shared.options import specs
 from shared.secrets import hide

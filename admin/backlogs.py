@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from admin.merge import LONGEST_NAME, JsonObject, objects, text
+from admin.merge import LONGEST_NAME
 from admin.views import EMPTY, GROWING, STALLED, drain_rank
+from shared.json_fields import JsonObject, objects, text
 
 MOST_BACKLOGS = 10  # parts that one node tells of a topic
 LONGEST_SPAN = 3600  # s

@@ -14,7 +14,6 @@ from admin.access import who_asks
 from admin.api import parameters
 from admin.cluster import Producer
 from admin.layout import HEADERS, Fields, PageRenderer
-from admin.merge import JsonObject, number, objects, text
 from admin.message_filters import read_filters
 from admin.message_list import MOST_FOUND, MOST_NODES, MOST_SHOWN, MessageList, MessageLists
 from admin.options import AdminOptions
@@ -26,6 +25,7 @@ from admin.views import job_view, message_view, whole
 from shared.auth.verbs import Verb
 from shared.http.api import Routes, query
 from shared.http.errors import HttpError
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_LISTED = 100  # tubes on a page
 MOST_PASSED = 20  # pages of tubes to skip that the user may not see

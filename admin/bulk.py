@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from admin.actions import counted_of
-from admin.merge import number, objects, text
 from admin.upstreams import Refused, UpstreamError, Upstreams
+from shared.json_fields import number, objects, text
 
 MOST_CHOSEN = 10_000  # messages that are looked for before the task acts on them
 LISTED_AT_ONCE = 1000  # messages that a node looks at for one request

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from admin.merge import JsonObject
 from admin.views import UNKNOWN, time_to_drain
+from shared.json_fields import JsonObject
 
 MOST_BEHIND = 60  # s by which the latest step may be in the past
 SHARE_SECONDS = 300  # the failure share is that of the latest steps of so many s

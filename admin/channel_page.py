@@ -28,7 +28,7 @@ from admin.channel_figures import (
 )
 from admin.cluster import Producer, Stats
 from admin.layout import Fields
-from admin.merge import JsonObject, merged_channel
+from admin.merge import merged_channel
 from admin.options import AdminOptions
 from admin.queries import SELDOM, Queries
 from admin.series_past import summed_up
@@ -36,6 +36,7 @@ from admin.tables import CHANNEL_NODES, CLIENTS, OF_PENSTOCK
 from admin.views import count, left_out, rate
 from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.json_fields import JsonObject
 from shared.values import SECOND
 
 MOST_CLIENTS = 2000  # clients of one page

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from admin.merge import JsonObject, entries, merged_channel, named, number, objects, text, topic_of
+from admin.merge import entries, merged_channel, named, topic_of
 from admin.upstreams import Gathered, Refused, Upstreams
+from shared.json_fields import JsonObject, number, objects, text
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
 MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that one node may list

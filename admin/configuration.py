@@ -21,7 +21,6 @@ from admin.error_pages import Partly
 from admin.form_answers import refuse_field
 from admin.form_state import FieldError
 from admin.layout import Fields, Form, PageRenderer
-from admin.merge import JsonObject
 from admin.options import AdminOptions
 from admin.queries import Queries
 from admin.topic_settings import (
@@ -39,6 +38,7 @@ from penstock.protocol.names import is_ephemeral
 from shared.http.api import Routes, query
 from shared.http.bounded import AnswerError, parse_json
 from shared.http.errors import HttpError
+from shared.json_fields import JsonObject
 from shared.values import format_duration
 
 PATH = "/configuration/{topic}"

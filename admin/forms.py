@@ -17,7 +17,6 @@ from admin.actions import CHANGES, Actions
 from admin.api import parameters
 from admin.audit import Actor
 from admin.cluster import Outcome
-from admin.cluster_state import DOWN, LOST, ClusterState
 from admin.error_pages import Partly
 from admin.form_state import MOST_DELAY, MOST_MINUTES, FieldError
 from admin.layout import Do, Form, PageRenderer
@@ -27,6 +26,7 @@ from admin.queries import Queries
 from admin.response_cache import ResponseCache
 from admin.tasks import Tasks
 from penstock.protocol.names import is_valid_name
+from shared.cluster.state import DOWN, LOST, ClusterState
 from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 
-from admin.merge import JsonObject
+from shared.json_fields import JsonObject
 
 SPAN, EVERY = 300, 30  # s
 MOST = 20_000  # channels

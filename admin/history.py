@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
+from admin.merge import LONGEST_NAME
 from shared.http.bounded import AnswerError, parse_object
 from shared.http.errors import HttpError
+from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
 
 GRAINS = {"minute": 180, "hour": 168, "day": 365}  # grain -> how many are shown

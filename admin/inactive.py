@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from admin.merge import objects, text
 from admin.upstreams import UpstreamError, Upstreams
+from shared.json_fields import objects, text
 
 MOST_PORTIONS = 10  # pages of one nsqlookupd, with 50,000 topics and channels each
 MOST_QUESTIONS = 1_000  # requests about single topics

@@ -14,10 +14,10 @@ from heapq import nsmallest
 from typing import Any
 
 from admin.cluster import Producer
-from admin.merge import JsonObject, number, objects, text
 from admin.observations import BURIED_JOBS, JOBS, TOTALS, Observation
 from admin.times import second
 from admin.views import count, duration
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_NODES = 1000  # that are remembered; beyond that, the node that was seen longest ago is forgotten
 MOST_STUCK = 100  # topics remembered of a node, those with the most messages

@@ -6,11 +6,8 @@ Nodes may lie: a value that is no number where one belongs counts as 0. Keys are
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from shared.text import without_surrogates
-
-JsonObject = dict[str, Any]  # of a node, or of nsqadmin's own API
+from shared.json_fields import JsonObject, number, objects, text
 
 LONGEST_NAME = 200  # characters: the limit for a tube; a topic has at most 64
 _SUMS = (
@@ -29,21 +26,6 @@ _DELIVERED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_coun
 _CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
 _CLIENT_COUNTS = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate")
 _TOPOLOGY = ("topology_region", "topology_zone")
-
-
-def number(value: object) -> int:
-    """Return the value, or 0 if it is no integer of 64 bits."""
-    return value if type(value) is int and -(1 << 63) <= value < 1 << 64 else 0
-
-
-def text(value: object) -> str:
-    """Return the value, or "" if it is no text. Lone surrogates, which JSON can hold, become U+FFFD."""
-    return without_surrogates(value) if isinstance(value, str) else ""
-
-
-def objects(value: object) -> list[JsonObject]:
-    """Return the objects in a list; [] if it is no list."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def named(value: object, key: str) -> list[JsonObject]:

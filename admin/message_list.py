@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from admin.merge import JsonObject, number, objects, text
 from admin.queries import Queries
 from admin.upstreams import Refused, UpstreamError
 from shared.http.errors import HttpError
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_SHOWN = 20  # messages on a page
 SCANNED_AT_ONCE = 200  # messages that all nodes together look at for one step of a search

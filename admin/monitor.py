@@ -16,14 +16,14 @@ from functools import partial
 from admin.alarm_book import AlarmBook, Changes, Id
 from admin.alarm_checks import Checks
 from admin.cluster import AllFailed, Producer
-from admin.cluster_merge import cluster_states
 from admin.inventory import Inventory
-from admin.merge import JsonObject, number, objects, text
 from admin.observations import observation_of, observation_of_topics
 from admin.queries import Queries
 from admin.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
 from admin.state_store import StateStore
 from admin.upstreams import UpstreamError
+from shared.cluster.merge import cluster_states
+from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
 from shared.tls_dates import CertificateDates
 

@@ -12,11 +12,9 @@ from starlette.requests import Request
 from admin.access import who_asks
 from admin.api import JsonApi, Settings, parameters
 from admin.cluster import AllFailed, Producer
-from admin.cluster_state import copy_row, shortage
 from admin.failures import in_words
 from admin.inventory import NodeRecord, NodeState
 from admin.layout import Fields, View
-from admin.merge import JsonObject, number, objects, text
 from admin.monitor import Monitor
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, ordered, overview_of
@@ -41,7 +39,9 @@ from admin.times import old
 from admin.tombstones import Tombstones
 from admin.upstreams import UpstreamError
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, size, whole
+from shared.cluster.state import LogCopy, shortage
 from shared.http.api import query
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 
@@ -406,3 +406,14 @@ def _tombstonable(who: Who, names: list[str]) -> Iterator[str]:
 def _label(name: str) -> str:
     """Return the label of a figure: "In flight" for "in_flight"."""
     return name.replace("_", " ").capitalize()
+
+
+def copy_row(copy: LogCopy) -> JsonObject:
+    """Return a copy as the page shows it."""
+    left = " left" if copy.state == "catching up" else ""
+    return asdict(copy) | {
+        "lag": f"{size(copy.behind)}{left}" if copy.behind is not None else "-",
+        "written": count(copy.written) if copy.written is not None else "-",
+        "durable": count(copy.durable) if copy.durable is not None else "-",
+        "is_bad": copy.is_bad,
+    }

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
+from admin.merge import LONGEST_NAME
+from shared.json_fields import JsonObject, number, objects, text
 
 TOTALS = ("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 JOBS, BURIED_JOBS = "jobs", "buried_jobs"  # totals of tubes, which the others do not count

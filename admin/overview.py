@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from admin.backlogs import UNKNOWN_DRAIN, Backlog, add_backlogs, rank_of, slower, slowest
 from admin.cluster import PartialResult
-from admin.merge import JsonObject, number, text
 from admin.sorting import arranged
 from admin.views import Row, absent_row, drain_rank, topic_row, with_rates
+from shared.json_fields import JsonObject, number, text
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs

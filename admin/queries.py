@@ -17,19 +17,19 @@ from typing import Any
 from admin.api import Settings
 from admin.backlogs import gains_of
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
-from admin.cluster_merge import cluster_states
-from admin.cluster_state import ClusterStates
 from admin.fallback import FallbackUpstreams
 from admin.held_past import HeldPast
 from admin.inventory import Inventory, NodeRecord
-from admin.merge import JsonObject, number, objects, text
 from admin.observations import Observation
 from admin.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
 from admin.response_cache import CachedAnswer, ResponseCache
 from admin.series_past import Missing, SeriesPast
 from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
+from shared.cluster.merge import cluster_states
+from shared.cluster.state import ClusterStates
 from shared.http.errors import HttpError
+from shared.json_fields import JsonObject, number, objects, text
 from shared.values import SECOND
 
 MOST_ROWS = 200  # topics in one request for rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admin.merge import JsonObject
+from shared.json_fields import JsonObject
 
 OLD_NAMES = ("published", "finished", "depth", "in_flight")  # those that older nodes tell, too
 NAMES = (*OLD_NAMES, "requeued", "timed_out", "buried", "deferred")

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from admin.merge import JsonObject
 from admin.series import Lives, extended, recent, spans
+from shared.json_fields import JsonObject
 
 MOST_BYTES = 32 * 1024 * 1024  # of all together
 KEPT = 86_400  # s after its last answer for which a node's past is kept

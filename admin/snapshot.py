@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from admin.cluster_state import ClusterState, MemberState
 from admin.inventory import NodeRecord, NodeState
-from admin.merge import LONGEST_NAME, JsonObject, number, objects, text
+from admin.merge import LONGEST_NAME
 from admin.overview import older
+from shared.cluster.state import ClusterState, MemberState
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_LISTED = 1000  # channels, topics or tubes of one node: as many as it is asked for
 MOST_KEPT = 10_000  # channels, topics, tubes or cursors of all nodes together

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from admin.merge import JsonObject, number, objects, text
 from admin.roles import Who
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_FILES, MOST_TOPICS = 200, 100  # of a node: nsqd reports no more
 MOST_ADOPTED = 100  # logs of a node

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from admin.cluster_state import LogCopy, LogState, MemberState
-from admin.merge import JsonObject, text
 from admin.sorting import Column, Table
 from admin.talkers import Talker
 from admin.views import Row, traits
+from shared.cluster.state import LogCopy, LogState, MemberState
+from shared.json_fields import JsonObject, text
 
 
 def _value(key: str) -> Callable[[JsonObject], Any]:

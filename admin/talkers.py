@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admin.merge import JsonObject, number, objects, text
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST = 10  # identities
 

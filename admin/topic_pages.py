@@ -18,7 +18,7 @@ from admin.channel_page import ChannelPage
 from admin.cluster import AllFailed, Stats
 from admin.form_answers import done_of
 from admin.layout import Fields, View
-from admin.merge import merged_topic, objects
+from admin.merge import merged_topic
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, RATES, Overview, ordered, rated, rates
 from admin.queries import Queries
@@ -38,6 +38,7 @@ from admin.views import (
     with_rates,
 )
 from shared.http.api import json_response, query
+from shared.json_fields import objects
 
 MOST_EXPORTED = 10_000  # topics
 MOST_NAMES = 20  # topics that the command palette offers

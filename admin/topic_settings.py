@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from admin.form_state import FieldError
-from admin.merge import JsonObject, number, text
 from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.json_fields import JsonObject, number, text
 from shared.values import format_duration, parse_duration
 
 SETTINGS = {  # labels, by nsqd's names

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.decoders import decode, printable, text_of
-from admin.merge import JsonObject, number, text
 from admin.times import clock_element, is_old, moment_element, second_element
 from penstock.protocol.names import is_valid_name
+from shared.json_fields import JsonObject, number, text
 
 PAGE = 100  # topics on a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex

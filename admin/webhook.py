@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import httpx
 
 from admin.alarm_book import Alarm, Changes
-from admin.merge import JsonObject
 from admin.outbox import MOST_WAITING, Outbox
+from shared.json_fields import JsonObject
 from shared.log import escape, log
 from shared.secrets import hide
 from shared.text import go_json

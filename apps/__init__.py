@@ -4,7 +4,7 @@ Read `penstock` (the list of commands), then `up` (`penstock up`) over `supervis
 restart), `signal_queue`, `daemon_set` (their flags and ports) and `secure_set` (their certificates and tokens); then `messages`
 (read, peek, finish, requeue, ...) over `past` (where the logs of a topic are in a cluster) and `targets` (a channel, or a queue
 of Disque's clients), `queues`, `backup` and `recover`.
-`leave` has a node leave its cluster.
+`cluster_status` says whether a cluster is whole. `leave` has a node leave its cluster.
 `chaos` breaks nodes of `penstock up` on purpose, which it reaches over `control`.
 `cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, `cluster_forget` tells them which
 one is gone, and `cluster_adopt` has one of them take over the log of another one. All that ask nodes over HTTP do so by

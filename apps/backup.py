@@ -36,7 +36,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--log", metavar="ID", help="copy a log that the node has adopted, for penstock restore (default: its own log)"
     )
     command.add_argument("--json", action="store_true", help="print a JSON object with the number of files and bytes")
-    command.set_defaults(backup=True)
+    command.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

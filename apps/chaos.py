@@ -107,7 +107,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         _add_arguments(command, kind, undo)
-        command.set_defaults(chaos_command=kind)
+        command.set_defaults(main=run, chaos_command=kind)
 
 
 def _add_arguments(command: argparse.ArgumentParser, kind: str, undo: str) -> None:

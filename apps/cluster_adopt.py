@@ -37,7 +37,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_address(adopt, "the node that is to adopt")
     adopt.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
-    adopt.set_defaults(adopt=True)
+    adopt.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

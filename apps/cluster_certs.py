@@ -80,7 +80,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="D",
         help=f"number of days after which new certificates expire (default: {DAYS})",
     )
-    certs.set_defaults(certs=True)
+    certs.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     forget.add_argument("--node", type=number_of_node, required=True, metavar="N", help="number of the node (-node-id)")
     add_address(forget, "another node of the cluster")
     forget.add_argument("--json", action="store_true", help="print a JSON object with the number of the node")
-    forget.set_defaults(forget=True)
+    forget.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

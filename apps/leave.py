@@ -46,7 +46,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_address(leave, "the node that is to leave")
     leave.add_argument("--limit", default="60s", metavar="DURATION", help="how long it may take (default: 60s)")
-    leave.set_defaults(leave=True)
+    leave.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

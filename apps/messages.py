@@ -60,7 +60,7 @@ class Refused(Exception):
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the message commands and their flags. In the parsed arguments, `run` is the function to call."""
+    """Add the message commands and their flags. In the parsed arguments, `main` is to be called; it calls `run`."""
     _add_read(commands)
     _add_cursors(commands)
     _add_peek(commands)
@@ -96,14 +96,14 @@ def _add_read(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     which.add_argument(
         "--all-nodes", action="store_true", help="read all logs of the cluster that have the topic, merged by time"
     )
-    read.set_defaults(run=_read)
+    read.set_defaults(main=run, run=_read)
 
 
 def _add_cursors(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     cursors = _command(commands, "cursors", "list the cursors of a topic, and their lag")
     cursors.add_argument("--delete", metavar="NAME", help="delete this cursor")
     cursors.add_argument("--owner", metavar="NAME", help="owner of the cursor to delete, if it has one")
-    cursors.set_defaults(run=_cursors)
+    cursors.set_defaults(main=run, run=_cursors)
 
 
 def _add_peek(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -115,7 +115,7 @@ def _add_peek(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     peek.add_argument(
         "-n", "--limit", type=_count, default=10, metavar="N", help="maximum number of messages to print (default: 10)"
     )
-    peek.set_defaults(run=_peek)
+    peek.set_defaults(main=run, run=_peek)
 
 
 def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str) -> None:
@@ -134,7 +134,7 @@ def _add_action(commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
         act.add_argument("--reason", metavar="TEXT", help="reason, which peek --json shows")
     if name == "move":
         act.add_argument("--to", required=True, metavar="TOPIC", help="the topic to publish to")
-    act.set_defaults(run=_act, action=name)
+    act.set_defaults(main=run, run=_act, action=name)
 
 
 def run(arguments: argparse.Namespace) -> int:

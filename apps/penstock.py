@@ -1,35 +1,32 @@
 """The program `penstock` and the list of its commands.
 
-Those that are in this room are in up.py, chaos.py, messages.py, queues.py, backup.py, recover.py, leave.py, cluster_certs.py,
-cluster_forget.py and cluster_adopt.py.
+Those that are in this room are in up.py, chaos.py, messages.py, queues.py, backup.py, recover.py, leave.py, cluster_status.py,
+cluster_certs.py, cluster_forget.py and cluster_adopt.py.
 """
 
 import argparse
 
-from apps import backup, chaos, cluster_adopt, cluster_certs, cluster_forget, leave, messages, queues, recover, up
+from apps import (
+    backup,
+    chaos,
+    cluster_adopt,
+    cluster_certs,
+    cluster_forget,
+    cluster_status,
+    leave,
+    messages,
+    queues,
+    recover,
+    up,
+)
 from shared.version import version_line
 
 
 def main() -> int:
     """Run the command and return its exit code, which is 2 for wrong arguments."""
     arguments = _parser().parse_args()
-    if "run" in arguments:
-        return messages.run(arguments)
-    if "backup" in arguments:
-        return backup.run(arguments)
-    if "recover" in arguments:
-        return recover.run(arguments)
-    if "certs" in arguments:
-        return cluster_certs.run(arguments)
-    if "forget" in arguments:
-        return cluster_forget.run(arguments)
-    if "leave" in arguments:
-        return leave.run(arguments)
-    if "adopt" in arguments:
-        return cluster_adopt.run(arguments)
-    if "chaos_command" in arguments:
-        return chaos.run(arguments)
-    return up.run(arguments)
+    code: int = arguments.main(arguments)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,9 +60,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def add_cluster_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `cluster`, with those below it, to the parser."""
-    what = "prepare a cluster of nsqd, and tell it which node is gone"
-    cluster = commands.add_parser("cluster", help=f"{what}: certs, forget, adopt", description=f"{what.capitalize()}.")
+    what = "see whether a cluster of nsqd is whole, prepare one, and tell it which node is gone"
+    words = "status, wait, certs, forget, adopt"
+    cluster = commands.add_parser("cluster", help=f"{what}: {words}", description=f"{what.capitalize()}.")
     below = cluster.add_subparsers(required=True, metavar="command")
+    cluster_status.add_commands(below)
     cluster_certs.add_command(below)
     cluster_forget.add_command(below)
     cluster_adopt.add_command(below)

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from apps.messages import Refused, add_node, request
+from apps.messages import Refused, add_node, request, run
 
 PAGE = 1000  # queues asked for at a time
 WAYS = ("in", "out", "all", "none")
@@ -29,7 +29,7 @@ _MORE = (
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command `queues` and its flags. In the parsed arguments, `run` is the function to call."""
+    """Add the command `queues` and its flags. In the parsed arguments, `main` is to be called; it calls `run`."""
     command = commands.add_parser("queues", help=_WHAT, description=_MORE)
     command.add_argument("queues", nargs="*", metavar="QUEUE", help="name of a queue (default: all)")
     command.add_argument(
@@ -40,7 +40,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     command.add_argument("--by", default="", metavar="NAME", help="who pauses them")
     add_node(command)
-    command.set_defaults(run=_queues)
+    command.set_defaults(main=run, run=_queues)
 
 
 def _queues(client: httpx.Client, arguments: argparse.Namespace) -> None:

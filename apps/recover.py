@@ -66,7 +66,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_access(command)
     command.add_argument("--json", action="store_true", help="print a JSON object about what was recovered")
-    command.set_defaults(recover=True)
+    command.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

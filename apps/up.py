@@ -355,6 +355,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="TCP port at which producers get any one of the nsqd, so that one address uses all cores (default: none)",
     )
     _add_ways(up)
+    up.set_defaults(main=run)
 
 
 def _add_ways(up: argparse.ArgumentParser) -> None:

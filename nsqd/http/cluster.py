@@ -8,7 +8,7 @@
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
      "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
-     "mirror_failures": 0,
+     "mirror_failures": 0, "refusing": {"count": 1, "topics": ["orders"]},
      "owned": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
      "closed": [{"log_id": "...", "node": 1, "epochs": [["...", 0]], "end": 4711}, ...],
      "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": [
@@ -26,7 +26,8 @@ keeps of the logs of others; what one holds is not known while it is `opening`. 
 `knows_configs` is false until another node has told this one how topics are configured: until then it takes no message.
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
-time. `mirror_failures`: how often this node gave up a mirror for a while. `claims`: how many claims on logs of lost nodes
+time. `refusing`: the topics to which nothing can be published because they ask for more copies, of which 100 are
+named. `mirror_failures`: how often this node gave up a mirror for a while. `claims`: how many claims on logs of lost nodes
 this node has won (clean: with a mirror that has everything), has lost, has called off because the owner came back, and has
 postponed because an nsqlookupd hears the owner. For each log
 whose mirror is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the mirror would be
@@ -67,6 +68,7 @@ instead. /cluster tells what comes of it. 404 NO_MIRROR if the node has no whole
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -82,6 +84,7 @@ from shared.log import log
 from shared.values import SECOND, parse_duration, parse_int
 
 MOST_NUMBER = 1023  # of a node
+MOST_REFUSING = 100  # topics that are named
 LEAVE_WITHIN = "60s"  # unless the request says otherwise
 MOST_LIMIT = 24 * 3600 * SECOND
 
@@ -104,9 +107,16 @@ class ClusterRoute:
 
     async def cluster(self, request: Request) -> Response:
         """Answer what this node knows of the nodes of its cluster."""
-        figures = await self._node.bridge.observe(lambda: self._view().figures())
+        figures = await self._node.bridge.observe(self._figures)
         options = self._node.options
         return json_response({"name": options.cluster_name, "node": options.node_number(), **figures})
+
+    def _figures(self) -> dict[str, Any]:
+        refusing = sorted(name for name, topic in self._node.broker.topics.items() if topic.shut)
+        return {
+            **self._view().figures(),
+            "refusing": {"count": len(refusing), "topics": refusing[:MOST_REFUSING]},
+        }
 
     async def forget(self, request: Request) -> Response:
         """Have the cluster forget a node, and answer when this is durable here."""

@@ -1,34 +1,81 @@
-"""Whether a page can be used by all: it fits in every window, and axe finds no fault in it."""
+"""Makers of what alarms are decided on: nodes, channels and looks at all nodes. Times are ns since the epoch."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
-from playwright.sync_api import Page
+from hypothesis import strategies as st
 
-from tests.admin.screenshots import WIDTHS
-from tests.daemons import eventually
-from tests.requirements import CLIENTS
+from admin.alarm_checks import Checks
+from admin.alarm_rules import Thresholds
+from admin.alarm_subject import Subject
+from admin.cluster import Producer
+from admin.inventory import NodeRecord, NodeState
+from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot, TopicFigures
 
-_AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
-LOOKS = (
-    ("light", max(WIDTHS)),
-    ("dark", min(WIDTHS)),
-)  # colours, and the width in which axe looks, which takes longest
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+NOW = 1_800_000_000 * SECOND
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)  # what a node that lies may answer
 
 
-def faults(page: Page) -> list[str]:
-    """Return what axe has against the page that is shown, in a context without the policy that forbids its script."""
-    page.add_script_tag(path=_AXE)
-    return list(page.evaluate(_FAULTS))
+def producer(name: str = "n", port: int = 1, **more: Any) -> Producer:
+    """Return a node of version 1.0.0 that one nsqlookupd names; its address is NAME:PORT."""
+    given: dict[str, Any] = {"tcp_port": 4150, "version": "1.0.0", "remote_addresses": ("l:1/a",)}
+    return Producer(**{"hostname": name, "broadcast_address": name, "http_port": port, **given, **more})
 
 
-def assert_usable(page: Page, url: str, axe_width: int) -> None:
-    """Open a page, and assert that it fits in each width and that axe has nothing against it in one."""
-    page.goto(url)
-    for width in sorted(WIDTHS, key=axe_width.__eq__):  # that of axe last
-        page.set_viewport_size({"width": width, "height": 800})
-        wide = partial(page.evaluate, "document.documentElement.scrollWidth")
-        eventually(lambda wide=wide, width=width: wide() == width, what=f"{width} wide: {url}")  # charts follow
-    assert faults(page) == [], url
+def record(name: str = "n", port: int = 1, *, is_named: bool = True, **more: Any) -> NodeRecord:
+    """Return what is remembered of a node that answered just now."""
+    return NodeRecord(**{"producer": producer(name, port), "is_named": is_named, "seen_at": NOW, **more})
+
+
+def facts(state: NodeState = NodeState.UP, node: NodeRecord | None = None, **more: Any) -> NodeFacts:
+    """Return a node in that state."""
+    return NodeFacts(node or record(), state, **more)
+
+
+def channel(**counts: Any) -> ChannelFigures:
+    """Return a channel with these figures; all others are 0."""
+    return ChannelFigures(**{**dict.fromkeys(ChannelFigures._fields, 0), "paused": False, **counts})
+
+
+def topic(**counts: Any) -> TopicFigures:
+    """Return a topic with these figures; all others are 0."""
+    return TopicFigures(**{**dict.fromkeys(TopicFigures._fields, 0), "paused": False, **counts})
+
+
+def look(
+    channels: Mapping[Key, ChannelFigures] | None = None, at: int = NOW, answered: tuple[str, ...] = ("n:1",), **more: Any
+) -> Snapshot:  # fmt: skip
+    """Return a look at these channels, which are all on the first of the nodes that answered."""
+    parts = {node: dict(channels or {}) if node == answered[0] else {} for node in answered}
+    return look_at(parts, at, **more)
+
+
+def look_at(parts: Mapping[str, Mapping[Key, ChannelFigures]], at: int = NOW, **more: Any) -> Snapshot:
+    """Return a look at these channels of nodes by their addresses."""
+    channels: dict[Key, ChannelFigures] = {}
+    for part in parts.values():
+        channels |= {key: channels[key].plus(one) if key in channels else one for key, one in part.items()}
+    given = {"channels": channels, "parts": {node: dict(part) for node, part in parts.items()}}
+    return Snapshot(**{"at": at, **given, "answered": frozenset(parts), **more})
+
+
+def found(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> list[Subject]:
+    """Return what the rule finds in the last of these looks."""
+    checks = Checks(Thresholds(settings))
+    subjects: list[Subject] = []
+    for one in looks:
+        subjects = checks.check(one)
+    return [one for one in subjects if one.rule == rule]
+
+
+def words(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the words of what the rule finds in the last of these looks, by subject."""
+    return {one.key: one.words for one in found(rule, *looks, settings=settings)}

@@ -10,11 +10,11 @@ from admin.alarm_checks import Checks
 from admin.alarm_past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
 from admin.alarm_rules import RULES, Severity, Thresholds
 from admin.alarm_subject import Place, Subject, channel_subject, node_subject, topic_subject
-from admin.cluster_state import DOWN, ClusterState, LogCopy, MemberState
 from admin.inventory import NodeState, Stuck
 from admin.node_checks import CHECKS
 from admin.snapshot import OWN, ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
 from admin.times import second
+from shared.cluster.state import DOWN, ClusterState, LogCopy, MemberState
 from tests.admin.looks import (
     MINUTE,
     NOW,

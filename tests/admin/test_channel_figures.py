@@ -23,8 +23,8 @@ from admin.channel_figures import (
     rates_of,
     share,
 )
-from admin.merge import JsonObject
 from admin.series import NAMES
+from shared.json_fields import JsonObject
 
 
 def channel(node: str = "a", **counts: int) -> JsonObject:

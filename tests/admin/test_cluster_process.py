@@ -18,7 +18,7 @@ from admin.users import written
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.browsers import browser
 from tests.admin.conftest import Cluster, nsqadmin
-from tests.admin.looks import LOOKS, assert_usable
+from tests.admin.usable import LOOKS, assert_usable
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.requirements import require
 

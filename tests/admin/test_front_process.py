@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.admin.conftest import nsqadmin
-from tests.admin.looks import faults
+from tests.admin.usable import faults
 from tests.daemons import nsqd, post, publish
 from tests.requirements import require
 

@@ -6,7 +6,8 @@ import pytest
 
 from admin import held_past
 from admin.held_past import EVERY, SPAN, HeldPast
-from admin.merge import JsonObject, topic_of
+from admin.merge import topic_of
+from shared.json_fields import JsonObject
 
 T0 = 1_800_000_000  # s
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
-from tests.admin.looks import faults
+from tests.admin.usable import faults
 from tests.daemons import Daemon, nsqd, publish
 from tests.requirements import require
 

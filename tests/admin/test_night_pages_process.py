@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.conftest import nsqadmin
-from tests.admin.looks import LOOKS, assert_usable
 from tests.admin.night import FAST, QUIET, WAIT, says
+from tests.admin.usable import LOOKS, assert_usable
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.requirements import require
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from tests.admin.conftest import nsqadmin
 from tests.admin.fake_provider import CLIENT, SECRET, fake_provider
-from tests.admin.looks import faults
+from tests.admin.usable import faults
 from tests.daemons import Daemon
 from tests.requirements import require
 

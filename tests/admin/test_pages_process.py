@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.admin.conftest import Cluster, nsqadmin
-from tests.admin.looks import LOOKS, assert_usable, faults
 from tests.admin.screenshots import WIDTHS, a_full_cluster, paths
+from tests.admin.usable import LOOKS, assert_usable, faults
 from tests.daemons import eventually, nsqd
 from tests.requirements import require
 

@@ -17,12 +17,12 @@ from admin.cluster import Producer
 from admin.fallback import FallbackUpstreams
 from admin.inventory import Inventory
 from admin.layout import _environment
-from admin.merge import JsonObject
 from admin.options import AdminOptions
 from admin.queries import Queries
 from admin.response_cache import ResponseCache
 from admin.series_past import KEPT, SILENT, Kept, SeriesPast, summed_up
 from admin.upstreams import Gathered
+from shared.json_fields import JsonObject
 from shared.values import SECOND
 from tests.admin.asking import in_loop
 from tests.admin.test_series import told

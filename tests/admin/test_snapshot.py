@@ -11,10 +11,10 @@ from admin import snapshot
 from admin.alarm_book import AlarmBook
 from admin.alarm_checks import Checks
 from admin.alarm_rules import Thresholds
-from admin.cluster_state import ClusterState, MemberState
 from admin.inventory import NodeState
 from admin.merge import LONGEST_NAME, topic_of
 from admin.snapshot import MOST_LISTED, Snapshot, facts_of
+from shared.cluster.state import ClusterState, MemberState
 from tests.admin.looks import JSON, NOW, channel, record, topic
 
 

@@ -9,13 +9,13 @@ import pytest
 from admin import tables
 from admin.channel_figures import UNKNOWN_RATES, Rates
 from admin.channel_page import NodeRow
-from admin.cluster_state import LogCopy, LogState, MemberState
 from admin.merge import client_of
 from admin.roles import Who, of_role
 from admin.sorting import Table
 from admin.storage import storage_view
 from admin.talkers import top_talkers
 from admin.views import absent_row, reader_rows
+from shared.cluster.state import LogCopy, LogState, MemberState
 
 ANYBODY = Who(of_role("", "admin"))
 LIES: dict[str, Any] = {"topics": [{}, {"topic": 7, "messages": "x"}], "files": [{}, {"number": None}], "adopted": [{}]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -276,3 +278,35 @@ def test_an_adopter_goes_on_with_the_log_after_its_own_restart(node: NodeMaker) 
         with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(taken(consumer, 12)) == 12
+
+
+def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: NodeMaker) -> None:
+    def status(*words: str, command: str = "status") -> tuple[int, str, str]:
+        address = nodes[0].http
+        done = run("penstock", "cluster", command, "--nsqd-http-address", address, *words, timeout=90)
+        return done.returncode, done.stdout, done.stderr
+
+    with ExitStack() as stack:
+        nodes = cluster_of(stack, node, 3, takeover_quorum="majority")
+        code, text, error = status(command="wait")
+        assert (code, text.splitlines()[:2]) == (0, ["Cluster penstock: WHOLE", "Safe to lose another node: yes"]), (
+            error
+        )
+        create(nodes[0], all=3)
+        nodes[2].kill()
+        eventually(lambda: sum(len(owned(daemon)) for daemon in nodes[:2]) == 3)
+        code, text, _ = status()
+        assert code in (1, 2), text  # 2: until the leader's new replica is in sync
+        assert re.search(r"- node 2 is down; node [01] leads its log", text), text
+        assert "- node 0 refuses publishes to 1 topic for want of copies: all" in text
+        assert "Safe to lose another node: no" in text
+        code, _, error = status("--for", "whole", "--timeout", "1s", command="wait")
+        assert code in (1, 2)
+        assert "waiting: " in error
+        assert "it is not whole after 1 s" in error
+        back = again(stack, node, 2, nodes[2], nodes[0], takeover_quorum="majority")
+        code, text, error = status("--timeout", "60s", command="wait")
+        assert code == 0, error + text
+        found = json.loads(status("--json")[1])
+        assert (found["level"], found["safe_to_lose_another_node"], len(found["nodes"])) == ("whole", True, 3)
+        assert back.http in {one["http_address"] for one in found["nodes"]}

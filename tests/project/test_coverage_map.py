@@ -15,12 +15,14 @@ ROOMS = ("nsqd", "lookupd", "admin", "shared", "apps", "penstock", "pipeline")
 
 # the test to look at first: the modules, with dots
 TRIED_BY = {
+    "shared/cluster/test_state.py": (
+        "shared.cluster.answer", "shared.cluster.logs", "shared.cluster.merge", "shared.json_fields",
+    ),
     "admin/test_access.py": ("admin.login",),
     "admin/test_alarm_book.py": ("admin.alarm_subject",),
     "admin/test_alarm_checks.py": ("admin.alarm_past", "admin.node_checks",),
     "admin/test_api_process.py": ("admin.api",),
     "admin/test_audit.py": ("admin.outbox",),
-    "admin/test_cluster_state.py": ("admin.cluster_answer", "admin.cluster_logs", "admin.cluster_merge",),
     "admin/test_commands.py": ("admin.actions",),
     "admin/test_inactive_process.py": ("admin.inactive",),
     "admin/test_monitor.py": ("admin.cluster", "admin.queries",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from admin.cluster_answer import Answer, ClaimWord
-from admin.cluster_state import CLOSED, LOST, LogState, Taker
+from shared.cluster.answer import Answer, ClaimWord
+from shared.cluster.state import CLOSED, LOST, LogState, Taker
 
 MOST_LOGS = 1000  # that are listed
 

@@ -1,6 +1,6 @@
-"""The state of a replicated cluster, as nsqadmin shows it: its nodes, and the copies of their logs. Pure.
+"""The state of a replicated cluster: its nodes, the copies of their logs, and whether it is whole. Pure.
 
-`cluster_answer` reads what nodes say on /cluster, and `cluster_merge` makes this state of all that they say.
+`answer` reads what nodes say on /cluster, and `merge` makes this state of all that they say.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from admin.cluster import PartialResult
-from admin.merge import JsonObject
-from admin.views import count, size
+from shared.json_fields import JsonObject
 
 LOST, CLOSED = "owner lost", "closed"  # states of a log
 UP, DOWN, SUSPECTED, RESTARTING, NO_ANSWER = "up", "down", "suspected", "restarting", "no answer"
@@ -45,7 +43,7 @@ class MemberState:
     node: int
     address: str  # where the other nodes reach it
     http_address: str
-    asked: str  # the HTTP address under which nsqadmin got its answer; "": it did not answer
+    asked: str  # the HTTP address under which it answered; "": it did not answer
     state: str  # up, down, suspected, restarting, no answer, left or forgotten
     connected_to: list[int]
     others: int  # members besides this node
@@ -56,6 +54,9 @@ class MemberState:
     last_position: int | None = None  # of a node that is down: how far the longest copy of its log is; None: no copy
     adopted_by: int | None = None  # the node that has adopted its log
     recover: str = ""  # the command that makes its data directory again, if it is down
+    knows_configs: bool = True  # False: it takes no messages until another node has told it how topics are configured
+    refusing: list[str] = field(default_factory=list)  # topics that ask for more copies than are possible, some of them
+    refusing_count: int = 0
 
     @property
     def is_bad(self) -> bool:
@@ -98,6 +99,7 @@ class LogState:
     state: str
     takers: list[Taker] = field(default_factory=list)
     also_owned_by: list[int] = field(default_factory=list)
+    replicas: list[int] = field(default_factory=list)  # the other nodes that have all of it
 
     @property
     def able(self) -> list[Taker]:
@@ -142,6 +144,7 @@ class ClusterState:
     nodes_left_out: int = 0
     copies_left_out: int = 0
     issues: list[str] = field(default_factory=list)
+    quorum: str = ""  # whose promises an adoption needs: majority, any, none; "": no node tells
 
     def json(self) -> JsonObject:
         """Return the cluster in the form of /api/cluster."""
@@ -170,9 +173,10 @@ class ClusterState:
 
 
 @dataclass(slots=True)
-class ClusterStates(PartialResult):
+class ClusterStates:
     """All clusters, by name, and the errors of invalid answers."""
 
+    errors: list[str] = field(default_factory=list)
     clusters: list[ClusterState] = field(default_factory=list)
 
 
@@ -183,14 +187,3 @@ def shortage(one: MemberState) -> str:
         return ""
     copies = "1 copy is" if possible == 1 else f"{possible} copies are"
     return f"only {copies} possible now; topics that need {possible + 1} or more reject publishes"
-
-
-def copy_row(copy: LogCopy) -> JsonObject:
-    """Return a copy as the page shows it."""
-    left = " left" if copy.state == "catching up" else ""
-    return asdict(copy) | {
-        "lag": f"{size(copy.behind)}{left}" if copy.behind is not None else "-",
-        "written": count(copy.written) if copy.written is not None else "-",
-        "durable": count(copy.durable) if copy.durable is not None else "-",
-        "is_bad": copy.is_bad,
-    }

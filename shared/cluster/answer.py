@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from admin.cluster_state import LogCopy, Refusal
-from admin.merge import JsonObject, number, objects, text
+from shared.cluster.state import LogCopy, Refusal
+from shared.json_fields import JsonObject, number, objects, text
 
 MOST_NUMBER = 1023  # of a node
 MOST_LISTED = 1024  # entries of one list of an answer that are read
@@ -75,6 +75,10 @@ class Answer:
     claims: list[ClaimWord]
     closed: dict[str, int | None]  # by log id: the node that owned it last
     refused: list[Refusal]
+    quorum: str
+    knows_configs: bool
+    refusing: list[str]  # topics, some of them
+    refusing_count: int
 
     def holds(self, log_id: str) -> bool:
         """Return True if the node has a complete copy of a log."""
@@ -93,8 +97,7 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
         return None
     words = {number: _word(one) for number, one in _numbered(data.get("nodes"))}
     log_id = words[own].log_id if own in words else ""
-    raw = data.get("copies")
-    copies: JsonObject = raw if isinstance(raw, dict) else {}
+    copies = _object(data.get("copies"))
     away = copies.get("away")
     numbers = map(_node_number, away[:MOST_LISTED]) if isinstance(away, list) else ()
     available = _count(copies.get("available"))
@@ -112,6 +115,10 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
             Refusal(own, one, _short(raw.get("address")), _short(raw.get("reason")))
             for one, raw in _numbered(data.get("refused"))
         ],
+        quorum=_short(_object(data.get("claims")).get("quorum")),
+        knows_configs=data.get("knows_configs") is not False,
+        refusing=_names(_object(data.get("refusing")).get("topics")),
+        refusing_count=_count(_object(data.get("refusing")).get("count")) or 0,
     )  # fmt: skip
 
 
@@ -180,7 +187,7 @@ def _owned(value: object) -> Iterator[OwnedWord]:
 
 
 def _claims(value: object) -> Iterator[ClaimWord]:
-    told: JsonObject = value if isinstance(value, dict) else {}
+    told = _object(value)
     unless = "-takeover-quorum is none" if told.get("quorum") == "none" else ""
     for log_id, raw in _with_log_id(told.get("logs")):
         owner, state = _node_number(raw.get("owner")), text(raw.get("state"))
@@ -189,6 +196,14 @@ def _claims(value: object) -> Iterator[ClaimWord]:
                 log_id, owner, _count(raw.get("epoch")) or 0, raw.get("owner_lost") is True, raw.get("clean") is True,
                 state if state in ("claiming", "adopting") else "", _short(raw.get("reason")) or unless,
             )  # fmt: skip
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: object) -> list[str]:
+    return [_short(one) for one in value[:MOST_LISTED] if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def _node_number(value: object) -> int | None:

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from admin.cluster_answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
-from admin.cluster_logs import MOST_LOGS, adopters, logs_of, several_owners
-from admin.cluster_state import (
+from shared.cluster.answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
+from shared.cluster.logs import MOST_LOGS, adopters, logs_of, several_owners
+from shared.cluster.state import (
     DOWN,
     NO_ANSWER,
     RESTARTING,
@@ -21,9 +21,10 @@ from admin.cluster_state import (
     ClusterState,
     ClusterStates,
     LogCopy,
+    LogState,
     MemberState,
 )
-from admin.merge import JsonObject
+from shared.json_fields import JsonObject
 
 MOST_CLUSTERS, MOST_NODES, MOST_COPIES = 50, 200, 1000  # that are listed: clusters, and nodes and copies of each
 MOST_ISSUES = 100
@@ -55,6 +56,8 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
     cluster.issues += _older_runs(answers)
     cluster.issues += _forgotten_runs(answers)
     logs = logs_of(answers)
+    quorums = sorted({answer.quorum for answer in answers.values() if answer.quorum})
+    cluster.quorum = quorums[0] if len(quorums) == 1 else ""
     cluster.issues += several_owners(logs)
     cluster.logs, cluster.logs_left_out = logs[:MOST_LOGS], max(0, len(logs) - MOST_LOGS)
     cluster.refused = [one for _, answer in sorted(answers.items()) for one in answer.refused][:MOST_ISSUES]
@@ -70,6 +73,8 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
             elif one != by and word.restarting:
                 restarting.add(one)
     copies = _copies(answers, latest)
+    for log in logs:
+        log.replicas = _replicas(log, answers, latest)
     members = {one for one, word in latest.items() if word.standing == MEMBER} | set(answers)
     for one, word in sorted(latest.items()):
         suspected_by = suspects.get(one, [])
@@ -162,7 +167,26 @@ def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberStat
         wanted = 1 + len({*answer.followers, *answer.away})
         given_up = answer.given_up
     asked = answer.asked if answer is not None else ""
-    return MemberState(one, word.address, word.http_address, asked, state, [], 0, [], possible, wanted, given_up)
+    node = MemberState(one, word.address, word.http_address, asked, state, [], 0, [], possible, wanted, given_up)
+    if answer is None:
+        return node
+    return replace(
+        node, knows_configs=answer.knows_configs, refusing=answer.refusing, refusing_count=answer.refusing_count
+    )
+
+
+def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[int]:
+    """Return the nodes besides its leader that have all of a log. Of one that the leader has adopted, they say so themselves.
+
+    Of a log whose leader is lost, those with a complete copy.
+    """
+    leader = answers.get(log.owner) if log.owner is not None else None
+    holding = {by for by, answer in answers.items() if by != log.owner and answer.holds(log.log_id)}
+    if leader is None or log.owner is None:
+        return sorted(holding)
+    if latest[log.owner].log_id == log.log_id:
+        return sorted(one for one, copy in leader.followers.items() if copy.state == "in sync")
+    return sorted(by for by in holding if by in leader.words and leader.words[by].connected)
 
 
 def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[LogCopy]:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.cluster_merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
-from admin.cluster_state import ClusterState, LogCopy, MemberState, Trouble, copy_row, shortage
+from admin.node_pages import copy_row
+from shared.cluster.merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
+from shared.cluster.state import ClusterState, LogCopy, MemberState, Trouble, shortage
 
 Raw = dict[str, Any]
 

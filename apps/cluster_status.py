@@ -1,0 +1,272 @@
+"""`penstock cluster status` and `penstock cluster wait`: whether a cluster is whole, and whether one more node may go."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+
+from apps.node_client import ADDRESS, AccessError, add_access, open_client, url_of, why_refused
+from shared.cluster.merge import cluster_states
+from shared.cluster.state import CLOSED, ClusterState, LogState
+from shared.cluster.verdict import Level, Verdict, verdict_of
+from shared.http.bounded import AnswerError, parse_object, read_whole
+from shared.values import SECOND, parse_duration
+
+MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of what is parsed of it
+MOST_ASKED = 1024  # addresses, as nodes tell them of each other
+PATIENCE = 5.0  # s for one node to answer
+POLL_EVERY = 0.5  # s between two looks of `wait`
+MOST_SHOWN = 20  # reasons of one kind
+NO_ANSWER = 3  # exit code: no node tells anything
+STATUS = "say whether a cluster is whole, degraded or at risk, and whether one more node may go"
+WAIT = "wait until a cluster is whole, or until one more node may go"
+CODES = """
+Exit code: 0 if the cluster is whole: all nodes are up, every log has a leader, and every replica is in sync. 1 if it is
+degraded: something is down or behind. 2 if messages are at risk: a log has no leader, or its leader alone has all of it. 3 if
+no node answers.
+"""
+DETAILS = f"""
+The nodes that are named list the others, and all of them are asked. One more node may go if nothing that was acknowledged
+with two copies is lost with any one node, and the others deliver what it has by themselves.
+{CODES}
+With --json: the level, the reasons, and nodes, logs and copies as nsqadmin's /api/cluster has them. See
+docs/operations/lost-node.md.
+"""
+WAIT_DETAILS = f"""
+Use it between two steps of an upgrade: stop a node, start it again, penstock cluster wait, the next one. Reasons for waiting
+are printed when they change.
+{CODES}"""
+WORDS = {Level.WHOLE: "whole", Level.DEGRADED: "degraded", Level.AT_RISK: "at risk"}
+
+
+class Unreachable(Exception):
+    """No node of a cluster answers, or those that do are of several. The text says so."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands `status` and `wait` to those of `penstock cluster`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    status = commands.add_parser("status", help=STATUS, description=STATUS, epilog=DETAILS, formatter_class=raw)
+    wait = commands.add_parser("wait", help=WAIT, description=WAIT, epilog=WAIT_DETAILS, formatter_class=raw)
+    for command in (status, wait):
+        command.add_argument(
+            "--nsqd-http-address",
+            action="append",
+            metavar="HOST:PORT",
+            help=f"HTTP address of a node, or https://HOST:PORT (may be given multiple times; default: {ADDRESS})",
+        )
+        add_access(command)
+        command.add_argument("--json", action="store_true", help="print a JSON object")
+    wait.add_argument(
+        "--for", dest="goal", choices=("whole", "safe"), default="whole", help="what to wait for (default: whole)"
+    )
+    wait.add_argument(
+        "--timeout", type=_duration, default="60s", metavar="DURATION", help="for how long (default: 60s)"
+    )
+    status.set_defaults(main=run_status)
+    wait.set_defaults(main=run_wait)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text) / SECOND
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a duration such as 60s, not {text!r}") from None
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    """Run `status`, and return its exit code."""
+    try:
+        with _client(arguments) as client:
+            return _tell(*look(_addresses(arguments), lambda address: _ask(client, address)), arguments.json)
+    except (AccessError, Unreachable) as error:
+        return _failed("status", str(error))
+
+
+def run_wait(arguments: argparse.Namespace) -> int:
+    """Run `wait`, and return its exit code."""
+    deadline = time.monotonic() + arguments.timeout
+    reported: Sequence[str] = ()
+    try:
+        with _client(arguments) as client:
+            while True:
+                cluster, silent, why = _look(client, arguments)
+                if cluster is not None and not why:
+                    return _tell(cluster, silent, arguments.json)
+                if why != reported and not arguments.json:
+                    print("waiting: " + "; ".join(why[:3]), file=sys.stderr, flush=True)
+                    reported = why
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(POLL_EVERY)
+    except AccessError as error:
+        return _failed("wait", str(error))
+    if cluster is None:
+        return _failed("wait", why[0])
+    level = _tell(cluster, silent, arguments.json)
+    print(f"penstock cluster wait: it is not {arguments.goal} after {arguments.timeout:g} s", file=sys.stderr)
+    return max(level, Level.DEGRADED)
+
+
+def _look(
+    client: httpx.Client, arguments: argparse.Namespace
+) -> tuple[ClusterState | None, dict[str, str], Sequence[str]]:
+    """Return the cluster, which nodes do not answer, and what is still waited for."""
+    try:
+        cluster, silent = look(_addresses(arguments), lambda address: _ask(client, address))
+    except Unreachable as error:
+        return None, {}, (str(error),)
+    verdict = verdict_of(cluster)
+    return cluster, silent, verdict.unsafe if arguments.goal == "safe" else verdict.at_risk + verdict.degraded
+
+
+def _client(arguments: argparse.Namespace) -> httpx.Client:
+    return open_client(
+        argparse.Namespace(**{**vars(arguments), "nsqd_http_address": _addresses(arguments)[0]}), PATIENCE
+    )
+
+
+def _addresses(arguments: argparse.Namespace) -> list[str]:
+    return arguments.nsqd_http_address or [ADDRESS]
+
+
+def _failed(command: str, why: str) -> int:
+    print(f"penstock cluster {command}: {why}", file=sys.stderr)
+    return NO_ANSWER
+
+
+def _ask(client: httpx.Client, address: str) -> dict[str, Any]:
+    """Return what the node at an address answers to /cluster. Raises ValueError, AnswerError, httpx.HTTPError, InvalidURL."""
+    with client.stream("GET", f"{url_of(address)}/cluster") as answer:
+        content = read_whole(answer.iter_bytes(), MOST_ANSWER)
+        if answer.status_code != 200:
+            whole = httpx.Response(answer.status_code, content=content)
+            advice = {"NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address"}
+            raise ValueError(why_refused(whole, advice, address))
+    return parse_object(content, MOST_MEMORY)
+
+
+def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tuple[ClusterState, dict[str, str]]:
+    """Ask the nodes at these addresses and all that they name.
+
+    Returns the cluster, and why nodes gave no answer, by address. Raises Unreachable.
+    """
+    answers: dict[str, dict[str, Any]] = {}
+    numbers: set[Any] = set()
+    silent: dict[str, str] = {}
+    waiting = dict.fromkeys(addresses)
+    while waiting and len(answers) + len(silent) < MOST_ASKED:
+        address = next(iter(waiting))
+        del waiting[address]
+        try:
+            answers[address] = answer = ask(address)
+        except (httpx.HTTPError, httpx.InvalidURL, AnswerError, ValueError) as error:
+            silent[address] = str(error) or type(error).__name__
+            continue
+        numbers.add(answer.get("node"))
+        named = cluster_states({address: answer}).clusters
+        for node in (node for cluster in named for node in cluster.nodes):
+            is_known = node.node in numbers or node.http_address in answers or node.http_address in silent
+            if node.http_address and not is_known and node.state not in ("left", "forgotten"):
+                waiting[node.http_address] = None
+    found = cluster_states(_first_of_each(answers))
+    if not found.clusters:
+        why = "; ".join([*found.errors, *(f"{address}: {why}" for address, why in silent.items())])
+        raise Unreachable(f"no node of a cluster answers: {why}")
+    if len(found.clusters) > 1:
+        raise Unreachable(f"these nodes are of several clusters: {', '.join(one.name for one in found.clusters)}")
+    return found.clusters[0], silent
+
+
+def _first_of_each(answers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the answers without those of a run that was asked already, under another address."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for address, answer in answers.items():
+        nodes = answer.get("nodes")
+        own = [one for one in nodes if isinstance(one, dict)] if isinstance(nodes, list) else []
+        runs = [one.get("log_id") for one in own if one.get("node") == answer.get("node")]
+        found.setdefault(repr((answer.get("name"), answer.get("node"), runs)), (address, answer))
+    return dict(found.values())
+
+
+def _tell(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int:
+    verdict = verdict_of(cluster)
+    if as_json:
+        print(json.dumps(described(cluster, verdict, silent)))
+    else:
+        print("\n".join(lines_of(cluster, verdict, silent)))
+    return int(verdict.level)
+
+
+def described(cluster: ClusterState, verdict: Verdict, silent: dict[str, str]) -> dict[str, Any]:
+    """Return what --json prints."""
+    return {
+        "cluster": cluster.name,
+        "level": WORDS[verdict.level],
+        "at_risk": verdict.at_risk,
+        "degraded": verdict.degraded,
+        "safe_to_lose_another_node": verdict.is_safe,
+        "unsafe_because": verdict.unsafe,
+        "no_answer": silent,
+        **{name: value for name, value in asdict(cluster).items() if name in ("nodes", "logs", "copies")},
+    }
+
+
+def lines_of(cluster: ClusterState, verdict: Verdict, silent: dict[str, str]) -> Iterator[str]:
+    """Yield the lines of one screen."""
+    yield f"Cluster {cluster.name}: {WORDS[verdict.level].upper()}"
+    yield from _listed(verdict.at_risk, "!")
+    yield from _listed(verdict.degraded, "-")
+    yield f"Safe to lose another node: {'yes' if verdict.is_safe else 'no'}"
+    yield from _listed(verdict.unsafe, "-")
+    yield ""
+    rows = [("NODE", "STATE", "HTTP ADDRESS", "COPIES", "CONNECTED TO")]
+    for node in cluster.nodes:
+        copies = f"{node.copies_possible} of {node.copies_wanted}" if node.copies_possible is not None else "-"
+        links = ", ".join(map(str, node.connected_to)) or "-"
+        rows.append((str(node.node), node.state, node.http_address or node.asked, copies, links))
+    yield from _table(rows)
+    yield ""
+    rows = [("LOG OF", "LEADER", "STATE", "IN SYNC", "NOT IN SYNC")]
+    for log in cluster.logs:
+        if log.state != CLOSED:
+            of, leader = ("?" if one is None else str(one) for one in (log.node, log.owner))
+            in_sync = ", ".join(map(str, log.replicas)) or "-"
+            rows.append((of, leader, log.state, in_sync, _behind(cluster, log)))
+    yield from _table(rows)
+    left_out = cluster.logs_left_out + cluster.nodes_left_out + cluster.copies_left_out
+    if left_out:
+        yield f"({left_out} more are not shown)"
+    if silent:
+        yield ""
+        yield from (f"No answer from {address}: {why}" for address, why in silent.items())
+
+
+def _behind(cluster: ClusterState, log: LogState) -> str:
+    """Return the replicas of a log that are behind, and how far."""
+    found = []
+    for copy in cluster.copies:
+        if copy.log_id == log.log_id and copy.follower not in (log.owner, *log.replicas) and copy.state != "unused":
+            lag = f", {copy.behind:,} bytes behind" if copy.behind else ""
+            found.append(f"{copy.follower} ({copy.state}{lag})")
+    return ", ".join(found) or "-"
+
+
+def _listed(reasons: Sequence[str], mark: str) -> Iterator[str]:
+    for reason in reasons[:MOST_SHOWN]:
+        yield f"  {mark} {reason}"
+    if len(reasons) > MOST_SHOWN:
+        yield f"  {mark} {len(reasons) - MOST_SHOWN} more"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

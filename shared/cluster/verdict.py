@@ -1,0 +1,105 @@
+"""Whether a cluster is whole: what an operator wants to know first, and whether one more node may go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from shared.cluster.state import CLOSED, LOST, NO_ANSWER, RESTARTING, UP, ClusterState, LogState, MemberState, shortage
+
+SERVING = "serving"
+_MEMBERS = (UP, "suspected", RESTARTING, NO_ANSWER, "down")  # states of a node that is a member
+
+
+class Level(IntEnum):
+    """How well a cluster is; also the exit code of `penstock cluster status`."""
+
+    WHOLE = 0  # every node is up, every log has a leader, and all copies that are asked for are made
+    DEGRADED = 1  # something is down or behind; no message is only in one place
+    AT_RISK = 2  # a log has no leader, or no other node has all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `verdict_of` finds; each reason is a line for an operator."""
+
+    level: Level
+    at_risk: tuple[str, ...]
+    degraded: tuple[str, ...]
+    unsafe: tuple[str, ...]  # why one more node must not go; (): it may
+
+    @property
+    def is_safe(self) -> bool:
+        """Return True if one more node may go: nothing acknowledged is lost, and the others deliver what it has."""
+        return not self.unsafe
+
+
+def verdict_of(cluster: ClusterState) -> Verdict:
+    """Return whether a cluster is whole, as far as the nodes tell that answer."""
+    members = [one for one in cluster.nodes if one.state in _MEMBERS]
+    at_risk = tuple(_at_risk(cluster, len(members)))
+    degraded = tuple(_degraded(cluster))
+    level = Level.AT_RISK if at_risk else Level.DEGRADED if degraded else Level.WHOLE
+    return Verdict(level, at_risk, degraded, tuple(_unsafe(cluster, members)))
+
+
+def _name(log: LogState) -> str:
+    of = "an unknown node" if log.node is None else f"node {log.node}"
+    return f"the log of {of} ({log.log_id[:8]})"
+
+
+def _at_risk(cluster: ClusterState, members: int) -> Iterator[str]:
+    for log in cluster.logs:
+        if log.state == LOST:
+            takers = "; ".join(taker.words for taker in log.takers) or "no node that answers has a copy"
+            yield f"{_name(log)} has no leader, node {log.owner} is lost: {takers}"
+        elif log.state == "failed":
+            yield f"{_name(log)} cannot be read by its leader, node {log.owner}"
+        elif log.state != CLOSED and not log.replicas and members > 1:
+            yield f"{_name(log)} is complete at its leader, node {log.owner}, alone"
+
+
+def _degraded(cluster: ClusterState) -> Iterator[str]:
+    for node in cluster.nodes:
+        if node.state in _MEMBERS and node.state != UP:
+            leader = f"; node {node.adopted_by} leads its log" if node.adopted_by is not None else ""
+            by = f" by node {', '.join(map(str, node.suspected_by))}" if node.state == "suspected" else ""
+            yield f"node {node.node} is {node.state}{by}{leader}"
+    for node in cluster.nodes:
+        if words := shortage(node):
+            yield f"node {node.node}: {words}"
+        if node.refusing:
+            names = ", ".join(node.refusing[:3]) + (", ..." if node.refusing_count > 3 else "")
+            topics = "1 topic" if node.refusing_count == 1 else f"{node.refusing_count} topics"
+            yield f"node {node.node} refuses publishes to {topics} for want of copies: {names}"
+        if not node.knows_configs:
+            yield f"node {node.node} takes no messages: no other node has sent it the configurations of topics"
+    for copy in cluster.copies:
+        if copy.is_bad or copy.state == "catching up":
+            behind = f", {copy.behind} bytes behind" if copy.behind else ""
+            why = f": {copy.failure}" if copy.failure else ""
+            state = "has failed" if copy.state == "failed" else f"is {copy.state}"
+            yield f"the replica of node {copy.owner}'s log at node {copy.follower} {state}{behind}{why}"
+    for log in cluster.logs:
+        if log.state not in (SERVING, LOST, CLOSED, "failed"):
+            yield f"{_name(log)} is not served yet by node {log.owner}: {log.state}"
+    for refusal in cluster.refused:
+        yield f"nodes {refusal.by} and {refusal.node} are not connected: {refusal.reason}"
+    yield from cluster.issues
+
+
+def _unsafe(cluster: ClusterState, members: list[MemberState]) -> Iterator[str]:
+    up = sum(one.state == UP for one in members)
+    if len(members) < 2:
+        yield "it has no other node"
+        return
+    if cluster.quorum == "none":
+        yield "-takeover-quorum is none: an operator must say which node leads the log of a lost one"
+    elif cluster.quorum != "any" and up - 1 < len(members) // 2 + 1:
+        yield f"{up - 1} of {len(members)} nodes would be up, too few for a majority: no replica would be promoted"
+    for log in cluster.logs:
+        if log.state == LOST:
+            yield f"{_name(log)} has no leader"
+        elif log.state != CLOSED and not log.replicas:
+            yield f"{_name(log)} is complete at node {log.owner} alone"

@@ -1,0 +1,93 @@
+"""`penstock cluster status` asks every node that one of them names, and says on one screen what they tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from apps.cluster_status import Unreachable, described, lines_of, look
+from shared.cluster.verdict import verdict_of
+from tests.shared.cluster.test_state import Raw, word
+from tests.shared.cluster.test_verdict import three, without
+
+
+class Nodes:
+    """What answers, by address; every other address refuses."""
+
+    def __init__(self, **answers: Raw) -> None:
+        self.answers = {f"{name}:4151": answer for name, answer in answers.items()}
+        self.asked: list[str] = []
+
+    def ask(self, address: str) -> dict[str, Any]:
+        self.asked.append(address)
+        if address not in self.answers:
+            raise httpx.ConnectError("Connection refused")
+        return self.answers[address]
+
+
+def screen(nodes: Nodes, *addresses: str) -> str:
+    cluster, silent = look(addresses or ("h0:4151",), nodes.ask)
+    return "\n".join(lines_of(cluster, verdict_of(cluster), silent))
+
+
+def test_a_whole_cluster_on_one_screen() -> None:
+    nodes = Nodes(**{f"h{number}": one for number, one in enumerate(three())})
+    assert screen(nodes) == (
+        "Cluster c: WHOLE\n"
+        "Safe to lose another node: yes\n"
+        "\n"
+        "NODE  STATE  HTTP ADDRESS  COPIES  CONNECTED TO\n"
+        "0     up     h0:4151       3 of 3  1, 2\n"
+        "1     up     h1:4151       3 of 3  0, 2\n"
+        "2     up     h2:4151       3 of 3  0, 1\n"
+        "\n"
+        "LOG OF  LEADER  STATE    IN SYNC  NOT IN SYNC\n"
+        "0       0       serving  1, 2     -\n"
+        "1       1       serving  0, 2     -\n"
+        "2       2       serving  0, 1     -"
+    )
+    assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
+
+
+def test_a_node_that_is_down_is_asked_once_and_shown() -> None:
+    first, second = without(2)
+    nodes = Nodes(h0=first, h1=second)
+    text = screen(nodes)
+    assert text.startswith("Cluster c: DEGRADED\n  - node 2 is down\n")
+    assert "2     down   h2:4151       -" in text
+    assert text.endswith("No answer from h2:4151: Connection refused")
+    assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
+
+
+def test_a_node_under_two_addresses_is_one_node() -> None:
+    nodes = Nodes(alias=three()[0], **{f"h{number}": one for number, one in enumerate(three())})
+    cluster, _ = look(["alias:4151", "h0:4151"], nodes.ask)
+    assert cluster.issues == []
+    assert [one.node for one in cluster.nodes] == [0, 1, 2]
+
+
+def test_nobody_who_answers_and_nodes_of_two_clusters_are_errors() -> None:
+    with pytest.raises(Unreachable, match=r"no node of a cluster answers: h0:4151: Connection refused"):
+        look(["h0:4151"], Nodes().ask)
+    with pytest.raises(Unreachable, match="several clusters: c, d"):
+        look(["h0:4151", "x:4151"], Nodes(h0=three()[0], x=three()[1] | {"name": "d", "nodes": [word(1)]}).ask)
+
+
+def test_what_nodes_name_costs_no_more_than_so_many_questions() -> None:
+    liar = three()[0] | {"nodes": [word(number, http_address=f"x{number}:1") for number in range(1000)]}
+    nodes = Nodes(h0=liar)
+    cluster, silent = look(["h0:4151"], nodes.ask)
+    assert len(nodes.asked) <= 1024
+    assert len(list(lines_of(cluster, verdict_of(cluster), silent))) < 2500
+
+
+def test_json_has_the_level_the_reasons_and_the_parts() -> None:
+    cluster, silent = look(["h0:4151"], Nodes(h0=without(2)[0], h1=without(2)[1]).ask)
+    found = json.loads(json.dumps(described(cluster, verdict_of(cluster), silent)))
+    assert (found["cluster"], found["level"], found["safe_to_lose_another_node"]) == ("c", "degraded", False)
+    assert found["degraded"][0] == "node 2 is down"
+    assert [one["node"] for one in found["nodes"]] == [0, 1, 2]
+    assert found["no_answer"] == {"h2:4151": "Connection refused"}
