@@ -11,7 +11,8 @@ Read `options` first: an option is declared once. Its sources are `flags`, `envi
 * TLS: `tls` over `tls_strength`, `tls_any_certificate` and `tls_info`, by `tls_options`; `tls_dates` (when certificates end);
   `tls_client` and `tls_stream` for clients and for trio; `tls_mutual` and `node_certificates` for the nodes of a cluster.
 * Bounds and figures: `budget`, `connection_limiter`, `histogram`, `sampler` and `stacks`. Text: `text`;
-  `json_fields` of answers. An HTTP response as a file object: `chunks`. Clients of other protocols at the wrong port: `foreign`.
+  `json_fields` of answers. An HTTP response as a file object: `chunks`. Clients of other protocols at the wrong port:
+  `foreign`.
 
 This package imports no room, and neither penstock.client nor penstock.launch.
 """
