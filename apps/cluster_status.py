@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from apps.node_client import ADDRESS, AccessError, add_access, open_client, url_of, why_refused
+from shared.cluster.answer import MEMBER, NO_WORD, read_answer
 from shared.cluster.merge import cluster_states
 from shared.cluster.state import CLOSED, ClusterState, LogState
 from shared.cluster.verdict import Level, Verdict, verdict_of
@@ -58,6 +59,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for command in (status, wait):
         command.add_argument(
             "--nsqd-http-address",
+            dest="nodes",
             action="append",
             metavar="HOST:PORT",
             help=f"HTTP address of a node, or https://HOST:PORT (may be given multiple times; default: {ADDRESS})",
@@ -84,8 +86,8 @@ def _duration(text: str) -> float:
 def run_status(arguments: argparse.Namespace) -> int:
     """Run `status`, and return its exit code."""
     try:
-        with _client(arguments) as client:
-            return _tell(*look(_addresses(arguments), lambda address: _ask(client, address)), arguments.json)
+        with open_client(arguments, PATIENCE) as client:
+            return _tell(*look(arguments.nodes or [ADDRESS], lambda address: _ask(client, address)), arguments.json)
     except (AccessError, Unreachable) as error:
         return _failed("status", str(error))
 
@@ -95,7 +97,7 @@ def run_wait(arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + arguments.timeout
     reported: Sequence[str] = ()
     try:
-        with _client(arguments) as client:
+        with open_client(arguments, PATIENCE) as client:
             while True:
                 cluster, silent, why = _look(client, arguments)
                 if cluster is not None and not why:
@@ -120,21 +122,11 @@ def _look(
 ) -> tuple[ClusterState | None, dict[str, str], Sequence[str]]:
     """Return the cluster, which nodes do not answer, and what is still waited for."""
     try:
-        cluster, silent = look(_addresses(arguments), lambda address: _ask(client, address))
+        cluster, silent = look(arguments.nodes or [ADDRESS], lambda address: _ask(client, address))
     except Unreachable as error:
         return None, {}, (str(error),)
     verdict = verdict_of(cluster)
     return cluster, silent, verdict.unsafe if arguments.goal == "safe" else verdict.at_risk + verdict.degraded
-
-
-def _client(arguments: argparse.Namespace) -> httpx.Client:
-    return open_client(
-        argparse.Namespace(**{**vars(arguments), "nsqd_http_address": _addresses(arguments)[0]}), PATIENCE
-    )
-
-
-def _addresses(arguments: argparse.Namespace) -> list[str]:
-    return arguments.nsqd_http_address or [ADDRESS]
 
 
 def _failed(command: str, why: str) -> int:
@@ -159,41 +151,38 @@ def look(addresses: Sequence[str], ask: Callable[[str], dict[str, Any]]) -> tupl
     Returns the cluster, and why nodes gave no answer, by address. Raises Unreachable.
     """
     answers: dict[str, dict[str, Any]] = {}
-    numbers: set[Any] = set()
+    runs: set[tuple[str, int, str]] = set()  # that have answered: one may have several addresses
     silent: dict[str, str] = {}
-    waiting = dict.fromkeys(addresses)
-    while waiting and len(answers) + len(silent) < MOST_ASKED:
+    waiting, asked = dict.fromkeys(addresses), set[str]()
+    while waiting and len(asked) < MOST_ASKED:
         address = next(iter(waiting))
         del waiting[address]
+        asked.add(address)
         try:
-            answers[address] = answer = ask(address)
+            data = ask(address)
         except (httpx.HTTPError, httpx.InvalidURL, AnswerError, ValueError) as error:
             silent[address] = str(error) or type(error).__name__
             continue
-        numbers.add(answer.get("node"))
-        named = cluster_states({address: answer}).clusters
-        for node in (node for cluster in named for node in cluster.nodes):
-            is_known = node.node in numbers or node.http_address in answers or node.http_address in silent
-            if node.http_address and not is_known and node.state not in ("left", "forgotten"):
-                waiting[node.http_address] = None
-    found = cluster_states(_first_of_each(answers))
+        answer = read_answer(address, data)
+        if answer is None:
+            answers[address] = data  # the merge says what is wrong with it
+            continue
+        run = answer.name, answer.node, answer.words.get(answer.node, NO_WORD).log_id
+        if run in runs:
+            continue
+        runs.add(run)
+        answers[address] = data
+        known = {node for _, node, _ in runs}
+        for node, word in answer.words.items():
+            if word.standing == MEMBER and word.http_address and node not in known and word.http_address not in asked:
+                waiting[word.http_address] = None
+    found = cluster_states(answers)
     if not found.clusters:
         why = "; ".join([*found.errors, *(f"{address}: {why}" for address, why in silent.items())])
         raise Unreachable(f"no node of a cluster answers: {why}")
     if len(found.clusters) > 1:
         raise Unreachable(f"these nodes are of several clusters: {', '.join(one.name for one in found.clusters)}")
     return found.clusters[0], silent
-
-
-def _first_of_each(answers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the answers without those of a run that was asked already, under another address."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
-    for address, answer in answers.items():
-        nodes = answer.get("nodes")
-        own = [one for one in nodes if isinstance(one, dict)] if isinstance(nodes, list) else []
-        runs = [one.get("log_id") for one in own if one.get("node") == answer.get("node")]
-        found.setdefault(repr((answer.get("name"), answer.get("node"), runs)), (address, answer))
-    return dict(found.values())
 
 
 def _tell(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int:
@@ -206,7 +195,7 @@ def _tell(cluster: ClusterState, silent: dict[str, str], as_json: bool) -> int:
 
 
 def described(cluster: ClusterState, verdict: Verdict, silent: dict[str, str]) -> dict[str, Any]:
-    """Return what --json prints."""
+    """Return the object that --json prints, with the cluster's nodes, logs and copies."""
     return {
         "cluster": cluster.name,
         "level": WORDS[verdict.level],

@@ -6,10 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from shared.cluster.state import CLOSED, LOST, NO_ANSWER, RESTARTING, UP, ClusterState, LogState, MemberState, shortage
+from shared.cluster.state import (
+    CLOSED,
+    DOWN,
+    LOST,
+    NO_ANSWER,
+    RESTARTING,
+    SUSPECTED,
+    UP,
+    ClusterState,
+    LogState,
+    MemberState,
+    shortage,
+)
 
 SERVING = "serving"
-_MEMBERS = (UP, "suspected", RESTARTING, NO_ANSWER, "down")  # states of a node that is a member
+_MEMBERS = (UP, SUSPECTED, RESTARTING, NO_ANSWER, DOWN)  # states of a node that is a member
 
 
 class Level(IntEnum):
@@ -64,7 +76,7 @@ def _degraded(cluster: ClusterState) -> Iterator[str]:
     for node in cluster.nodes:
         if node.state in _MEMBERS and node.state != UP:
             leader = f"; node {node.adopted_by} leads its log" if node.adopted_by is not None else ""
-            by = f" by node {', '.join(map(str, node.suspected_by))}" if node.state == "suspected" else ""
+            by = f" by node {', '.join(map(str, node.suspected_by))}" if node.state == SUSPECTED else ""
             yield f"node {node.node} is {node.state}{by}{leader}"
     for node in cluster.nodes:
         if words := shortage(node):

@@ -57,7 +57,7 @@ class Handshake:
         self.has_proof = False  # the peer knows the secret, so it is who it says
         self._credentials = credentials
         self.nonce = nonce
-        self.peer_nonce = b""
+        self.peer_nonce = b""  # of the peer, as soon as it has said who it is
         self._expected = FrameKind.CHALLENGE if is_dialer else FrameKind.HELLO
         self.hello = self._packed(VERSION, VERSION) if is_dialer else b""  # content of HELLO, the same on both sides
         self._challenge = b""
