@@ -45,6 +45,7 @@ from shared.values import SECOND
 
 POLL = 0.05  # s between two questions to daemons that start
 ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question
+IGNORANT = b"NOK - NOREPL"  # of a node that has yet to hear from its cluster how topics are configured
 LONGEST_WAIT = 60.0  # s; signals end a wait, also those of children that ended
 OWN_OPTIONS = (
     "tcp-address",
@@ -277,8 +278,9 @@ class Processes:
             self._running[name].send_signal(number)
 
     def _answers(self, daemon: Daemon) -> bool:
-        """Return True if the daemon serves, and nsqlookupd, unless that is down, knows it if it is a node."""
-        if self._questions.ask(daemon, "/ping") is None:
+        """Return True if the daemon serves; a node also takes messages, and nsqlookupd, unless that is down, knows it."""
+        answer = self._questions.ask(daemon, "/readyz" if daemon.is_node else "/ping")
+        if answer is None or answer == IGNORANT:
             return False
         is_lookupd_down = self._supervisor.state(self._lookupd.name) is State.DOWN
         return not daemon.is_node or is_lookupd_down or self._is_registered(daemon)

@@ -32,6 +32,7 @@ from nsqd.core.work_queue.waiters import MOST_NAMES
 from shared.values import SECOND
 
 DRAINING = "DRAINING"  # why nothing can be published while the node drains
+NO_COPIES = "NOREPL"  # nor while it has not received the configurations of topics
 
 
 class PutWaiter(Protocol):
@@ -241,6 +242,13 @@ class Broker:
     def fetch_changes(self) -> list[Change]:
         """Return the changes of the topology since the last call."""
         return self.registry.fetch_changes()
+
+    @property
+    def unready(self) -> str:
+        """Return why clients are to go to another node while this one is well: DRAINING or NO_COPIES. "": they need not."""
+        if self.draining_since:
+            return DRAINING
+        return NO_COPIES if not self.context.copies else ""
 
     @property
     def now(self) -> int:

@@ -8,7 +8,6 @@ configured: 503 `NOK - NOREPL`.
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.broker import DRAINING
 from nsqd.http.node import Node
 from shared.http.api import json_response
 from shared.http.health import live, plain
@@ -53,8 +52,7 @@ class HealthRoutes:
     async def readyz(self, request: Request) -> Response:
         """Answer 200 while the node takes messages, else 503."""
         health = self._node.health()
-        if health == "OK" and self._node.broker.draining_since:
-            health = f"NOK - {DRAINING}"
-        elif health == "OK" and not self._node.broker.context.copies:
-            health = "NOK - NOREPL"
+        unready = self._node.broker.unready
+        if health == "OK" and unready:
+            health = f"NOK - {unready}"
         return plain(200 if health == "OK" else 503, health)

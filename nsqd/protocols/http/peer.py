@@ -305,7 +305,7 @@ class HttpPeer:
     def _is_fine(self, route: Route) -> bool:
         """Return whether /ping, or /readyz, is answered with OK."""
         context = self._context
-        return context.is_healthy() and not (route is Route.READYZ and context.broker.draining_since)
+        return context.is_healthy() and not (route is Route.READYZ and context.broker.unready)
 
     def _show_stats(self, request: Request) -> bool:
         """Answer with the statistics of a topic. Return False if that is for the HTTP thread."""

@@ -106,6 +106,8 @@ class Wire:
         broker = self.node.broker
         if fate == "drain":
             broker.drain(1)
+        elif fate == "ignore":
+            broker.set_copies(0)
         elif fate == "delete":
             broker.delete_topic("t")
         elif fate == "start":
@@ -306,13 +308,14 @@ def test_one_turn_shows_few_statistics() -> None:
     assert wire.peer.has_more
 
 
-@pytest.mark.parametrize(("route", "when_draining"), [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
-def test_health_is_answered_while_it_is_good(route: bytes, when_draining: int) -> None:
+@pytest.mark.parametrize(("route", "when_unready"), [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
+@pytest.mark.parametrize("fate", ["drain", "ignore"])
+def test_health_is_answered_while_it_is_good(route: bytes, when_unready: int, fate: str) -> None:
     wire = Wire()
     request = PING.replace(b"ping", route)
     assert len(wire.send(request)) == 1
-    wire.befall("drain")
-    assert len(wire.send(request)) == when_draining
+    wire.befall(fate)
+    assert len(wire.send(request)) == when_unready
     sick = Wire()
     sick.healthy = False
     assert len(sick.send(request)) == (route == b"livez")
@@ -405,7 +408,7 @@ LONE = st.sampled_from([pub(b"a"), pub(b"bc"), pub(b"x" * 1000), pub(b"a\nb", ro
 LAST = st.sampled_from([pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), ODD, pub(b"abc") + PING, pub(b"a")[:-1]])
 
 
-@given(requests=st.lists(LONE, max_size=8), last=LAST, fate=st.sampled_from(["", "drain", "delete", "start"]))
+@given(requests=st.lists(LONE, max_size=8), last=LAST, fate=st.sampled_from(["", "drain", "delete", "start", "ignore"]))
 def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
     requests: list[bytes], last: bytes, fate: str
 ) -> None:
@@ -425,7 +428,7 @@ def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
     assert alone.published() == pieces.published()
 
 
-@pytest.mark.parametrize("fate", ["drain", "delete", "start"])
+@pytest.mark.parametrize("fate", ["drain", "delete", "start", "ignore"])
 def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(fate: str) -> None:
     wire = Wire()
     assert len(wire.send(pub(b"x")) + wire.send(pub(b"y"))) == 2
