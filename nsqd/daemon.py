@@ -237,13 +237,8 @@ class Daemon:
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs
 
-            sharing = None
-            if options.share_channels:
-                from nsqd.cluster.sharing import Sharing
-
-                sharing = Sharing(self._broker, options.max_msg_timeout)
             contexts = front_end.context, self._cluster, self._beanstalk_context
-            self._lent_jobs = LentJobs(self._broker, *contexts, sharing)
+            self._lent_jobs = LentJobs(self._broker, *contexts)
             self.reactor.others = self._lent_jobs
 
     def _share_with(self, context: JobContext) -> None:

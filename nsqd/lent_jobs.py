@@ -1,4 +1,4 @@
-"""What a node of a cluster does for clients of others: lending, answers about jobs, kept acknowledgements, shared channels."""
+"""What a node of a cluster does for clients of others: lending, answers about jobs, kept acknowledgements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsqd.protocols.credential import of_another_node
 from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.client import COPIES_TOO_LATE
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.peer.frames import KIND_AT, SHARING, FrameKind
+from nsqd.protocols.peer.frames import KIND_AT, FrameKind
 from nsqd.protocols.peer.jobs import pack_number, unpack_loan, unpack_number
 from nsqd.protocols.transport import Begin, Fact, Transport, Upgrade
 from nsqd.replication.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners
@@ -26,14 +26,13 @@ from shared.unix_sockets import NOBODY
 if TYPE_CHECKING:
     from nsqd.cluster.cluster import Cluster
     from nsqd.cluster.link import Link
-    from nsqd.cluster.sharing import Sharing
     from nsqd.core.broker import Broker
     from nsqd.protocols.disque.context import DisqueContext
 
 P = TypeVar("P", Peer, Guest)
 NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
 # frames that tell of records of their turn
-_PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID, FrameKind.MESSAGES))
+_PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID))
 
 
 class Port(Protocol):
@@ -57,9 +56,8 @@ class LentJobs:
         context: DisqueContext,
         port: Port,
         tubes_context: BeanstalkContext | None = None,
-        sharing: Sharing | None = None,
     ) -> None:
-        """Take part in the cluster from now on. `sharing`: of channels; None: this node shares none.
+        """Take part in the cluster from now on.
 
         `context` is that of the node's own clients of Disque, `tubes_context` that of those of beanstalkd; None: it has none.
         """
@@ -69,7 +67,6 @@ class LentJobs:
         # other nodes tell the rights of their clients with each command, and record what those did
         self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
-        self._sharing = sharing
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
         self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn
         self.lending = Lending(context.queues, port.cluster.links, self._execute)
@@ -78,7 +75,7 @@ class LentJobs:
         tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)
         port.cluster.on_lending = self._receive
         port.cluster.on_admitted = self._admitted
-        port.on_closed = self._closed
+        port.on_closed = self.lending.closed
         port.on_attach = self.owners.apply_kept
         port.lending_figures = self._figures
 
@@ -91,27 +88,15 @@ class LentJobs:
             "returned": lending.returned,
             "kept": sum(tube.jobs.count for tube in kept),
             "dropped": self.owners.dropped,
-            "messages_lent": self._sharing.lent if self._sharing is not None else 0,
-            "messages_borrowed": self._sharing.borrowed if self._sharing is not None else 0,
         }
 
     def _admitted(self, link: Link) -> None:
         self.lending.now = self._broker.now
         self.lending.admitted(link)
-        if self._sharing is not None:
-            self._sharing.admitted(link)
-
-    def _closed(self, number: int, link: Link) -> None:
-        self.lending.closed(number, link)
-        if self._sharing is not None:
-            self._sharing.closed(number, link)
 
     def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         self.lending.now = self._broker.now
-        if kind not in SHARING:
-            self.lending.receive(link, kind, content)
-        elif self._sharing is not None:
-            self._sharing.receive(link, kind, content)
+        self.lending.receive(link, kind, content)
         if kind is FrameKind.SAID:
             self.lending.conclude()
 
@@ -154,8 +139,6 @@ class LentJobs:
         self.lending.keep_unplaced()
         self.lending.conclude()
         self.owners.tick(self._broker.now)
-        if self._sharing is not None:
-            self._sharing.tick(self._broker.now)
 
     def replies(self) -> HttpReplies | None:
         """Send what promises nothing. Return what leaves when the promises of this turn are kept; None: nothing.
@@ -167,10 +150,7 @@ class LentJobs:
             self._asked = [asked for asked in self._asked if not asked.answered()]
         lending.announce()
         held, is_sent = _Held(), False
-        output = lending.take_output()
-        if self._sharing is not None:
-            output += self._sharing.take_output()
-        for link, frame in output:
+        for link, frame in lending.take_output():
             if frame[KIND_AT] in _PROMISING:
                 held.frames.append((link, frame))
             else:

@@ -183,9 +183,6 @@ class NsqdOptions(TlsOptions):
     rereplicate_after: Duration = _duration(
         60 * SECOND, "how long a node that keeps a copy may be away before another one gets a copy instead"
     )
-    share_channels: bool = option(
-        False, "let consumers here read channels that have no consumers on other nodes of the cluster, and the reverse"
-    )
     max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
     max_connections_per_ip: int = option(
         0,

@@ -107,7 +107,6 @@ TRIED_BY = {
     "nsqd/protocols/peer/test_fuzz.py": ("nsqd.protocols.peer.handover",),
     "nsqd/protocols/peer/test_jobs.py": ("nsqd.core.work_queue.loan",),
     "nsqd/protocols/peer/test_node_identity.py": ("nsqd.protocols.peer.fields",),
-    "nsqd/protocols/peer/test_sharing.py": ("nsqd.core.borrowed",),
     "nsqd/protocols/rights/test_beanstalk.py": ("nsqd.protocols.beanstalk.rights",),
     "nsqd/protocols/rights/test_disque.py": ("nsqd.protocols.disque.rights",),
     "nsqd/protocols/rights/test_guessing.py": ("nsqd.protocols.credential",),

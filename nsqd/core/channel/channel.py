@@ -42,7 +42,6 @@ class Channel:
 
     kind = ReaderKind.CHANNEL
     takes_job_options = False
-    is_borrowed = False  # True: its messages are those of another node (nsqd/core/borrowed.py)
     pending_count = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
@@ -147,13 +146,6 @@ class Channel:
         for run in self.in_flight.runs(consumer):
             self.requeue_count += self._return(run, len(run), REQUEUED, failures.LOST)
 
-    def take_back(self, consumer: Consumer) -> None:
-        """Make ready again what a consumer has in flight that may never have got it. That is no failure."""
-        for run in self.in_flight.runs(consumer):
-            for ordinal in self.in_flight.expire(run, len(run)):
-                self.come_back(Message(ordinal, run.attempts, run.failures), 0, 0)
-                self.requeue_count += 1
-
     def refresh(self, consumer: Consumer) -> None:
         """Look again whether a consumer has room after its RDY count, sink or messages in flight changed; wake the channel."""
         if self.dispatch.refresh(consumer):
@@ -217,9 +209,6 @@ class Channel:
         """Stop deliveries; None: resume them. Everything else goes on: messages still arrive, finish and time out."""
         self.paused = paused
         self.journal.pause(paused)
-        for stripe in self.stripes:
-            if stripe.is_borrowed:  # the others are paused in their own logs, too
-                stripe.pause(paused)
         if paused:
             for consumer in self.consumers.values():
                 consumer.sink.flush()

@@ -127,20 +127,6 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
     return ""
 
 
-def give_back(channel: Channel, consumer: Consumer, message_id: bytes, was_delivered: bool) -> str:
-    """Make a message ready again that did not fail at the consumer. Return why it failed, or "".
-
-    `was_delivered`: False: the consumer never got it, and the delivery does not count.
-    """
-    found = channel.in_flight.take_out(consumer, message_id)
-    if found is None:
-        return _in_stripes(channel, consumer, message_id, lambda c, m: give_back(c, m, message_id, was_delivered))
-    run, ordinal = found
-    channel.come_back(Message(ordinal, run.attempts - (not was_delivered), run.failures), 0, 0)
-    channel.refresh(consumer)
-    return ""
-
-
 def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
     """Carry out TOUCH: extend the deadline of a message to `timeout` from now, but at most `longest` after its delivery (ns).
 

@@ -66,7 +66,6 @@ class Consumer:
         "distance",
         "finish_count",
         "in_flight",
-        "is_guest",
         "message_count",
         "msg_timeout",
         "ready",
@@ -93,7 +92,6 @@ class Consumer:
         self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner
         self.answered = self.answered_at = -1  # see DeliveryOwner
         self.stuck_at = NOT_STUCK
-        self.is_guest = False  # True: it stands for the consumers of another node
         self.message_count = 0  # number of deliveries
         self.finish_count = 0
         self.requeue_count = 0

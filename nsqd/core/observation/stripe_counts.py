@@ -11,7 +11,7 @@ from operator import add
 from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.observation.sums import owned_channels
+from nsqd.core.observation.sums import everywhere
 
 _NOTHING = (0, 0, 0)
 
@@ -37,7 +37,7 @@ class StripeCounts:
 
     def look_at(self, home: Channel) -> StripeTotals:
         """Return the counts of the channel and its stripes, and how many messages have come or gone with stripes."""
-        own, *stripes = owned_channels(home)
+        own, *stripes = everywhere(home)
         now = {stripe: (_counts_of(stripe), _held(stripe)) for stripe in stripes}
         attached = sum(held for stripe, (_, held) in now.items() if stripe not in self._latest)
         for stripe, (counts, held) in self._latest.items():

@@ -36,13 +36,8 @@ def channel_sums(channel: Channel) -> ChannelSums:
     own = _of_one(channel)
     if not channel.stripes:
         return own
-    *sums, paused = map(sum, zip(*map(_of_one, owned_channels(channel)), strict=True))
+    *sums, paused = map(sum, zip(*map(_of_one, everywhere(channel)), strict=True))
     return ChannelSums._make([*sums, paused > 0])
-
-
-def owned_channels(channel: Channel) -> Iterator[Channel]:
-    """Yield the channel itself and its stripes whose messages are this node's: other nodes count what they lend."""
-    return (one for one in everywhere(channel) if not one.is_borrowed)
 
 
 def _of_one(channel: Channel) -> ChannelSums:
@@ -108,5 +103,5 @@ def oldest_of_channel(channel: Channel) -> int:
     """Return when the next message to be delivered was published, whichever log has the earliest: see backlog_age."""
     if not channel.stripes:
         return backlog_age.oldest_of_channel(channel)
-    times = (backlog_age.oldest_of_channel(one) for one in owned_channels(channel) if one.depth)
+    times = (backlog_age.oldest_of_channel(one) for one in everywhere(channel) if one.depth)
     return min((time for time in times if time), default=0)

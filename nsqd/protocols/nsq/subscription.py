@@ -100,7 +100,7 @@ class Subscription:
         except TooMany as full:
             raise WireError("E_SUB_FAILED", f"SUB failed {full}") from None
         limit = self._settings.max_channel_consumers
-        if limit and sum(not one.is_guest for one in channel.consumers.values()) >= limit:
+        if limit and len(channel.consumers) >= limit:
             raise WireError("E_SUB_FAILED", f"SUB failed consumers for {topic}:{name} exceeds limit of {limit}")
         distance = _distance(self._settings, identity)
         self._channel = channel

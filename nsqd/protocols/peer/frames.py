@@ -65,16 +65,10 @@ class FrameKind(IntEnum):
     RETURN = 44
     ASK = 45
     SAID = 46
-    # How channels are shared: see sharing.py
-    READ = 47
-    MESSAGES = 48
-    DONE = 49
 
 
 STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
-# kinds by which jobs and messages are lent, and asked about
-LENDING = frozenset(range(FrameKind.WANT, FrameKind.DONE + 1))
-SHARING = frozenset(range(FrameKind.READ, FrameKind.DONE + 1))  # those of them that are about channels
+LENDING = frozenset(range(FrameKind.WANT, FrameKind.SAID + 1))  # kinds by which jobs are lent, and asked about
 CLAIMING = frozenset(
     (*range(FrameKind.OWNERS, FrameKind.DELETED + 1), FrameKind.REMNANT)
 )  # who owns which log, if anybody does

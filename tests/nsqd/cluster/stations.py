@@ -8,7 +8,6 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from nsqd.cluster.sharing import Sharing
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
@@ -20,7 +19,7 @@ from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.peer.frames import FrameKind, FrameReader
 from nsqd.storage.log.records import VERSION
-from tests.nsqd.core.node import MS, SECOND, Node
+from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, request
 
@@ -69,9 +68,8 @@ class Station:
         )
         self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)
         self.tubes_context = BeanstalkContext()
-        self.sharing = Sharing(node.broker, 60 * SECOND)
         contexts = self.context, self.port, self.tubes_context
-        self.jobs = LentJobs(node.broker, *contexts, self.sharing)  # type: ignore[arg-type]
+        self.jobs = LentJobs(node.broker, *contexts)  # type: ignore[arg-type]
         self.held: list[HttpReplies] | None = None  # what waits for promises; None: every promise is kept at once
         self._node_turn, node.turn = node.turn, self._turn  # type: ignore[method-assign]
         node.after_turn = self._end_turn

@@ -139,7 +139,6 @@ AS_JSON = {  # integers, durations in ns, and what Go has as a number: levels an
     "max_attempts": "[]",
     "requeue_on_disconnect": "false",
     "debug_routes": "false",
-    "share_channels": "false",
     "metrics_auth": "false",
     "max_connections": "10000",
     "max_connections_per_ip": "0",
