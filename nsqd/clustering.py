@@ -14,7 +14,6 @@ import trio
 
 from nsqd.cluster.claims import Quorum
 from nsqd.cluster.cluster import Cluster
-from nsqd.cluster.topic_configs import use
 from nsqd.core.broker import Broker
 from nsqd.core.stripes import Attachment, Deletions
 from nsqd.http.node import Info
@@ -24,7 +23,6 @@ from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted
 from nsqd.options import NsqdOptions
 from nsqd.protocols.disque.jobs import USUAL_COPIES
-from nsqd.protocols.peer.configs import VersionedConfig
 from nsqd.protocols.peer.node_identity import MOST_ZONE
 from nsqd.replication.adoption import Adoptions, Parts
 from nsqd.replication.copying import Copying, Threads
@@ -80,7 +78,7 @@ def open_cluster_port(
     cluster.is_searching = bool(options.lookupd_tcp_address)
     threads = Threads(nursery, port.wake)
     port.copying = copying = make_copying(*_numbers(options), cluster, opened.log, directory, threads)
-    cluster.on_stream = copying.receive
+    cluster.add(copying)
     _take_over(options, port, copying, directory, opened, nursery)
     store = opened.log.store
     store.after_write = port.copied_group
@@ -144,8 +142,10 @@ def _take_over(
         raise DirectoryError(f"failed to find the adopted logs - {error}") from None
     adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
     connect_claims(port, claims, adoptions)
-    port.deleting = Deleting(port.cluster, adoptions, opened.broker)
-    port.standstill = Standstill(port.cluster, opened.broker, options.takeover_after)
+    cluster, broker = port.cluster, opened.broker
+    standstill = Standstill(cluster, broker, options.takeover_after)
+    for part in (adoptions, Deleting(cluster, adoptions, broker), standstill, times):
+        cluster.add(part)
     begin_closing(port, adoptions, own, directory, Threads(nursery, port.wake))
     begin_taking_in(port, adoptions, directory, Threads(nursery, port.wake), options.unclean_after)
 
@@ -154,11 +154,9 @@ class Adopting:
     """What the node does for the logs that it adopts."""
 
     def __init__(self, options: NsqdOptions, port: ClusterPort, opened: Opened, threads: Threads) -> None:
-        """Apply what is told about topics to all logs from now on."""
         self.threads = threads
         self._options, self._port, self._opened = options, port, opened
         self._attachments: dict[Broker, Attachment] = {}
-        port.cluster.configs.on_config = self._configured
 
     def parts(self, noted: Callable[[bytes], Anchor | None]) -> Parts:
         """Return it as nsqd.replication.adoption calls it. `noted` as there."""
@@ -183,17 +181,15 @@ class Adopting:
             is_closed=cluster.ownership.closed.__contains__,
         )
 
-    def _configured(self, word: VersionedConfig) -> None:
-        for broker in (self._opened.broker, *self._attachments):
-            use(word, broker)
-
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         self._attachments[broker] = attachment = Attachment(self._opened.broker, broker, deletions)
-        self._port.on_attach(broker)
-        self._port.cluster.configs.use_in(broker)
+        for part in self._port.cluster.parts:
+            part.attached(broker)
         return partial(for_a_slice, attachment.attach_some)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:
+        for part in self._port.cluster.parts:
+            part.detached(broker)
         return partial(for_a_slice, self._attachments.pop(broker).detach_some)
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:

@@ -130,7 +130,7 @@ class Members:
         word = cluster.membership.words[number]
         is_leaving = word.standing is Standing.LEFT
         if number == self.number:
-            is_leaving = is_leaving or self._port.leaving.is_under_way
+            is_leaving = is_leaving or self._port.cluster.is_leaving
             priority = Priority.GONE if is_leaving else Priority.GOOD
         elif is_leaving or self._has_failed(number):
             priority = Priority.GONE
@@ -176,7 +176,7 @@ class Members:
         return ""
 
     def stay(self) -> str:
-        is_leaving = self._port.leaving.is_under_way
+        is_leaving = self._port.cluster.is_leaving
         return (
             "A node that leaves hands its log over, and cannot stay: let it end, and start it again"
             if is_leaving

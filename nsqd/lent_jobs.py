@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from nsqd.cluster.lending import Lending
+from nsqd.cluster.part import Part
 from nsqd.net.promised import HttpReplies
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.guest import Guest, read_request
@@ -39,16 +40,16 @@ class Port(Protocol):
     """The connections to other nodes, as this file needs them: those of nsqd.replication.port.ClusterPort."""
 
     cluster: Cluster
-    on_closed: Callable[[int, Link], None]
-    on_attach: Callable[[Broker], None]
-    lending_figures: Callable[[], dict[str, int]]
 
     def flush(self) -> None:
         """Let every connection say what it has to say with this turn."""
 
 
-class LentJobs:
-    """The jobs that a node lends and borrows. It takes part in the reactor's turns by `tick` and `replies`."""
+class LentJobs(Part):
+    """The jobs that a node lends and borrows. It takes part in the reactor's turns by `turn` and `replies`."""
+
+    takes = range(FrameKind.WANT, FrameKind.SAID + 1)
+    shown_as = "lending"
 
     def __init__(
         self,
@@ -73,13 +74,9 @@ class LentJobs:
         self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
         context.others = self.owners
         tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)
-        port.cluster.on_lending = self._receive
-        port.cluster.on_admitted = self._admitted
-        port.on_closed = self.lending.closed
-        port.on_attach = self.owners.apply_kept
-        port.lending_figures = self._figures
+        port.cluster.add(self)
 
-    def _figures(self) -> dict[str, int]:
+    def figures(self) -> dict[str, int]:
         kept = filter(None, map(self._broker.tubes.tube, (KEPT, KEPT_WITH_RIGHTS)))
         lending = self.lending
         return {
@@ -90,11 +87,18 @@ class LentJobs:
             "dropped": self.owners.dropped,
         }
 
-    def _admitted(self, link: Link) -> None:
+    def admitted(self, link: Link) -> None:
         self.lending.now = self._broker.now
         self.lending.admitted(link)
 
-    def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+    def closed(self, link: Link) -> None:
+        assert link.peer is not None
+        self.lending.closed(link.peer.number, link)
+
+    def attached(self, broker: Broker) -> None:
+        self.owners.apply_kept(broker)
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         self.lending.now = self._broker.now
         self.lending.receive(link, kind, content)
         if kind is FrameKind.SAID:
@@ -130,7 +134,7 @@ class LentJobs:
         asked.peer.do(*words)
         return asked
 
-    def tick(self) -> None:
+    def turn(self) -> None:
         """Do what is due, within a turn."""
         self.lending.now = self._broker.now
         self.lending.resume()

@@ -22,10 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.import_command import node_number
 from nsqd.replication.directory import ADOPTED, AdoptedDirectory
-from nsqd.replication.facts import ClusterFacts, read_facts, write_facts
+from nsqd.replication.facts import read_facts, write_facts
 from nsqd.storage.directory import FILE, DataDirectory, DirectoryError, Metadata
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.restore import Restored, restore

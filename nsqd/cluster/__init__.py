@@ -2,6 +2,7 @@
 
 * `cluster`: a node's part in its cluster: its connections, whom to dial, what is passed on. Start here. `cut`: silence that
   a rehearsal asks for.
+* `part`: what each part of a node's work in the cluster does with frames, connections and time. `facts`: what a node keeps.
 * `peer`: one connection to another node, as the reactor sees it. `link`: what is said over it.
 * `membership`: who belongs to the cluster, and who is silent.
 * `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost. `cases`: what is known of such a

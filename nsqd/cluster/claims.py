@@ -20,6 +20,7 @@ from nsqd.cluster.cases import Case, Cases, MirrorState, MirrorView, Quorum
 from nsqd.cluster.claimant import Attempt, Claimant
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.cluster.voter import Voter
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Counts, pack_counts, unpack_claim, unpack_counts, unpack_vote
@@ -30,8 +31,11 @@ __all__ = ["REPEAT", "Claims", "MirrorState", "MirrorView", "Quorum"]
 REPEAT = 5_000_000_000  # ns after which COUNTS is sent again: a follower that stood still may count again
 
 
-class Claims:
+class Claims(Part):
     """The claims and votes of one node. All times are monotonic ns."""
+
+    shown_as = "claims"
+    takes = (FrameKind.COUNTS, FrameKind.CLAIM, FrameKind.VOTE)
 
     def __init__(
         self,
@@ -47,7 +51,6 @@ class Claims:
         self.quorum = quorum
         # has what the node knows and has promised written durably, and then says whether that has succeeded
         self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
-        self.may_claim: Callable[[], bool] = lambda: True  # returns False once this node leaves the cluster
         self.on_won: Callable[[bytes, int], None] = lambda log_id, number: None
         self.on_called_off: Callable[[bytes], None] = lambda log_id: (
             None
@@ -65,8 +68,6 @@ class Claims:
         self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last COUNTS of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[Counts, int]]]] = {}
-        cluster.on_claiming = self.receive
-        cluster.on_owner = self._learned
 
     @property
     def attempt(self) -> Attempt | None:
@@ -96,7 +97,7 @@ class Claims:
 
     def _claim(self, now: int) -> None:
         attempt = self.claimant.attempt
-        if self.may_claim() or (attempt is not None and attempt.is_won):  # what was won is adopted
+        if not self._cluster.is_leaving or (attempt is not None and attempt.is_won):  # what was won is adopted
             self.claimant.tick(now)
         elif attempt is not None:
             self.claimant.fail(attempt, "this node leaves the cluster", now)
@@ -142,7 +143,7 @@ class Claims:
 
     def adopt(self, log_id: bytes) -> None:
         """Claim a log because an operator says so. Raises as Claimant.adopt, and KeyError if this node leaves."""
-        if not self.may_claim():
+        if self._cluster.is_leaving:
             raise KeyError(log_id)
         self.claimant.adopt(log_id)
 
@@ -150,7 +151,7 @@ class Claims:
         """Note that the adoption of a log that was won has failed. It is claimed again after a pause."""
         self.claimant.given_up(log_id, why)
 
-    def _learned(self, log_id: bytes, epoch: Epoch) -> None:
+    def led(self, log_id: bytes, epoch: Epoch) -> None:
         """Take note of a new owner of a log."""
         if self.claimant.learned(log_id, epoch):
             self.on_fenced(log_id, epoch)

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import MOST_CLOSED
+from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed, is_kept, pack_closed, pack_closed_kept, unpack_closed
+from nsqd.protocols.peer.frames import FrameKind
 
 LEAST_COPIES = 2  # of the word about a closed log, as long as there is another member
 AGAIN = 10_000_000_000  # ns after which a word is kept, or told, again
@@ -31,8 +33,10 @@ class _Own:
     had_by: set[int] = field(default_factory=set)  # numbers of the other nodes that have it
 
 
-class ClosedLogs:
+class ClosedLogs(Part):
     """The closed logs, as one node knows them."""
+
+    takes = (FrameKind.CLOSED,)
 
     def __init__(self, cluster: Cluster) -> None:
         """Begin with the closed logs that an earlier run of this node has kept in cluster.json."""
@@ -47,7 +51,6 @@ class ClosedLogs:
         # by log id: the epoch of a word that is not believed yet, and the numbers of the nodes that tell it
         self._told: dict[bytes, tuple[Epoch, set[int]]] = {}
         self._again_due = 0
-        cluster.on_closing = self.receive
 
     def is_closed(self, log_id: bytes) -> bool:
         """Return True if a log is closed, and this node has that durably."""
@@ -61,8 +64,7 @@ class ClosedLogs:
             link.send_claiming(pack_closed(word))
         self._count(word.log_id)
 
-    def receive(self, link: Link, content: bytes) -> None:
-        """Take what another node says of closed logs. Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if is_kept(content):
             self._note_kept(link, content)
             return
@@ -101,7 +103,7 @@ class ClosedLogs:
         log_id = word.log_id
         self._told.pop(log_id, None)
         if self._ownership.learn(log_id, word.epoch):
-            self._cluster.on_owner(log_id, word.epoch)  # a node that has lost the log learns it from this, too
+            self._cluster.led(log_id, word.epoch)  # a node that has lost the log learns it from this, too
         if self._ownership.close(word):
             self._durable.discard(log_id)  # an earlier word about it may have been void
             for link in self._cluster.links.values():

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.disputes import Disputes
+from nsqd.cluster.facts import NO_FACTS, ClusterFacts
 from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
+from nsqd.cluster.part import Part
 from nsqd.cluster.taken_in import TakenInTails
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.message.epoch import Epoch
@@ -61,25 +63,21 @@ class Cluster:
         seeds: Iterable[str],
         suspect_after: int,
         random: Callable[[int], bytes],
-        known: Iterable[Member] = (),
-        leases: Iterable[tuple[int, int]] = (),
+        facts: ClusterFacts = NO_FACTS,
         now: int = 0,
-        ownership: Ownership | None = None,
+        wall: Callable[[], int] = lambda: MOST_VALUE,
     ) -> None:
         """Begin at `now` without a connection. Raises ValueError.
 
-        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `known`, `leases` and
-        `ownership`: what an earlier run of this node knew of others, and of who owns which log.
+        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `facts`: what an earlier
+        run of this node knew; `wall`: returns the time in ms since the epoch, by default that which no configuration exceeds.
         """
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
-        known = list(known)
-        self.membership.merge(known, now)
-        self.membership.proved.update(word.node.number for word in known)
-        # returns the time in ms since the epoch; without a clock, that which no configuration exceeds
-        self.wall: Callable[[], int] = lambda: MOST_VALUE
+        self.membership.merge(facts.members, now)
+        self.membership.proved.update(word.node.number for word in facts.members)
         self.lease = 0
-        self.leases: dict[int, int] = dict(leases)  # the lease that each node told last, by its number
+        self.leases: dict[int, int] = dict(facts.leases)  # the lease that each node told last, by its number
         self.is_full = False  # this node has no space for another mirror
         self.full: set[int] = set()  # numbers of the nodes that said so of themselves
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
@@ -90,28 +88,13 @@ class Cluster:
         self.highest = (
             credentials.own.incarnation
         )  # of the runs of this node's number that it was told of: the next is above
-        # takes the frames by which logs are copied; may raise PeerError
-        self.on_stream: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
-        # takes the frames about claims; may raise PeerError
-        self.on_claiming: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
-        # takes the frames about closed logs; may raise PeerError
-        self.on_closing: Callable[[Link, bytes], None] = lambda link, content: None
-        self.deletions = Deletions()  # from logs that this node has lost
-        # takes what was deleted from a log, or the answer to that; may raise PeerError
-        self.on_deleted: Callable[[Link, bytes], None] = lambda link, content: None
-        self.configs = TopicConfigs(self.links)  # of topics
-        # takes the request of a node that leaves to own a log; may raise PeerError
-        self.on_handover: Callable[[Link, bytes], None] = lambda link, content: None
-        # takes the time of a log; may raise PeerError
-        self.on_time: Callable[[Link, bytes], None] = lambda link, content: None
-        # takes the frames about jobs; may raise PeerError
-        self.on_lending: Callable[[Link, FrameKind, bytes, int], None] = lambda link, kind, content, now: None
-        self.on_admitted: Callable[[Link], None] = lambda link: None  # is told of each node that is connected
-        # takes what is said about copies that were set aside; may raise PeerError
-        self.on_remnant: Callable[[Link, bytes], None] = lambda link, content: None
-        self.taken_in = TakenInTails()  # of logs that this node owns, by other nodes
-        self.on_owner: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None  # is told of each new owner of a log
-        self.ownership = ownership or Ownership()
+        self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
+        self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall)  # of topics
+        self.taken_in = TakenInTails(facts.taken_in)  # of logs that this node owns, by other nodes
+        self.ownership = Ownership(facts.owners, facts.promises, facts.closed)
+        self.parts: list[Part] = []
+        self._takers: dict[int, Part] = {}  # by the kinds of frames that they take
+        self.add(self.configs)
         self.disputes = Disputes(self.membership, self.ownership, self.links)
         self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
         self._credentials = credentials
@@ -119,6 +102,7 @@ class Cluster:
         self._random = random
         self._seeds = [address for address in seeds if address != credentials.own.address]
         self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
+        self.is_leaving = False  # it hands its logs over, and ends
         self.is_searching = False  # nsqlookupd is to tell them, and has not yet
         self._dials: dict[str, _Dial] = {}
         # words about another run of a node, by its number, while the known run has a connection here
@@ -126,8 +110,13 @@ class Cluster:
         # by node number: what others say of a node that is heard here, that it has left or was forgotten
         self._doubted: dict[int, Member] = {}
         # numbers of nodes that have closed their connection, or have not had one since this node started
-        self._ended = {word.node.number for word in known} - {self.own.number}
+        self._ended = {word.node.number for word in facts.members} - {self.own.number}
         self._back_in = 0  # ms: the grace that was announced; 0: none
+
+    def add(self, part: Part) -> None:
+        """Give a part the frames that it takes, and have it called with the others from now on."""
+        self.parts.append(part)
+        self._takers |= dict.fromkeys(part.takes, part)
 
     def set_found(self, addresses: Iterable[str]) -> None:
         """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
@@ -203,15 +192,18 @@ class Cluster:
                 self.dial_failed(address, now)
                 break
         self._note_refusal(link)
-        if link.peer is None or self.links.get(link.peer.number) is not link:
+        if link.peer is None:
             return
         number = link.peer.number
-        del self.links[number]
-        if by_peer:
-            self._ended.add(number)
-        word = self._withheld.pop(number, None)
-        if word is not None:
-            self._pass_on(link, self.membership.merge([word], now))
+        if self.links.get(number) is link:
+            del self.links[number]
+            if by_peer:
+                self._ended.add(number)
+            word = self._withheld.pop(number, None)
+            if word is not None:
+                self._pass_on(link, self.membership.merge([word], now))
+        for part in self.parts:
+            part.closed(link)
 
     # what links tell
 
@@ -376,10 +368,6 @@ class Cluster:
         for link in self.links.values():
             link.send_words([word])
 
-    def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        if self.links.get(link.peer.number if link.peer is not None else -1) is link:
-            self.on_stream(link, kind, content, now)
-
     # who owns which log
 
     def announce_owner(self, log_id: bytes, epoch: Epoch) -> None:
@@ -394,7 +382,12 @@ class Cluster:
         is_news = self.ownership.learn(log_id, epoch)
         self._tell_owners(None, [log_id])
         if is_news:
-            self.on_owner(log_id, epoch)
+            self.led(log_id, epoch)
+
+    def led(self, log_id: bytes, epoch: Epoch) -> None:
+        """Let all parts know that a log has another leader."""
+        for part in self.parts:
+            part.led(log_id, epoch)
 
     def resume_owner(self, log_id: bytes) -> None:
         """Tell all nodes that this one has a log in its directory, and goes on as its owner if it was that in its last run.
@@ -428,32 +421,17 @@ class Cluster:
         link.send_claiming(pack_owners(self.ownership.words()))
         for closed in self.ownership.closed.values():
             link.send_claiming(pack_closed(closed))
-        self.configs.admitted(link)
-        self.on_admitted(link)
+        for part in self.parts:
+            part.admitted(link)
 
-    def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        if self.links.get(link.peer.number if link.peer is not None else -1) is link:
-            self.on_lending(link, kind, content, now)
-
-    def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        if self.links.get(link.peer.number if link.peer is not None else -1) is not link:
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        assert link.peer is not None
+        if self.links.get(link.peer.number) is not link:
             return
         if kind is FrameKind.OWNERS:
             self._receive_owners(link, unpack_owners(content))
-        elif kind is FrameKind.CLOSED:
-            self.on_closing(link, content)
-        elif kind is FrameKind.DELETED:
-            self.on_deleted(link, content)
-        elif kind is FrameKind.CONFIGS:
-            self.configs.receive(link, content, self.wall())
-        elif kind is FrameKind.HANDOVER:
-            self.on_handover(link, content)
-        elif kind is FrameKind.TIME:
-            self.on_time(link, content)
-        elif kind is FrameKind.REMNANT:
-            self.on_remnant(link, content)
-        else:
-            self.on_claiming(link, kind, content, now)
+        elif kind in self._takers:
+            self._takers[kind].receive(link, kind, content, now)
 
     def _receive_owners(self, link: Link, words: list[Owned]) -> None:
         assert link.peer is not None
@@ -469,7 +447,7 @@ class Cluster:
         self.ownership.note_said(number, link.peer.incarnation, words)
         self._tell_owners(link, news)
         for log_id in news:
-            self.on_owner(log_id, self.ownership.epochs[log_id])
+            self.led(log_id, self.ownership.epochs[log_id])
 
     def _settle_disputes(self) -> None:
         """Take over what was not believed when it came, and is now."""
@@ -477,7 +455,7 @@ class Cluster:
         news = [log_id for log_id, epoch in settled if self.ownership.learn(log_id, epoch)]
         self._tell_owners(None, news)
         for log_id in news:
-            self.on_owner(log_id, self.ownership.epochs[log_id])
+            self.led(log_id, self.ownership.epochs[log_id])
 
     def tell_owner(self, link: Link, log_id: bytes) -> None:
         """Tell one node who owns a log."""

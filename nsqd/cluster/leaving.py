@@ -21,7 +21,9 @@ from typing import Any
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handover import pack_handover, unpack_handover
 
 ASK_AGAIN = 5_000_000_000  # ns after which another follower is asked
@@ -72,14 +74,10 @@ class Leaving:
         self._whole: dict[bytes, set[int]] = {}  # by log id: the nodes that had all of it since no messages are taken
         self._asked: dict[bytes, tuple[int, int]] = {}  # by log id: the node that was asked last, and when
 
-    @property
-    def is_under_way(self) -> bool:
-        """Return True if this node has begun to leave, also when it has ended."""
-        return self.state is not LeavingState.STAYING
-
     def begin(self, limit: int, now: int) -> None:
         """Begin to leave, within `limit` ns. Nothing changes if the node leaves already."""
-        if not self.is_under_way:
+        if not self._cluster.is_leaving:
+            self._cluster.is_leaving = True
             self.state, self._limit, self._begun = LeavingState.WAITING, limit, now
             self._find_owned()
             self.on_begin()
@@ -171,21 +169,21 @@ class Leaving:
         }
 
 
-class Handovers:
+class Handovers(Part):
     """The logs that other nodes ask this one to own, because they leave."""
+
+    takes = (FrameKind.HANDOVER,)
 
     def __init__(self, cluster: Cluster, claims: Claims) -> None:
         self._cluster, self._claims = cluster, claims
         self._asked: dict[bytes, tuple[Epoch, int]] = {}  # by log id: the epoch that ends, and until when it is tried
         self._now = 0  # time of the last tick
-        cluster.on_handover = self.receive
 
-    def receive(self, link: Link, content: bytes) -> None:
-        """Take note that the owner of a log asks this node to own it. Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         log_id, epoch = unpack_handover(content)
         assert link.peer is not None
         is_owner = epoch.node == link.peer.number and self._is_owner(log_id, epoch)
-        if is_owner and len(self._asked) < MOST_ASKED and self._claims.may_claim():
+        if is_owner and len(self._asked) < MOST_ASKED and not self._cluster.is_leaving:
             self._asked[log_id] = epoch, self._now + ASKED_FOR
 
     def _is_owner(self, log_id: bytes, epoch: Epoch) -> bool:
@@ -195,7 +193,7 @@ class Handovers:
         """Claim what can be claimed. Call it several times a second, before Claims.tick."""
         self._now = now
         for log_id, (epoch, until) in list(self._asked.items()):
-            if now >= until or not self._is_owner(log_id, epoch) or not self._claims.may_claim():
+            if now >= until or not self._is_owner(log_id, epoch) or self._cluster.is_leaving:
                 del self._asked[log_id]
                 continue
             try:

@@ -16,7 +16,7 @@ import msgpack
 from nsqd.cluster.membership import Member, Standing
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.fields import unpack_message
-from nsqd.protocols.peer.frames import AFTER_PROOF, CLAIMING, LENDING, STREAM, FrameKind, FrameReader, PeerError, encode
+from nsqd.protocols.peer.frames import AFTER_PROOF, HANDSHAKE, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
 from shared.foreign import Foreign, recognize
@@ -57,14 +57,8 @@ class Listener(Protocol):
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
         """Take over what the peer knows of nodes."""
 
-    def receive_stream(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Take a frame by which a log is copied. Raises PeerError."""
-
-    def receive_claiming(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Take a frame about who owns which log. Raises PeerError."""
-
-    def receive_lending(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Take a frame by which jobs are lent, or asked about. Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Take any other frame. Raises PeerError."""
 
     def admitted(self, link: Link) -> None:
         """Tell the peer what else this node knows: it is proved, and has been told of the nodes."""
@@ -142,16 +136,12 @@ class Link:
             self.listener.receive_words(self, _unpack_words(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
             self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
-        elif kind in STREAM:
-            self.listener.receive_stream(self, kind, content, now)
-        elif kind in CLAIMING:
-            self.listener.receive_claiming(self, kind, content, now)
-        elif kind in LENDING:
-            self.listener.receive_lending(self, kind, content, now)
         elif kind is FrameKind.REFUSED:
             self.handshake.receive(kind, content)  # it raises the reason
-        else:
+        elif kind in HANDSHAKE:
             raise PeerError(f"{kind.name} is not allowed here")
+        else:
+            self.listener.receive(self, kind, content, now)
 
     def _check_certificate(self) -> None:
         """Raise PeerError if the peer says that it is another node than its certificate names."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
@@ -26,22 +27,33 @@ from nsqd.protocols.peer.configs import (
     readable,
     unpack_configs,
 )
+from nsqd.protocols.peer.frames import FrameKind
 
 AHEAD = 86_400_000  # ms by which the time of a configuration may be ahead of this node's clock
 
 
-class TopicConfigs:
+class TopicConfigs(Part):
     """The configurations of at most MOST_CONFIGS topics: of more, those that were set last."""
 
+    takes = (FrameKind.CONFIGS,)
+    shown_as = "knows_configs"
+
     def __init__(
-        self, links: Mapping[int, Link], known: Iterable[VersionedConfig] = (), is_complete: bool = False
+        self,
+        links: Mapping[int, Link],
+        known: Iterable[VersionedConfig] = (),
+        is_complete: bool = False,
+        wall: Callable[[], int] = lambda: MOST_VALUE,
     ) -> None:
-        """Begin with what an earlier run knew. `links`: the connections to other nodes, by their numbers."""
+        """Begin with what an earlier run knew.
+
+        `links`: the connections to other nodes, by their numbers; `wall`: returns the time in ms since the epoch.
+        """
         self.known: dict[str, VersionedConfig] = {word.topic: word for word in known}  # by topic
         self.is_complete = is_complete  # another node has told all that it knew, or this is the first one
         self.ignorant: set[int] = set()  # numbers of nodes that have said that they do not know them either
-        self._links = links
-        self.on_config: Callable[[VersionedConfig], None] = lambda word: None  # is told of each that is news
+        self._links, self._wall = links, wall
+        self._brokers: list[Broker] = []  # of the logs whose topics are as it is known here
         self.on_complete: Callable[[], None] = lambda: None
 
     # what nodes tell each other
@@ -53,14 +65,13 @@ class TopicConfigs:
         self._tell(link, self.known.values())
         link.send_claiming(pack_configs([] if self.is_complete else None))
 
-    def receive(self, link: Link, content: bytes, wall: int) -> None:
-        """Take note of a frame, at `wall` (ms since the epoch). Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
         words = unpack_configs(content)
         if words is None:
             self.ignorant.add(link.peer.number)
         elif words:
-            self._learn(link, [word for word in words if word.at <= wall + AHEAD])
+            self._learn(link, [word for word in words if word.at <= self._wall() + AHEAD])
         else:
             self.ignorant.discard(link.peer.number)
             self.complete()
@@ -86,8 +97,9 @@ class TopicConfigs:
         for link in self._links.values():
             if link is not source:
                 self._tell(link, news)
-        for word in news:
-            self.on_config(word)
+        for broker in self._brokers:
+            for word in news:
+                use(word, broker)
 
     @staticmethod
     def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
@@ -120,10 +132,17 @@ class TopicConfigs:
         least = known.at + 1 if known is not None else 0
         return VersionedConfig(topic, min(max(at, least), MOST_VALUE), node, config)
 
-    def use_in(self, broker: Broker) -> None:
-        """Have the topics of a log as they are configured now, within a turn."""
+    def figures(self) -> bool:
+        return self.is_complete
+
+    def attached(self, broker: Broker) -> None:
+        """Have the topics of a log as they are configured, from now on."""
+        self._brokers.append(broker)
         for word in self.known.values():
             use(word, broker)
+
+    def detached(self, broker: Broker) -> None:
+        self._brokers.remove(broker)
 
     def use_for(self, topic: Topic) -> None:
         """Have a topic that was created as it is configured in the cluster, within a turn."""

@@ -56,7 +56,7 @@ Clock = Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
 class OtherNodes(Protocol):
     """What a node of a cluster does for the others in each turn."""
 
-    def tick(self) -> None:
+    def turn(self) -> None:
         """Do what is due, before what was published is sealed."""
 
     def replies(self) -> HttpReplies | None:
@@ -190,7 +190,7 @@ class Reactor:
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
         if self.others is not None:
-            self.others.tick()
+            self.others.turn()
         if agenda.unsealed or agenda.unsealed_puts:
             agenda.seal()
         if agenda.awake:

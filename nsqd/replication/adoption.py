@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from nsqd.replication.adopted_log import (
     ATTACHING,
@@ -45,7 +46,7 @@ RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could 
 GIVE_UP_AFTER = 10_000_000_000  # ns for which a log cannot be written before others may take it over
 
 
-class Adoptions:
+class Adoptions(Part):
     """The logs that this node has taken over. All methods are for the reactor's thread."""
 
     def __init__(self, directory: Directory, mirrors: Mirrors, work: Work, parts: Parts) -> None:

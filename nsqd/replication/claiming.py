@@ -5,11 +5,12 @@ See docs/design/cluster.md#claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from nsqd.cluster.claims import Claims, MirrorState
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.replication.mirrors import Kept, Mirrors
 from nsqd.replication.origin import Origin
@@ -64,6 +65,20 @@ def give_up_broken(cluster: Cluster, origin: Origin) -> None:
         log.critical("CLUSTER: a sync of this node's log has failed: another node may take the log over")
         origin.extent()  # notes how far the followers are: they may be lost, too
         cluster.give_up_log(log_id)
+
+
+class CountsTellers(Part):
+    """Tell all nodes which followers of the logs that this node owns count, and give its own log up when that is broken."""
+
+    def __init__(self, cluster: Cluster, own: Origin, tellers: Mapping[bytes, CountsTeller]) -> None:
+        """`own`: the copies of the log into which this node publishes; `tellers`: one for each log, by log id."""
+        self._cluster, self._own, self._tellers = cluster, own, tellers
+
+    def tick(self, now: int) -> None:
+        """Tell what is news."""
+        give_up_broken(self._cluster, self._own)
+        for teller in self._tellers.values():
+            teller.tick(self._cluster.links.items())
 
 
 class CountsTeller:

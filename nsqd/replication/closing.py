@@ -16,6 +16,7 @@ from typing import Protocol
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.membership import Standing
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.observation.drain_status import drain_statuses
 from nsqd.protocols.peer.closed import make_closed
@@ -42,7 +43,7 @@ class Remnants(Protocol):
         """Remove all that is left of a log. Raises OSError."""
 
 
-class Closing:
+class Closing(Part):
     """The closing of logs on one node. All methods are for the reactor's thread."""
 
     def __init__(
@@ -74,9 +75,8 @@ class Closing:
             self._adoptions.lose(log_id)
 
     def tick(self, now: int) -> None:
-        """Close what may be closed, and remove what is not needed. Call it several times a second; `now` in monotonic ns."""
-        self._closed.tick(now)
-        if now < self._look_due:
+        """Close what may be closed, and remove what is not needed, unless this node leaves."""
+        if now < self._look_due or self._cluster.is_leaving:
             return
         self._look_due = now + LOOK_EVERY
         for log_id in [one for one in self._copying.mirrors.kept if self._closed.is_closed(one)]:

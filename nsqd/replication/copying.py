@@ -12,6 +12,7 @@ from typing import TypeVar
 import trio
 
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.stream import unpack_log
 from nsqd.replication.mirrors import Mirrors
@@ -26,8 +27,10 @@ TICK = 1_000_000_000  # ns between two looks at what mirrors have not synced
 T = TypeVar("T")
 
 
-class Copying:
+class Copying(Part):
     """Both sides of copying on one node."""
+
+    takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
 
     def __init__(self, origin: Origin, mirrors: Mirrors) -> None:
         self.origin = origin
@@ -36,7 +39,7 @@ class Copying:
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Give a frame to the side that it is for. Raises PeerError."""
+        """Give a frame to the side that it is for."""
         if kind is FrameKind.LOG:
             link.log_received = unpack_log(content)
             return

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.stripe_deletions import delete_from_adopted
 from nsqd.protocols.peer.deleted import is_kept, pack_deleted_kept, unpack_deleted
+from nsqd.protocols.peer.frames import FrameKind
 from nsqd.replication.adopted_log import ATTACHING, CLOSED, LOST, SERVING, AdoptedLog
 from nsqd.replication.adoption import Adoptions
 from nsqd.storage.log.opening import OpenLog
@@ -36,17 +38,18 @@ class _Notice:
     position: int = -1  # that has to be durable; -1: the records are not written yet
 
 
-class Deleting:
+class Deleting(Part):
     """The deletions that this node is told of, and those that it tells. All methods are for the reactor's thread."""
+
+    takes = (FrameKind.DELETED,)
 
     def __init__(self, cluster: Cluster, adoptions: Adoptions, home: Broker) -> None:
         """`home`: the broker of this node's own log."""
         self._cluster, self._adoptions, self._home = cluster, adoptions, home
         self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the node that told it
-        cluster.on_deleted, adoptions.on_joined = self.receive, self._joined
+        adoptions.on_joined = self._joined
 
-    def receive(self, link: Link, content: bytes) -> None:
-        """Take what another node says that was deleted, or that it has deleted. Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
         number = link.peer.number
         if is_kept(content):

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.ownership import Promise
 from nsqd.cluster.taken_in import TakenInTail
-from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
 from nsqd.core.message.epoch import Epoch
@@ -28,7 +28,7 @@ from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.protocols.peer.claims import MOST_POSITION
 from nsqd.protocols.peer.closed import Closed, make_closed
-from nsqd.protocols.peer.configs import VersionedConfig, from_fields, to_fields
+from nsqd.protocols.peer.configs import from_fields, to_fields
 from nsqd.protocols.peer.deleted import pack_content, unpack_deleted
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, unpack
@@ -36,22 +36,6 @@ from nsqd.storage.directory import DirectoryError
 from shared.files import replace_file
 
 NAME = "cluster.json"
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
-    """What `cluster.json` says of the cluster."""
-
-    incarnation: int = 0  # of the last run that began; 0: none
-    members: tuple[Member, ...] = ()
-    leases: tuple[tuple[int, int], ...] = ()  # the message id below which each node may have issued ids, by node number
-    owners: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
-    promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
-    closed: tuple[Closed, ...] = ()
-    configs: tuple[VersionedConfig, ...] = ()  # of topics
-    knows_configs: bool = False  # those are all that the cluster had when this node was told
-    deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
-    taken_in: tuple[TakenInTail, ...] = ()  # of logs that this node owned
 
 
 def read_facts(directory: Path) -> ClusterFacts:

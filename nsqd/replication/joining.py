@@ -13,11 +13,7 @@ from pathlib import Path
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
-from nsqd.cluster.deletions import Deletions
 from nsqd.cluster.leaving import Handovers, Leaving
-from nsqd.cluster.ownership import Ownership
-from nsqd.cluster.taken_in import TakenInTails
-from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
@@ -27,7 +23,7 @@ from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.arbiter import Arbiter
-from nsqd.replication.claiming import CountsTeller, KeptMirrors
+from nsqd.replication.claiming import CountsTeller, CountsTellers, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.directory import MirrorDirectory, RemnantDirectory
@@ -86,15 +82,9 @@ def join(
             raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
         log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
     credentials = Credentials(name, secret, own)
-    known = Ownership(facts.owners, facts.promises, facts.closed)
-    cluster = Cluster(
-        credentials, peers, suspect_after, os.urandom, facts.members, facts.leases, time.monotonic_ns(), known
+    return Cluster(
+        credentials, peers, suspect_after, os.urandom, facts, time.monotonic_ns(), lambda: time.time_ns() // 1_000_000
     )
-    cluster.wall = lambda: time.time_ns() // 1_000_000
-    cluster.configs = TopicConfigs(cluster.links, facts.configs, facts.knows_configs)
-    cluster.deletions = Deletions(facts.deletions)
-    cluster.taken_in = TakenInTails(facts.taken_in)
-    return cluster
 
 
 def use_configs(cluster: Cluster, broker: Broker, copies: Copies) -> None:
@@ -105,7 +95,7 @@ def use_configs(cluster: Cluster, broker: Broker, copies: Copies) -> None:
 
     cluster.configs.on_complete = copies.on_available = count
     broker.directory.on_created.append(cluster.configs.use_for)
-    cluster.configs.use_in(broker)
+    cluster.configs.attached(broker)
     count()
 
 
@@ -168,7 +158,10 @@ def begin_claims(
     claims.voter.on_whole = port.leaving.has_all
     writer = opened.writer
     own = CountsTeller(claims, copying.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
-    port.claims, port.tellers = claims, {identity.log_id: own}
+    port.claims = claims
+    port.tellers[identity.log_id] = own
+    for part in (Handovers(cluster, claims), CountsTellers(cluster, copying.origin, port.tellers), claims):
+        cluster.add(part)
     copying.mirrors.may_write = cluster.may_write_mirror
     return claims
 
@@ -185,10 +178,11 @@ def begin_closing(port: ClusterPort, adoptions: Adoptions, opened: OpenLog, dire
     """Let logs be closed that owe nothing, and what is left of closed ones be removed from the data directory."""
     assert port.copying is not None
     closed, writer = ClosedLogs(port.cluster), opened.writer
+    port.cluster.add(closed)
     closed.keep = port.keep
     remnants = RemnantDirectory(directory)
-    port.closing = Closing(
-        port.cluster, closed, adoptions, port.copying, remnants, work, lambda: writer.written.position
+    port.cluster.add(
+        Closing(port.cluster, closed, adoptions, port.copying, remnants, work, lambda: writer.written.position)
     )
 
 
@@ -199,6 +193,7 @@ def begin_taking_in(port: ClusterPort, adoptions: Adoptions, directory: Path, wo
     arbiter = Arbiter(cluster, copying.origins, port.keep, time.monotonic_ns)
     parted = PartedDirectory(directory, cluster.own.number, port.interrupt)
     port.remnants = Remnants(cluster, copying, adoptions, arbiter, parted, work, time.monotonic_ns, unclean_after)
+    cluster.add(port.remnants)
 
 
 def prepare_leaving(
@@ -267,7 +262,7 @@ def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> N
 
     def fenced(log_id: bytes, epoch: Epoch) -> None:
         if log_id == port.cluster.own.log_id:
-            if not port.leaving.is_under_way:  # otherwise it was handed over, and no other log is begun
+            if not port.cluster.is_leaving:  # otherwise it was handed over, and no other log is begun
                 port.on_fenced(log_id, epoch)
         elif epoch.node == port.cluster.own.number:
             adoptions.begin_again(log_id, epoch.number + 1)
@@ -278,9 +273,7 @@ def connect_claims(port: ClusterPort, claims: Claims, adoptions: Adoptions) -> N
     def won(log_id: bytes, number: int) -> None:
         adoptions.adopt(log_id, number, claims.attempt is not None and claims.attempt.stage is Stage.CLEAN)
 
-    port.handovers = Handovers(port.cluster, claims)
     port.leaving.unclaimed = claims.unclaimed
-    claims.may_claim = lambda: not port.leaving.is_under_way
     claims.on_won = won
     claims.on_called_off = adoptions.call_off
     claims.on_fenced = fenced

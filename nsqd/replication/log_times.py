@@ -14,6 +14,7 @@ from struct import Struct
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.protocols.peer.frames import FrameKind, PeerError, encode
 from nsqd.replication.copying import Copying
 from nsqd.replication.follower import Work
@@ -27,8 +28,10 @@ MOST_TIME = (1 << 63) - 1
 _TIME = Struct(">16sQ")
 
 
-class LogTimes:
+class LogTimes(Part):
     """The times of logs on one node. All methods but `noted` are for the reactor's thread."""
+
+    takes = (FrameKind.TIME,)
 
     def __init__(self, cluster: Cluster, copying: Copying, clocks: Clocks, work: Work) -> None:
         self.own: dict[bytes, Callable[[], int]] = {}  # by log id: returns the time of a log that this node owns, ns
@@ -36,10 +39,8 @@ class LogTimes:
         self._cluster, self._copying, self._clocks, self._work = cluster, copying, clocks, work
         self._told: dict[tuple[bytes, int], tuple[Link, int]] = {}  # by log and node: over which connection, and when
         self._write_due = 0
-        cluster.on_time = self.receive
 
-    def receive(self, link: Link, content: bytes) -> None:
-        """Note the time of a log that its owner tells. Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         if len(content) != _TIME.size:
             raise PeerError("TIME is not whole")
         log_id, steady = _TIME.unpack(content)

@@ -20,11 +20,11 @@ import trio
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import SECOND_CONNECTION, TICK, Cluster
 from nsqd.cluster.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
-from nsqd.cluster.leaving import Handovers, Leaving
+from nsqd.cluster.facts import NO_FACTS
+from nsqd.cluster.leaving import Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.peer import ClusterPeer
-from nsqd.core.broker import Broker
 from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
@@ -37,16 +37,13 @@ from nsqd.protocols.peer.claims import NO_MIRROR, Extent
 from nsqd.protocols.transport import Transport
 from nsqd.replication.adopted_log import CLOSED, LOST, SERVING
 from nsqd.replication.adoption import Adoptions
-from nsqd.replication.claiming import CountsTeller, give_up_broken
-from nsqd.replication.closing import Closing
+from nsqd.replication.claiming import CountsTeller
 from nsqd.replication.copying import Copying
-from nsqd.replication.deleting import Deleting
 from nsqd.replication.facts import NAME as FACTS
-from nsqd.replication.facts import ClusterFacts, content_of, describe_closed, facts_of, for_another, write_facts
+from nsqd.replication.facts import content_of, describe_closed, facts_of, for_another, write_facts
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.replication.remnants import Remnants
-from nsqd.replication.standstill import Standstill
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.past import read_mirror
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -93,7 +90,7 @@ class ClusterPort:
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
         self._cuts: Cuts | None = None  # the nodes that are cut off; None: none ever is, there are no debug routes
-        self._known = ClusterFacts()  # as the file has it; none: the start may have found no space for it
+        self._known = NO_FACTS  # as the file has it; none: the start may have found no space for it
         self._until_kept: list[Callable[[bool], None]] = []  # who waits until what is known now is in the file
         self._keep_due = 0  # when the file is written at the earliest, monotonic ns
         self._connected: dict[int, Link] = {}  # the links that the log was told of, by node number
@@ -103,22 +100,12 @@ class ClusterPort:
         self.copying: Copying | None = None  # copies of logs, in both directions
         self.adoptions: Adoptions | None = None  # the logs that this node has taken over
         self.claims: Claims | None = None  # on the logs of nodes that are lost
-        self.closing: Closing | None = None  # of logs that owe nothing
-        self.deleting: Deleting | None = None  # from logs what was deleted at nodes that were cut off
         self.remnants: Remnants | None = None  # copies that were set aside
         self.leaving = Leaving(cluster)
         self.leaving.keep = self.keep
         self.times: LogTimes | None = None  # of logs
-        self.standstill: Standstill | None = None  # of this node
-        self.handovers: Handovers | None = None  # of nodes that leave, to this one
         self.in_flight: Callable[[], int] = lambda: 0  # returns how many messages clients have
         # is told of each greater epoch by which another node owns the log into which this one publishes
-        # is told of each link to a node that is gone
-        self.on_closed: Callable[[int, Link], None] = lambda number, link: None
-        # returns what is told of jobs that are lent
-        self.lending_figures: Callable[[], dict[str, int]] = dict
-        # is told of an adopted log within the turn in which its topics begin to be attached
-        self.on_attach: Callable[[Broker], None] = lambda broker: None
         self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
         # is told of each connection from an IP address that was refused
         self.on_refused: Callable[[str], None] = lambda ip: None
@@ -149,10 +136,6 @@ class ClusterPort:
                 if not peer.link.is_dialer:
                     self.on_refused(peer.remote_ip)
             self.cluster.closed(peer.link, time.monotonic_ns())
-            if peer.link.peer is not None:
-                self.on_closed(peer.link.peer.number, peer.link)
-            if self.copying is not None:
-                self.copying.closed(peer.link)
             self.events()
 
     def events(self) -> None:
@@ -209,28 +192,16 @@ class ClusterPort:
                 log.warning("CLUSTER: node %d at %s is silent", number, self._address(number))
             while (address := self.cluster.take_due(now)) is not None:
                 nursery.start_soon(self._dial, address)
-            if self.copying is not None:
-                self.copying.tick(now)
-            if self.adoptions is not None:
-                self.adoptions.tick(now)
-            if self.claims is not None:
-                self._tick_claims(self.claims, now)
-            if self.closing is not None and not self.leaving.is_under_way:
-                self.closing.tick(now)
-            if self.remnants is not None and not self.leaving.is_under_way:
-                self.remnants.tick(now)
+            for part in self.cluster.parts:
+                part.tick(now)
             self._tick_leaving(now)
-            if self.standstill is not None:
-                self.standstill.tick(now)
-            if self.times is not None:
-                self.times.tick(now)
             self.events()
             self._reactor.wake()
             await trio.sleep(TICK / 1e9)
 
     def _tick_leaving(self, now: int) -> None:
         """Go on with leaving the cluster, if this node does."""
-        if self.leaving.is_under_way and self.copying is not None:
+        if self.cluster.is_leaving and self.copying is not None:
             self.leaving.tick(now, self.in_flight(), [origin.followed() for origin in self.copying.origins.values()])
 
     def leave(self, limit: int) -> None:
@@ -252,17 +223,6 @@ class ClusterPort:
 
     def leaving_state(self) -> dict[str, Any]:
         return self.leaving.figures()
-
-    def _tick_claims(self, claims: Claims, now: int) -> None:
-        if self.copying is not None:
-            give_up_broken(self.cluster, self.copying.origin)
-        if self.handovers is not None:
-            self.handovers.tick(now)
-        for teller in self.tellers.values():
-            teller.tick(self.cluster.links.items())
-        claims.tick(now)
-        if self.deleting is not None:
-            self.deleting.tick(now)
 
     def _is_full(self) -> bool:
         """Return True if there is no space for another mirror: those that are here give up at two thirds of this."""
@@ -434,21 +394,16 @@ class ClusterPort:
         figures: dict[str, object] = {
             "nodes": self._nodes(),
             "refused": [{"node": node, "address": address, "reason": why} for node, (address, why) in refusals],
-            "knows_configs": self.cluster.configs.is_complete,
+            "closed": [describe_closed(word) for word in self.cluster.ownership.closed.values()],
+            **{part.shown_as: part.figures() for part in self.cluster.parts if part.shown_as},
         }
         if self.copying is not None:
             origin, mirrors = self.copying.origin, self.copying.mirrors
             figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
             figures["mirror_failures"] = mirrors.failures
             figures["owned"] = self._owned(self.copying)
-        figures["lending"] = self.lending_figures()
-        if self.claims is not None:
-            figures["claims"] = self.claims.figures()
         if self.adoptions is not None:
             figures["takeovers"] = self.adoptions.takeovers.figures()
-        if self.remnants is not None:
-            figures["set_aside"] = self.remnants.figures()
-        figures["closed"] = [describe_closed(word) for word in self.cluster.ownership.closed.values()]
         return figures
 
     def _owned(self, copying: Copying) -> list[dict[str, object]]:

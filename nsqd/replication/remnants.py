@@ -23,8 +23,9 @@ from typing import Any, NamedTuple, Protocol
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
+from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
-from nsqd.protocols.peer.frames import PeerError
+from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict, pack_answer, pack_question, unpack
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.arbiter import Arbiter, epochs_of, is_copied, packed
@@ -94,8 +95,11 @@ class Copy:
     agreed: Epoch | None = None  # the owner of its log that needs nothing of it. If `is_own`, it stays all the same
 
 
-class Remnants:
+class Remnants(Part):
     """The copies that one node has set aside. All methods are for the reactor's thread."""
+
+    takes = (FrameKind.REMNANT,)
+    shown_as = "set_aside"
 
     def __init__(
         self,
@@ -117,13 +121,12 @@ class Remnants:
         self._serial = 0
         self._is_busy = False  # the directory is in use
         self._is_finished = False  # what the last run has left was finished
-        cluster.on_remnant = self.receive
 
     # time
 
     def tick(self, now: int) -> None:
-        """Do what is due. Call it several times a second; `now` in monotonic ns."""
-        if self._is_busy:
+        """Look after the copies that were set aside, unless this node leaves."""
+        if self._is_busy or self._cluster.is_leaving:
             return
         if now >= self._look_due:
             self._look_due = now + LOOK_EVERY
@@ -267,8 +270,7 @@ class Remnants:
         elif note is None or note.start > common:
             self._take_in(copy, common)
 
-    def receive(self, link: Link, content: bytes) -> None:
-        """Take what another node says of copies. Raises PeerError."""
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
         number, said = link.peer.number, unpack(content)
         if isinstance(said, Question):

@@ -11,13 +11,14 @@ See docs/design/cluster.md#membership.
 from __future__ import annotations
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from shared.log import log
 
 SETTLED = 1_250_000_000  # ns: what comes so long after is not from before; nodes send a heartbeat each second
 
 
-class Standstill:
+class Standstill(Part):
     """Holds and releases the deliveries of one node."""
 
     def __init__(self, cluster: Cluster, broker: Broker, takeover_after: int) -> None:

@@ -116,6 +116,7 @@ TRIED_BY = {
     "nsqd/protocols/test_account.py": ("nsqd.protocols.outbox",),
     "nsqd/replication/test_adoption.py": ("nsqd.replication.adopted_log", "nsqd.replication.opening_adopted",),
     "nsqd/replication/test_copying_runs.py": ("nsqd.replication.copying",),
+    "nsqd/replication/test_facts.py": ("nsqd.cluster.facts",),
     "nsqd/replication/test_early_owned.py": ("nsqd.replication.early",),
     "nsqd/replication/test_log_times.py": ("nsqd.replication.follower",),
     "nsqd/replication/test_offers.py": ("nsqd.replication.port",),

@@ -7,13 +7,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from nsqd.cluster.topic_configs import use
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
 from nsqd.core.stripes import Attachment, Deletions, adopted_broker
-from nsqd.protocols.peer.configs import VersionedConfig
 from nsqd.replication.adopted_log import Parts
 from nsqd.replication.adoption import Adoptions
 from nsqd.replication.claiming import CountsTeller
@@ -147,7 +145,6 @@ class AdoptedLogs:
             is_lost=self._is_lost,
             is_closed=node.cluster.ownership.closed.__contains__,
         )
-        node.cluster.configs.on_config = self._configured
         self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
         self.adoptions.reopen()
 
@@ -208,12 +205,9 @@ class AdoptedLogs:
         self._attachments[broker] = Attachment(self._node.broker, broker, deletions)
         if self._node.jobs_part is not None:
             self._node.jobs_part.attach(broker)
-        self._node.cluster.configs.use_in(broker)
+        for part in self._node.cluster.parts:
+            part.attached(broker)
         return partial(self._attachments[broker].attach_some, AT_ONCE)
-
-    def _configured(self, word: VersionedConfig) -> None:
-        for broker in (self._node.broker, *self._attachments):
-            use(word, broker)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:
         return partial(self._attachments.pop(broker).detach_some, AT_ONCE)

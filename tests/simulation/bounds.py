@@ -40,7 +40,7 @@ def _left(run: ClusterRun, machine: Machine) -> list[str]:
         left.append(f"{name} claims {node.claims.attempt.case.log_id.hex()[:6]}")
     if node.facts_file.is_busy:
         left.append(f"{name} writes what it knows")
-    if node.leaving.is_under_way:
+    if node.cluster.is_leaving:
         left.append(f"{name} leaves")
     return left
 

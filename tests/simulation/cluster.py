@@ -640,7 +640,7 @@ class ClusterRun:
     def is_joined(self, machine: Machine) -> bool:
         """Return True if a node hears all others, serves all its logs, and has all its followers."""
         node, present = machine.node, {one.number for one in self.members}
-        if node is None or node.leaving.is_under_way or set(node.cluster.links) != present - {machine.number}:
+        if node is None or node.cluster.is_leaving or set(node.cluster.links) != present - {machine.number}:
             return False
         if node.cluster.membership.suspected & present:
             return False

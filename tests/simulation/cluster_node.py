@@ -14,12 +14,9 @@ from nsqd.cluster import ownership
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import TICK, Cluster
-from nsqd.cluster.deletions import Deletions
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.leaving import Handovers, Leaving
 from nsqd.cluster.link import Link
-from nsqd.cluster.ownership import Ownership
-from nsqd.cluster.taken_in import TakenInTails
-from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
 from nsqd.core.message.epoch import Epoch
@@ -33,11 +30,11 @@ from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.arbiter import Arbiter
-from nsqd.replication.claiming import CountsTeller, KeptMirrors, give_up_broken
+from nsqd.replication.claiming import CountsTeller, CountsTellers, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.deleting import Deleting
-from nsqd.replication.facts import ClusterFacts, facts_of
+from nsqd.replication.facts import facts_of
 from nsqd.replication.joining import use_configs
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
@@ -230,6 +227,21 @@ class Consumer:
         return Reply(tuple(marks), see, break_off)
 
 
+class _WatchedCopying(Copying):
+    """Copying that notes how far each follower has ever said that it has the node's own log: written, and durable."""
+
+    def __init__(self, origin: Origin, mirrors: Mirrors, told: dict[int, tuple[int, int]]) -> None:
+        super().__init__(origin, mirrors)
+        self._told = told
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        super().receive(link, kind, content, now)
+        for number, one in self.origin.followers.items() if kind is FrameKind.COPIED else ():
+            if one.has_mirror:
+                known = self._told.get(number, (0, 0))
+                self._told[number] = max(known[0], one.written), max(known[1], one.durable)
+
+
 class ClusterNode(SimNode):
     """See above. Raises LogError if the log cannot be opened."""
 
@@ -278,14 +290,9 @@ class ClusterNode(SimNode):
             seeds,
             SUSPECT_AFTER,
             self.random.randbytes,
-            facts.members,
-            facts.leases,
+            facts,
             clock.now,
-            Ownership(facts.owners, facts.promises, facts.closed),
         )
-        cluster.deletions = Deletions(facts.deletions)
-        cluster.configs = TopicConfigs(cluster.links, facts.configs, facts.knows_configs)
-        cluster.taken_in = TakenInTails(facts.taken_in)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
         self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
@@ -293,8 +300,8 @@ class ClusterNode(SimNode):
         self.source.tap(self.archive)
         self.mirrors = Mirrors(directory, self.work, lambda: clock.now)
         self.mirrors.open_all()
-        self.copying = Copying(self.origin, self.mirrors)
-        cluster.on_stream = self._receive
+        self.copying = _WatchedCopying(self.origin, self.mirrors, self.told)
+        cluster.add(self.copying)
         log.store.after_write = self._copied_group
         copies.patience = PATIENCE
         use_configs(cluster, self.broker, copies)
@@ -309,6 +316,8 @@ class ClusterNode(SimNode):
         writer, identity = log.writer, log.identity
         teller = CountsTeller(claims, self.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
         self.tellers = {identity.log_id: teller}
+        for part in (Handovers(cluster, claims), CountsTellers(cluster, self.origin, self.tellers), claims):
+            cluster.add(part)
         self.mirrors.may_write = cluster.may_write_mirror
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
         self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
@@ -318,7 +327,6 @@ class ClusterNode(SimNode):
         adoptions = self.adopted.adoptions
         claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
         adoptions.parts.failed = claims.given_up
-        self.deleting = Deleting(cluster, adoptions, self.broker)
         closed = ClosedLogs(cluster)
         closed.keep = self.facts_file.keep
         self.remnants = Remnants(
@@ -331,9 +339,10 @@ class ClusterNode(SimNode):
             lambda: clock.now,
             sizes.unclean_after,
         )
-        self.closing = Closing(
-            cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, lambda: writer.written.position
-        )
+        own_end = lambda: writer.written.position  # noqa: E731
+        closing = Closing(cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, own_end)
+        for part in (adoptions, Deleting(cluster, adoptions, self.broker), closed, closing, self.remnants):
+            cluster.add(part)
 
     def _hand_over(self, log_id: bytes) -> None:
         adopted = self.adopted.adoptions.logs.get(log_id)
@@ -344,14 +353,12 @@ class ClusterNode(SimNode):
     def _prepare_leaving(self, claims: Claims) -> None:
         cluster, machine = self.cluster, self.machine
         self.leaving = leaving = Leaving(cluster)
-        self.handovers = Handovers(cluster, claims)
         leaving.keep, leaving.unclaimed = self.facts_file.keep, claims.unclaimed
         leaving.adopting = lambda: [
             one.log_id for one in self.adopted.adoptions.logs.values() if one.number and not one.is_announced
         ]
         leaving.on_begin, leaving.on_end = self._hold, lambda is_left: machine.run.departures.ended(machine, is_left)
         leaving.on_hand_over = self._hand_over
-        claims.may_claim = lambda: not leaving.is_under_way
         claims.voter.own_extent, claims.voter.asked = self.own_extent, leaving.asked
         claims.voter.on_whole = leaving.has_all
 
@@ -378,7 +385,7 @@ class ClusterNode(SimNode):
         held = self.cluster.ownership.held.get(log_id)
         assert held is None or epoch > held, f"node {self.number} gives a log up to a lower epoch: {held}, {epoch}"
         if log_id == self.cluster.own.log_id:
-            if not self.leaving.is_under_way:  # otherwise it was handed over
+            if not self.cluster.is_leaving:  # otherwise it was handed over
                 self.fence = log_id, epoch
         elif epoch.node == self.number:
             self.adopted.adoptions.begin_again(log_id, epoch.number + 1)
@@ -392,13 +399,6 @@ class ClusterNode(SimNode):
         begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
         adopted = self.adopted.adoptions.figures()
         return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in adopted)]
-
-    def _receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        self.copying.receive(link, kind, content, now)
-        for number, one in self.origin.followers.items() if kind is FrameKind.COPIED else ():
-            if one.has_mirror:
-                known = self.told.get(number, (0, 0))
-                self.told[number] = max(known[0], one.written), max(known[1], one.durable)
 
     def identity(self, incarnation: int, log_format: int = VERSION) -> NodeIdentity:
         own = self.log.identity
@@ -442,20 +442,11 @@ class ClusterNode(SimNode):
         dials = []
         while (address := self.cluster.take_due(now)) is not None:
             dials.append(address)
-        self.copying.tick(now)
-        self.adopted.adoptions.tick(now)
-        give_up_broken(self.cluster, self.origin)
-        self.handovers.tick(now)
-        for teller in list(self.tellers.values()):
-            teller.tick(self.cluster.links.items())
-        self.claims.tick(now)
-        self.deleting.tick(now)
-        if self.leaving.is_under_way:
+        for part in self.cluster.parts:
+            part.tick(now)
+        if self.cluster.is_leaving:
             followed = [origin.followed() for origin in self.copying.origins.values()]
             self.leaving.tick(now, count_in_flight(self.broker), followed)
-        else:
-            self.closing.tick(now)
-        self.remnants.tick(now)
         self.events()
         return dials
 
@@ -495,7 +486,7 @@ class ClusterNode(SimNode):
             part.begin_turn()
         replies = [reply for reply in [command() for command in commands] if reply is not None]
         if part is not None:
-            part.lent.tick()
+            part.lent.turn()
         broker.seal()
         broker.serve()
         broker.tick()
@@ -528,9 +519,6 @@ class ClusterNode(SimNode):
 
     def gone(self, link: Link) -> None:
         self.cluster.closed(link, self.clock.now)
-        if self.jobs_part is not None and link.peer is not None:
-            self.jobs_part.on_closed(link.peer.number, link)
-        self.copying.closed(link)
         self.events()
 
     # clients

@@ -67,7 +67,7 @@ class Departures:
         self.leave(machine, self._random.choice((2, 20, 60)) * SECOND)
 
     def _is_anybody_leaving(self) -> bool:
-        return any(one.node is not None and one.node.leaving.is_under_way for one in self._run.machines)
+        return any(one.node is not None and one.node.cluster.is_leaving for one in self._run.machines)
 
     def leave(self, machine: Machine, limit: int) -> None:
         """Let an operator ask a node to leave within `limit` ns."""

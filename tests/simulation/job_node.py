@@ -7,7 +7,7 @@ what they promise is kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from nsqd.cluster.link import Link
@@ -25,7 +25,7 @@ from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.peer.frames import KIND_AT, FrameKind
-from nsqd.protocols.peer.jobs import unpack_loan
+from nsqd.protocols.peer.jobs import Loan, unpack_loan
 from nsqd.protocols.transport import Begin, Fact, Upgrade
 from nsqd.replication.job_owners import KEPT
 from tests.nsqd.protocols.disque.wire import read_reply, request
@@ -188,6 +188,24 @@ def replies_in(output: list[bytes]) -> list[Any]:
     return found
 
 
+class _WatchedJobs(LentJobs):
+    """Lent jobs that say what has come."""
+
+    def __init__(self, broker: Broker, context: DisqueContext, watcher: JobNode) -> None:
+        super().__init__(broker, context, watcher)
+        self._watcher = watcher
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        lending = self.lending
+        before = lending.borrowed, lending.returned
+        super().receive(link, kind, content, now)
+        if kind is FrameKind.LOAN:
+            done = lending.borrowed - before[0], lending.returned - before[1]
+            how = {(1, 0): "borrowed", (0, 1): "returned", (0, 0): "kept"}[done]
+            how = "not placed yet" if how == "kept" and lending._unplaced else how
+            self._watcher.came(link, unpack_loan(content, b""), how)
+
+
 class JobNode:
     """See above. Implements nsqd.lent_jobs.Port."""
 
@@ -195,16 +213,11 @@ class JobNode:
         """Take part in the cluster, as the front end of Disque's clients does."""
         self.node, self._jobs = node, jobs
         self.cluster, self.leaving = node.cluster, node.leaving
-        self.on_closed: Callable[[int, Link], None] = lambda number, link: None
-        self.on_attach: Callable[[Broker], None] = lambda broker: None
-        self.lending_figures: Callable[[], dict[str, int]] = dict
         self.context: DisqueContext = DisqueContext(
             Queues(node.broker.tubes), IDS, Members(cast(Any, self), 0), MOST_BYTES
         )
-        self.lent = LentJobs(node.broker, self.context, self)
+        self.lent = _WatchedJobs(node.broker, self.context, self)
         self.lending, self.owners = self.lent.lending, self.lent.owners
-        self._receive: Callable[[Link, FrameKind, bytes, int], None] = self.cluster.on_lending
-        self.cluster.on_lending = self._received
         self.connections: list[Connection] = []
         self.consumers: list[tuple[Connection, str]] = []  # clients that take all jobs of a queue
         self.kept: dict[int, bytes] = {}  # job ids of the acknowledgements that are kept, by ordinal
@@ -220,17 +233,10 @@ class JobNode:
     def attach(self, broker: Broker) -> None:
         """Take note that an adopted log joins the node's broker."""
         self._attached[broker] = self.node.machine.run.now
-        self.on_attach(broker)
 
-    def _received(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        lending = self.lending
-        before = lending.borrowed, lending.returned
-        self._receive(link, kind, content, now)
-        if kind is FrameKind.LOAN:
-            done = lending.borrowed - before[0], lending.returned - before[1]
-            how = {(1, 0): "borrowed", (0, 1): "returned", (0, 0): "kept"}[done]
-            how = "not placed yet" if how == "kept" and lending._unplaced else how
-            self._jobs.books.came(self, link, unpack_loan(content, b""), how)
+    def came(self, link: Link, loan: Loan, how: str) -> None:
+        """Note that a loan has come, and what was done with it."""
+        self._jobs.books.came(self, link, loan, how)
 
     # clients
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
 from nsqd.cluster.deletions import with_deletions
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.ownership import Promise
@@ -19,7 +20,7 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
 from nsqd.replication.duplicates import of_return
 from nsqd.replication.early import AtOnce
-from nsqd.replication.facts import ClusterFacts, describe_closed, facts_of, for_another, next_incarnation
+from nsqd.replication.facts import describe_closed, facts_of, for_another, next_incarnation
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.port import safe_id

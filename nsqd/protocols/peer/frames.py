@@ -67,11 +67,8 @@ class FrameKind(IntEnum):
     SAID = 46
 
 
-STREAM = frozenset(range(FrameKind.FOLLOW, FrameKind.LOG + 1))  # kinds by which a log is copied
-LENDING = frozenset(range(FrameKind.WANT, FrameKind.SAID + 1))  # kinds by which jobs are lent, and asked about
-CLAIMING = frozenset(
-    (*range(FrameKind.OWNERS, FrameKind.DELETED + 1), FrameKind.REMNANT)
-)  # who owns which log, if anybody does
+# kinds that have their place only before a node is proved, or another length
+HANDSHAKE = frozenset(range(FrameKind.HELLO, FrameKind.WELCOME + 1)) | {FrameKind.HEARTBEAT, FrameKind.RESTARTS}
 
 
 class PeerError(Exception):

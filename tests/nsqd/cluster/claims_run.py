@@ -17,9 +17,10 @@ from nsqd.cluster.cases import Case, MirrorState, Quorum
 from nsqd.cluster.claimant import VOTE_WITHIN, WITNESS_WITHIN, Attempt
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Member
-from nsqd.cluster.ownership import Ownership, Promise
+from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Answer, Claim, Counts, Extent, Stage
 from nsqd.protocols.peer.handshake import Credentials
@@ -177,19 +178,17 @@ class ClaimNode(SimMember):
         self.run, self.disk = run, disk
         facts = disk.facts
         credentials = Credentials("c", SECRET, own)
-        ownership = Ownership(facts.epochs.items(), facts.promises.items())
         random = run.network.random
         self.cluster = Cluster(
             credentials,
             ["node0:4152", "node1:4152"],
             SUSPECT_AFTER,
             random.randbytes,
-            facts.members,
-            (),
+            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.promises.items())),
             self.now,
-            ownership,
         )
         self.claims = Claims(self.cluster, self, run.quorum, SUSPECT_AFTER, UNCLEAN_AFTER, random.randbytes, self.now)
+        self.cluster.add(self.claims)
         self.observed = Observed(self)
         self.claims.keep = self.keep
         self.claims.on_won = lambda log_id, number: run.won(self, log_id, number)

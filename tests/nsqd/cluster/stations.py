@@ -66,7 +66,8 @@ class Station:
             membership=SimpleNamespace(members=[], is_awaited=lambda number: True),
             ownership=SimpleNamespace(epochs={}),
         )
-        self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None, on_closed=None, on_attach=None)
+        self.cluster.add = lambda part: None
+        self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None)
         self.tubes_context = BeanstalkContext()
         contexts = self.context, self.port, self.tubes_context
         self.jobs = LentJobs(node.broker, *contexts)  # type: ignore[arg-type]
@@ -75,7 +76,7 @@ class Station:
         node.after_turn = self._end_turn
 
     def _turn(self) -> None:
-        self.jobs.tick()
+        self.jobs.turn()
         self._node_turn()
 
     def _end_turn(self) -> None:
@@ -119,13 +120,13 @@ class Cluster:
             reader.limit = 1 << 20
             here.cluster.leases[there.number] = 1 << 40
         for here, there in ((one, other), (other, one)):
-            here.cluster.on_admitted(here.links[there.number])
+            here.jobs.admitted(here.links[there.number])
 
     def cut(self, one: Station, other: Station) -> None:
         for here, there in ((one, other), (other, one)):
             link = here.links.pop(there.number, None)
             if link is not None:
-                here.port.on_closed(there.number, link)
+                here.jobs.closed(link)
 
     def settle(self) -> None:
         """Let turns and frames go on until nothing is on its way."""
@@ -146,7 +147,7 @@ class Cluster:
         for kind, content in self.readers[target.number, source.number].feed(data):
             self.kinds.append(kind)
             if link is not None and not self.holds(source.number, target.number, kind):
-                target.cluster.on_lending(link, kind, content, target.node.now)
+                target.jobs.receive(link, kind, content, target.node.now)
 
     def advance(self, ms: int) -> None:
         for station in self.stations:

@@ -309,7 +309,7 @@ def test_nodes_that_outbid_each_other_without_a_majority_adopt_when_all_hear_the
 def test_a_number_that_was_promised_to_a_node_that_is_gone_is_outbid_in_steps() -> None:
     run, nodes = started()
     run.kill(nodes[0])
-    nodes[2].claims.may_claim = lambda: False
+    nodes[2].cluster.is_leaving = True
     nodes[2].cluster.ownership.promise(LOG, Promise(3 * MOST_AHEAD, 7))
     run.advance(60)
     assert owner(run) == 1
@@ -320,7 +320,7 @@ def test_a_voter_that_cannot_promise_and_comes_no_nearer_is_not_asked_in_haste(m
     run.kill(nodes[0])
     voter = nodes[2].claims.voter
     monkeypatch.setattr(voter, "_answer", lambda *claimed: Answer.CANNOT)
-    nodes[2].claims.may_claim = lambda: False
+    nodes[2].cluster.is_leaving = True
     nodes[2].cluster.ownership.promise(LOG, Promise(1, 2))
     run.advance(60)
     assert 2 < nodes[1].claims.claimant.failed < 15

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from nsqd.cluster.closed import AGAIN, ClosedLogs
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import MOST_CLOSED, Ownership
+from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed, pack_closed, pack_closed_kept
+from nsqd.protocols.peer.frames import FrameKind
 from tests.nsqd.cluster.network import Network, SimMember
 from tests.nsqd.cluster.test_claims import LOG, owner, started
 
@@ -21,6 +23,7 @@ class Node:
     def __init__(self, member: SimMember) -> None:
         self.member = member
         self.closed = ClosedLogs(member.cluster)
+        member.cluster.add(self.closed)
         self.heard: list[bytes] = []
         self.removable: list[bytes] = []
         self.waiting: list[Callable[[bool], None]] = []
@@ -132,7 +135,7 @@ def test_a_word_that_another_owner_makes_void_lets_nothing_be_removed() -> None:
     first.write()
     first.member.cluster.ownership.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
     link: Link = first.member.cluster.links[1]
-    first.closed.receive(link, pack_closed_kept(WORD.log_id)[5:])
+    first.closed.receive(link, FrameKind.CLOSED, pack_closed_kept(WORD.log_id)[5:], 0)
     first.closed.tick(first.member.now + AGAIN)
     assert first.removable == []
     assert not first.closed.is_closed(WORD.log_id)
@@ -166,7 +169,7 @@ def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:
     for node in (first, second):
         node.member.cluster.ownership.close(WORD)
     link = second.member.cluster.links[0]
-    second.closed.receive(link, pack_closed(WORD)[5:])
+    second.closed.receive(link, FrameKind.CLOSED, pack_closed(WORD)[5:], 0)
     second.write()
     assert bytes(link.output).endswith(pack_closed_kept(WORD.log_id))
 
@@ -189,7 +192,9 @@ def test_a_node_learns_from_the_word_that_it_has_lost_the_log() -> None:
     network = Network(7)
     first, second = nodes_of(network, 2)
     lost: list[object] = []
-    second.member.cluster.on_owner = lambda log_id, epoch: lost.append((log_id, epoch))
+    follower = Part()
+    follower.led = lambda log_id, epoch: lost.append((log_id, epoch))  # type: ignore[method-assign]
+    second.member.cluster.add(follower)
     first.closed.close(WORD, 2)
     network.run(1)
     assert lost == [(WORD.log_id, WORD.epoch)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqd.cluster.cluster import MOST_STRANGERS, Cluster
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.link import MOST_OUTPUT, Link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.protocols.peer.handshake import Credentials
@@ -153,9 +154,9 @@ def test_a_second_node_with_a_number_is_refused_while_the_first_one_lives() -> N
 def test_after_a_restart_of_all_a_later_run_is_accepted_at_once_at_its_old_address_only(moved: bool) -> None:
     network = Network(5)
     first = network.start(0, 2, [])
-    known = [Member(node(1, 1))]  # as the file of the last run has it
+    known = (Member(node(1, 1)),)  # as the file of the last run has it
     credentials = Credentials("c", SECRET, first.own)
-    first.cluster = Cluster(credentials, [], SUSPECT_AFTER, network.random.randbytes, known, now=first.now)
+    first.cluster = Cluster(credentials, [], SUSPECT_AFTER, network.random.randbytes, ClusterFacts(0, known), first.now)
     network.start(1, 2, **({"address": "elsewhere:4152"} if moved else {}))
     network.run(2)
     assert (1 in first.cluster.links) is not moved
@@ -244,7 +245,9 @@ def test_forgotten_logs_are_known_after_a_restart_and_words_of_a_former_director
     former = Member(node(0, 1, log=99), Standing.FORGOTTEN)
     gone = Member(node(1), Standing.FORGOTTEN)
     later = Member(node(1, 2, log=11))
-    cluster = Cluster(Credentials("c", SECRET, node(0, 2)), [], 5 * SECOND, bytes, [former, gone, later])
+    cluster = Cluster(
+        Credentials("c", SECRET, node(0, 2)), [], 5 * SECOND, bytes, ClusterFacts(0, (former, gone, later))
+    )
     assert [one.number for one in cluster.membership.members] == [0, 1]
     assert set(cluster.words()) == {Member(node(0, 2)), later, former, gone}
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.deletions import AGAIN, MOST_LOGS, Deletions, with_deletions
+from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
 from nsqd.protocols.peer.deleted import pack_deleted, pack_deleted_kept
+from nsqd.protocols.peer.frames import FrameKind
 from tests.nsqd.cluster.network import Network, SimMember
 
 LOG = b"l" * 16
@@ -85,10 +88,20 @@ def test_an_answer_about_an_unknown_log_is_ignored() -> None:
     assert deletions.known == {}
 
 
+class _Found(Part):
+    takes = (FrameKind.DELETED,)
+
+    def __init__(self, found: list[bytes]) -> None:
+        self._found = found
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        self._found.append(content)
+
+
 def test_frames_are_passed_to_whoever_deletes() -> None:
     network, (first, second, _) = three()
     found: list[bytes] = []
-    second.cluster.on_deleted = lambda link, content: found.append(content)
+    second.cluster.add(_Found(found))
     first.cluster.links[1].send_claiming(pack_deleted(LOG, WORD))
     first.cluster.links[1].send_claiming(pack_deleted_kept(LOG))
     network.run(1)

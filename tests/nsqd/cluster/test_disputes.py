@@ -16,6 +16,7 @@ from nsqd.core.retention.policy import TopicConfig
 from nsqd.protocols.peer.claims import Hold, Owned, pack_owners
 from nsqd.protocols.peer.closed import Closed, pack_closed
 from nsqd.protocols.peer.configs import MOST_VALUE, VersionedConfig, pack_configs
+from nsqd.protocols.peer.frames import FrameKind
 from tests.nsqd.cluster.claims_run import ClaimRun
 from tests.nsqd.cluster.network import SECOND, Network, SimMember
 from tests.nsqd.cluster.test_claims import LOG, owner, started
@@ -132,6 +133,8 @@ def test_a_log_is_closed_by_its_owner_and_nobody_else() -> None:
     network = Network(6)
     nodes = members(network)
     closed = {node.own.number: ClosedLogs(node.cluster) for node in nodes}
+    for node in nodes:
+        node.cluster.add(closed[node.own.number])
     log_id = nodes[0].own.log_id
     epoch = nodes[0].cluster.ownership.epochs[log_id]
     for word in (epoch, epoch._replace(number=epoch.number + 1), Epoch(1000, 1, bytes(8))):
@@ -144,14 +147,16 @@ def test_a_log_is_closed_by_its_owner_and_nobody_else() -> None:
             assert node.cluster.ownership.epochs[log_id] == epoch
     network.kill(nodes[0])  # its copies stay
     network.run(30)
-    closed[2].receive(nodes[2].cluster.links[1], pack_closed(Closed(log_id, 10, ((epoch, 0),)))[HEAD:])
+    closed[2].receive(
+        nodes[2].cluster.links[1], FrameKind.CLOSED, pack_closed(Closed(log_id, 10, ((epoch, 0),)))[HEAD:], 0
+    )
     assert nodes[2].cluster.ownership.closed == {}
 
 
 def test_no_configuration_is_of_a_time_to_come() -> None:
     network = Network(7)
     nodes = members(network)
-    nodes[0].cluster.wall = lambda: 1_000
+    nodes[0].cluster.configs._wall = lambda: 1_000
     for at in (MOST_VALUE, 1_001 + AHEAD, 900 + AHEAD):
         word = VersionedConfig("t", at, 1, TopicConfig(max_attempts=1))
         nodes[1].cluster.links[0].send_claiming(pack_configs([word]))

@@ -48,6 +48,7 @@ class Leaver:
 
 def _hears_handovers(node: ClaimNode) -> None:
     handovers = Handovers(node.cluster, node.claims)
+    node.cluster.add(handovers)
     tick: Callable[[int], None] = node.claims.tick
 
     def both(now: int) -> None:
@@ -194,7 +195,7 @@ def test_a_node_that_leaves_claims_nothing() -> None:
     while nodes[1].claims.attempt is None:
         run.advance(0.1)
     assert not nodes[1].claims.attempt.is_won
-    nodes[1].claims.may_claim = lambda: False
+    nodes[1].cluster.is_leaving = True
     run.advance(1)
     assert nodes[1].claims.attempt is None
     with pytest.raises(KeyError):
@@ -208,7 +209,6 @@ def test_two_nodes_that_leave_do_not_hand_their_logs_to_each_other() -> None:
     leaver = Leaver(size=2)
     second = Leaving(leaver.nodes[1].cluster)
     second.begin(LIMIT, leaver.node.now)
-    leaver.nodes[1].claims.may_claim = lambda: not second.is_under_way
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(30, 1)
     assert leaver.leaving.figures()["logs"] == [{"log_id": LOG.hex(), "asked": 1}]

@@ -347,7 +347,7 @@ def test_a_kept_acknowledgement_is_applied_to_an_adopted_log() -> None:
     cluster.cut(a, b)
     job_id = b.context.ids.encode(numbers[0], 0, 60)
     assert b.client().do("ACKJOB", job_id) == 0
-    b.port.on_attach(log.broker)
+    b.jobs.attached(log.broker)
     log.attach()
     assert [body for _, _, body in b.client().get("q", count=9)] == [b"2"]
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
@@ -371,7 +371,7 @@ def test_kept_acknowledgements_are_not_read_from_disk(monkeypatch: pytest.Monkey
         raise Reading(tube)
 
     monkeypatch.setattr(Tube, "body", read)
-    b.port.on_attach(log.broker)
+    b.jobs.attached(log.broker)
     assert log.broker.tubes.find(taken) is None
     cluster.connect(a, b)
     cluster.advance(2_000)

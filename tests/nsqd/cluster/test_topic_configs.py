@@ -69,27 +69,31 @@ def test_of_too_many_topics_those_are_remembered_that_were_set_last() -> None:
 def test_all_nodes_hear_of_a_change_also_those_that_come_later() -> None:
     network = Network(1)
     first, second = network.start(0), network.start(1)
-    heard: list[VersionedConfig] = []
-    second.cluster.configs.on_config = heard.append
+    node = Node()
+    topic = node.broker.topic("orders")
+    second.cluster.configs.attached(node.broker)
     network.run(5)
     first.cluster.configs.configure("orders", CONFIG.config, 9, 0)
     network.run(1)
-    assert heard == [CONFIG._replace(at=9, node=0)]
+    heard = CONFIG._replace(at=9, node=0)
+    assert (second.cluster.configs.known, topic.config.max_attempts) == ({"orders": heard}, CONFIG.config.max_attempts)
     network.kill(first)
     network.run(1)
     third = network.start(2, seeds=[second.own.address])
     network.run(5)
-    assert third.cluster.configs.known == {"orders": heard[0]}
-    third.cluster.configs.configure("orders", TopicConfig(), 3, 2)
+    assert third.cluster.configs.known == {"orders": heard}
+    second.cluster.configs.detached(node.broker)
+    third.cluster.configs.configure("orders", TopicConfig(max_attempts=77), 3, 2)
     network.run(1)
-    assert heard[1:] == [VersionedConfig("orders", 10, 2, TopicConfig())]
+    assert second.cluster.configs.known["orders"] == VersionedConfig("orders", 10, 2, TopicConfig(max_attempts=77))
+    assert topic.config.max_attempts == CONFIG.config.max_attempts
 
 
 def test_a_topic_of_an_adopted_log_has_what_was_set_and_keeps_the_rest() -> None:
     node = Node()
     topic = node.broker.topic("orders")
     topic.configure(TopicConfig(Durability.ALWAYS, 1, 5000, None))
-    TopicConfigs({}, [CONFIG, CONFIG._replace(topic="missing")]).use_in(node.broker)
+    TopicConfigs({}, [CONFIG, CONFIG._replace(topic="missing")]).attached(node.broker)
     assert topic.config == TopicConfig(Durability.OS, 3600 * 10**9, 5000, 2, 5)
     assert "missing" not in node.broker.topics
     use(CONFIG._replace(config=TopicConfig()), node.broker)

@@ -117,7 +117,7 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = replace(identity(3), epoch=Epoch(1, 3, bytes(8)).pack())
-    cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes, [])
+    cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes)
     origin = BrokenLog()
     give_up_broken(cluster, cast(Origin, origin))
     assert cluster.ownership.holds(own.log_id)

@@ -85,6 +85,7 @@ class ClosingNode:
 
     def look(self) -> None:
         self.now += LOOK_EVERY
+        self.closed.tick(self.now)
         self.closing.tick(self.now)
         self.node.run()
 
@@ -173,8 +174,7 @@ def test_a_node_that_is_told_that_its_adopted_log_is_closed_serves_it_no_more() 
     failed: list[bytes] = []
     node.node.adoptions.parts.failed = lambda log_id, why: failed.append(log_id)
     word.close(make_closed(node.log_id, 100, [(node.node.announced[-1]._replace(number=170, node=2), 0)]))
-    node.closing.tick(0)
-    node.node.run()
+    node.look()
     assert node.node.places.adopted is None
     assert len(node.node.directory.aside) == 1, "it may hold what the node that has closed the log did not have"
     assert node.node.adoptions.logs == {}

@@ -18,7 +18,7 @@ from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.stripes import Attachment, adopted_broker
 from nsqd.core.stripes import Deletions as Noted
 from nsqd.protocols.peer.deleted import pack_content, pack_deleted_kept
-from nsqd.protocols.peer.frames import PeerError
+from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.replication.adopted_log import SERVING, AdoptedLog
 from nsqd.replication.deleting import MOST_NAMED, Deleting
 from nsqd.storage.memory import MemoryStore
@@ -80,7 +80,7 @@ class DeletingNode:
         return Deletion(DeletionKind.CHANNEL_DELETED, topic.number, topic.channels["c"].number)
 
     def tell(self, word: LogDeletions, number: int = 0) -> None:
-        self.deleting.receive(self.link(number), pack_content(self.log_id, word))
+        self.deleting.receive(self.link(number), FrameKind.DELETED, pack_content(self.log_id, word), 0)
 
     def link(self, number: int) -> Link:
         return self.cluster.links[number]
@@ -198,7 +198,7 @@ def test_what_is_said_of_a_log_that_this_node_does_not_own_is_ignored() -> None:
     node.adopt()
     assert "t" in node.broker.topics
     with pytest.raises(PeerError):
-        node.deleting.receive(node.link(0), b"short")
+        node.deleting.receive(node.link(0), FrameKind.DELETED, b"short", 0)
 
 
 def test_a_log_that_is_lost_is_answered_for_no_more() -> None:
@@ -220,7 +220,7 @@ def test_an_answer_ends_what_this_node_tells() -> None:
     node.deleting.tick(1)
     assert len(node.link(2).output) > before
     before = len(node.link(2).output)
-    node.deleting.receive(node.link(2), node.log_id)
+    node.deleting.receive(node.link(2), FrameKind.DELETED, node.log_id, 0)
     node.deleting.tick(1 << 60)
     assert len(node.link(2).output) == before
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.taken_in import TakenInTail
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
-from nsqd.replication.facts import NAME, ClusterFacts, next_incarnation, read_facts, write_facts
+from nsqd.replication.facts import NAME, next_incarnation, read_facts, write_facts
 from nsqd.storage.directory import DirectoryError
 from tests.nsqd.protocols.peer.identities import NODES
 from tests.nsqd.protocols.peer.test_configs import CONFIG

@@ -38,6 +38,7 @@ class Times:
         copying = SimpleNamespace(mirrors=SimpleNamespace(kept=self.kept), origins=origins)
         clocks = Clocks(lambda: 1, lambda: 1000, lambda: 10, BOOT)
         self.times = LogTimes(member.cluster, cast("Copying", copying), clocks, cast("Work", AtOnce()))
+        member.cluster.add(self.times)
 
 
 def two() -> tuple[Network, list[SimMember]]:
@@ -93,11 +94,11 @@ def test_only_the_owner_is_believed_and_only_about_mirrors_that_are_kept() -> No
     for log_id in (b"n" * 16, follower.own.log_id):
         here.kept[log_id] = kept(log_id)
     for log_id in (b"n" * 16, follower.own.log_id, follower.network.members["node0:4152"].own.log_id):
-        here.times.receive(link, pack(">16sQ", log_id, 5))
+        here.times.receive(link, FrameKind.TIME, pack(">16sQ", log_id, 5), 0)
         assert here.times.noted(log_id) is None
     for content in (b"", bytes(23), bytes(25), pack(">16sQ", bytes(16), 1 << 63)):
         with pytest.raises(PeerError):
-            here.times.receive(link, content)
+            here.times.receive(link, FrameKind.TIME, content, 0)
 
 
 def test_the_number_of_notes_is_bounded() -> None:
@@ -107,5 +108,5 @@ def test_the_number_of_notes_is_bounded() -> None:
     for number in range(MOST_NOTES + 1):
         log_id = number.to_bytes(16)
         here.kept[log_id] = kept(log_id)
-        here.times.receive(link, pack(">16sQ", log_id, 5))
+        here.times.receive(link, FrameKind.TIME, pack(">16sQ", log_id, 5), 0)
     assert len(here.times._notes) == MOST_NOTES

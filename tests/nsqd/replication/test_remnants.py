@@ -13,7 +13,7 @@ from nsqd.cluster.membership import Member, Standing
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Hold, Owned
 from nsqd.protocols.peer.closed import make_closed
-from nsqd.protocols.peer.frames import PeerError
+from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict, pack_answer, unpack
 from nsqd.replication.early import AtOnce
 from nsqd.replication.remnants import LOOK_EVERY, NO_OWNER, RETRY_AFTER, PartedCopy, Remnants
@@ -117,7 +117,9 @@ class Holder:
 
     def answer(self, verdict: Verdict, start: int = 0) -> None:
         """Let the owner answer the last question."""
-        self.remnants.receive(self.link, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:])
+        self.remnants.receive(
+            self.link, FrameKind.REMNANT, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
+        )
 
     def serve(self, is_copied: bool) -> None:
         """Let what was made be served."""
@@ -193,7 +195,7 @@ def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_owner_cha
     holder.look()
     assert holder.question().serial != early.serial
     frame = pack_answer(Answer(early.serial, LOG, Verdict.LET_GO))[HEAD:]
-    holder.remnants.receive(holder.link, frame)
+    holder.remnants.receive(holder.link, FrameKind.REMNANT, frame, 0)
     holder.cluster.ownership.learn(LOG, Epoch(3, 3, bytes(8)))
     holder.answer(Verdict.LET_GO)
     assert holder.directory.deeds == ["read"]
@@ -210,7 +212,7 @@ def test_a_question_of_another_node_is_for_the_arbiter() -> None:
     holder = Holder()
     holder.look()
     holder.arbiter.verdict = Verdict.TAKE, 7
-    holder.remnants.receive(holder.link, holder.sent.pop()[HEAD:])
+    holder.remnants.receive(holder.link, FrameKind.REMNANT, holder.sent.pop()[HEAD:], 0)
     assert holder.arbiter.asked[0][0] == 2
     assert unpack(holder.sent[0][HEAD:]) == Answer(1, LOG, Verdict.TAKE, 7)
 

@@ -247,7 +247,7 @@ def test_a_kept_acknowledgement_is_applied_to_an_adopted_log_if_it_may_be(
             return body(self, job)
 
         monkeypatch.setattr(Tube, "body", read)
-        b.port.on_attach(log.broker)
+        b.jobs.attached(log.broker)
         log.attach()
         cluster.advance(1_000)
         assert kept.jobs.count == 1
@@ -255,7 +255,7 @@ def test_a_kept_acknowledgement_is_applied_to_an_adopted_log_if_it_may_be(
         monkeypatch.setattr(Tube, "body", body)
         kept.read_completed()
     else:
-        b.port.on_attach(log.broker)
+        b.jobs.attached(log.broker)
         log.attach()
     assert kept.jobs.count == 0
     assert (log.broker.tubes.find(message_id) is None) is (tube == "two")

@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
+from nsqd.cluster.facts import ClusterFacts
 from nsqd.core.broker import Broker
 from nsqd.core.message.deletion import DeletionKind
 from nsqd.replication import succession
 from nsqd.replication.directory import REMNANTS
-from nsqd.replication.facts import NAME, ClusterFacts, read_facts, write_facts
+from nsqd.replication.facts import NAME, read_facts, write_facts
 from nsqd.replication.rejoin import Taken
 from nsqd.replication.succession import LOG, PARTIAL, replace_log, resume_succession, succeed_taken
 from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, read_note

@@ -1,0 +1,32 @@
+"""What a node must know of its cluster before anybody tells it: cluster.json keeps it (nsqd/replication/facts.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsqd.cluster.membership import Member
+from nsqd.cluster.ownership import Promise
+from nsqd.cluster.taken_in import TakenInTail
+from nsqd.core.message.deletion import LogDeletions
+from nsqd.core.message.epoch import Epoch
+from nsqd.protocols.peer.closed import Closed
+from nsqd.protocols.peer.configs import VersionedConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What a node knew of its cluster when it ended."""
+
+    incarnation: int = 0  # of the last run that began; 0: none
+    members: tuple[Member, ...] = ()
+    leases: tuple[tuple[int, int], ...] = ()  # the message id below which each node may have issued ids, by node number
+    owners: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
+    promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
+    closed: tuple[Closed, ...] = ()
+    configs: tuple[VersionedConfig, ...] = ()  # of topics
+    knows_configs: bool = False  # those are all that the cluster had when this node was told
+    deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
+    taken_in: tuple[TakenInTail, ...] = ()  # of logs that this node owned
+
+
+NO_FACTS = ClusterFacts()
