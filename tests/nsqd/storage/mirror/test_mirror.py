@@ -482,11 +482,11 @@ def test_what_does_not_follow_is_refused() -> None:
     for header in (
         b"",
         bytes(HEADER_SIZE),
-        SegmentHeader(NODE, 0, bytes(16), mirror.end).encode(),
-        SegmentHeader(NODE, 0, LOG_ID, mirror.end + 1).encode(),
-        SegmentHeader(NODE, 0, LOG_ID, 0).encode(),
-        SegmentHeader(NODE, 1, LOG_ID, mirror.end).encode(),
-        SegmentHeader(NODE, 0, LOG_ID, mirror.end).encode() + b"more",
+        SegmentHeader(NODE, 0, bytes(16), mirror.end, FIRST).encode(),
+        SegmentHeader(NODE, 0, LOG_ID, mirror.end + 1, FIRST).encode(),
+        SegmentHeader(NODE, 0, LOG_ID, 0, FIRST).encode(),
+        SegmentHeader(NODE, 1, LOG_ID, mirror.end, FIRST).encode(),
+        SegmentHeader(NODE, 0, LOG_ID, mirror.end, FIRST).encode() + b"more",
     ):
         with pytest.raises(MirrorError):
             mirror.begin_segment(header)
