@@ -25,7 +25,6 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import message_id
 from nsqd.protocols.peer.frames import FrameKind, PeerError
 from nsqd.protocols.peer.sharing import (
-    FAILURES_SINCE,
     MOST_DONE,
     Key,
     pack_done,
@@ -148,9 +147,6 @@ class _Borrowed:
         self._sharing.done[self] = None
 
     def returned(self, message_id: bytes, delay: int) -> None:
-        peer = self.node.link.peer
-        if delay == borrowed.NOT_FAILED and peer is not None and peer.log_format < FAILURES_SINCE:
-            delay = 0
         self._returned.append((message_id, delay))
         self._sharing.done[self] = None
 

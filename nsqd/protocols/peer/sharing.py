@@ -26,7 +26,6 @@ MOST_AT_ONCE = 256 * 1024  # bytes of messages in a frame
 MOST_DONE = 4096  # messages in one DONE
 MOST_READY = 1 << 20  # messages
 MOST_DELAY = 1 << 60  # ns
-FAILURES_SINCE = 13  # version of the log's format of the first nodes that know a delay of -2
 _HEAD = Struct(">ii")  # size and type of a message's frame
 
 Key = tuple[str, str]  # topic and channel
