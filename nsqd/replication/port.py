@@ -5,7 +5,6 @@ See docs/design/cluster.md#connections.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections import Counter
@@ -47,6 +46,7 @@ from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.replication.remnants import Remnants
 from nsqd.replication.standstill import Standstill
+from nsqd.storage.directory import Metadata, encode
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.past import read_mirror
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -470,9 +470,9 @@ class ClusterPort:
         parts = self.copying.mirrors.parts(kept, start)
         if start:
             return parts, {}
-        ids = {"topics": [], "penstock": {"ids": safe_id(self.cluster, kept.node, time.time_ns())}}
+        metadata = Metadata(ids=safe_id(self.cluster, kept.node, time.time_ns()))
         known = for_another(facts_of(self.cluster), kept.node)
-        return parts, {METADATA: json.dumps(ids).encode(), FACTS: content_of(known)}
+        return parts, {METADATA: encode(metadata), FACTS: content_of(known)}
 
     def readable_mirror(self, log_id: bytes) -> ReadableMirror:
         if self.copying is None:
