@@ -60,8 +60,7 @@ class Segments:
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
         """Find the segments, rebuild damaged headers, and remove leftovers of a cleaning. Raises LogError, OSError."""
         self.stored = read_identity(disk)  # the content of `log.id`; None: the file is missing or damaged
-        # the log's node and id, without a later epoch; None: there is no log, or it was only begun
-        self.identity = self.stored
+        self.identity = self.stored  # of the log; None: there is no log, or it was only begun
         self.epochs = set(self.stored.epochs) if self.stored else set()  # of which there may be files
         self.rebuilt: list[str] = []  # segments whose headers were damaged
         self.unreadable: list[str] = []  # files that were renamed and set aside
