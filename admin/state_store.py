@@ -56,7 +56,7 @@ class StateStore:
                 raise self._unusable(error) from None
 
     def nodes(self) -> list[NodeRecord]:
-        """Return the nodes that were stored; those of another version are left out. Raises StateError, like all queries."""
+        """Return the nodes that were stored; what is none is left out. Raises StateError, like all queries."""
         found = []
         for (raw,) in self._rows("SELECT record FROM nodes"):
             try:

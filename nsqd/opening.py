@@ -19,7 +19,7 @@ from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.core.stripes import adopted_broker
-from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, take_new, unpaused
+from nsqd.core.topology import TopicEntry, changes, restore, snapshot, take_new, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
@@ -187,12 +187,11 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
     is_changed = log_snapshot is not None and not metadata.is_ours
     if is_changed:
         _take_changes(broker, metadata)
-    has_taken = restore_pauses(broker, metadata.pauses) or is_changed
     broker.end_pauses(broker.wall // SECOND, len(broker.registry.pauses.details))
     broker.commit()
     opened.serve(broker)
     try:
-        if has_taken:  # the next nsqd.dat has them no more
+        if is_changed:  # it must be durable before nsqd.dat is written again: then that passes for our own
             _commit(broker, opened)
             _sync(opened)
         _import(broker, opened, found, topics)

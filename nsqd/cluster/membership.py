@@ -47,7 +47,7 @@ class Member:
         # The standing is last: if the log of both words is forgotten, their order stays what it was.
         node = self.node
         place = node.address, node.http, node.zone, node.disque
-        return node.incarnation, node.log_id, node.epoch, node.log_format, *place, node.ids, self.standing
+        return node.incarnation, node.log_id, node.epoch, *place, node.ids, self.standing
 
 
 class Membership:

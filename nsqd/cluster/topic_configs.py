@@ -24,7 +24,6 @@ from nsqd.protocols.peer.configs import (
     MOST_VALUE,
     VersionedConfig,
     pack_configs,
-    readable,
     unpack_configs,
 )
 from nsqd.protocols.peer.frames import FrameKind
@@ -103,10 +102,9 @@ class TopicConfigs(Part):
 
     @staticmethod
     def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
-        """Tell a node of the configurations that its version can read."""
-        assert link.peer is not None
-        if understood := readable(words, link.peer.log_format):
-            link.send_claiming(pack_configs(understood))
+        """Tell a node of configurations, if there are any."""
+        if some := list(words):
+            link.send_claiming(pack_configs(some))
 
     # what holds
 

@@ -11,7 +11,7 @@ from struct import Struct
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
-from nsqd.core.timing.pause import NOT_KNOWN, Pause
+from nsqd.core.timing.pause import Pause
 
 
 class RecordKind(IntEnum):
@@ -20,7 +20,7 @@ class RecordKind(IntEnum):
     GROUP = 1  # a group of records, the commit of a turn, begins
     LEASE = 2  # ids below this may be issued
     TOPIC = 3  # a topic was made; the name follows the fields
-    CHANNEL = 4  # up to format 5: a channel or tube was made; a tube had a name of its own; the name follows
+    READER = 4  # a reader of a topic was made: a channel or another kind; the name follows
     PAUSE = 5
     # Messages were published. After the fields follow, if the record is OWNED, the number of channels that reference the
     # messages and the channels; then, if it is ATTRIBUTED, the length of the attributes and the attributes; then the frames, as
@@ -29,8 +29,8 @@ class RecordKind(IntEnum):
     DISTRIBUTE = 7  # messages first..end belong to the channels that exist now
     ADVANCE = 8  # the channel has delivered the messages before the cursor
     FINISH = 9  # the channel finished messages; their runs follow
-    SHORT_REQUEUE = 10  # up to format 12: as REQUEUE, without failures
-    SHORT_BURY = 11  # up to format 12: as BURY, without failures
+    REQUEUE = 10  # messages were handed back, timed out, or delivered again; they follow
+    BURY = 11  # a message was buried; the reason follows
     FINISH_ALL = 12  # the channel is done with everything before `end`
     HOLE = 13  # messages that no channel was given yet are dropped
     DROP_CHANNEL = 14
@@ -44,23 +44,16 @@ class RecordKind(IntEnum):
     ANCHOR = 21  # the readings of the clocks
     CURSOR = 22  # a cursor of a topic was set; its name and its owner follow. Offset GONE: it was deleted
     SEEN = 23  # in a checkpoint: part of what a topic remembers of publishers follows, in msgpack
-    SHORT_JOB = 24  # up to format 9: as JOB, with rows of SHORT_SIZE bytes
-    SHORT_JOBS = 25  # up to format 9: as JOBS, with rows of SHORT_SIZE bytes
+    JOB = 24  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
+    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
+    JOBS = 25
     NEXT_ID = 26  # a clean stop gives back leased ids: the ids from this one on were never issued
-    READER = 27  # a reader of a topic was made: a channel or another kind; the name follows
     # In a checkpoint, before the topic's STATE_TOPIC, which may name it by its number: messages that wait, packed as in
     # nsqd/core/timing/deferred_pages.py, with the times of that STATE_TOPIC.
-    WAITING = 28
-    EPOCH = 29  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
-    FOLLOWERS = 30  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
-    PARENT = 31  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
-    JOB_WITH_LIFE = 32  # formats 10 to 12: as JOB, without failures in the rows
-    JOBS_WITH_LIFE = 33  # formats 10 to 12: as JOBS, without failures in the rows
-    REQUEUE = 34  # messages were handed back, timed out, or delivered again; they follow
-    BURY = 35  # a message was buried; the reason follows
-    JOB = 36  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
-    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
-    JOBS = 37
+    WAITING = 27
+    EPOCH = 28  # an epoch of the log begins (nsqd/storage/log/epochs.py); in a checkpoint: each one that has a segment
+    FOLLOWERS = 29  # which nodes keep a copy of the log that counts (nsqd/storage/log/followers.py)
+    PARENT = 30  # the log was made from a backup of another one (nsqd/storage/log/parent.py)
 
 
 EPOCH = Struct(">IH8sQ")  # number, node, random, log position at which it begins
@@ -71,11 +64,10 @@ GROUP = Struct(">QQ")  # durable mark, time
 LEASE = Struct(">Q")  # ceiling
 NEXT_ID = Struct(">Q")  # id
 TOPIC = Struct(">I")  # topic
-CHANNEL = Struct(">IIQ")  # topic, channel, start
 READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
-# topic, reader or 0, and whether it is paused (see below); for a tube since format 11 of the log
+# topic, reader or 0, and whether it is paused (see below)
 PAUSE = Struct(">IIB")
-# If it is paused: when, and until when, in s since the epoch; who paused it follows. Before format 9 of the log: nothing.
+# If it is paused: when, and until when, in s since the epoch; who paused it follows.
 _PAUSED = Struct(">QQ")
 # Nothing is delivered; clients of Disque add nothing. Topics and channels are paused in the first way only.
 _OUT, _INTO = 1, 2
@@ -88,21 +80,17 @@ SIZE = Struct(">I")  # bytes of the attributes; also the number of owners, and t
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: the beginning of FINISH, REQUEUE, JOB and DROP_CHANNEL
-# Since format 13, attempts and failures of a message; before it, attempts in two bytes
 WAITING = Struct(">II")  # topic, number of the record among those of the topic
 JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
 ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count
 RETURNED = Struct(">QIIQ")  # ordinal, attempts, failures, due or 0
 BURY = Struct(">IIQIIQ16s")  # topic, channel, ordinal, attempts, failures, buried at (wall), message id
-_SHORT_RETURNED, _SHORT_BURY = Struct(">QHQ"), Struct(">IIQHQ16s")
 FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
-# topic, durability (see below), ns and bytes of retention; -1 in these two: the node's. A topic's own number of copies follows,
-# in one byte, and its own number of attempts, behind copies that may be 0 then: the node's
-CONFIG = Struct(">IBqq")
-_ATTEMPTS = Struct(">BH")  # copies, attempts
+# topic, durability (see below), ns and bytes of retention, number of copies, and of attempts; -1 in these four: the node's
+CONFIG = Struct(">IBqqqq")
 FIRST = Struct(">IQ")  # topic, ordinal
 CURSOR = Struct(">IQQQQB")  # topic, offset, hold in ns, hold in bytes, updated (wall), length of the name in bytes
 SEEN = Struct(">I")  # topic
@@ -138,22 +126,8 @@ def spans_of(content: bytes) -> list[tuple[int, int]]:
     return [(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])]
 
 
-def with_failures(kind: RecordKind, content: bytes) -> tuple[RecordKind, bytes]:
-    """Return a SHORT_REQUEUE or SHORT_BURY record as a REQUEUE or BURY, without failures; any other record as it is."""
-    if kind is RecordKind.SHORT_REQUEUE:
-        entries = _SHORT_RETURNED.iter_unpack(content[CHANNEL_OF.size :])
-        packed = [RETURNED.pack(ordinal, attempts, 0, due) for ordinal, attempts, due in entries]
-        return RecordKind.REQUEUE, content[: CHANNEL_OF.size] + b"".join(packed)
-    if kind is RecordKind.SHORT_BURY:
-        topic, channel, ordinal, attempts, wall, message_id = _SHORT_BURY.unpack_from(content)
-        head = BURY.pack(topic, channel, ordinal, attempts, 0, wall, message_id)
-        return RecordKind.BURY, head + content[_SHORT_BURY.size :]
-    return kind, content
-
-
 def named_spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:
     """Return the spans (first, end) of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
-    kind, content = with_failures(kind, content)
     if kind is RecordKind.FINISH:
         return spans_of(content)
     if kind is RecordKind.REQUEUE:
@@ -202,29 +176,20 @@ def unpack_pause(content: bytes) -> Pause | None:
     ways = PAUSE.unpack_from(content)[2]
     if not ways:
         return None
-    if len(content) == PAUSE.size:
-        return NOT_KNOWN
     at, until = _PAUSED.unpack_from(content, PAUSE.size)
     return Pause(content[PAUSE.size + _PAUSED.size :].decode(), at, until, bool(ways & _OUT), bool(ways & _INTO))
 
 
 def pack_config(topic: int, config: TopicConfig) -> bytes:
     """Pack the content of a CONFIG record for the topic with that number."""
-    retention = -1 if config.retention is None else config.retention
-    most = -1 if config.retention_bytes is None else config.retention_bytes
-    packed = CONFIG.pack(topic, DURABILITIES.index(config.durability), retention, most)
-    if config.max_attempts is not None:
-        return packed + _ATTEMPTS.pack(config.replicate or 0, config.max_attempts)
-    return packed if config.replicate is None else packed + bytes((config.replicate,))
+    own = config.retention, config.retention_bytes, config.replicate, config.max_attempts
+    return CONFIG.pack(topic, DURABILITIES.index(config.durability), *(-1 if one is None else one for one in own))
 
 
 def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
     """Return the topic's number and the settings in a CONFIG record."""
-    topic, durability, retention, most = CONFIG.unpack_from(content)
-    own = DURABILITIES[durability], None if retention < 0 else retention, None if most < 0 else most
-    replicate = content[CONFIG.size] if len(content) > CONFIG.size else 0
-    attempts = _ATTEMPTS.unpack_from(content, CONFIG.size)[1] if len(content) > CONFIG.size + 1 else None
-    return topic, TopicConfig(*own, replicate or None, attempts)
+    topic, durability, *own = CONFIG.unpack_from(content)
+    return topic, TopicConfig(DURABILITIES[durability], *(None if one < 0 else one for one in own))
 
 
 def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:

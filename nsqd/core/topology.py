@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nsqd.core.limits import TooMany
-from nsqd.core.pauses import Key
-from nsqd.core.timing.pause import NOT_KNOWN, Pause
+from nsqd.core.timing.pause import NOT_KNOWN
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -56,21 +54,6 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
         for topic in broker.topics.values()
         if not topic.ephemeral and is_valid_name(topic.name)
     ]
-
-
-def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]]) -> bool:
-    """Take over what a version before format 9 of the log wrote of pauses.
-
-    What the log itself tells of a pause is later, and stays. Returns True if anything was taken over.
-    """
-    taken = False
-    for key, pause in pauses:
-        with suppress(KeyError):  # it was written before it was resumed or deleted
-            item = broker.paused_item(key)
-            if item.paused == NOT_KNOWN:
-                broker.set_pause(item, pause)
-                taken = True
-    return taken
 
 
 def unpaused(topic: TopicEntry) -> TopicEntry:

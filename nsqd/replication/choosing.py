@@ -16,7 +16,6 @@ class Candidate:
 
     number: int  # of the node
     is_here: bool = True  # it has a connection, or had one lately
-    can_read: bool = True  # it knows the format of the log
     has_room: bool = True  # there is space for another mirror, or it has this log's already
     is_apart: bool = True  # it is in another zone than the owner, or no zone is known
 
@@ -24,12 +23,12 @@ class Candidate:
 def chosen(log_id: bytes, candidates: Iterable[Candidate], count: int) -> list[int]:
     """Return the numbers of the `count` nodes that shall keep a copy, the first choice first.
 
-    Nodes that are here come first, of these those that know the format, then those with room, then those in other zones. A hash
-    of log and node decides the rest, so the logs of many nodes are spread.
+    Nodes that are here come first, of these those with room, then those in other zones. A hash of log and node decides the
+    rest, so the logs of many nodes are spread.
     """
 
-    def rank(one: Candidate) -> tuple[bool, bool, bool, bool, bytes]:
+    def rank(one: Candidate) -> tuple[bool, bool, bool, bytes]:
         place = sha256(log_id + one.number.to_bytes(2)).digest()
-        return not one.is_here, not one.can_read, not one.has_room, not one.is_apart, place
+        return not one.is_here, not one.has_room, not one.is_apart, place
 
     return [one.number for one in sorted(candidates, key=rank)[:count]]

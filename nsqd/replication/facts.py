@@ -47,14 +47,14 @@ def read_facts(directory: Path) -> ClusterFacts:
             (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
         )
         incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
-        owners = tuple(map(_owner, content.get("owners", ())))
-        promises = tuple(map(_promise, content.get("promises", ())))
-        closed = tuple(map(_closed, content.get("closed", ())))
-        configs = tuple(map(from_fields, content.get("configs", ())))
-        deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content.get("deletions", ()))
-        taken_in = tuple(map(_taken_in, content.get("taken_in", ())))
+        owners = tuple(map(_owner, content["owners"]))
+        promises = tuple(map(_promise, content["promises"]))
+        closed = tuple(map(_closed, content["closed"]))
+        configs = tuple(map(from_fields, content["configs"]))
+        deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content["deletions"])
+        taken_in = tuple(map(_taken_in, content["taken_in"]))
         members = tuple(map(_member, content["members"]))
-        knows = content.get("knows_configs") is True
+        knows = content["knows_configs"] is True
         return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, knows, deletions, taken_in)
     except FileNotFoundError:
         return ClusterFacts()

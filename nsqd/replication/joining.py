@@ -40,7 +40,6 @@ from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.opening import OpenLog
-from nsqd.storage.log.records import VERSION
 from shared.log import log
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # a node starts on a full disk, too
@@ -70,10 +69,9 @@ def join(
     facts = read_facts(directory)
     wall = time.time_ns()
     incarnation = next_incarnation(facts, wall)
-    epoch = identity.epoch.pack()
     address, http, disque = addresses
     places = address, http, zone
-    own = NodeIdentity(identity.node, incarnation, identity.log_id, epoch, VERSION, *places, ids, disque)
+    own = NodeIdentity(identity.node, incarnation, identity.log_id, identity.epoch.pack(), *places, ids, disque)
     try:
         write_facts(directory, replace(facts, incarnation=incarnation))
     except OSError as error:

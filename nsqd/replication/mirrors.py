@@ -23,7 +23,6 @@ from nsqd.replication.follower import Work
 from nsqd.storage.log.backup import LogPart
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import unpack
-from nsqd.storage.log.records import VERSION
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.manifest import ManifestError
 from nsqd.storage.mirror.mirror import Mirror, MirrorError, MirrorSync
@@ -108,11 +107,6 @@ class Mirrors:
         if not self._is_owner(link, log_id):
             if kind is FrameKind.FOLLOW:
                 self._send(link, log_id, stream.pack_gave_up(stream.NOT_OWNER))
-            return
-        if kind is FrameKind.FOLLOW and link.peer.log_format > VERSION:
-            why = f"this node knows the formats of logs up to {VERSION}, and this is format {link.peer.log_format}"
-            log.warning("MIRROR: no mirror of node %d: %s; upgrade this node", link.peer.number, why)
-            self._send(link, log_id, stream.pack_gave_up(why))
             return
         if kind is not FrameKind.FOLLOW and log_id not in self.kept:
             return

@@ -139,7 +139,6 @@ class Origin:
             Candidate(
                 node.number,
                 now - self._last_seen.setdefault(node.number, now) < self._patience,
-                node.log_format >= own.log_format,
                 self._has_room(node.number, now),
                 not own.zone or node.zone != own.zone,
             )

@@ -114,7 +114,7 @@ class PartedDirectory:
                 if match is None or not path.is_dir():
                     continue
                 note = read_note(note_of(path))
-                if note is not None or not is_own:  # an earlier version has made a remnant without a note
+                if note is not None or not is_own:  # of an own log, the note alone tells what was taken in
                     found.append(PartedCopy(f"{parent.name}/{path.name}", bytes.fromhex(match[1]), note, is_own))
         return found
 

@@ -5,7 +5,6 @@ See docs/design/cluster.md#connections.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections import Counter
@@ -44,6 +43,7 @@ from nsqd.replication.facts import content_of, describe_closed, facts_of, for_an
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
 from nsqd.replication.remnants import Remnants
+from nsqd.storage.directory import Metadata, encode
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.past import read_mirror
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
@@ -425,9 +425,9 @@ class ClusterPort:
         parts = self.copying.mirrors.parts(kept, start)
         if start:
             return parts, {}
-        ids = {"topics": [], "penstock": {"ids": safe_id(self.cluster, kept.node, time.time_ns())}}
+        metadata = Metadata(ids=safe_id(self.cluster, kept.node, time.time_ns()))
         known = for_another(facts_of(self.cluster), kept.node)
-        return parts, {METADATA: json.dumps(ids).encode(), FACTS: content_of(known)}
+        return parts, {METADATA: encode(metadata), FACTS: content_of(known)}
 
     def readable_mirror(self, log_id: bytes) -> ReadableMirror:
         if self.copying is None:

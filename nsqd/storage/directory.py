@@ -2,10 +2,9 @@
 
 The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it. It is read where no log
 exists yet, and where another program has written it, for example to provision topics: `penstock.crc` tells whether the topics
-are as this program wrote them, and `opening.py` takes what is new. Before format 9 of the log, only `penstock.pauses` told who
-paused what, when, and until when. A new file is written beside the old one, synced and renamed over it, and then the directory
-is synced: NSQ omits the last step and loses the file in a power cut. `penstock.ids` is the lease of message ids that versions
-without a log wrote.
+are as this program wrote them, and `opening.py` takes what is new. A new file is written beside the old one, synced and renamed
+over it, and then the directory is synced: NSQ omits the last step and loses the file in a power cut. Where another node has
+made the directory of a lost one, `penstock.ids` is the message id below which that node may have issued ids.
 
 See docs/design/nsq-daemons.md#nsqddat.
 """
@@ -20,8 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.core.pauses import MOST_BY, Key
-from nsqd.core.timing.pause import Pause
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot
 from penstock.protocol.names import is_valid_name
 from shared.files import replace_file
@@ -29,7 +26,6 @@ from shared.log import log
 from shared.version import NSQ_VERSION
 
 FILE, DAMAGED = "nsqd.dat", "nsqd.dat.damaged"
-LAST_SECOND = 253_402_300_799  # s since the epoch, the end of the year 9999: no pause ends later
 
 
 class DirectoryError(Exception):
@@ -46,8 +42,6 @@ class Metadata:
 
     topics: tuple[TopicEntry, ...] = ()
     ids: int = 1  # message ids below this may have been issued
-    # pauses that an earlier version wrote; some may name topics or channels that are not paused any more
-    pauses: tuple[tuple[Key, Pause], ...] = ()
     is_ours: bool = True  # False: another program wrote the topics
 
 
@@ -106,7 +100,7 @@ class DataDirectory:
             if snapshot.number < self._number:
                 return
             self._number = snapshot.number
-            self._write(replace(self._written, topics=tuple(snapshot.topics), pauses=(), is_ours=True))
+            self._write(replace(self._written, topics=tuple(snapshot.topics), is_ours=True))
 
     def close(self) -> None:
         """Unlock the directory by closing its descriptor."""
@@ -115,11 +109,12 @@ class DataDirectory:
     def _write(self, metadata: Metadata) -> None:
         if metadata == self._written and (self.path / FILE).exists():
             return
-        replace_file(self.path / FILE, _encode(metadata))
+        replace_file(self.path / FILE, encode(metadata))
         self._written = metadata
 
 
-def _encode(metadata: Metadata) -> bytes:
+def encode(metadata: Metadata) -> bytes:
+    """Return the content of nsqd.dat."""
     topics = [_encode_topic(topic) for topic in metadata.topics]
     ours = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
     content = {"topics": topics, "version": NSQ_VERSION, "penstock": ours}
@@ -143,39 +138,12 @@ def _decode(text: bytes) -> Metadata:
     ids = ours.get("ids", 1)
     if not isinstance(ids, int) or ids < 1:
         raise ValueError(f"penstock.ids is {ids!r}")
-    is_ours = "penstock" in content and ours.get("crc", _crc(topics)) == _crc(topics)  # older versions wrote no crc
-    return Metadata(topics, ids, _decode_pauses(ours.get("pauses")), is_ours)
+    return Metadata(topics, ids, ours.get("crc") == _crc(topics))
 
 
 def _decode_topic(topic: dict[str, Any]) -> TopicEntry:
     channels = tuple(ChannelEntry(c["name"], bool(c.get("paused"))) for c in _named(topic.get("channels")))
     return TopicEntry(topic["name"], bool(topic.get("paused")), channels)
-
-
-def _decode_pauses(entries: Any) -> tuple[tuple[Key, Pause], ...]:
-    """Return the valid entries. The others are ignored with a warning, so that they do not prevent a start."""
-    if entries is None:
-        return ()
-    listed = entries if isinstance(entries, list) else [entries]
-    found = {pause[0]: pause for pause in map(_decode_pause, listed) if pause is not None}
-    if len(found) < len(listed):
-        log.warning("%s: ignored %d invalid entries of penstock.pauses", FILE, len(listed) - len(found))
-    return tuple(found.values())
-
-
-def _decode_pause(entry: Any) -> tuple[Key, Pause] | None:
-    """Return the pause in an entry; None if the entry is not one that this program writes."""
-    if not isinstance(entry, dict):
-        return None
-    topic, channel, by = (entry.get(key) for key in ("topic", "channel", "by"))
-    at, until = (entry.get(key) for key in ("at", "until"))
-    if not (isinstance(topic, str) and isinstance(channel, str) and isinstance(by, str)):
-        return None
-    if len(by) > MOST_BY or not by.isprintable():
-        return None
-    if type(at) is not int or type(until) is not int or not (0 <= at <= LAST_SECOND and 0 <= until <= LAST_SECOND):
-        return None
-    return (topic, channel), Pause(by, at, until)
 
 
 def _named(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:

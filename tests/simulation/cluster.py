@@ -430,7 +430,6 @@ class ClusterRun:
                 "restore",
                 "lose",
                 "vain",
-                "upgrade",
             )
         )
         self.books.counts[f"event {deed}"] += 1
@@ -468,10 +467,6 @@ class ClusterRun:
             machine.vain_until = self.now + random.choice((3000, 6000)) * MS
         elif deed == "lose" and self.may_lose():
             machine.lose_disk()
-        elif deed == "upgrade" and machine.runs:  # or back again
-            machine.skew = 1 - machine.skew
-            self.books.counts["upgrades"] += 1
-            self.restart(machine)
 
     def _isolate(self, machine: Machine) -> None:
         """Nobody hears the machine for a while."""
@@ -593,9 +588,8 @@ class ClusterRun:
         for disk in machine.disks.all():
             disk.repair()
             disk.others, disk.cut_in = 0, None
-        if (machine.is_spoiled or machine.skew) and machine.is_up:
+        if machine.is_spoiled and machine.is_up:
             machine.crash(False, 0)
-        machine.skew = 0
         machine.is_spoiled, machine.slow = False, 0
         machine.still_until = min(machine.still_until, self.now)
         machine.clock.wall = machine.clock.true

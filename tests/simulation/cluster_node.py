@@ -42,7 +42,6 @@ from nsqd.replication.remnants import Remnants
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
-from nsqd.storage.log.records import VERSION
 from nsqd.storage.log.space import reserve_of
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND
@@ -400,10 +399,10 @@ class ClusterNode(SimNode):
         adopted = self.adopted.adoptions.figures()
         return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in adopted)]
 
-    def identity(self, incarnation: int, log_format: int = VERSION) -> NodeIdentity:
+    def identity(self, incarnation: int) -> NodeIdentity:
         own = self.log.identity
         places = f"node{self.number}:4152", f"node{self.number}:4151"
-        return NodeIdentity(self.number, incarnation, own.log_id, own.epoch.pack(), log_format, *places)
+        return NodeIdentity(self.number, incarnation, own.log_id, own.epoch.pack(), *places)
 
     def facts(self) -> ClusterFacts:
         """Return what the port writes to cluster.json."""

@@ -30,7 +30,7 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
-from nsqd.storage.log.records import VERSION, decode_header
+from nsqd.storage.log.records import decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
@@ -226,8 +226,6 @@ class Machine:
         self.vain_until = 0  # when its backup takes the place of what it writes meanwhile, true ns; 0: never
         self.slow = 0  # ns that a sync takes
         self.is_spoiled = False  # its disks fail
-        # 1: its log is of a later format than the others know. It knows no such logs itself: then it keeps fewer mirrors.
-        self.skew = 0
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.waits_since = 0  # true ns: the owner of its log is to tell how much it has; 0: it does not wait for one
@@ -367,7 +365,7 @@ class Machine:
         assert not broken, f"{self.name} does not know what it has promised of {broken}"
         incarnation = next_incarnation(disks.facts, self.clock.wall)
         disks.facts = replace(disks.facts, incarnation=incarnation)
-        own = node.identity(incarnation, VERSION + self.skew)
+        own = node.identity(incarnation)
         seeds = run.seeds if run.has_seeds else []
         self.fence, self.waits_since = None, 0
         self.node, self.start_at = node, -1  # from now on it answers

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import SegmentHeader
 from tests.simulation.books import Books, Publish
 
+EPOCH = Epoch(1, 2, b"eightby!")
 OLD, NEW, OTHER = b"o" * 16, b"n" * 16, b"x" * 16
 
 
@@ -20,8 +22,8 @@ def books_after(generation: int, former: bytes = OLD) -> tuple[Books, Publish, P
     before, behind = (books.publish(2, log_id, "topic", Durability.OS, 1, 0) for log_id in (former, OLD))
     before.position, behind.position = 400, 600
     files = [
-        SegmentHeader(2, generation, NEW, 300).encode() + before.body + behind.body,
-        SegmentHeader(2, 0, NEW, 700).encode(),
+        SegmentHeader(2, generation, NEW, 300, EPOCH).encode() + before.body + behind.body,
+        SegmentHeader(2, 0, NEW, 700, EPOCH).encode(),
         b"no segment",
     ]
     books.moved(OLD, NEW, 500, 2, files)

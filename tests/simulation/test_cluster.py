@@ -39,7 +39,6 @@ def test_much_is_promised_and_much_happens() -> None:
             "deliveries": 3000,
             "starts": 60,
             "recovered": 1,
-            "upgrades": 1,
             "take-overs": 5,
             "successions": 3,
             "rolling restarts": 3,

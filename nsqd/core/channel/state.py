@@ -10,7 +10,7 @@ Times are ns of one clock, which is the log's clock for states that come from th
 
 A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
 on that are passed, pages are as in nsqd/core/timing/deferred_pages.py or numbers of WAITING records that hold some, buried is
-(message id, ordinal, attempts, reason, buried at, failures), up to format 12 without failures.
+(message id, ordinal, attempts, reason, buried at, failures).
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class ChannelState(ReaderState):
     # records of the log
 
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
-        kind, content = records.with_failures(kind, content)
         if kind is RecordKind.FINISH:
             return self._finish(content)
         if kind is RecordKind.ADVANCE:

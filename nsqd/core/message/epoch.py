@@ -17,7 +17,7 @@ MOST_NUMBER = (1 << 32) - 1
 class Epoch(NamedTuple):
     """One epoch of a log. Of two epochs, the greater one is the later one."""
 
-    number: int  # counts from 1; 0: the segment is older than epochs
+    number: int  # counts from 1
     node: int  # number of the node that owned the log
     random: bytes  # RANDOM_SIZE bytes, which tell apart two epochs that began with the same number
 
@@ -29,7 +29,7 @@ class Epoch(NamedTuple):
         return f"{self.number}.{self.node}.{self.random.hex()}"
 
 
-NO_EPOCH = Epoch(0, 0, bytes(RANDOM_SIZE))  # of the segments of format 8 and before
+NO_EPOCH = Epoch(0, 0, bytes(RANDOM_SIZE))  # in the place of an epoch that is unknown: every epoch is greater
 
 
 def unpack(data: bytes, at: int = 0) -> Epoch:

@@ -22,19 +22,16 @@ class Pause:
         return "all" if self.out and self.into else "out" if self.out else "in"
 
 
-NOT_KNOWN = Pause()  # an nsqd of NSQ, or a version before format 9 of the log, paused it
+NOT_KNOWN = Pause()  # nsqd.dat says no more than that it is paused
 
 
 def dump_pause(pause: Pause | None) -> list[Any] | None:
     """Return the value that a checkpoint holds for a pause."""
     if pause is None:
         return None
-    ways = [] if pause.out and not pause.into else [pause.out, pause.into]
-    return [pause.by, pause.at, pause.until, *ways]
+    return [pause.by, pause.at, pause.until, pause.out, pause.into]
 
 
-def load_pause(value: list[Any] | bool | None) -> Pause | None:
-    """Return the pause that a checkpoint holds. Before format 9 of the log, the value was true or false."""
-    if isinstance(value, list):
-        return Pause(*value)
-    return NOT_KNOWN if value else None
+def load_pause(value: list[Any] | None) -> Pause | None:
+    """Return the pause that a checkpoint holds."""
+    return None if value is None else Pause(*value)

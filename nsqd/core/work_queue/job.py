@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nsqd.core.records import RecordKind
 from nsqd.core.sequence.put_batch import JobOptions
 from shared.values import SECOND
 
@@ -19,19 +18,8 @@ BRIEF = Struct("<QI16xQ30xB")  # unpacks id, priority, due and state of a row
 LIFE = Struct("<20xQ28xI7x")  # unpacks when the job was created, and its ttl
 DUE, DUE_AT = Struct("<Q"), 28  # the due time of a row, and its offset
 _DUE_END = DUE_AT + DUE.size
-SHORT_SIZE = 57  # bytes of a row up to format 9 of the log, which had neither ttl nor copies
-_LIFE_AT = SHORT_SIZE - 1  # offset of ttl and copies in a row
-# bytes of a row by kind of the record that holds rows: up to format 12 without failures
-ROW_SIZES = {
-    RecordKind.JOB: ROW.size,
-    RecordKind.JOBS: ROW.size,
-    RecordKind.JOB_WITH_LIFE: ROW.size - 4,
-    RecordKind.JOBS_WITH_LIFE: ROW.size - 4,
-    RecordKind.SHORT_JOB: SHORT_SIZE,
-    RecordKind.SHORT_JOBS: SHORT_SIZE,
-}
+_TTL_AT = 56  # offset of the ttl in a row
 _ID = Struct("<Q")  # a row begins with it
-_NODE_AT = 6  # the last two bytes of the id, from this offset on, are the node number
 
 
 class JobState(IntEnum):
@@ -111,20 +99,6 @@ def have_times(rows: bytes | bytearray) -> bool:
     return states.count(0) + states.count(JobState.READY) < len(states)
 
 
-def of_node(rows: bytes, node: int) -> bytes:
-    """Return rows of SHORT_SIZE bytes (end to end) with this node number (16 bits) in their ids, unless they have one already.
-
-    The node is the one that wrote the rows. In an old log that was renumbered, the id of the message itself may have another
-    node number.
-    """
-    if any(rows[_NODE_AT::SHORT_SIZE]) or any(rows[_NODE_AT + 1 :: SHORT_SIZE]):
-        return rows
-    whole, states = bytearray(rows), rows[_LIFE_AT::SHORT_SIZE]
-    for at, byte in enumerate(node.to_bytes(2, "little"), _NODE_AT):
-        whole[at::SHORT_SIZE] = states.translate(b"\0" + bytes((byte,)) * 255)  # a row without a job stays as it is
-    return bytes(whole)
-
-
 def row_without_id(options: JobOptions, created: int, state: JobState) -> bytes:
     """Return what follows the id in the rows of new jobs in that state with these options. `created`: ns since the epoch."""
     priority, ttr, delay, due, _, ttl, copies = options
@@ -137,17 +111,9 @@ def rows_from(ids: Iterable[int], common: bytes) -> list[bytes]:
     return [job_id + common for job_id in map(_ID.pack, ids)]
 
 
-def grown(rows: bytes, size: int) -> bytes:
-    """Return rows of `size` bytes (end to end) in today's form. What later formats have added is 0."""
-    if size == ROW.size:
-        return rows
-    more, last = bytes(ROW.size - size), size - 1  # the state is the last byte
-    return b"".join([rows[at : at + last] + more + rows[at + last : at + size] for at in range(0, len(rows), size)])
-
-
 def lives(rows: bytes | bytearray) -> Iterator[tuple[int, int]]:
     """Yield, for each of the rows (end to end) with a ttl, its index and when its job goes (s since the epoch)."""
-    if any(any(rows[_LIFE_AT + byte :: ROW.size]) for byte in range(4)):
+    if any(any(rows[_TTL_AT + byte :: ROW.size]) for byte in range(4)):
         for index, (created, ttl) in enumerate(LIFE.iter_unpack(rows)):
             if ttl and rows[index * ROW.size + STATE_AT]:
                 yield index, expiry(created, ttl)

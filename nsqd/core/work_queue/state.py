@@ -10,7 +10,7 @@ pages, too.
 
 A checkpoint holds [number, name, start, distributed offset, holes, options, paused]: holes are the spans (first, end) from the
 distributed offset on that are finished; options are (ordinal, priority, ttr, delay, due, was put, ttl, copies) of messages that
-are not jobs yet and have unusual options; up to format 9 without the last two. Up to format 10 there is no paused.
+are not jobs yet and have unusual options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
-from nsqd.core.work_queue.job import ROW_SIZES, JobState, grown
+from nsqd.core.work_queue.job import ROW, JobState
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.written_chunks import WrittenChunks
@@ -51,22 +51,20 @@ class TubeState(ReaderState):
     # records of the log
 
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
-        if kind in (RecordKind.JOB, RecordKind.JOB_WITH_LIFE, RecordKind.SHORT_JOB):
-            size = ROW_SIZES[kind]
-            for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + size):
+        if kind is RecordKind.JOB:
+            for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
                 at += records.ORDINAL.size
-                self.jobs.put_row(ordinal, grown(content[at : at + size], size))
+                self.jobs.put_row(ordinal, content[at : at + ROW.size])
                 self.options.pop(ordinal, None)
         elif kind is RecordKind.FINISH:
             return self._finish(content)
         elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind in ROW_SIZES:
+        elif kind is RecordKind.JOBS:
             # a whole page, which replaces the old one: jobs missing in it are gone
             _, _, page, offset = records.JOBS.unpack_from(content)
-            rows = grown(content[records.JOBS.size :], ROW_SIZES[kind])
-            self.jobs.put_page(page, moved(rows, offset))
+            self.jobs.put_page(page, moved(content[records.JOBS.size :], offset))
         elif kind is RecordKind.PAUSE:
             self.paused = records.unpack_pause(content)
         return ()
@@ -158,10 +156,10 @@ class TubeState(ReaderState):
 
     @classmethod
     def load(cls, array: list[Any], offset: int, distributed: int, lane: list[Page], kinds: Kinds) -> TubeState:
-        number, name, start, tube_distributed, holes, waiting, *more = array
+        number, name, start, tube_distributed, holes, waiting, paused = array
         options = {
-            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put, *life)
-            for ordinal, priority, ttr, delay, due, put, *life in waiting
+            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, *rest)
+            for ordinal, priority, ttr, delay, due, *rest in waiting
         }
         finished, position = Finished(start, holes), start
         # gaps were finished, but another reader may reference them again
@@ -169,8 +167,7 @@ class TubeState(ReaderState):
             finished.add(position, first)
             position = end
         finished.add(position, distributed)
-        paused = load_pause(more[0]) if more else None
-        return cls(number, name, start, tube_distributed, finished, JobPages(), options, paused)
+        return cls(number, name, start, tube_distributed, finished, JobPages(), options, load_pause(paused))
 
     def carry_over(self, before: TubeState) -> None:
         """Keep the rows known before the checkpoint, since the log may end before the pages of the checkpoint."""

@@ -1,8 +1,7 @@
 """The frame about the configurations of topics.
 
     CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
-             number), and the parts of the configuration, nil where the node's setting applies. The fifth part, the
-             most attempts, is left out if it is nil: nodes of an earlier version expect four parts. An empty list: that
+             number), and the five parts of the configuration, nil where the node's setting applies. An empty list: that
              was all. nil: the sender does not know them, because it has only begun
 
 See docs/design/cluster.md#configurations-of-topics.
@@ -24,9 +23,7 @@ from penstock.protocol.nsq import MAX_ATTEMPTS
 
 MOST_CONFIGS = 1000  # in one frame, and that a node remembers
 MOST_VALUE = (1 << 62) - 1
-ATTEMPTS_SINCE = (
-    12  # version of the log's format of the first nodes that know attempts; others would end the connection
-)
+FIELDS = 8  # of a configuration
 
 
 class VersionedConfig(NamedTuple):
@@ -47,19 +44,14 @@ def to_fields(word: VersionedConfig) -> list[Any]:
     """Return a word as a list, for the frame and for cluster.json."""
     config = word.config
     durability = config.durability.value if config.durability is not None else None
-    fields = [word.topic, word.at, word.node, durability, config.retention, config.retention_bytes, config.replicate]
-    return fields if config.max_attempts is None else [*fields, config.max_attempts]
-
-
-def readable(words: Iterable[VersionedConfig], log_format: int) -> list[VersionedConfig]:
-    """Return the words that a node which knows this version of the log's format can read."""
-    return [word for word in words if word.config.max_attempts is None or log_format >= ATTEMPTS_SINCE]
+    own = config.retention, config.retention_bytes, config.replicate, config.max_attempts
+    return [word.topic, word.at, word.node, durability, *own]
 
 
 def from_fields(fields: Any) -> VersionedConfig:
     """Return the word that a list holds. Raises ValueError."""
-    if not isinstance(fields, list) or len(fields) not in (7, 8):
-        raise ValueError("a configuration has neither seven nor eight fields")
+    if not isinstance(fields, list) or len(fields) != FIELDS:
+        raise ValueError(f"a configuration has {FIELDS} fields")
     topic, at, node, durability, *numbers = fields
     if type(topic) is not str or not is_valid_name(topic):
         raise ValueError("a configuration is of no topic")
@@ -67,7 +59,7 @@ def from_fields(fields: Any) -> VersionedConfig:
         raise ValueError("a configuration has no version")
     if any(number is not None and not is_int(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
         raise ValueError("a part of a configuration is not a number")
-    if len(fields) == 8 and not is_int(fields[7], MAX_ATTEMPTS):
+    if numbers[3] is not None and numbers[3] > MAX_ATTEMPTS:
         raise ValueError("the most attempts of a configuration are out of range")
     mode = Durability(durability) if durability is not None else None
     return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))

@@ -11,7 +11,7 @@ from nsqd.protocols.peer.fields import is_int
 from nsqd.protocols.peer.frames import PeerError
 
 MOST_NUMBER = 1023  # node numbers are those of -node-id
-FIELDS = 10  # of an identity
+FIELDS = 9  # of an identity
 MOST_ADDRESS = 300  # characters: a host name has at most 253
 MOST_ZONE = 100  # bytes
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
@@ -27,7 +27,6 @@ class NodeIdentity:
     incarnation: int  # greater than that of every earlier run of a node with this number
     log_id: bytes  # LOG_ID_SIZE bytes
     epoch: bytes  # the epoch of the log that began with this run, packed (docs/design/log.md#epochs)
-    log_format: int  # version of the log's format: whoever does not know it cannot replay a copy
     address: str  # host:port of -cluster-address
     http: str = ""  # host:port of its HTTP clients; "": it serves none
     zone: str = ""  # -topology-zone; "": none is known
@@ -44,17 +43,16 @@ def unpack(fields: Any) -> NodeIdentity:
     """Return the identity that a peer has sent. Raises PeerError."""
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise PeerError(f"an identity has {FIELDS} fields")
-    number, incarnation, log_id, epoch, log_format, address, http, zone, ids, disque = fields
-    if not is_int(number, MOST_NUMBER) or not is_int(incarnation, MOST_INCARNATION) or not is_int(log_format, 65535):
-        raise PeerError("an identity's number, incarnation or log format is not one")
+    number, incarnation, log_id, epoch, address, http, zone, ids, disque = fields
+    if not is_int(number, MOST_NUMBER) or not is_int(incarnation, MOST_INCARNATION):
+        raise PeerError("an identity's number or incarnation is not one")
     if type(log_id) is not bytes or type(epoch) is not bytes or (len(log_id), len(epoch)) != (LOG_ID_SIZE, EPOCH_SIZE):
         raise PeerError("an identity's log id or epoch is not one")
     if not is_address(address) or not all(one == "" or is_address(one) for one in (http, disque)):
         raise PeerError("an identity's address is not host:port")
     if not isinstance(zone, str) or len(zone.encode(errors="replace")) > MOST_ZONE or not zone.isprintable():
         raise PeerError("an identity's zone is not one")
-    places = address, http, zone
-    return NodeIdentity(number, incarnation, log_id, epoch, log_format, *places, _id_ranges(ids), disque)
+    return NodeIdentity(number, incarnation, log_id, epoch, address, http, zone, _id_ranges(ids), disque)
 
 
 def _id_ranges(fields: Any) -> tuple[IdRange, ...]:

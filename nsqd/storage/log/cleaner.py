@@ -96,7 +96,7 @@ class Cleaner:
             if locations:
                 parts.append(RewritePart(one.topic, one.stored, locations, _wanted(one.stored, one.sequence)))
         file, identity = self._files.at(base), self._identity
-        header = SegmentHeader(file.node, file.generation + 1, identity.log_id, base, epoch=identity.epoch)
+        header = SegmentHeader(file.node, file.generation + 1, identity.log_id, base, identity.epoch)
         self._job = RewriteJob(base, file, header, parts)
 
     def start(self) -> None:

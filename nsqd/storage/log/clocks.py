@@ -75,7 +75,7 @@ class LogClock:
         wall = self.clocks.wall()
         if noted is not None and noted.steady - last <= ABSURD:
             anchor = noted
-        if anchor is None:  # format 1: the log's time was the wall clock's
+        if anchor is None:  # the log has lost its anchors: its time was near the wall clock's
             anchor = Anchor(last, last, 0, NO_BOOT)
         away = wall - anchor.wall
         if anchor.boot_id == self.clocks.boot_id != NO_BOOT:

@@ -20,7 +20,7 @@ MOST_ENDED = 1000  # epochs that are remembered though none of their segments is
 
 
 class EpochTable:
-    """Which epoch the records at a log position are of. Ascending; what is before the first epoch is of NO_EPOCH."""
+    """Which epoch the records at a log position are of. Ascending; before the first one that is known: NO_EPOCH."""
 
     def __init__(self) -> None:
         self._epochs: list[Epoch] = []

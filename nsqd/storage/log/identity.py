@@ -2,7 +2,7 @@
 
     file, numbers big-endian
        0   8  magic "penlogid"
-       8   2  format version, 2 (1: without the epochs)
+       8   2  format version: 1, before the first release of Penstock
       10   2  node number
       12  16  log id
       28   .  epochs (epochs.py) in which files of the log may have been written, 14 bytes each, ascending
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from struct import Struct
 
 from nsqd.storage.log.disk import Disk, read_from
-from nsqd.storage.log.epochs import NO_EPOCH, Epoch, unpack
 from nsqd.storage.log.epochs import SIZE as EPOCH_SIZE
+from nsqd.storage.log.epochs import Epoch, unpack
 
 NAME = "log.id"
 UNFINISHED = f"{NAME}.tmp"
 MOST_EPOCHS = 10_000  # the oldest are left out: a log has fewer segments
-_MAGIC, _VERSION = b"penlogid", 2
+_MAGIC, _VERSION = b"penlogid", 1
 _HEAD = Struct(">8sHH16s")
 _CRC = Struct(">I")
 
@@ -34,7 +34,7 @@ class LogIdentity:
 
     node: int
     log_id: bytes  # 16 bytes
-    epoch: Epoch = NO_EPOCH
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def decode_identity(data: bytes) -> StoredIdentity | None:
     if end < _HEAD.size or (end - _HEAD.size) % EPOCH_SIZE or _CRC.pack(zlib.crc32(data[:end])) != data[end:]:
         return None
     magic, version, node, log_id = _HEAD.unpack_from(data)
-    if magic != _MAGIC or not 1 <= version <= _VERSION:
+    if magic != _MAGIC or version != _VERSION:
         return None
     return StoredIdentity(node, log_id, tuple(unpack(data, at) for at in range(_HEAD.size, end, EPOCH_SIZE)))
 

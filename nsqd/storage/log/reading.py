@@ -4,16 +4,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from nsqd.core import records
-from nsqd.core.records import RecordKind
 from nsqd.core.recovery import LogSnapshot
-from nsqd.core.work_queue.job import SHORT_SIZE, of_node
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.epochs import NO_EPOCH, Epoch
-from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.identity import StoredIdentity
 from nsqd.storage.log.reader import Damage, LogRecords, Record
-from nsqd.storage.log.records import WHOLE_IDS, SegmentHeader
+from nsqd.storage.log.records import SegmentHeader
 from nsqd.storage.log.replay import Replay
 from shared.log import log
 
@@ -45,7 +42,7 @@ class LogReading:
         self.log_records = LogRecords(disk, durable)
         self.replay, root = replayed(self.log_records, interrupt)
         for header in self.headers:  # the record that began an epoch may be damaged, or its segment rewritten
-            if header.epoch != NO_EPOCH and not header.generation:
+            if not header.generation:
                 self.replay.epochs.begin(header.epoch, header.base)
         self.messages = self.replay.sequences  # sequences by the topic's number
         seconds = time.perf_counter() - began
@@ -60,7 +57,7 @@ class LogReading:
         )
 
     @property
-    def identity(self) -> LogIdentity | None:
+    def identity(self) -> StoredIdentity | None:
         """Return the identity of the log; None if there is no log, or it was only begun."""
         return self.log_records.files.identity
 
@@ -77,7 +74,7 @@ class LogReading:
     @property
     def epochs(self) -> list[Epoch]:
         """Return the epochs in which files of the log may have been written, ascending."""
-        return sorted(self.log_records.files.epochs - {NO_EPOCH})
+        return sorted(self.log_records.files.epochs)
 
     @property
     def highest_epoch(self) -> int:
@@ -126,37 +123,16 @@ def interruptible(records: Iterator[Record], interrupt: Callable[[], None]) -> I
         yield record
 
 
-def widened(record: Record, node: int) -> Record:
-    """Return a record from a segment older than WHOLE_IDS, with whole ids. `node`: the segment's node number."""
-    if record.kind == RecordKind.SHORT_JOB:
-        step = records.ORDINAL.size + SHORT_SIZE
-        content = record.content
-        parts = [content[: records.CHANNEL_OF.size]]
-        for at in range(records.CHANNEL_OF.size, len(content), step):
-            row = at + records.ORDINAL.size
-            parts += content[at:row], of_node(content[row : at + step], node)
-        return record._replace(content=b"".join(parts))
-    if record.kind == RecordKind.SHORT_JOBS:
-        head, rows = record.content[: records.JOBS.size], record.content[records.JOBS.size :]
-        return record._replace(content=head + of_node(rows, node))
-    return record
-
-
 def replayed(reader: LogRecords, interrupt: Callable[[], None] | None = None) -> tuple[Replay, int]:
     """Replay the log from the latest good checkpoint on, or else from its beginning. `interrupt` as for LogReading.
 
     Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
     and undamaged, and everything before it was durable: otherwise messages that it mentions may be lost.
     """
-    headers = [segment.header for segment in reader.segments]
-    narrow = {header.base: header.node for header in headers if header.version < WHOLE_IDS}
     for root in reader.roots() if reader.segments else [0]:
         replay = Replay()
         whole = False
         for record in reader.records(root) if interrupt is None else interruptible(reader.records(root), interrupt):
-            node = narrow.get(record.segment)
-            if node is not None:
-                record = widened(record, node)
             if not replay.apply(record):
                 log.warning("LOG: ignoring a record of unknown kind %d at %d", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)

@@ -4,20 +4,16 @@ A segment is a file that holds a header and then records, end to end. All number
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 13 (12: without failures; 11: without attempts of topics; 10: without pauses of queues; 9: jobs
-              without ttl and copies; 8: without epochs; 7: without WAITING; 6: without the node number in ids of jobs; 5:
-              without READER, STATE_TOPIC had another content; 4: without the owners of a PUBLISH, and NEXT_ID; 3: without
-              attributes, SEEN, and jobs; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall
-              clock's)
+       8   2  format version: 1, before the first release of Penstock
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
       32   8  base: the log position of the segment's first record
-      40   8  random part of the epoch (epochs.py) in which the file was written; before format 9: when it was made
+      40   8  random part of the epoch (epochs.py) in which the file was written
       48   1  1 if the first record is a STATE
       49   4  if the file was a segment before (spare.py): the initial CRC value of the records that it held then; 0: it was new
-      53   4  number of the epoch; before format 9: zero
-      57   2  number of the node that owned the log in the epoch; before format 9: zero
+      53   4  number of the epoch
+      57   2  number of the node that owned the log in the epoch
       59   1  zero
       60   4  CRC-32 of the 60 bytes before it
 
@@ -30,9 +26,9 @@ A segment is a file that holds a header and then records, end to end. All number
 
     record
        0   4  length of everything after the CRC
-       4   4  CRC-32 of everything after it. The initial value is the CRC-32 of log id, base, generation and epoch (before
-              format 9: without the epoch), XOR the record's offset in the file, so bytes copied from another segment, or from
-              elsewhere in this one, do not pass as a record
+       4   4  CRC-32 of everything after it. The initial value is the CRC-32 of log id, base, generation and epoch, XOR
+              the record's offset in the file, so bytes copied from another segment, or from elsewhere in this one, do not pass
+              as a record
        8   1  kind
        9   .  content, by kind
 
@@ -50,14 +46,11 @@ from dataclasses import dataclass
 from struct import Struct
 
 from nsqd.core.records import RecordKind
-from nsqd.storage.log.epochs import NO_EPOCH, Epoch
+from nsqd.storage.log.epochs import Epoch
 
 MAGIC = b"penstock"
 SPARE_MAGIC = b"penspare"
-VERSION = 13
-EPOCHS = 9  # since this version segments have epochs
-WHOLE_IDS = 7  # since this version the rows of jobs have whole ids
-_READABLE = range(1, VERSION + 1)  # versions that this code can read
+VERSION = 1
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; the publishes of a turn are cut into records far below it
@@ -89,18 +82,15 @@ class SegmentHeader:
     generation: int
     log_id: bytes
     base: int  # log position of the segment's first record
+    epoch: Epoch  # in which the file was written: that of the records, or a later one if the segment was rewritten
     state: bool = False  # the segment's first record is a STATE: replay may begin here
-    version: int = VERSION
     former: int = 0  # initial CRC value of the records that the file held before it became this segment; 0: it was new
-    epoch: Epoch = (
-        NO_EPOCH  # in which the file was written: that of the records, or a later one if the segment was rewritten
-    )
 
     def encode(self) -> bytes:
         """Return the header as 64 bytes, including the CRC."""
         head = _HEADER.pack(
             MAGIC,
-            self.version,
+            VERSION,
             self.node,
             self.generation,
             self.log_id,
@@ -121,8 +111,7 @@ class SegmentHeader:
 
 def seed_of(log_id: bytes, base: int, generation: int, epoch: Epoch) -> int:
     """Return the initial CRC value of the records in the segment with this log id, base, generation and epoch."""
-    seed = zlib.crc32(_SEED.pack(log_id, base, generation))
-    return seed if epoch == NO_EPOCH else zlib.crc32(epoch.pack(), seed)
+    return zlib.crc32(epoch.pack(), zlib.crc32(_SEED.pack(log_id, base, generation)))
 
 
 def decode_header(data: bytes) -> SegmentHeader:
@@ -132,10 +121,11 @@ def decode_header(data: bytes) -> SegmentHeader:
     _, version, node, generation, log_id, base, random, state, former, number, owner = _HEADER.unpack_from(data)
     if not _is_right(data):
         raise NotASegment("its header is damaged")
-    if version not in _READABLE:
-        raise WrongVersion(f"its format is version {version}; this nsqd knows versions up to {VERSION}: upgrade it")
-    epoch = Epoch(number, owner, random) if version >= EPOCHS else NO_EPOCH
-    return SegmentHeader(node, generation, log_id, base, state, version, former, epoch)
+    if version != VERSION:
+        raise WrongVersion(
+            f"its format is version {version}; this nsqd knows version {VERSION}: start the one that wrote it"
+        )
+    return SegmentHeader(node, generation, log_id, base, Epoch(number, owner, random), state, former)
 
 
 def spare_header(former: int) -> bytes:

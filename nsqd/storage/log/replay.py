@@ -26,7 +26,7 @@ from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.parent import MOST_PARENTS, Parent
 from nsqd.storage.log.parent import unpack as unpack_parent
 from nsqd.storage.log.reader import Record
-from nsqd.storage.log.state import WORK, MissingChunk, decode_topic
+from nsqd.storage.log.state import MissingChunk, decode_topic
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import add_location
 
@@ -164,23 +164,15 @@ class Replay:
         self.topics.pop(number, None)
         self.sequences.pop(number, None)
 
-    def _channel(self, content: bytes) -> None:
-        """Create a reader from a record of format 5 or before, in which the name told the reader's kind."""
-        number, reader, start = records.CHANNEL.unpack_from(content)
-        name = content[records.CHANNEL.size :].decode()
-        self._create_reader(ReaderKind.WORK_QUEUE if name == WORK else ReaderKind.CHANNEL, number, reader, start, name)
-
     def _reader(self, content: bytes) -> None:
         number, reader, start, kind = records.READER.unpack_from(content)
-        self._create_reader(ReaderKind(kind), number, reader, start, content[records.READER.size :].decode())
-
-    def _create_reader(self, kind: ReaderKind, number: int, reader: int, start: int, name: str) -> None:
+        name = content[records.READER.size :].decode()
         topic = self.topics.get(number)
         if topic is not None:
             sequence = self.sequences[number]
             if start < topic.distributed:
                 sequence.add_references(start, topic.distributed)
-            topic.create_reader(kind, reader, name, start, sequence.kinds)
+            topic.create_reader(ReaderKind(kind), reader, name, start, sequence.kinds)
         self.highest = max(self.highest, reader)
 
     def _publish(self, record: Record) -> None:
@@ -245,16 +237,10 @@ _OF_A_TOPIC: dict[int, RecordKind] = {
     for kind in (
         RecordKind.FINISH,
         RecordKind.ADVANCE,
-        RecordKind.SHORT_REQUEUE,
-        RecordKind.SHORT_BURY,
         RecordKind.REQUEUE,
         RecordKind.BURY,
         RecordKind.FINISH_ALL,
         RecordKind.DROP_CHANNEL,
-        RecordKind.SHORT_JOB,
-        RecordKind.SHORT_JOBS,
-        RecordKind.JOB_WITH_LIFE,
-        RecordKind.JOBS_WITH_LIFE,
         RecordKind.JOB,
         RecordKind.JOBS,
         RecordKind.PAUSE,
@@ -279,7 +265,6 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     RecordKind.TOPIC: Replay._topic,
     RecordKind.DROP_TOPIC: Replay._drop_topic,
     RecordKind.READER: Replay._reader,
-    RecordKind.CHANNEL: Replay._channel,
     RecordKind.DISTRIBUTE: Replay._distribute,
     RecordKind.HOLE: Replay._hole,
     RecordKind.FIRST: Replay._first,

@@ -15,13 +15,11 @@ from nsqd.storage.log.epochs import NO_EPOCH, Epoch
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import UNFINISHED as UNFINISHED_IDENTITY
-from nsqd.storage.log.identity import LogIdentity, read_identity
+from nsqd.storage.log.identity import StoredIdentity, read_identity
 from nsqd.storage.log.quarantine import DAMAGED, Quarantine
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
-    VERSION,
-    WHOLE_IDS,
     NotASegment,
     SegmentHeader,
     WrongVersion,
@@ -62,8 +60,7 @@ class Segments:
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
         """Find the segments, rebuild damaged headers, and remove leftovers of a cleaning. Raises LogError, OSError."""
         self.stored = read_identity(disk)  # the content of `log.id`; None: the file is missing or damaged
-        # the log's node and id; None: there is no log, or it was only begun
-        self.identity = LogIdentity(self.stored.node, self.stored.log_id) if self.stored else None
+        self.identity = self.stored  # of the log; None: there is no log, or it was only begun
         self.epochs = set(self.stored.epochs) if self.stored else set()  # of which there may be files
         self.rebuilt: list[str] = []  # segments whose headers were damaged
         self.unreadable: list[str] = []  # files that were renamed and set aside
@@ -101,7 +98,7 @@ class Segments:
         if len({header.log_id for header in known}) > 1:
             raise LogError("the segments are of different logs: one was copied here from another directory")
         if known and self.stored is None:
-            self.identity = LogIdentity(known[-1].node, known[-1].log_id)
+            self.identity = StoredIdentity(known[-1].node, known[-1].log_id)
         elif known and self.stored and known[0].log_id != self.stored.log_id:
             raise LogError(
                 f"the segments and {IDENTITY} are of different logs: one was copied here from another directory;"
@@ -130,11 +127,7 @@ class Segments:
         return header
 
     def _rebuild(self, base: int, generation: int) -> SegmentHeader:
-        """Return the header that a segment of that name must have had.
-
-        The format version of a segment without an epoch is unknown, so the rows of its jobs are read as rows whose ids may lack
-        the node number.
-        """
+        """Return the header that a segment of that name must have had."""
         assert self.identity is not None
         log_id = self.identity.log_id
         known = self._epoch_of(base, generation)
@@ -143,7 +136,6 @@ class Segments:
             self._guessed.add(segment_name(base, generation))
         else:
             self.epochs.add(known)
-        version = WHOLE_IDS - 1 if epoch == NO_EPOCH else VERSION
         seed = seed_of(log_id, base, generation, epoch)
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
         group = decode(data, HEADER_SIZE, seed)
@@ -151,9 +143,9 @@ class Segments:
         former = former_of_spare(data)
         # A segment that was rewritten has the epoch of that, and perhaps another node's messages: the number is only probable.
         # An epoch of a node that took the log over has the number of the node that publishes into it.
-        has_own = known is not None and known.node in self._nodes and known != NO_EPOCH and not generation
+        has_own = known is not None and known.node in self._nodes and not generation
         node = epoch.node if has_own else self.identity.node
-        return SegmentHeader(node, generation, log_id, base, state, version, former, epoch)
+        return SegmentHeader(node, generation, log_id, base, epoch, state, former)
 
     def _epoch_of(self, base: int, generation: int) -> Epoch | None:
         """Return the epoch with which some record of a segment is right; None if there is none."""
@@ -161,7 +153,7 @@ class Segments:
         name = segment_name(base, generation)
         data = read_from(self._disk, name, 0, self._disk.size(name))
         log_id = self.identity.log_id
-        epochs = sorted({NO_EPOCH, *self.epochs, *stated_epochs(data)}, reverse=True)
+        epochs = sorted({*self.epochs, *stated_epochs(data)}, reverse=True)
         seeds = {epoch: seed_of(log_id, base, generation, epoch) for epoch in epochs}
         for place in probable_records(data):
             for epoch, seed in seeds.items():

@@ -29,7 +29,7 @@ from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState
-from nsqd.core.work_queue.job import ROW_SIZES
+from nsqd.core.work_queue.job import ROW
 from nsqd.storage.log.checkpoint import SLICE_BYTES, begin_state
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.disk import Disk
@@ -257,23 +257,14 @@ class TailRecords:
 
 
 _BEHIND_ALL = 1 << 64  # every ordinal is below this
-_OF_MESSAGES = (
-    RecordKind.FINISH,
-    RecordKind.SHORT_REQUEUE,
-    RecordKind.SHORT_BURY,
-    RecordKind.REQUEUE,
-    RecordKind.BURY,
-    RecordKind.SHORT_JOB,
-    RecordKind.JOB_WITH_LIFE,
-    RecordKind.JOB,
-)
+_OF_MESSAGES = (RecordKind.FINISH, RecordKind.REQUEUE, RecordKind.BURY, RecordKind.JOB)
 
 
 def _spans(kind: RecordKind, content: bytes) -> list[tuple[int, int]]:
     """Return the spans (first, end) of the messages that a record names."""
-    if kind not in ROW_SIZES:
+    if kind is not RecordKind.JOB:
         return records.named_spans(kind, content)
-    step = records.ORDINAL.size + ROW_SIZES[kind]
+    step = records.ORDINAL.size + ROW.size
     ordinals = [
         records.ORDINAL.unpack_from(content, at)[0] for at in range(records.CHANNEL_OF.size, len(content), step)
     ]

@@ -20,17 +20,13 @@ _TWO_NUMBERS = Struct(">II")
 # records that name a reader behind their topic
 _OF_READERS = frozenset(
     {
-        RecordKind.CHANNEL,
         RecordKind.READER,
         RecordKind.ADVANCE,
         RecordKind.FINISH,
-        RecordKind.SHORT_REQUEUE,
-        RecordKind.SHORT_BURY,
         RecordKind.REQUEUE,
         RecordKind.BURY,
         RecordKind.FINISH_ALL,
         RecordKind.DROP_CHANNEL,
-        RecordKind.JOB_WITH_LIFE,
         RecordKind.JOB,
         RecordKind.PAUSE,
     }
@@ -80,7 +76,7 @@ class TailDeletions:
             self._highest = max(self._highest, *numbers)
         if record.position < self._common:
             return
-        if kind in (RecordKind.TOPIC, RecordKind.READER, RecordKind.CHANNEL):
+        if kind in (RecordKind.TOPIC, RecordKind.READER):
             self._made.add(numbers[-1])
         elif all(number <= self._highest and number not in self._made for number in numbers):
             self._remember_deletion(kind, record.content, *numbers)

@@ -16,7 +16,7 @@ from nsqd.core.records import ANCHOR, EPOCH, GROUP, RecordKind
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
-from nsqd.storage.log.epochs import NO_EPOCH, Epoch, EpochTable
+from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.files import SegmentFiles, segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import LogIdentity
@@ -100,7 +100,7 @@ class Writer:
         self.places: list[tuple[int, int, int]] = []  # (segment, start, end) of PUBLISH records, see `write`
         self.base = position  # base of the newest segment
         self._file: File | None = None  # file of the newest segment; None: none was begun yet
-        self._has_epoch = identity.epoch == NO_EPOCH  # True: the epoch's record is written, or there is none
+        self._has_epoch = False  # True: the epoch's record is written
         self._seed = 0
         self._size = 0  # bytes written to the newest segment
         self._groups = 0  # number of groups in the newest segment
@@ -271,9 +271,7 @@ class Writer:
         self._must_begin = True
         spare = self._spare.claim(name)
         file, former = spare or (self._disk.create(name), 0)
-        header = SegmentHeader(
-            identity.node, 0, identity.log_id, base, self._begins_state, former=former, epoch=identity.epoch
-        )
+        header = SegmentHeader(identity.node, 0, identity.log_id, base, identity.epoch, self._begins_state, former)
         try:
             file.append([header.encode()], 0)
         except OSError:

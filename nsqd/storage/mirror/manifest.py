@@ -72,7 +72,7 @@ def read_manifest(disk: Disk) -> Manifest | None:
             tuple(MirrorFile(*map(int, file)) for file in content["files"]),
             int(content["mark"]),
             tuple((unpack(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"]),
-            int(content.get("won", 0)),
+            int(content["won"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ManifestError(f"{NAME} is damaged: {error}") from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from nsqd.storage.log.clocks import NOTE, NOTE_BEGUN
 from nsqd.storage.log.disk import Disk, File, read_from
-from nsqd.storage.log.epochs import NO_EPOCH, Epoch
+from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import HEADER_SIZE, NotASegment, SegmentHeader, WrongVersion, decode, decode_header
 from nsqd.storage.log.scan import resume
 from nsqd.storage.mirror.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
@@ -101,7 +101,7 @@ class Mirror:
             if last is not None and kept and file.base >= last:
                 break  # its header cannot be trusted either
             if file.name not in names:
-                break  # an older version named it before it was there durably
+                break  # it is lost, and what follows it continues nothing
             self._sync(file)
             limit = following if last is None else last
             stop = self._checked_end(file, limit)
@@ -232,7 +232,7 @@ class Mirror:
             self._write_manifest()
 
     def _note_epoch(self, header: SegmentHeader) -> None:
-        if header.epoch != NO_EPOCH and not header.generation:
+        if not header.generation:
             self.manifest = self.manifest.with_epoch(header.epoch, header.base)
 
     def append(self, base: int, at: int, data: memoryview) -> None:

@@ -352,7 +352,7 @@ class ClaimRun:
         log.end += 10
         self.begun.add((disk.log_id, epoch))
         address = f"node{number}:4152"
-        own = NodeIdentity(number, disk.incarnation, disk.log_id, epoch.pack(), 12, address)
+        own = NodeIdentity(number, disk.incarnation, disk.log_id, epoch.pack(), address)
         node = ClaimNode(self, own, disk)
         node.serving[disk.log_id] = epoch
         for log_id, copy in disk.owned.items():

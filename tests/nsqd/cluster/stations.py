@@ -18,7 +18,6 @@ from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.peer.frames import FrameKind, FrameReader
-from nsqd.storage.log.records import VERSION
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, request
@@ -45,9 +44,7 @@ class Station:
 
     def __init__(self, number: int, incarnation: int = 1, node: Node | None = None) -> None:
         self.number = number
-        self.identity = SimpleNamespace(
-            number=number, incarnation=incarnation, log_id=b"%016d" % number, log_format=VERSION
-        )
+        self.identity = SimpleNamespace(number=number, incarnation=incarnation, log_id=b"%016d" % number)
         if node is None:
             node = Node(Limits(whole_job_ids=True))
             ids = IdSource(number, 1, lambda ceiling: True)

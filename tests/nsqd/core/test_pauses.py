@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.pauses import Key, Pauses
-from nsqd.core.timing.pause import NOT_KNOWN, Pause
-from nsqd.core.topology import restore_pauses
+from nsqd.core.timing.pause import Pause
 from nsqd.pause_expiry import AT_ONCE, end_pauses
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox, Node, bodies
@@ -131,25 +130,6 @@ def test_any_order_of_pausing_unpausing_and_time(moves: list[tuple[str, int | No
         wanted = {key: pause for key, pause in wanted.items() if key not in due}
         assert pauses.details == wanted
         pauses.check()
-
-
-# what a version before format 9 of the log wrote
-
-
-def test_what_an_earlier_version_wrote_is_taken_over(node: Node) -> None:
-    node.channel("t", "c").pause(NOT_KNOWN)
-    node.broker.topics["t"].pause(NOT_KNOWN)
-    node.channel("t", "d")
-    pause(node, ("u", ""), "ann")
-    over = Pause("eve", T0, T0 + 1)
-    known = (CHANNEL, Pause("bob", T0, T0 + 61)), (TOPIC, Pause("bob", T0, T0 + 60))
-    stale = (("t", "d"), over), (("u", ""), over), (("nope", ""), over), (("t", "nope"), over)
-    restore_pauses(node.broker, (*known, *stale))
-    assert node.broker.end_pauses(T0 + 60, 9) == [TOPIC]  # as the start does
-    assert node.broker.registry.pauses.details == {CHANNEL: known[0][1], ("u", ""): Pause("ann", T0)}
-    assert node.broker.fetch_changes()[-1].topic == "t"  # so that it is saved
-    assert sorted(node.broker.topics) == ["t", "u"]
-    node.broker.check()
 
 
 # the task

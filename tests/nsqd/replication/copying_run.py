@@ -333,7 +333,7 @@ class CopyingRun:
         log = node.log
         self.source = LogSource(disk, log.writer, log.syncer, log.tidying)
         own = identity(NODE)
-        self.own = NodeIdentity(NODE, own.incarnation, log.identity.log_id, own.epoch, own.log_format, own.address)
+        self.own = NodeIdentity(NODE, own.incarnation, log.identity.log_id, own.epoch, own.address)
         self.cluster = _Members(self.own)
         self.work = SteppedWork()
         self.origin = Origin(

@@ -20,18 +20,17 @@ def test_a_node_that_goes_changes_no_other_choice() -> None:
     assert chosen(LOG, rest, 2)[0] == first
 
 
-def test_those_that_are_here_then_those_that_can_read_it_then_those_with_room_then_those_in_other_zones() -> None:
+def test_those_that_are_here_then_those_with_room_then_those_in_other_zones() -> None:
     nodes = [
         Candidate(1, is_here=False),
         Candidate(2, has_room=False),
         Candidate(3, is_apart=False),
         Candidate(4),
-        Candidate(7, can_read=False),
         Candidate(5, is_here=False, has_room=False, is_apart=False),
         Candidate(6, has_room=False, is_apart=False),
     ]
     for log in range(20):
-        assert chosen(log.to_bytes(16), nodes, 7) == [4, 3, 2, 6, 7, 1, 5]
+        assert chosen(log.to_bytes(16), nodes, 6) == [4, 3, 2, 6, 1, 5]
 
 
 def test_there_may_be_fewer_nodes_than_are_wanted() -> None:

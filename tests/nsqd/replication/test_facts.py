@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from nsqd.cluster.taken_in import TakenInTail
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
-from nsqd.replication.facts import NAME, next_incarnation, read_facts, write_facts
+from nsqd.replication.facts import NAME, content_of, next_incarnation, read_facts, write_facts
 from nsqd.storage.directory import DirectoryError
 from tests.nsqd.protocols.peer.identities import NODES
 from tests.nsqd.protocols.peer.test_configs import CONFIG
@@ -47,30 +49,34 @@ def test_a_new_directory_has_no_facts(tmp_path: Path) -> None:
     assert read_facts(tmp_path) == ClusterFacts()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"incarnation": 1}',
-        b'{"incarnation": 1, "members": [{}]}',
-        b'{"incarnation": [], "members": []}',
-        b'{"incarnation": 1e999, "members": [], "leases": []}',
-        b'{"incarnation": 9223372036854775807, "members": [], "leases": []}',
-        b'{"incarnation": -1, "members": [], "leases": []}',
-        b'{"incarnation": 1, "members": [], "leases": [[1, 18446744073709551616]]}',
-        b'{"incarnation": 1, "members": [], "leases": [[1024, 1]]}',
-        b'{"incarnation": 1, "members": [], "leases": [], "configs": [["t", 1, 1, null, -1, null, null]]}',
-        b'{"incarnation": 1, "members": [], "leases": [], "closed": [{"log_id": "00", "epochs": [], "end": 0}]}',
-        b'{"incarnation": 1, "members": [], "leases": [], "deletions": ["00"]}',
-        b'{"incarnation": 1, "members": [], "leases": [], "deletions": [1]}',
-        b'{"incarnation": 1, "members": [], "leases": [], "taken_in": [{"log_id": "00"}]}',
-        b"[" * 100_000,
-    ],
-)
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"incarnation": 1}', b"[" * 100_000])
 def test_a_damaged_file_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / NAME).write_bytes(text)
+    with pytest.raises(DirectoryError, match="remove it if it is damaged"):
+        read_facts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("members", [{}]),
+        ("incarnation", []),
+        ("incarnation", 1e999),
+        ("incarnation", 9223372036854775807),
+        ("incarnation", -1),
+        ("leases", [[1, 18446744073709551616]]),
+        ("leases", [[1024, 1]]),
+        ("configs", [["t", 1, 1, None, -1, None, None, None]]),
+        ("closed", [{"log_id": "00", "epochs": [], "end": 0}]),
+        ("deletions", ["00"]),
+        ("deletions", [1]),
+        ("taken_in", [{"log_id": "00"}]),
+    ],
+)
+def test_a_file_with_a_wrong_value_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    content = json.loads(content_of(ClusterFacts(1)))
+    assert key in content
+    (tmp_path / NAME).write_text(json.dumps(content | {key: value}))
     with pytest.raises(DirectoryError, match="remove it if it is damaged"):
         read_facts(tmp_path)
 

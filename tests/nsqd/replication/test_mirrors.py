@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from random import Random
 
 from nsqd.cluster.link import Link
@@ -12,7 +11,6 @@ from nsqd.protocols.peer.frames import FrameKind, FrameReader, encode
 from nsqd.replication import mirrors as mirrors_module
 from nsqd.replication.mirrors import RETRY_AFTER, Kept, Mirrors
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.records import VERSION
 from nsqd.storage.mirror.manifest import read_manifest
 from nsqd.storage.mirror.mirror import Mirror
 from tests.nsqd.protocols.peer.identities import node
@@ -93,16 +91,6 @@ def _bytes(base: int, at: int, data: bytes) -> list[bytes]:
 
 def copied(written: int, durable: int) -> tuple[FrameKind, bytes]:
     return FrameKind.COPIED, stream.pack_copied(written, durable)[5:]
-
-
-def test_a_log_of_a_later_format_is_not_copied() -> None:
-    side = Side()
-    assert side.link.peer is not None
-    side.link.peer = replace(side.link.peer, log_format=VERSION + 1)
-    ((kind, content),) = side.say(stream.pack_follow(1))
-    assert kind is FrameKind.GAVE_UP
-    assert f"format {VERSION + 1}" in stream.unpack_gave_up(content)
-    assert side.mirrors.kept == {}
 
 
 def test_only_a_node_that_asks_for_a_mirror_gets_one() -> None:

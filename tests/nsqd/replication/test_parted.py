@@ -218,7 +218,7 @@ def test_what_is_left_of_the_own_log_says_what_was_made_of_it(tmp_path: Path) ->
     assert again.messages == 5
     assert [one.note.log_id for one in directory.found() if one.note] == [again.log_id]
     note_of(tmp_path / found.name).unlink()
-    assert directory.found() == []  # as an earlier version has left it
+    assert directory.found() == []  # nothing says what was made of it
 
 
 def test_a_copy_that_is_no_log_cannot_be_read(tmp_path: Path) -> None:

@@ -98,4 +98,4 @@ def test_a_mirror_that_is_set_aside_is_sent_only_what_it_lacked(monkeypatch: pyt
         )
 
     monkeypatch.setattr(origin, "first_missing", first_missing)
-    assert_found(638)
+    assert_found(1833)

@@ -63,9 +63,7 @@ class Side:
         clock = Clock(1000 * SECOND, WALL)
         self.node = SimNode(new_disk(), Durability.ALWAYS, clock, Random(number), number=number)
         log, own = self.node.log, identity(number)
-        self.own = NodeIdentity(
-            number, own.incarnation, log.identity.log_id, own.epoch, own.log_format, own.address, ids=()
-        )
+        self.own = NodeIdentity(number, own.incarnation, log.identity.log_id, own.epoch, own.address, ids=())
         self.members = _Members(self.own)
         self.members.members = [self.own, identity(other)]
         self.mirrors, self.work = mirrors, work

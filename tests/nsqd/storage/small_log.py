@@ -4,6 +4,7 @@ from random import Random
 
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
+from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.space import Space
@@ -12,8 +13,10 @@ from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.sim_disk import SimDisk
 
 LOG_ID = b"0123456789abcdef"
+OF_THE_LOG = RecordKind.GROUP, RecordKind.EPOCH
 WALL = 1_800_000_000_000_000_000
-IDENTITY = LogIdentity(7, LOG_ID)
+EPOCH = Epoch(1, 7, b"eightby!")
+IDENTITY = LogIdentity(7, LOG_ID, EPOCH)
 
 
 def frozen_clock() -> LogClock:
@@ -38,9 +41,9 @@ def write(writer: Writer, *contents: bytes) -> int:
 
 
 def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
-    """Everything there is: the reader, and the records' contents without those of groups."""
+    """Everything there is: the reader, and the records' contents without those of groups and epochs."""
     reader = LogRecords(disk)
-    return reader, [record.content for record in all_records(reader) if record.kind != RecordKind.GROUP]
+    return reader, [record.content for record in all_records(reader) if record.kind not in OF_THE_LOG]
 
 
 def all_records(reader: LogRecords) -> list[Record]:

@@ -1,7 +1,6 @@
-"""nsqd.dat: who paused what, when and until when, as it is written; and what becomes of what nobody has written so."""
+"""nsqd.dat: what is written is read again, and what another program wrote is told apart."""
 
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from nsqd.core.timing.pause import Pause
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
-from nsqd.storage.directory import FILE, DataDirectory, LockError
+from nsqd.storage.directory import FILE, DataDirectory, LockError, Metadata, encode
 
 TOPICS = [TopicEntry("t", True, ())]
-GOOD = {"topic": "t", "channel": "", "by": "ann", "at": 5, "until": 9}
 
 
 @pytest.fixture
@@ -44,56 +41,10 @@ def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
-def test_pauses_of_an_earlier_version_are_read_and_not_written_again(directory: DataDirectory) -> None:
-    others = [
-        GOOD | {"channel": "c", "by": "z\u00f6lf <b> \U0001f600", "until": 0},
-        GOOD | {"topic": "a+b", "by": "", "at": 0},
-    ]
-    content = {"topics": [], "penstock": {"ids": 3, "pauses": [GOOD, *others]}}
-    (directory.path / FILE).write_text(json.dumps(content))
-    assert directory.load().pauses == (
-        (("t", ""), Pause("ann", 5, 9)),
-        (("t", "c"), Pause("z\u00f6lf <b> \U0001f600", 5)),
-        (("a+b", ""), Pause("", 0, 9)),
-    )
-    directory.write_topology(TopologySnapshot(1, TOPICS))
-    assert reread(directory)["penstock"].keys() == {"ids", "crc"}
-    metadata = directory.load()
-    assert (metadata.pauses, metadata.topics, metadata.ids) == ((), tuple(TOPICS), 3)
-
-
 def test_an_older_picture_is_not_written_over_a_newer_one(directory: DataDirectory) -> None:
     directory.write_topology(TopologySnapshot(2, TOPICS))
     directory.write_topology(TopologySnapshot(1, []))
     assert directory.load().topics == tuple(TOPICS)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        None, 7, "t", [], [GOOD], {}, GOOD | {"topic": 7}, GOOD | {"topic": None}, GOOD | {"channel": ["c"]},
-        GOOD | {"by": None}, GOOD | {"by": "x" * 101}, GOOD | {"by": "a\nb"}, GOOD | {"by": "\ud800"}, GOOD | {"at": -1},
-        GOOD | {"at": 1.5}, GOOD | {"at": True}, GOOD | {"at": "5"}, GOOD | {"until": -1}, GOOD | {"until": 10**30},
-        GOOD | {"until": None}, GOOD | {"until": {}}, {key: GOOD[key] for key in ("topic", "channel", "by", "at")},
-    ],
-)  # fmt: skip
-def test_what_is_no_pause_is_ignored_with_one_line(
-    directory: DataDirectory, entry: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    topics = [{"name": "t", "paused": True, "channels": None}]
-    content = {"topics": topics, "penstock": {"ids": 3, "pauses": [entry, GOOD | {"channel": "c"}, entry]}}
-    (directory.path / FILE).write_text(json.dumps(content))
-    with caplog.at_level(logging.WARNING):
-        metadata = directory.load()
-    assert metadata.pauses == ((("t", "c"), Pause("ann", 5, 9)),)
-    assert (metadata.ids, metadata.topics) == (3, tuple(TOPICS))
-    assert caplog.messages == ["nsqd.dat: ignored 2 invalid entries of penstock.pauses"]
-
-
-@pytest.mark.parametrize("pauses", [{}, {"t": GOOD}, "x", 7, True, ""])
-def test_what_is_no_list_is_ignored(directory: DataDirectory, pauses: Any) -> None:
-    (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"pauses": pauses}}))
-    assert directory.load().pauses == ()
 
 
 def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: DataDirectory) -> None:
@@ -103,9 +54,12 @@ def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: DataDirectory) 
     assert directory.load().is_ours
 
 
-def test_what_a_version_without_a_crc_wrote_is_ours(directory: DataDirectory) -> None:
-    (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"ids": 3}}))
-    assert directory.load().is_ours
+def test_the_ids_that_another_node_wrote_of_a_lost_one_stay(directory: DataDirectory) -> None:
+    (directory.path / FILE).write_bytes(encode(Metadata(ids=3)))
+    assert directory.load() == Metadata(ids=3)
+    directory.write_topology(TopologySnapshot(1, TOPICS))
+    assert reread(directory)["penstock"].keys() == {"ids", "crc"}
+    assert directory.load() == Metadata(tuple(TOPICS), 3)
 
 
 def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataDirectory) -> None:

@@ -14,7 +14,7 @@ def node(
     """The identity of a node; its log is its own unless `log` says whose."""
     log_id = (number if log is None else log).to_bytes(16)
     address = address or f"node{number}:4152"
-    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), 12, address, ids=ids)
+    return NodeIdentity(number, incarnation, log_id, incarnation.to_bytes(14), address, ids=ids)
 
 
 NODES = st.builds(
@@ -23,7 +23,6 @@ NODES = st.builds(
     st.integers(0, 2**63 - 1),
     st.binary(min_size=16, max_size=16),
     st.binary(min_size=14, max_size=14),
-    st.integers(0, 65535),
     st.from_regex(r"[a-z0-9.]{1,30}:[1-9][0-9]{0,4}", fullmatch=True),
     ids=st.lists(st.builds(IdRange, *[st.integers(0, NO_END)] * 3), max_size=MOST_RANGES).map(tuple),
 )

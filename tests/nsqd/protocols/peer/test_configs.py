@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -12,12 +11,10 @@ from hypothesis import strategies as st
 
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.protocols.peer.configs import (
-    ATTEMPTS_SINCE,
     MOST_CONFIGS,
     MOST_VALUE,
     VersionedConfig,
     pack_configs,
-    readable,
     to_fields,
     unpack_configs,
 )
@@ -48,13 +45,6 @@ def test_what_was_packed_is_read(words: list[VersionedConfig]) -> None:
     assert unpack_configs(pack_configs(words)[HEAD:]) == words
 
 
-def test_nodes_of_an_earlier_version_read_what_has_no_attempts() -> None:
-    without = CONFIG._replace(config=replace(CONFIG.config, max_attempts=None))
-    assert len(to_fields(without)) == 7
-    assert readable([CONFIG, without], ATTEMPTS_SINCE - 1) == [without]
-    assert readable([CONFIG, without], ATTEMPTS_SINCE) == [CONFIG, without]
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     try:
@@ -76,7 +66,7 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         (3, "never"),
         (4, -1),
     ]
-    + [(4, "1"), (5, MOST_VALUE + 1), (6, 0), (6, []), (7, -1), (7, 65536), (7, None), (7, True)],
+    + [(4, "1"), (5, MOST_VALUE + 1), (6, 0), (6, []), (7, -1), (7, 65536), (7, True)],
 )
 def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) -> None:
     fields = to_fields(CONFIG)
@@ -87,7 +77,7 @@ def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) ->
 
 @pytest.mark.parametrize(
     "content",
-    [{}, 7, [7], [[]], [to_fields(CONFIG)[:-2]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)],
+    [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)],
 )
 def test_what_is_no_list_of_configurations_is_refused(content: Any) -> None:
     with pytest.raises(PeerError):

@@ -129,9 +129,7 @@ def identity(random: Random) -> NodeIdentity:
     ranges = tuple(IdRange(*(edge(random, NO_END) for _ in range(3))) for _ in range(random.randrange(3)))
     log_id, one = random.randbytes(16), random.randbytes(14)
     numbers = edge(random, 1023), edge(random, (1 << 63) - 1)
-    return NodeIdentity(
-        *numbers, log_id, one, edge(random, 65535), "node:4152", random.choice(("", "node:1")), "z", ranges
-    )
+    return NodeIdentity(*numbers, log_id, one, "node:4152", random.choice(("", "node:1")), "z", ranges)
 
 
 def members(random: Random) -> bytes:

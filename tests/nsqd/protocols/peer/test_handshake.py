@@ -49,9 +49,7 @@ def test_two_nodes_of_a_cluster_know_each_other_after_it(one: NodeIdentity, othe
 
 def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> None:
     address, ids = "x" * (MOST_ADDRESS - 5) + ":4152", (IdRange(1023, NO_END - 1, NO_END),) * MOST_RANGES
-    long = replace(
-        node(1023, 2**63 - 1), log_format=65535, address=address, http=address, zone="z" * MOST_ZONE, ids=ids
-    )
+    long = replace(node(1023, 2**63 - 1), address=address, http=address, zone="z" * MOST_ZONE, ids=ids)
     dialer = side(long, True, cluster="c" * MOST_CLUSTER_NAME)
     acceptor = side(replace(long, number=1022, log_id=bytes(16)), False, cluster="c" * MOST_CLUSTER_NAME)
     hello = dialer.begin()

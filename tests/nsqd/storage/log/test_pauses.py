@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from nsqd.core import records
 from nsqd.core.pauses import MOST_BY
-from nsqd.core.sequence.finished import Finished
-from nsqd.core.timing.pause import NOT_KNOWN, Pause, dump_pause, load_pause
+from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.work_queue.pausable import LONGEST_PAUSE
-from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.verify import verify
 from nsqd.verify import _as_json, _text
 from shared.values import SECOND
@@ -35,12 +33,6 @@ def test_a_pause_is_read_as_it_was_written(topic: int, channel: int, pause: Paus
     assert records.CHANNEL_OF.unpack_from(content) == (topic, channel)
     assert records.unpack_pause(content) == pause
     assert load_pause(dump_pause(pause)) == pause
-
-
-def test_pauses_of_format_8_are_read() -> None:
-    assert records.unpack_pause(records.PAUSE.pack(1, 2, True)) == NOT_KNOWN
-    assert records.unpack_pause(records.PAUSE.pack(1, 2, False)) is None
-    assert (load_pause(True), load_pause(False)) == (NOT_KNOWN, None)
 
 
 @pytest.mark.parametrize("end", ["kill", "checkpoint"])
@@ -110,13 +102,6 @@ def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
     other.turn(lambda: tubes["all"].pause_queue(None))
     again = open_node(other.disk.kill())
     assert again.broker.tubes.made("all").paused is None
-
-
-def test_a_checkpoint_of_format_10_is_read() -> None:
-    state = TubeState(3, "t", 0, 0, Finished(0, []), paused=ALL)
-    array = state.dump()
-    assert TubeState.load(array, 0, 0, [], lambda first, end: []).paused == ALL
-    assert TubeState.load(array[:-1], 0, 0, [], lambda first, end: []).paused is None
 
 
 def test_verify_tells_of_them() -> None:

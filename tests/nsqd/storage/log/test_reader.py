@@ -1,7 +1,5 @@
 """Segments back into records: what is torn is cut off, what is damaged is passed over, and all else is served."""
 
-from functools import partial
-
 import pytest
 
 from nsqd.core.records import RecordKind
@@ -14,7 +12,7 @@ from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import LOG_ID, all_records, frozen_clock, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import EPOCH, LOG_ID, all_records, frozen_clock, new_disk, new_writer, read, write
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:
@@ -222,16 +220,18 @@ def test_a_renamed_segment_is_refused_and_nothing_is_removed() -> None:
 
 def test_segments_of_two_logs_are_refused() -> None:
     disk, names = three_segments()
-    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock(), Space(disk), Spare(disk, 4096))
+    other = Writer(
+        disk, LogIdentity(7, b"another log's id", EPOCH), 1 << 30, frozen_clock(), Space(disk), Spare(disk, 4096)
+    )
     write(other, b"a")
     with pytest.raises(LogError, match="different logs"):
         LogRecords(disk)
     assert len(disk.names()) == len(names) + 1
 
 
-def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = new_disk()
-    monkeypatch.setattr("nsqd.storage.log.writer.SegmentHeader", partial(SegmentHeader, version=VERSION + 1))
+    monkeypatch.setattr("nsqd.storage.log.records.VERSION", VERSION + 1)
     write(new_writer(disk), b"a")
     monkeypatch.undo()
     with pytest.raises(LogError, match=f"version {VERSION + 1}"):
@@ -240,7 +240,7 @@ def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_two_generations_the_newer_is_read_and_the_older_removed() -> None:
     disk, names = three_segments()
-    header = SegmentHeader(7, 1, LOG_ID, int(names[0][:20]))
+    header = SegmentHeader(7, 1, LOG_ID, int(names[0][:20]), EPOCH)
     disk.put(names[0].replace(".0.", ".1."), header.encode())
     disk.put(names[0].replace(".0.", ".2.") + ".tmp", b"half")
     reader = LogRecords(disk)

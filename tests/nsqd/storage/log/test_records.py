@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from nsqd.core import records
 from nsqd.core.message.frame import split
 from nsqd.core.records import RecordKind, runs
-from nsqd.storage.log.epochs import NO_EPOCH, Epoch
+from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.records import (
-    EPOCHS,
     HEADER_SIZE,
     PREFIX_SIZE,
     VERSION,
@@ -27,7 +26,6 @@ from nsqd.storage.log.records import (
     encode,
     encode_all,
     repaired,
-    seed_of,
 )
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
@@ -35,14 +33,11 @@ CONTENTS = {
     RecordKind.GROUP: records.GROUP,
     RecordKind.LEASE: records.LEASE,
     RecordKind.TOPIC: records.TOPIC,
-    RecordKind.CHANNEL: records.CHANNEL,
     RecordKind.PAUSE: records.PAUSE,
     RecordKind.PUBLISH: records.PUBLISH,
     RecordKind.DISTRIBUTE: records.DISTRIBUTE,
     RecordKind.ADVANCE: records.ADVANCE,
     RecordKind.FINISH: records.CHANNEL_OF,
-    RecordKind.SHORT_REQUEUE: records.CHANNEL_OF,
-    RecordKind.SHORT_BURY: records.CHANNEL_OF,
     RecordKind.REQUEUE: records.CHANNEL_OF,
     RecordKind.BURY: records.BURY,
     RecordKind.FINISH_ALL: records.FINISH_ALL,
@@ -57,10 +52,6 @@ CONTENTS = {
     RecordKind.ANCHOR: records.ANCHOR,
     RecordKind.CURSOR: records.CURSOR,
     RecordKind.SEEN: records.SEEN,
-    RecordKind.SHORT_JOB: records.CHANNEL_OF,
-    RecordKind.SHORT_JOBS: records.JOBS,
-    RecordKind.JOB_WITH_LIFE: records.CHANNEL_OF,
-    RecordKind.JOBS_WITH_LIFE: records.JOBS,
     RecordKind.JOB: records.CHANNEL_OF,
     RecordKind.JOBS: records.JOBS,
     RecordKind.NEXT_ID: records.NEXT_ID,
@@ -152,10 +143,9 @@ def test_a_record_of_another_segment_is_none() -> None:
             replace(HEADER, epoch=Epoch(4, 7, b"eightby!")),
             replace(HEADER, epoch=Epoch(3, 8, b"eightby!")),
             replace(HEADER, epoch=Epoch(3, 7, b"eightbyt")),
-            replace(HEADER, epoch=NO_EPOCH),
         )
     }
-    assert len(seeds) == 8
+    assert len(seeds) == 7
     written = b"".join(encode(HEADER.seed, 0, RecordKind.TOPIC, b"content"))
     assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
 
@@ -196,23 +186,11 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
             decode_header(HEADER.encode()[:size])
 
 
-def test_a_newer_version_is_told_from_damage() -> None:
-    newer = replace(HEADER, version=VERSION + 1)
-    with pytest.raises(WrongVersion, match=f"version {VERSION + 1}; this nsqd knows versions up to {VERSION}"):
-        decode_header(newer.encode())
-
-
-@pytest.mark.parametrize("version", range(1, VERSION + 1))
-def test_a_header_tells_its_version(version: int) -> None:
-    older = replace(HEADER, version=version)
-    has_epoch = version >= EPOCHS
-    assert decode_header(older.encode()) == replace(older, epoch=HEADER.epoch if has_epoch else NO_EPOCH)
-
-
-def test_a_segment_of_format_8_has_the_initial_crc_that_it_had() -> None:
-    """The version before epochs computed it so."""
-    named = bytes(range(16)) + (1 << 40).to_bytes(8) + (2).to_bytes(4)
-    assert seed_of(bytes(range(16)), 1 << 40, 2, NO_EPOCH) == zlib.crc32(named)
+@pytest.mark.parametrize("version", [0, VERSION + 1, 13])
+def test_another_version_is_told_from_damage(version: int) -> None:
+    head = HEADER.encode()[:8] + version.to_bytes(2) + HEADER.encode()[10:-4]
+    with pytest.raises(WrongVersion, match=f"version {version}; this nsqd knows version {VERSION}: start the one that"):
+        decode_header(head + zlib.crc32(head).to_bytes(4))
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=20))

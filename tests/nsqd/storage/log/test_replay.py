@@ -8,6 +8,7 @@ from nsqd.core import records
 from nsqd.core.channel.actions import kick
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
+from nsqd.core.reader import ReaderKind
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords, Record
@@ -204,7 +205,7 @@ def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
     replay = Replay()
     for kind, content in (
         (RecordKind.TOPIC, records.TOPIC.pack(1) + b"t"),
-        (RecordKind.CHANNEL, records.CHANNEL.pack(1, 2, 0) + b"a"),
+        (RecordKind.READER, records.READER.pack(1, 2, 0, ReaderKind.CHANNEL) + b"a"),
         (RecordKind.DISTRIBUTE, records.DISTRIBUTE.pack(1, 0, many + 1)),
         (RecordKind.FINISH, records.CHANNEL_OF.pack(1, 2) + records.runs([(1, many)])),
         (RecordKind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),

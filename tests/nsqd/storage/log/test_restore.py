@@ -29,6 +29,7 @@ from tests.nsqd.storage.damage_run import DamageRun, Hit, Whole
 from tests.nsqd.storage.normal import normal
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
+from tests.nsqd.storage.small_log import EPOCH
 
 SEEDS = seeds(20)
 LEAST = 1 << 40
@@ -171,7 +172,7 @@ def test_nothing_is_made_of_an_empty_directory() -> None:
 
 
 def test_old_records_behind_the_end_of_a_reused_file_are_left_out() -> None:
-    old, new = SegmentHeader(7, 0, bytes(16), 0, former=5), SegmentHeader(7, 0, b"x" * 16, 0)
+    old, new = SegmentHeader(7, 0, bytes(16), 0, EPOCH, former=5), SegmentHeader(7, 0, b"x" * 16, 0, EPOCH)
     data = old.encode() + b"".join(_record(old.seed, 64, b"good")) + b"".join(_record(5, 64 + 13, b"bad!"))
     assert restore_module.rewritten(data, old, new) == b"".join(_record(new.seed, 64, b"good")) + bytes(13)
 

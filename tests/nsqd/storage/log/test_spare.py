@@ -7,14 +7,13 @@ import pytest
 
 from nsqd.core.records import GROUP
 from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.epochs import NO_EPOCH
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
 from nsqd.storage.log.writer import BLOCK, LARGE_GROUP
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import EPOCH, LOG_ID, new_disk, new_writer, read, write
 
 GROUP_BYTES = PREFIX_SIZE + 1 + GROUP.size  # bytes of the record that begins a group
 
@@ -214,7 +213,7 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     log = Reusing()
     disk = log.disk.kill()
     content = disk.content(log.name)
-    begun = spare_header(seed_of(LOG_ID, 0, 0, NO_EPOCH)) if header == "spare" else content[:HEADER_SIZE]
+    begun = spare_header(seed_of(LOG_ID, 0, 0, EPOCH)) if header == "spare" else content[:HEADER_SIZE]
     disk.put(log.name, begun + log.old[HEADER_SIZE:])
     reader = LogRecords(disk)
     list(reader.records())
@@ -227,7 +226,7 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
 def test_no_zeros_are_written_for_large_groups() -> None:
     disk = new_disk()
     writer = new_writer(disk, segment_size=1_000_000, spare=NowSpare)
-    for content in (bytes(LARGE_GROUP), bytes(LARGE_GROUP), b"small"):
+    for content in (bytes(2 * LARGE_GROUP), bytes(LARGE_GROUP), b"small"):  # the epoch is a group, too
         write(writer, content)
         writer.expect_syncs()
         assert disk.operations["create"] == 1

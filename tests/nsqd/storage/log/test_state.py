@@ -1,23 +1,16 @@
-"""What a checkpoint says of a topic: read as it was written, also by versions before."""
+"""What a checkpoint says of a topic: read as it was written."""
 
 from array import array
 from random import Random
-from typing import Any
 
-import msgpack
-import pytest
-
-from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.state import ChannelState
-from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message, counts_of, unpack
 from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState, state_of
-from nsqd.core.work_queue.state import TubeState
-from nsqd.storage.log.state import decode_topic, encode_topic, sequence_of
+from nsqd.storage.log.state import decode_topic, encode_topic
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
@@ -67,48 +60,6 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, failed), (10, wall + HOUR, 0)])
     assert sum(held.count for held in sequence.extents) == 12
     assert [bytes(held.refcounts) for held in sequence.extents] == [b"\1" * 10, b"\1\0"]
-
-
-def test_a_topic_of_format_1_is_read_as_it_was() -> None:
-    channel = [2, "a", False, 0, 3, [(5, 6)], [(1, 2, 77)], []]
-    old: list[Any] = [1, "t", False, 10, 9, [(9, 88)], [channel], [[0, 9, False, 500, [[0, 0, 64, 500]]]]]
-    state, sequence = read(msgpack.packb(old))
-    assert list(channel_of(state).pages.entries()) == [(1, 77, 2)]
-    assert list(channel_of(state).passed.missing(9)) == [(3, 5), (6, 9)]
-    assert state.delayed == {9: 88}
-    assert (state.config, sequence.first, sequence.retained) == (TopicConfig(), None, [])
-    (held,) = sequence.extents
-    assert (held.first, held.end, held.newest, held.locations) == (0, 9, 0, [(0, 0, 64, 500)])
-    assert held.refcounts == bytes([0, 1, 0, 1, 1, 0, 1, 1, 1])
-
-
-def test_a_topic_of_formats_2_to_5_is_read_as_it_was() -> None:
-    far = array("q", [4, 70, 1]).tobytes()
-    channel = [2, "a", True, 0, 5, [(6, 7)], array("q", [2, 0, 3]).tobytes(), [(b"i" * 16, 3, 9, "why", 5)], [far]]
-    tube = [3, ":work", False, 1, 6, [(7, 8)], b"", [(8, 5, 60, 0, 0), (9, 5, 60, 1, 40)], []]
-    extents = [[0, 10, False, 500, [[0, 0, 64, 500]], 1, 2, False]]
-    lane = array("q", [10, 30, 0]).tobytes()
-    fields: list[Any] = [1, "t", False, 11, 10, lane, [channel, tube], extents, [None, None, None], None, [], 1000]
-    cursors = [["c", 3, "me", 0, 0, 9]]
-    for old in (fields, [*fields[:-1], cursors, fields[-1]]):
-        state, sequence = read(msgpack.packb(old))
-        assert state.cursors == ({} if old is fields else {"c": Cursor(3, "me", 0, 0, 9)})
-        assert state.delayed == {10: 1030}
-        its_channel, its_tube = state.readers[2], state.readers[3]
-        assert isinstance(its_channel, ChannelState)
-        assert isinstance(its_tube, TubeState)
-        assert its_channel.paused
-        assert sorted(its_channel.pages.entries()) == [(2, 0, 3), (4, 1070, 1)]
-        assert its_channel.buried == {3: (b"i" * 16, DeadLetter(3, 9, "why", 5))}
-        assert (its_tube.start, its_tube.distributed) == (1, 6)
-        assert its_tube.options == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
-        assert bytes(sequence.extents[0].refcounts) == bytes([0, 1, 2, 2, 2, 2, 1, 1, 2, 2])
-
-
-@pytest.mark.parametrize("wrong", [b"\xc0", b"\x91\x01", msgpack.packb(list(range(9)))])
-def test_what_is_no_topic_is_told(wrong: bytes) -> None:
-    with pytest.raises(ValueError, match="no topic's state"):
-        read(wrong)
 
 
 def test_what_waits_is_packed_whole_near_and_far() -> None:
@@ -162,16 +113,6 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
         assert list(far.ordinals()) == sorted(left)
         assert {ordinal for ordinal, _, _ in far.entries()} == left
         assert [ordinal for ordinal, flag in enumerate(far.flags(0, 20_000)) if flag] == sorted(left)
-
-
-@pytest.mark.parametrize(
-    ("fields", "logged"), [(5, (0, 0)), (7, (70, 80)), (8, (70, 80)), (10, (700, 800))], ids=["1", "2", "4", "5"]
-)
-def test_an_extent_of_an_older_format_was_logged_when_it_was_published(fields: int, logged: tuple[int, int]) -> None:
-    extent = [0, 9, False, 500, [[0, 0, 64, 500]], 70, 80, True, 700, 800]
-    (held,) = sequence_of([extent[:fields]], 9, 9).extents
-    assert (held.logged_first, held.logged_last) == logged
-    assert (held.oldest, held.newest, held.attributed) == ((70, 80) if fields > 5 else (0, 0)) + (fields > 7,)
 
 
 def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -> None:

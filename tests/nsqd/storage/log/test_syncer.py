@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, RecordKind
 from nsqd.storage.log.space import Space
@@ -15,7 +16,7 @@ from nsqd.storage.log.writer import SPARE_AFTER, Writer
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
-from tests.nsqd.storage.small_log import all_records, frozen_clock
+from tests.nsqd.storage.small_log import EPOCH, all_records, frozen_clock
 
 
 def new_node(disk: SimDisk, durability: Durability) -> SimNode:
@@ -120,7 +121,8 @@ def opened(disk: SimDisk) -> Writer:
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
     assert identity is not None
     clock, marks = frozen_clock(), (reader.stated, reader.content_end)
-    return Writer(disk, identity, reader.end, clock, space, spare, 4096, (), *marks)
+    own = LogIdentity(identity.node, identity.log_id, EPOCH._replace(number=max(reader.files.epochs).number + 1))
+    return Writer(disk, own, reader.end, clock, space, spare, 4096, (), *marks)
 
 
 def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import zlib
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.storage.log.epochs import Epoch
-from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, encode
+from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader, decode, encode
 from nsqd.storage.mirror import mirror as mirror_module
 from nsqd.storage.mirror.manifest import NAME, Manifest, ManifestError, MirrorFile, read_manifest, write_manifest
 from nsqd.storage.mirror.mirror import Mirror, MirrorError
@@ -476,17 +477,20 @@ def test_what_does_not_follow_is_refused() -> None:
     log, mirror = new_mirror(disk := new_disk())
     mirror.append(*log.write(b"one"))
     base, at, data = log.write(b"two")
+    following = SegmentHeader(NODE, 0, LOG_ID, mirror.end, FIRST).encode()
+    later = following[:8] + (VERSION + 1).to_bytes(2) + following[10:-4]
     for wrong in ((base, at + 1, data), (base, at - 1, data), (base + 1, at, data), (base, HEADER_SIZE, data)):
         with pytest.raises(MirrorError):
             mirror.append(*wrong)
     for header in (
         b"",
         bytes(HEADER_SIZE),
-        SegmentHeader(NODE, 0, bytes(16), mirror.end).encode(),
-        SegmentHeader(NODE, 0, LOG_ID, mirror.end + 1).encode(),
-        SegmentHeader(NODE, 0, LOG_ID, 0).encode(),
-        SegmentHeader(NODE, 1, LOG_ID, mirror.end).encode(),
-        SegmentHeader(NODE, 0, LOG_ID, mirror.end).encode() + b"more",
+        SegmentHeader(NODE, 0, bytes(16), mirror.end, FIRST).encode(),
+        SegmentHeader(NODE, 0, LOG_ID, mirror.end + 1, FIRST).encode(),
+        SegmentHeader(NODE, 0, LOG_ID, 0, FIRST).encode(),
+        SegmentHeader(NODE, 1, LOG_ID, mirror.end, FIRST).encode(),
+        following + b"more",
+        later + zlib.crc32(later).to_bytes(4),
     ):
         with pytest.raises(MirrorError):
             mirror.begin_segment(header)
