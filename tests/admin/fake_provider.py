@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hmac
 import html
 import json
@@ -26,6 +27,9 @@ def make_key(kid: str) -> RSAKey:
     return RSAKey.generate_key(2048, {"kid": kid, "use": "sig"})
 
 
+_first_key = functools.cache(lambda: make_key("one"))  # of all providers: 70 ms of CPU
+
+
 def unsigned(claims: dict[str, Any], algorithm: str = "none", kid: str | None = None) -> str:
     """An ID token without a signature."""
     head = {"alg": algorithm} | ({"kid": kid} if kid else {})
@@ -44,7 +48,7 @@ class FakeProvider:
     """What a test changes, and what was asked."""
 
     def __init__(self) -> None:
-        self.key = make_key("one")
+        self.key = _first_key()
         self.keys = [self.key]  # in the JWKS
         self.claims: dict[str, Any] = {"sub": "1", "preferred_username": "ann", "groups": ["ops"]}
         self.token = ""  # the ID token to answer; "": one that is right

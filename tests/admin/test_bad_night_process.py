@@ -33,7 +33,9 @@ from tests.admin.night import (
     work,
 )
 from tests.admin.test_cluster_process import copies, member
+from tests.admin.usable import faults
 from tests.daemons import Daemon, eventually, post, publish
+from tests.requirements import require
 
 pytestmark = pytest.mark.process
 SLOWLY = 1.0  # s for a message, so that nodes hold some all night
@@ -134,6 +136,8 @@ def test_nsqadmin_is_killed(night: Night) -> None:
         night.unwatched.kill()
         expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
         assert figure.evaluate("one => getComputedStyle(one).color") != color
+        require("node")  # which brings axe
+        assert faults(page) == []
         picture(page, "4-nsqadmin-killed")
         post(night.nodes[0], "/pub", b"while it is dead", topic="orders")
         night.restart_admins()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,56 +128,6 @@ def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page(tmp_path: 
             assert "Node down:" not in page(again, "/")
             assert dead.http not in page(again, "/nodes")
             eventually(lambda: "node-down" not in alarms(again))
-
-
-def test_a_node_that_returns_is_up_again(tmp_path: Path) -> None:
-    with with_orders(tmp_path) as cluster:
-        admin, address = cluster.admin, cluster.nodes[1].http
-        flags = ("-lookupd-tcp-address", cluster.lookupd.tcp, "-http-address", address, "-node-id", "2")
-        eventually(lambda: address in page(admin, "/nodes"))
-        cluster.nodes[1].kill()
-        eventually(lambda: "Node down:" in page(admin, "/"))
-        with nsqd(tmp_path / "2", *flags):
-            eventually(lambda: "Node down:" not in page(admin, "/"))
-            eventually(lambda: ">40<" in page(admin, "/"))
-            assert "of 2 nodes" not in page(admin, "/")
-
-
-def test_a_frozen_node_is_down_and_says_since_when(tmp_path: Path) -> None:
-    with with_orders(tmp_path) as cluster:
-        frozen, admin = cluster.nodes[1], cluster.admin
-        eventually(lambda: ">30<" in page(admin, "/nodes"))
-        frozen.process.send_signal(signal.SIGSTOP)
-        try:
-            eventually(lambda: "Stale: no answer from" in page(admin, "/") or "Node down:" in page(admin, "/"))
-            eventually(lambda: "Node down:" in page(admin, "/"))
-            assert "30 messages are stuck on it" in page(admin, "/")
-        finally:
-            frozen.process.send_signal(signal.SIGCONT)
-        eventually(lambda: "Node down:" not in page(admin, "/"))
-
-
-def test_a_restart_of_nsqlookupd_shrinks_no_figure(tmp_path: Path) -> None:
-    with with_orders(tmp_path) as cluster:
-        admin, lookupd = cluster.admin, cluster.lookupd
-        eventually(lambda: ">40<" in page(admin, "/"))
-        eventually(lambda: page(admin, "/nodes").count('data-label="Topics" class="n">1<') == 2)  # it has seen them
-        addresses = lookupd.tcp, lookupd.http
-        for node in cluster.nodes:  # they do not register again while we look
-            node.process.send_signal(signal.SIGSTOP)
-        lookupd.stop()
-        for node in cluster.nodes:
-            node.process.send_signal(signal.SIGCONT)
-        assert ">40<" in page(admin, "/")
-        text = page(admin, "/lookup")
-        assert lookupd.http in text
-        eventually(lambda: "lookupd-down" in alarms(admin))
-        with Daemon("nsqlookupd", "-http-address", addresses[1]):  # at another TCP port: nobody registers
-            eventually(lambda: "lookupd-down" not in alarms(admin))
-            for _ in range(3):
-                assert ">40<" in page(admin, "/")
-                assert ">40<" in page(admin, "/topics/orders/mail")
-            assert "up, not registered" in page(admin, "/nodes")
 
 
 def test_trouble_with_consumers(tmp_path: Path) -> None:

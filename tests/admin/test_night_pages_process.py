@@ -1,4 +1,4 @@
-"""Trouble among 2,000 topics, and a dead node: it is found by clicks alone, without scripts, by keyboard, and by everybody."""
+"""Trouble among 500 topics, and a dead node: it is found by clicks alone, without scripts, by keyboard, and by everybody."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.admin.conftest import nsqadmin
 from tests.admin.night import FAST, QUIET, WAIT, says
-from tests.admin.usable import LOOKS, assert_usable
+from tests.admin.usable import assert_usable
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
-TOPICS = [f"service-{number:04}" for number in range(2000)]
-BURIED, CHANNELLESS, ABANDONED, PAUSED = TOPICS[417], TOPICS[911], TOPICS[1203], TOPICS[1555]
-ALSO_BURIED = TOPICS[1999]
+TOPICS = [f"service-{number:04}" for number in range(500)]
+BURIED, CHANNELLESS, ABANDONED, PAUSED = TOPICS[117], TOPICS[211], TOPICS[303], TOPICS[455]
+ALSO_BURIED = TOPICS[-1]
 TROUBLE = {BURIED, CHANNELLESS, ABANDONED, PAUSED, ALSO_BURIED}
 MOST_CLICKS = 3
 
 
 @pytest.fixture(scope="module")
 def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """An nsqadmin with 2,000 topics, five of them in trouble, and a node that died with a message of one of them."""
+    """An nsqadmin with 500 topics, five of them in trouble, and a node that died with a message of one of them."""
     directory = tmp_path_factory.mktemp("many")
     with ExitStack() as stack:
         node = stack.enter_context(nsqd(directory / "1", "-node-id", "1"))
@@ -97,6 +97,8 @@ def test_an_operator_finds_all_trouble_by_clicks_alone(page: Page, admin: Daemon
     for kind in kinds:
         subjects = subjects_of(page, admin, kind)
         for subject in subjects:
+            if any(one in subject for one in found):  # clicked on already, for another kind of alarm
+                continue
             page.goto(f"http://{admin.http}/")
             clicks = 0
             for link in (kind, subject):
@@ -130,20 +132,12 @@ def subjects_of(page: Page, admin: Daemon, kind: str) -> list[str]:
     return page.locator("th[data-label=Subject] a").all_inner_texts()
 
 
-@pytest.mark.parametrize(("scheme", "axe_width"), LOOKS)
-def test_the_pages_of_a_bad_night_fit_and_can_be_used_by_all(
-    chrome: Browser, admin: Daemon, scheme: str, axe_width: int
-) -> None:
+def test_the_pages_of_a_bad_night_fit_and_can_be_used_by_all(chrome: Browser, admin: Daemon) -> None:
     require("node")
-    with closing(
-        chrome.new_context(
-            color_scheme=scheme,  # type: ignore[arg-type]
-            bypass_csp=True,  # for axe
-        )
-    ) as context:
+    with closing(chrome.new_context(bypass_csp=True)) as context:  # for axe
         page = context.new_page()
         for path in pages(admin):
-            assert_usable(page, f"http://{admin.http}{path}", axe_width)
+            assert_usable(page, f"http://{admin.http}{path}")
 
 
 def test_the_pages_of_a_bad_night_can_be_read_without_scripts(chrome: Browser, admin: Daemon) -> None:
