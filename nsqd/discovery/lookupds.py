@@ -54,6 +54,7 @@ class _Lookupd:
         self._queued_count = 0  # calls of `queue_command`
         self._taken = 0  # how many of those calls the last `pop_commands` covers
         self._known = 0  # how many of those calls the nsqlookupd has acknowledged
+        self.is_no_witness = False  # its HTTP API does not answer, which the log was told
         self.answers = True  # False: the last exchange failed, and so did the next try
         self._progress = trio.Event()  # set, and replaced, when `_known` or `answers` changes
 
@@ -277,9 +278,12 @@ class Lookupds:
             if lookupd.link.http_url:
                 url = f"{lookupd.link.http_url}/nodes"
                 question = await trio.to_thread.run_sync(_import_question)
-                with contextlib.suppress(AnswerError):  # `_speak` reports an nsqlookupd that does not answer
+                try:
                     found.update(dict.fromkeys(await question.cluster_peers_of(url, cluster, *self._how())))
-                    silent = False
+                except AnswerError as error:
+                    self._warn_of_no_witness(lookupd, url, error)
+                else:
+                    silent = lookupd.is_no_witness = False
         return None if silent else list(found)
 
     def ask_witnesses(self, cluster: str, number: int, then: Callable[[int | None], None]) -> None:
@@ -320,6 +324,15 @@ class Lookupds:
     def _how(self) -> tuple[tuple[float, float], ssl.SSLContext | None]:
         """Return the time-outs of a question, and whom to trust if it is asked over TLS."""
         return self._timeouts, self._tls.context if self._tls is not None else None
+
+    def _warn_of_no_witness(self, lookupd: _Lookupd, url: str, error: AnswerError) -> None:
+        """Tell once that an nsqlookupd is there, and its HTTP API is not, while this is so."""
+        if lookupd.link.connected and not lookupd.is_no_witness:
+            lookupd.is_no_witness = True
+            log.warning(
+                "LOOKUPD(%s): failed to query %s - %s; it finds no nodes and is no witness: it needs a -broadcast-address"
+                " that can be dialed from here", lookupd.link.address, url, explained(str(error)),
+            )  # fmt: skip
 
     def _warn_of_clear_text(self, address: str) -> None:
         """Tell once that the token of this node can be read on the way to an nsqlookupd."""

@@ -91,7 +91,13 @@ def use_configs(cluster: Cluster, broker: Broker, copies: Copies) -> None:
     def count(_: object = None) -> None:
         broker.set_copies(copies.available if cluster.configs.is_complete else 0)
 
-    cluster.configs.on_complete = copies.on_available = count
+    def complete() -> None:
+        log.info("CLUSTER: the configurations of topics are known: this node takes messages")
+        count()
+
+    copies.on_available, cluster.configs.on_complete = count, complete
+    if not cluster.configs.is_complete:
+        log.info("CLUSTER: this node takes no messages until another one has told it how topics are configured")
     broker.directory.on_created.append(cluster.configs.use_for)
     cluster.configs.attached(broker)
     count()
