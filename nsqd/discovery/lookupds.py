@@ -330,7 +330,7 @@ class Lookupds:
         if lookupd.link.connected and not lookupd.is_no_witness:
             lookupd.is_no_witness = True
             log.warning(
-                "LOOKUPD(%s): failed to query %s - %s; it finds no nodes and is no witness: it needs a -broadcast-address"
+                "LOOKUPD(%s): failed to query %s - %s; it finds no nodes and cannot be a witness: it needs a -broadcast-address"
                 " that can be dialed from here", lookupd.link.address, url, explained(str(error)),
             )  # fmt: skip
 

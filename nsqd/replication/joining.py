@@ -97,7 +97,7 @@ def use_configs(cluster: Cluster, broker: Broker, copies: Copies) -> None:
 
     copies.on_available, cluster.configs.on_complete = count, complete
     if not cluster.configs.is_complete:
-        log.info("CLUSTER: this node takes no messages until another one has told it how topics are configured")
+        log.info("CLUSTER: this node takes no messages until it has the configurations of topics from another one")
     broker.directory.on_created.append(cluster.configs.use_for)
     cluster.configs.attached(broker)
     count()
