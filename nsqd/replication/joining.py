@@ -196,8 +196,7 @@ def begin_taking_in(port: ClusterPort, adoptions: Adoptions, directory: Path, wo
     cluster, copying = port.cluster, port.copying
     arbiter = Arbiter(cluster, copying.origins, port.keep, time.monotonic_ns)
     parted = PartedDirectory(directory, cluster.own.number, port.interrupt)
-    port.remnants = Remnants(cluster, copying, adoptions, arbiter, parted, work, time.monotonic_ns, unclean_after)
-    cluster.add(port.remnants)
+    cluster.add(Remnants(cluster, copying, adoptions, arbiter, parted, work, time.monotonic_ns, unclean_after))
 
 
 def prepare_leaving(

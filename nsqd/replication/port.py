@@ -42,7 +42,6 @@ from nsqd.replication.facts import NAME as FACTS
 from nsqd.replication.facts import content_of, describe_closed, facts_of, for_another, write_facts
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.origin import Origin
-from nsqd.replication.remnants import Remnants
 from nsqd.storage.directory import Metadata, encode
 from nsqd.storage.log.space import reserve_of
 from nsqd.storage.mirror.past import read_mirror
@@ -100,7 +99,6 @@ class ClusterPort:
         self.copying: Copying | None = None  # copies of logs, in both directions
         self.adoptions: Adoptions | None = None  # the logs that this node has taken over
         self.claims: Claims | None = None  # on the logs of nodes that are lost
-        self.remnants: Remnants | None = None  # copies that were set aside
         self.leaving = Leaving(cluster)
         self.leaving.keep = self.keep
         self.times: LogTimes | None = None  # of logs
