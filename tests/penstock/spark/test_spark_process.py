@@ -11,7 +11,7 @@ import httpx
 import pytest
 from pyspark.sql.functions import udf
 
-from tests.daemons import Daemon
+from tests.daemons import Daemon, eventually
 
 pytestmark = pytest.mark.process
 
@@ -90,10 +90,10 @@ def test_a_stream_goes_on_where_it_was(spark: Any, node: Daemon, tmp_path: Path)
 def test_a_channel_becomes_rows_and_is_empty_then(spark: Any, node: Daemon, tmp_path: Path) -> None:
     httpx.post(f"http://{node.http}/topic/create?topic=t&retention=0s").raise_for_status()
     httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c").raise_for_status()
-    found: list[str] = []
+    rows: list[str] = []
 
     def collect(frame: Any, number: int) -> None:
-        found.extend(bytes(row.body).decode() for row in frame.select("body").collect())
+        rows.extend(bytes(row.body).decode() for row in frame.select("body").collect())
 
     def run() -> None:
         stream = spark.readStream.format("nsq").options(nsqd=node.http, topic="t", channel="c", mode="channel")
@@ -101,12 +101,16 @@ def test_a_channel_becomes_rows_and_is_empty_then(spark: Any, node: Daemon, tmp_
         writer = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
         writer.start().awaitTermination(60)
 
+    def channel() -> dict[str, Any]:
+        (found,) = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]["channels"]
+        return dict(found)
+
     for first in (0, 400):
         publish(node, "t", [str(number) for number in range(first, first + 400)])
         run()
-    assert sorted(map(int, found)) == list(range(800))
-    (channel,) = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]["channels"]
-    assert (channel["depth"], channel["in_flight_count"]) == (0, 0)
+        eventually(lambda: not channel()["client_count"])  # what Spark has stopped receives for a moment more
+    assert sorted(map(int, rows)) == list(range(800))
+    assert (channel()["depth"], channel()["in_flight_count"]) == (0, 0)
 
 
 def test_a_task_that_is_tried_again_publishes_each_row_once(spark: Any, node: Daemon, tmp_path: Path) -> None:
