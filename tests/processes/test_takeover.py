@@ -84,6 +84,7 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
             assert consumer.frame() == OK
             assert len(taken(consumer, 40)) == 40
         eventually(lambda: depth_of(first, "two") == 60)
+        eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know what was finished
         first.process.send_signal(signal.SIGKILL)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
         (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
