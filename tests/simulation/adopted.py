@@ -210,6 +210,8 @@ class AdoptedLogs:
         return partial(self._attachments[broker].attach_some, AT_ONCE)
 
     def _detach(self, broker: Broker) -> Callable[[], bool]:
+        for part in self._node.cluster.parts:
+            part.detached(broker)
         return partial(self._attachments.pop(broker).detach_some, AT_ONCE)
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
