@@ -45,7 +45,7 @@ from shared.values import SECOND
 
 POLL = 0.05  # s between two questions to daemons that start
 ANSWER_TIMEOUT = 1.0  # s for a daemon to answer such a question
-IGNORANT = b"NOK - NOREPL"  # of a node that has yet to hear from its cluster how topics are configured
+IGNORANT = b"NOK - NOREPL"  # of a node that has not received the configurations of topics yet
 LONGEST_WAIT = 60.0  # s; signals end a wait, also those of children that ended
 OWN_OPTIONS = (
     "tcp-address",

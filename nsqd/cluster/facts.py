@@ -1,4 +1,4 @@
-"""What a node must know of its cluster before anybody tells it: cluster.json keeps it (nsqd/replication/facts.py)."""
+"""The facts about its cluster that a node has at its start, from cluster.json (nsqd/replication/facts.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nsqd.protocols.peer.configs import VersionedConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What a node knew of its cluster when it ended."""
+    """The facts about its cluster that the last run of a node has kept."""
 
     incarnation: int = 0  # of the last run that began; 0: none
     members: tuple[Member, ...] = ()

@@ -1,4 +1,4 @@
-"""What a node does in its cluster is done by parts. Cluster has a table of them, and gives each the frames that it takes.
+"""Parts do the work of a node in its cluster. Cluster has a table of them, and gives each the frames that it takes.
 
 A new frame is a line of FrameKind and a part that takes it; nothing else knows its kind.
 """
@@ -39,7 +39,7 @@ class Part:
         """Note that an adopted log leaves the node's topics."""
 
     def figures(self) -> object:
-        """Return what /cluster shows of it, as JSON has it."""
+        """Return its value in the answer to /cluster, which JSON can encode."""
 
     def tick(self, now: int) -> None:
         """Do what is due at `now` (monotonic ns). It is called several times a second, after Cluster.tick."""

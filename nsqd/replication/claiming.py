@@ -68,14 +68,14 @@ def give_up_broken(cluster: Cluster, origin: Origin) -> None:
 
 
 class CountsTellers(Part):
-    """Tell all nodes which followers of the logs that this node owns count, and give its own log up when that is broken."""
+    """Send all nodes which followers of this node's logs count, and let others have its own log after a failed sync."""
 
     def __init__(self, cluster: Cluster, own: Origin, tellers: Mapping[bytes, CountsTeller]) -> None:
         """`own`: the copies of the log into which this node publishes; `tellers`: one for each log, by log id."""
         self._cluster, self._own, self._tellers = cluster, own, tellers
 
     def tick(self, now: int) -> None:
-        """Tell what is news."""
+        """Send each connected node the followers that count, where they have changed."""
         give_up_broken(self._cluster, self._own)
         for teller in self._tellers.values():
             teller.tick(self._cluster.links.items())

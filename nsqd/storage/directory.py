@@ -114,7 +114,7 @@ class DataDirectory:
 
 
 def encode(metadata: Metadata) -> bytes:
-    """Return the content of nsqd.dat."""
+    """Return the content of nsqd.dat, JSON with the keys of NSQ and one of our own, `penstock`."""
     topics = [_encode_topic(topic) for topic in metadata.topics]
     ours = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
     content = {"topics": topics, "version": NSQ_VERSION, "penstock": ours}
