@@ -64,8 +64,9 @@ STAGES = (
     ),
     Stage(
         "planted", "whether the simulators find bugs that are put in",
-        pytest("-m", "planted", "tests/simulation", "tests/nsqd"), effort=2,
+        pytest("-m", "campaign", "tests/simulation", "tests/nsqd"), effort=2,
     ),
+    Stage("pages", "every page of nsqadmin, at every width", pytest("-m", "campaign", "tests/admin"), effort=2),
     Stage(
         "faults", "real nodes whose network, disks and power fail",
         (*pytest(

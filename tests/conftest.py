@@ -109,7 +109,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the files of LONG to the front, in its order. Deselect what is marked as too much for this run."""
     marks = {"process", "long"} if config.getoption("unit") else set()
-    marks |= set() if IS_CAMPAIGN else {"planted"}
+    marks |= set() if IS_CAMPAIGN else {"campaign"}
     chosen = [item for item in items if not marks & {mark.name for mark in item.iter_markers()}]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen

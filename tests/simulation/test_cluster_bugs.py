@@ -410,7 +410,7 @@ def assert_found(has_jobs: bool = False) -> None:
     pytest.fail("the planted bug was not found")
 
 
-@pytest.mark.planted
+@pytest.mark.campaign
 @pytest.mark.parametrize("plant", BUGS)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)

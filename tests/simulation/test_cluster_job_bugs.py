@@ -126,7 +126,7 @@ BUGS: list[Callable[[Patch], None]] = [
 ]
 
 
-@pytest.mark.planted
+@pytest.mark.campaign
 @pytest.mark.parametrize("plant", BUGS)
 def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)

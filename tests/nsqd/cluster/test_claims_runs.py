@@ -134,7 +134,7 @@ def a_silent_witness_is_waited_for(patch: Patch) -> None:
     patch.setattr(claimant, "WITNESS_WITHIN", 1 << 60)
 
 
-@pytest.mark.planted
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("bug", "first"),
     [
@@ -157,7 +157,7 @@ def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkey
     assert is_found(first)
 
 
-@pytest.mark.planted
+@pytest.mark.campaign
 def test_that_epochs_of_one_number_are_told_as_equal_is_found(monkeypatch: Patch) -> None:
     """With a majority, only a claim that an owner has reached by its restarts has the number of another epoch."""
     epochs_of_one_number_are_told_as_equal(monkeypatch)

@@ -48,7 +48,7 @@ def test_an_adoption_is_continued_by_the_next_run(monkeypatch: pytest.MonkeyPatc
     assert_found()
 
 
-@pytest.mark.planted
+@pytest.mark.campaign
 def test_a_segment_in_which_the_epoch_was_begun_becomes_part_of_the_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(disk: Disk) -> Manifest | None:
         manifest = read_manifest(disk)
