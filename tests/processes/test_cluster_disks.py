@@ -24,6 +24,7 @@ PATIENT = {
 }  # of a node that has lost the end of its log, while others have it: they may be busy
 
 
+@pytest.mark.campaign
 def test_a_follower_that_cannot_sync_its_mirrors(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         victim, *others = random.sample(NODES, 3)
@@ -40,6 +41,7 @@ def test_a_follower_that_cannot_sync_its_mirrors(rounds: Play) -> None:
     rounds(fault)
 
 
+@pytest.mark.campaign
 def test_a_follower_whose_disk_is_full(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         victim, *others = random.sample(NODES, 3)
@@ -68,6 +70,7 @@ def fill(directory: Path) -> Path:
     return path
 
 
+@pytest.mark.campaign
 def test_one_node_loses_what_it_had_not_synced(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         victim = random.choice(NODES)
@@ -109,7 +112,7 @@ def test_a_node_whose_disk_is_lost_during_a_partition(rounds: Play) -> None:
     rounds(fault)
 
 
-@pytest.mark.parametrize("mode", ["interval", "always"])
+@pytest.mark.parametrize("mode", ["interval", pytest.param("always", marks=pytest.mark.campaign)])
 def test_a_follower_whose_disk_dies(rounds: Play, mode: str) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         victim, *others = random.sample(NODES, 3)
@@ -138,6 +141,7 @@ def test_a_power_cut_of_all_nodes(rounds: Play) -> None:
     rounds(fault, "always")
 
 
+@pytest.mark.campaign
 def test_a_follower_with_slow_syncs(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         victim = random.choice(NODES)

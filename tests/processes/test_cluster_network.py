@@ -54,6 +54,7 @@ def test_kills_of_one_node(rounds: Play) -> None:
     rounds(fault)
 
 
+@pytest.mark.campaign
 def test_kills_of_two_nodes_at_once(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         *victims, survivor = random.sample(NODES, 3)
@@ -70,6 +71,7 @@ def test_kills_of_two_nodes_at_once(rounds: Play) -> None:
 # partitions
 
 
+@pytest.mark.campaign
 def test_halves(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         alone, *others = random.sample(NODES, 3)
@@ -97,6 +99,7 @@ def test_packets_that_are_dropped_one_way(rounds: Play) -> None:
     rounds(fault)
 
 
+@pytest.mark.campaign
 def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         bridge, left, right = random.sample(NODES, 3)
@@ -109,6 +112,7 @@ def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Play) -
     rounds(fault)
 
 
+@pytest.mark.campaign
 def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         for alone in random.choices(NODES, k=5 if LONG else 1):
@@ -121,6 +125,7 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Play) -> No
     rounds(fault)
 
 
+@pytest.mark.campaign
 def test_a_node_that_is_killed_behind_a_partition(rounds: Play) -> None:
     if not LONG:
         pytest.skip("only with PENSTOCK_EFFORT=5 or more")
@@ -157,6 +162,7 @@ def test_a_node_that_stands_still(rounds: Play, seconds: int) -> None:
 # all of it
 
 
+@pytest.mark.campaign
 def test_anything_at_the_same_time(rounds: Play) -> None:
     if not LONG:
         pytest.skip("only with PENSTOCK_EFFORT=5 or more")

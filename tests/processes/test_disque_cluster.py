@@ -33,6 +33,7 @@ pytestmark = [
 NodeMaker = Callable[..., Daemon]
 FLAGS = {"disque_address": "127.0.0.1:0", "beanstalk_address": "127.0.0.1:0"}
 LEAVING = "-LEAVING This node is leaving the cluster, please connect to a different one"
+KILLED = [0, *(pytest.param(number, marks=pytest.mark.campaign) for number in (1, 2))]  # of three nodes
 PATIENCE = 120.0  # s: a dead node is missed after 3 s, and redis-py dials it for some seconds more
 
 
@@ -258,7 +259,7 @@ def add_all(addresses: list[str], queue: str, word: str, count: int, **options: 
     return bodies
 
 
-@pytest.mark.parametrize("killed", [0, 1, 2])
+@pytest.mark.parametrize("killed", KILLED)
 def test_a_worker_goes_on_when_a_node_is_killed_and_nothing_is_lost(node: NodeMaker, killed: int) -> None:
     with ExitStack() as stack:
         nodes = three(stack, node, "majority")
@@ -407,7 +408,7 @@ def takes_jobs(address: str) -> bool:
         return str(client.do("ADDJOB", "first", "x", 5000, "REPLICATE", 3)).startswith("D-")
 
 
-@pytest.mark.parametrize("killed", [0, 1, 2])
+@pytest.mark.parametrize("killed", KILLED)
 def test_a_worker_runs_on_penstock_up_with_any_node_killed(tmp_path: Path, killed: int) -> None:
     offset = free_offset(3)
     addresses = [f"127.0.0.1:{7711 + 100 * number + offset}" for number in range(3)]

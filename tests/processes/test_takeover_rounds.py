@@ -85,6 +85,7 @@ def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None
     rounds(trouble)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("quorum", [ANY, MAJORITY] if LONG else [ANY])
 def test_any_two_of_three_are_killed_at_once(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -106,6 +107,7 @@ def test_any_two_of_three_are_killed_at_once(rounds: Rounds, quorum: str) -> Non
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 @both
 def test_a_node_is_killed_and_returns(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -120,6 +122,7 @@ def test_a_node_is_killed_and_returns(rounds: Rounds, quorum: str) -> None:
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 @both
 def test_a_node_is_killed_during_a_take_over(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -150,6 +153,7 @@ def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 @both
 def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -172,6 +176,7 @@ def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> 
 # partitions
 
 
+@pytest.mark.campaign
 @both
 def test_halves(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -188,6 +193,7 @@ def test_halves(rounds: Rounds, quorum: str) -> None:
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 @both
 def test_packets_that_are_dropped_one_way(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -202,6 +208,7 @@ def test_packets_that_are_dropped_one_way(rounds: Rounds, quorum: str) -> None:
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 @both
 def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
@@ -227,6 +234,7 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Rounds, quo
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
         cluster.cut({0}, {1}, {2})
@@ -240,6 +248,7 @@ def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
 # nodes that stand still
 
 
+@pytest.mark.campaign
 @both
 def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
     lengths = iter([30.0] if LONG else [])
@@ -260,6 +269,7 @@ def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
 # announced restarts
 
 
+@pytest.mark.campaign
 @both
 def test_rolling_restarts(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:
