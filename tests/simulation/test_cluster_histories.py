@@ -9,13 +9,14 @@ import pytest
 from nsqd.cluster.claims import Quorum
 from nsqd.core.topic import Topic
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
 from tests.simulation.books import Publish
 from tests.simulation.history import LONG, History
 from tests.simulation.machine import CAPACITY, Machine
 
 pytestmark = pytest.mark.long
-SEEDS = range(5)
+SEEDS = seeds(2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

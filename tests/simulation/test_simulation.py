@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 SEEDS = seeds(6)
 FOUND_WITHIN = 200  # seeds
-STEP = max(1, round(11 / EFFORT))  # of all changes of the disk, each so manyth is tried
+STEP = max(1, round(23 / EFFORT))  # of all changes of the disk, each so manyth is tried
 
 
 @pytest.mark.parametrize("durability", list(Durability))

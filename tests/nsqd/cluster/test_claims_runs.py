@@ -19,7 +19,7 @@ from tests.effort import seeds
 from tests.nsqd.cluster.claims_run import ClaimRun
 
 pytestmark = pytest.mark.long
-SEEDS = seeds(10)
+SEEDS = seeds(8)
 MOST_SEEDS = 300  # in which a bug must be found
 Patch = pytest.MonkeyPatch
 

@@ -13,7 +13,7 @@ from tests.effort import seeds
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
 from tests.nsqd.protocols.peer.identities import node
 
-SEEDS = seeds(20)
+SEEDS = seeds(6)
 CALM = 70  # s: longer than the longest pause between two dials, twice
 
 
@@ -335,6 +335,7 @@ def test_that_the_earlier_run_wins_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert partitions_find_it()
 
 
+@pytest.mark.campaign
 def test_judging_before_reading_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "must_read_first", lambda membership, now: False)
     assert partitions_find_it()

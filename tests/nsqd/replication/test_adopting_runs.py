@@ -11,6 +11,6 @@ STEPS = 200
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", seeds(5))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_run(seed: int) -> None:
     AdoptingRun(seed).run(STEPS)

@@ -14,6 +14,6 @@ STEPS = 300
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_run(seed: int) -> None:
     CopyingRun(seed).run(STEPS)

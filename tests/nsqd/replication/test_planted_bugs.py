@@ -68,6 +68,7 @@ def test_what_is_written_aside_is_told_as_durable(monkeypatch: pytest.MonkeyPatc
     assert_found()
 
 
+@pytest.mark.campaign
 def test_a_start_believes_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(self: Mirror, file: MirrorFile, limit: int | None) -> int:
         end = file.base + self._disk.size(file.name) - HEADER_SIZE
@@ -77,6 +78,7 @@ def test_a_start_believes_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None
     assert_found()
 
 
+@pytest.mark.campaign
 def test_a_file_that_is_complete_is_not_synced_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end came while its beginning was being synced."""
     synced = Mirror.synced
