@@ -18,10 +18,10 @@ spark: .venv/.spark ## what penstock pipeline needs: Spark and a Java, about 600
 up: .venv/.runtime .venv/.compiled ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
 
-# Where the environment forbids byte code, every worker would compile all tests, which takes 12 s of CPU.
-unit test: export PYTHONDONTWRITEBYTECODE =
+# Where the environment forbids byte code, every worker of every run would compile all tests.
+unit test .venv/.collected: export PYTHONDONTWRITEBYTECODE =
 
-unit: .venv/.dev ## the tests that open no socket and start no process: under a minute on two cores; ARGS as for test
+unit: .venv/.dev | .venv/.collected ## the tests that open no socket and start no process: under a minute on two cores; ARGS as for test
 	$(BIN)/python -m pytest --unit -q -n 2 --dist worksteal $(ARGS)
 
 # Four workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
@@ -29,7 +29,7 @@ unit: .venv/.dev ## the tests that open no socket and start no process: under a 
 test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
 	@$(MAKE) --no-print-directory -j 2 check suite
 
-suite: .venv/.dev
+suite: .venv/.dev | .venv/.collected
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 campaign: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## hours of random tests; goes on where it was interrupted; ARGS="--only crashes", "--help"
@@ -104,6 +104,10 @@ $(BIN)/python:
 .venv/.compiled: $(shell find $(ROOMS) -name '*.py') | $(BIN)/python
 	$(BIN)/python -m compileall -q $(ROOMS)
 	@touch $@
+
+# pytest's byte code of the tests, which each worker of a first run would make for itself: 40 s of CPU. An error is the run's to report.
+.venv/.collected: | .venv/.dev
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null; touch $@
 
 # A browser for the tests of nsqadmin's pages: root gets it installed, others skip those tests with a reason (and fail in CI).
 .venv/.chromium: | $(BIN)/python

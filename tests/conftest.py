@@ -110,8 +110,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Sort the files of LONG to the front, in its order. Deselect what is marked as too much for this run."""
     marks = {"process", "long"} if config.getoption("unit") else set()
     marks |= set() if IS_CAMPAIGN else {"campaign"}
-    chosen = [item for item in items if not marks & {mark.name for mark in item.iter_markers()}]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    chosen, left_out = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (left_out if marks & {mark.name for mark in item.iter_markers()} else chosen).append(item)
+    config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
 
     def place(item: pytest.Item) -> int:
