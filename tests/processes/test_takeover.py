@@ -32,7 +32,10 @@ def owned(daemon: Daemon) -> dict[str, dict[str, Any]]:
 
 def log_of(daemon: Daemon, number: int) -> str:
     """The log into which a node publishes, as another one or itself knows it; "": it is not known, or the node starts."""
-    nodes = httpx.get(f"http://{daemon.http}/cluster").json().get("nodes", ())
+    try:
+        nodes = httpx.get(f"http://{daemon.http}/cluster").json().get("nodes", ())
+    except httpx.TransportError:  # it has just learned that another node owns its log
+        return ""
     return next((str(each["log_id"]) for each in nodes if each["node"] == number), "")
 
 
