@@ -15,12 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import greenstalk
-import httpx
 import pystalk
 import pytest
 
 from penstock.client import Consumer
-from tests import forkserver
+from tests import forkserver, web
 from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
 from tests.forkserver import LAUNCH
@@ -333,15 +332,15 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client,
             Consumer("mail", "copy", [node.tcp]) as consumer,
         ):
-            httpx.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
-            httpx.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
+            web.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
+            web.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
             client.put("from beanstalkd", priority=5)
             message = consumer.poll(10)[0]
             assert message.body == b"from beanstalkd"
             job = client.reserve(timeout=5)
             client.delete(job)  # the channel's copy is not touched
             message.finish()
-            httpx.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
+            web.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
             job = client.reserve(timeout=5)
             assert job.body == "from nsq"
             told = client.stats_job(job)
@@ -353,12 +352,12 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             client.use("a/b;c")  # no topic's name: beanstalkd's clients' alone
             client.put("hidden")
             client.put("later", delay=1000)
-            stats = httpx.get(f"http://{node.http}/stats?format=json").json()
+            stats = web.get(f"http://{node.http}/stats?format=json").json()
             assert {topic["topic_name"] for topic in stats["topics"]} >= {"mail"}
             (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
             assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
             assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
-            told = httpx.get(f"http://{node.http}/tubes").json()
+            told = web.get(f"http://{node.http}/tubes").json()
             assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
             assert told["tube_count"] == 2
             assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
@@ -369,10 +368,10 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
                 "job_count": 2,
                 "using_count": 1,
             }
-            page = httpx.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
+            page = web.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
             assert [tube["tube_name"] for tube in page["tubes"]] == ["mail"]
-            assert httpx.get(f"http://{node.http}/tubes?limit=x").status_code == 400
-            metrics = httpx.get(f"http://{node.http}/metrics").text
+            assert web.get(f"http://{node.http}/tubes?limit=x").status_code == 400
+            metrics = web.get(f"http://{node.http}/metrics").text
             for line in (
                 'nsqd_tube_delayed{tube="a/b;c"} 1.0',
                 'nsqd_tube_ready{tube="a/b;c"} 1.0',

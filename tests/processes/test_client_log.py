@@ -3,9 +3,9 @@
 import socket
 from pathlib import Path
 
-import httpx
 import pytest
 
+from tests import web
 from tests.daemons import OK, Conversation, nsqd, sized
 
 pytestmark = pytest.mark.process
@@ -33,5 +33,5 @@ def test_errors_of_a_client_are_lines(tmp_path: Path, sent: bytes, error: str) -
         for fact in (f"TCP: new client({me})", f"[{me}] IDENTIFY: ", f"PROTOCOL(V2): [{me}] exiting ioloop"):
             assert " INFO: " in node.wait_for_line(fact)
         code = error.partition(" ")[0]
-        metrics = httpx.get(f"http://{node.http}/metrics").text
+        metrics = web.get(f"http://{node.http}/metrics").text
         assert f'nsqd_client_errors_total{{code="{code}",protocol="nsq"}} 1.0' in metrics

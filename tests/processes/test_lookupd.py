@@ -20,6 +20,7 @@ from lookupd.options import LookupdOptions
 from lookupd.pending import MOST_PER_IP
 from shared.daemon import broadcast_address
 from shared.listen import Listener
+from tests import web
 from tests.daemons import Daemon, eventually, run
 
 pytestmark = pytest.mark.process
@@ -58,7 +59,7 @@ class Client:
 
 
 def get(daemon: Daemon, target: str) -> httpx.Response:
-    return httpx.get(f"http://{daemon.http}{target}")
+    return web.get(f"http://{daemon.http}{target}")
 
 
 def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:
@@ -122,7 +123,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
     tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
     with Daemon("nsqlookupd", "-tcp-address", str(tcp), "-http-address", str(http)) as daemon:
         assert (daemon.tcp, daemon.http) == (str(tcp), str(http))
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(http))) as client:
+        with web.Client(transport=web.HTTPTransport(uds=str(http))) as client:
             assert client.get("http://localhost/ping").text == "OK"
         with socket.socket(socket.AF_UNIX) as nsqd:
             nsqd.connect(str(tcp))

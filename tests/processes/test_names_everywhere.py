@@ -20,6 +20,7 @@ from urllib.parse import quote_from_bytes
 import httpx
 import pytest
 
+from tests import web
 from tests.daemons import ERROR, OK, Conversation, Daemon, eventually, nsqd, sized
 
 pytestmark = pytest.mark.process
@@ -41,7 +42,7 @@ LEGAL = [
 ]  # fmt: skip
 
 
-HTTP = httpx.Client()  # one for all: each would read the machine's certificates anew
+HTTP = web.Client()  # one for all: each would read the machine's certificates anew
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -248,7 +249,7 @@ def labelled(daemon: Daemon) -> None:
 
 
 def test_labels_are_bounded(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
+    with nsqd(tmp_path) as daemon, web.Client(base_url=f"http://{daemon.http}") as client:
         for number in range(450):
             assert client.post(f"/topic/create?topic=t{number}").status_code == 200
             assert client.post(f"/channel/create?topic=t{number}&channel=c").status_code == 200

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import trustme
 
+from tests import web
 from tests.auth_server import AuthServer, Mood, Visit, allowing, hangs, says, says_raw
 from tests.daemons import ERROR, OK, RESPONSE, Conversation, Daemon, eventually, nsqd, several, sized
 
@@ -77,7 +77,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def stats(node: Daemon) -> Any:
-    return httpx.get(f"http://{node.http}/stats?format=json").json()
+    return web.get(f"http://{node.http}/stats?format=json").json()
 
 
 def auth_fields(client: dict[str, Any]) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def test_a_subscription_outlives_its_authorization(guarded: Guarded) -> None:
             assert later.frame() == ANN
             guarded.moods.by_secret["sub"] = says(500)
             assert publish_until(later, "expiry", lambda frame: frame != OK) == FAILED
-        httpx.post(f"http://{guarded.node.http}/pub?topic=outlive", content=b"still").raise_for_status()
+        web.post(f"http://{guarded.node.http}/pub?topic=outlive", content=b"still").raise_for_status()
         message = consumer.message()
         assert message.body == b"still"
         consumer.send(b"FIN %s\nCLS\n" % message.id)

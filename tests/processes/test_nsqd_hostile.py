@@ -21,12 +21,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import httpx
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shared.listen import SPARE_FILES
+from tests import web
 from tests.daemons import ERROR, MESSAGE, OK, RESPONSE, Conversation, Daemon, eventually, nsqd, several, sized
 
 pytestmark = pytest.mark.process
@@ -90,7 +90,7 @@ def cpu(daemon: Daemon) -> float:
 def livez(daemon: Daemon) -> float:
     """How long /livez took, in s."""
     since = time.monotonic()
-    assert httpx.get(f"http://{daemon.http}/livez", timeout=10).text == "OK"
+    assert web.get(f"http://{daemon.http}/livez", timeout=10).text == "OK"
     return time.monotonic() - since
 
 
@@ -209,7 +209,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
     with nsqd(tmp_path) as daemon, ExitStack() as stack:
         for channel in ("slow", "healthy"):
             for step in ("topic/create?topic=t", f"channel/create?topic=t&channel={channel}"):
-                assert httpx.post(f"http://{daemon.http}/{step}").status_code == 200
+                assert web.post(f"http://{daemon.http}/{step}").status_code == 200
         with Conversation(daemon, b"  V2" + (b"MPUB t\n" + several(*[body] * 100)) * 100) as producer:
             assert [producer.frame() for _ in range(100)] == [OK] * 100
         witness = stack.enter_context(Witness(daemon))
@@ -232,7 +232,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         eventually(lambda: descriptors(daemon) <= files + 1, 2 * 2.0 + SLACK)
         assert time.monotonic() - since > 1.5
         assert witness.round_trip() < PROMPT
-        stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
+        stats = web.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
         (channel,) = stats["topics"][0]["channels"]
         assert channel["clients"] == []
         assert channel["depth"] + channel["in_flight_count"] == 10_000  # none is lost: they wait for their time-out
@@ -272,13 +272,13 @@ def test_the_silent_and_the_slow_are_closed_in_time(shared: Daemon, witness: Wit
                 sock.sendall(said)
             return found
 
-        tcp, web = shared.connect, lambda: shared.connect("HTTP")
+        tcp, http = shared.connect, lambda: shared.connect("HTTP")
         since = time.monotonic()
         waiting = {  # sockets by what they do, and by when they must be closed
             "silent": (crowd(1000, tcp), MAGIC_TIME),
             "half a magic": (crowd(50, tcp, b"  V"), MAGIC_TIME),
-            "silent on HTTP": (crowd(50, web), MAGIC_TIME),
-            "half a request": (crowd(50, web, b"GET /ping HTTP/1.1\r\nHost:"), MAGIC_TIME),
+            "silent on HTTP": (crowd(50, http), MAGIC_TIME),
+            "half a request": (crowd(50, http, b"GET /ping HTTP/1.1\r\nHost:"), MAGIC_TIME),
             "dripping a header": (crowd(20, web, b"GET /ping HTTP/1.1\r\nX: "), MAGIC_TIME),
             "dripping a line": (crowd(20, tcp, identified), 2.0),
             "dripping a body": (crowd(20, tcp, identified + b"PUB t\n\x00\x01\x00\x00"), 2.0),
@@ -332,7 +332,7 @@ def test_out_of_file_descriptors(tmp_path: Path) -> None:
 
     with nsqd(tmp_path, preexec=few) as daemon, Witness(daemon) as witness:
         witness.round_trip()
-        httpx.get(f"http://{daemon.http}/info").raise_for_status()  # its HTTP server is there
+        web.get(f"http://{daemon.http}/info").raise_for_status()  # its HTTP server is there
         files = descriptors(daemon)
         crowd = [daemon.connect() for _ in range(120)]
         daemon.wait_for_line("cannot accept")

@@ -8,18 +8,19 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import web
 from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
 
 
 def post(node: Daemon, path: str, body: str = "", **arguments: str) -> httpx.Response:
-    return httpx.post(f"http://{node.http}{path}", params=arguments, content=body)
+    return web.post(f"http://{node.http}{path}", params=arguments, content=body)
 
 
 def ready(node: Daemon, channel: str) -> list[str]:
     params = {"topic": "t", "channel": channel, "state": "ready"}
-    told = httpx.get(f"http://{node.http}/channel/messages", params=params).raise_for_status().json()
+    told = web.get(f"http://{node.http}/channel/messages", params=params).raise_for_status().json()
     return [one["body"] for one in told["messages"]]
 
 
@@ -60,5 +61,5 @@ def test_what_is_refused_publishes_nothing(
         post(node, "/topic/pause", topic="paused")
         answer = post(node, path, "body", **arguments)
         assert (answer.status_code, answer.json()) == (status, {"message": message})
-        topics = httpx.get(f"http://{node.http}/stats?format=json").json()["topics"]
+        topics = web.get(f"http://{node.http}/stats?format=json").json()["topics"]
         assert [(topic["topic_name"], topic["message_count"]) for topic in topics] == [("paused", 0), ("t", 0)]

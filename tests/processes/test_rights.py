@@ -19,6 +19,7 @@ from shared.auth.rules import Rights, Rule
 from shared.auth.tokens import digest
 from shared.auth.verbs import BUILT_IN, Verb
 from shared.http.authorize import Need
+from tests import web
 from tests.daemons import Conversation, Daemon, eventually, nsqd
 from tests.processes.test_beanstalkd import beanstalk
 from tests.processes.test_disque_server import Client
@@ -56,7 +57,7 @@ class Guarded:
 
     def ask(self, method: str, path: str, name: str = "", **more: object) -> httpx.Response:
         headers = bearer(name) if name else {}
-        return httpx.request(method, f"http://{self.node.http}{path}", headers=headers, **more)  # type: ignore[arg-type]
+        return web.request(method, f"http://{self.node.http}{path}", headers=headers, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> No
     assert (guarded.ask(method, path).status_code == 401) is not need.is_open
     if need.is_open:
         return
-    wrong = httpx.request(
+    wrong = web.request(
         method, f"http://{guarded.node.http}{path}", headers={"Authorization": "Bearer pst_" + "x" * 43}
     )
     assert wrong.status_code in (401, 429)
@@ -158,12 +159,12 @@ def test_who_may_not_read_bodies_does_not_ask_about_them(guarded: Guarded, role:
 def test_a_token_works_as_a_password_of_basic_authentication_and_in_a_url(guarded: Guarded) -> None:
     for user, password in ((token("orders"), ""), ("any", token("orders"))):
         url = f"http://{user}:{password}@{guarded.node.http}/pub?topic=orders"
-        assert httpx.post(url, content=b"x").text == "OK"
-    assert httpx.post(f"http://ann:guess@{guarded.node.http}/pub?topic=orders", content=b"x").status_code in (401, 429)
+        assert web.post(url, content=b"x").text == "OK"
+    assert web.post(f"http://ann:guess@{guarded.node.http}/pub?topic=orders", content=b"x").status_code in (401, 429)
 
 
 def test_a_publish_is_refused_in_the_turn_and_in_the_thread_alike(guarded: Guarded) -> None:
-    with httpx.Client(base_url=f"http://{guarded.node.http}") as client:
+    with web.Client(base_url=f"http://{guarded.node.http}") as client:
         for _ in range(3):  # the head is known by the second
             assert client.post("/pub?topic=orders", content=b"x", headers=bearer("orders")).text == "OK"
             refused = client.post("/pub?topic=other", content=b"x", headers=bearer("orders"))
@@ -178,13 +179,13 @@ def test_wrong_tokens_are_not_looked_at_for_ever(tmp_path: Path) -> None:
     write(tmp_path / "auth.toml", "viewer")
     with nsqd(tmp_path / "data", "-auth-file", str(tmp_path / "auth.toml")) as node:
         url, wrong = f"http://{node.http}/stats", {"Authorization": "Bearer pst_" + "x" * 43}
-        codes = [httpx.get(url, headers=wrong).status_code for _ in range(25)]
+        codes = [web.get(url, headers=wrong).status_code for _ in range(25)]
         assert codes == [401] * 20 + [429] * 5
         assert (
-            httpx.get(url, headers=bearer("viewer")).status_code == 200
+            web.get(url, headers=bearer("viewer")).status_code == 200
         )  # others behind the same address are not held up
-        assert int(httpx.get(url, headers=wrong).headers["retry-after"]) <= 11
-        assert httpx.get(f"http://{node.http}/ping").text == "OK"
+        assert int(web.get(url, headers=wrong).headers["retry-after"]) <= 11
+        assert web.get(f"http://{node.http}/ping").text == "OK"
 
 
 # TCP
@@ -240,11 +241,11 @@ def test_connections_end_when_their_token_is_revoked(tmp_path: Path) -> None:
         while data := worker.recv(1000):
             said += data
         assert said.endswith(b"UNAUTHORIZED\r\n")
-        assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
+        assert web.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         file.write_text("x = [")
         os.utime(file, (1, 1))
         node.wait_for_line("what was read last stays in force")
-        assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
+        assert web.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         assert secret.decode() not in node.stderr
 
 
@@ -281,20 +282,20 @@ def test_nsqlookupd_takes_only_those_who_may_register(tmp_path: Path) -> None:
         stranger = stack.enter_context(nsqd(tmp_path / "stranger", *flags))
         node = stack.enter_context(nsqd(tmp_path / "node", *flags, "-auth-token-file", str(own)))
         for daemon in (stranger, node):
-            httpx.post(f"http://{daemon.http}/topic/create?topic=orders").raise_for_status()
+            web.post(f"http://{daemon.http}/topic/create?topic=orders").raise_for_status()
         url = f"http://{lookupd.http}"
 
         def found(name: str) -> list[int]:
-            answer = httpx.get(f"{url}/lookup?topic=orders", headers=bearer(name))
+            answer = web.get(f"{url}/lookup?topic=orders", headers=bearer(name))
             return [one["tcp_port"] for one in answer.json().get("producers", ())]
 
         eventually(lambda: found("orders") == [int(node.tcp.rpartition(":")[2])])
         stranger.wait_for_line("E_UNAUTHORIZED")
         for route, need in LOOKUPD_NEEDS.items():
             method, _, path = route.partition(" ")
-            assert (httpx.request(method, url + path).status_code == 401) is not need.is_open, route
+            assert (web.request(method, url + path).status_code == 401) is not need.is_open, route
             if method == "POST":
-                assert httpx.post(f"{url}{path}?topic=t&channel=c&node=x", headers=bearer("viewer")).status_code == 403
+                assert web.post(f"{url}{path}?topic=t&channel=c&node=x", headers=bearer("viewer")).status_code == 403
         write(file, "viewer", "orders")
         eventually(lambda: found("orders") == [])
         assert token("node") not in lookupd.stderr + node.stderr
@@ -306,7 +307,7 @@ def test_nodes_of_a_cluster_show_each_other_their_token(tmp_path: Path) -> None:
     own.write_text(token("admin"))
     own.chmod(0o600)
     with nsqd(tmp_path / "data", "-auth-file", str(file), "-auth-token-file", str(own)) as node:
-        assert httpx.get(f"http://{node.http}/cluster").status_code == 401
+        assert web.get(f"http://{node.http}/cluster").status_code == 401
     own.write_text("no token")
     with pytest.raises(AssertionError, match="--auth-token-file"):
         nsqd(tmp_path / "data", "-auth-token-file", str(own)).__enter__()
