@@ -43,7 +43,6 @@ LONG = (
     "pipeline/test_cluster_process.py",
     "processes/test_nsq_to_file.py",
     "processes/test_crash.py",
-    "processes/test_message_commands.py",
     "penstock/spark/",
     "processes/test_nsq_to_http.py",
     "processes/test_nsq_to_nsq.py",

@@ -31,7 +31,9 @@ ANSWERS = {
 ANNS, POORS, ADMINS = ("pst_" + name.ljust(43, "x") for name in ("ann", "poor", "admin"))
 DENIED = says(403, {"message": "who is that?"})
 
-alone_or_with_all = pytest.mark.parametrize("upgrades", [[], ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"])
+alone_or_with_all = pytest.mark.parametrize(
+    "upgrades", [pytest.param([], marks=pytest.mark.campaign), ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"]
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class AuthContract(Exchanging):
     @pytest.mark.parametrize(
         ("upgrades", "secret", "error"),
         [
-            ([], "wrong", "AUTH failed(?! for)"),
+            pytest.param([], "wrong", "AUTH failed(?! for)", marks=pytest.mark.campaign),
             (["tls_v1", "snappy"], "wrong", "AUTH failed(?! for)"),
             (["tls_v1", "snappy"], POOR, "AUTH failed for PUB on"),
             ([], None, "AUTH required before PUB"),

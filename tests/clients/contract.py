@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tests import web
-from tests.daemons import Daemon, eventually
+from tests.daemons import Daemon, eventually, publish
 
 CLIENT_TIMEOUT = 60  # s; the longest test takes 5, and waits for a second process
 MSG_TIMEOUT = 3  # s; clients ask for it that can, the nodes have it for the others
@@ -84,13 +84,13 @@ class ClientContract:
 
     def test_requeue(self, cluster: Cluster) -> None:
         node, topic = cluster.nodes[0], f"{self.name}-requeue"
-        self.publish(node, topic, "requeue me")
+        publish(node, topic, "requeue me")
         assert self.consume(topic, 1, nsqd=[node.tcp]) == [Delivery("requeue me", 1), Delivery("requeue me", 2)]
         eventually(lambda: counts(node, topic) == {"message_count": 1, "requeue_count": 1})
 
     def test_time_out_touch_and_deferral(self, cluster: Cluster) -> None:
         node, topic = cluster.nodes[1], f"{self.name}-times"
-        self.publish(node, topic, "stall", "touch me")
+        publish(node, topic, "stall", "touch me")
         published = time.monotonic()
         self.publish(node, topic, "later", delay_ms=1000)
         began = time.monotonic()
@@ -106,7 +106,7 @@ class ClientContract:
         topic = f"{self.name}-found"
         bodies = [[f"{name}{number}" for number in range(5)] for name in "abc"]
         for node, some in zip(cluster.nodes, bodies, strict=True):
-            self.publish(node, topic, *some)
+            publish(node, topic, *some)
         eventually(lambda: cluster.producers(topic) == 3)
         deliveries = self.consume(topic, 15, lookupd=[cluster.lookupd.http])
         assert sorted(delivery.body for delivery in deliveries) == sorted(functools.reduce(operator.iadd, bodies, []))

@@ -19,7 +19,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
 
-BODY = b"x" * 12_000
+BODY = b"x" * 48_000
 RESUMES = 30.0  # s; usually 1 after space was given back, 5 after FINs
 MOST = 7_000  # messages: far more than fit
 
@@ -33,7 +33,7 @@ def run(*command: str) -> str:
     return "" if done.returncode == 0 else done.stderr.strip() or f"{command[0]}: exit code {done.returncode}"
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
+@pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.campaign)])
 def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Mount a file system of a few megabytes."""
     place, image = tmp_path / "volume", tmp_path / "image"
@@ -113,7 +113,7 @@ def test_on_a_full_disk_nothing_is_lost_and_it_resumes_by_itself(volume: Path) -
         for _ in range(2):
             publisher.fill()
             assert web.get(f"http://{node.http}/readyz").status_code == 503
-            assert len(publisher.acked) - len(done) > 70, "it was refused with much room left"
+            assert len(publisher.acked) - len(done) > 17, "it was refused with much room left"
             done.update(finish(node, len(publisher.acked) - len(done)))
             assert done == set(publisher.acked)
             eventually(publisher.publish, RESUMES)  # what was finished makes space

@@ -24,6 +24,7 @@ from nsqd.storage.disque_import import ASIDE, MARKER
 from tests import forkserver
 from tests.daemons import ROOT, STOP_TIMEOUT, eventually, nsqd
 from tests.forkserver import LAUNCH
+from tests.local_node import MemorySocket
 from tests.nsqd.protocols.disque.wire import Reply, read_reply, request
 from tests.nsqd.storage.test_disque_aof import ACTIVE, delete, disque, load, original
 
@@ -35,12 +36,16 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 class Client:
-    """A connection."""
+    """A connection to an address, or by a socket that is connected."""
 
-    def __init__(self, address: tuple[str, int] | str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
-        self._socket.settimeout(STOP_TIMEOUT)
-        self._socket.connect(address)
+    def __init__(self, where: tuple[str, int] | str | MemorySocket) -> None:
+        self._socket: socket.socket | MemorySocket
+        if isinstance(where, MemorySocket):
+            self._socket = where
+        else:
+            self._socket = socket.socket(socket.AF_UNIX if isinstance(where, str) else socket.AF_INET)
+            self._socket.settimeout(STOP_TIMEOUT)
+            self._socket.connect(where)
         self._said = b""
 
     def __enter__(self) -> Client:

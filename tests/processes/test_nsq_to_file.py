@@ -49,7 +49,11 @@ class Publisher:
 
 
 @pytest.mark.parametrize(
-    "flags", [(), ("-gzip", "-rotate-interval", "500ms", "-work-dir", "WORK")], ids=["plain", "gzip"]
+    "flags",
+    [
+        pytest.param((), marks=pytest.mark.campaign, id="plain"),
+        pytest.param(("-gzip", "-rotate-interval", "500ms", "-work-dir", "WORK"), id="gzip"),
+    ],
 )
 def test_every_message_is_in_a_file_over_kills_of_tool_nsqd_and_nsqlookupd(
     flags: tuple[str, ...], tmp_path: Path

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from shared.listen import SPARE_FILES
 from tests import web
 from tests.daemons import ERROR, MESSAGE, OK, RESPONSE, Conversation, Daemon, eventually, nsqd, several, sized
+from tests.effort import tries
 
 pytestmark = pytest.mark.process
 
@@ -467,7 +468,7 @@ def check_replies(frames: list[tuple[int, bytes]]) -> None:
 
 
 def test_almost_right_commands(shared: Daemon, witness: Witness) -> None:
-    @settings(max_examples=1200)
+    @settings(max_examples=tries(120))
     @given(CONVERSATIONS, CUTS)
     def examples(data: bytes, cuts: list[int]) -> None:
         with Conversation(shared, timeout=5) as client:
@@ -533,7 +534,7 @@ def test_almost_right_requests(tmp_path: Path) -> None:
     daemon.__enter__()
 
     # no shrinking: each failure costs a daemon
-    @settings(max_examples=1000, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+    @settings(max_examples=tries(100), phases=[Phase.explicit, Phase.reuse, Phase.generate])
     @given(requests())
     def examples(data: bytes) -> None:
         nonlocal daemon

@@ -21,6 +21,7 @@ import pytest
 from penstock.client import Producer
 from tests import web
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, nsqd
+from tests.forkserver import LAUNCH, Popen
 from tests.processes.test_penstock_up import free_offset
 
 pytestmark = pytest.mark.process
@@ -36,10 +37,10 @@ class Stuck:
         self.text = ""  # what was read
         self._reader, self._writer = os.pipe()
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: self._writer}
-        self.process = subprocess.Popen(
-            [sys.executable, *([] if command[0] == "-c" else ["-m", "penstock.launch"]), *command],
+        self.process = Popen(
+            [sys.executable, *command] if command[0] == "-c" else [*LAUNCH, *command],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            **streams,  # type: ignore[call-overload]
+            **streams,
         )
 
     def __enter__(self) -> Stuck:
