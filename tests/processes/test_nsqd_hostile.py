@@ -280,7 +280,7 @@ def test_the_silent_and_the_slow_are_closed_in_time(shared: Daemon, witness: Wit
             "half a magic": (crowd(50, tcp, b"  V"), MAGIC_TIME),
             "silent on HTTP": (crowd(50, http), MAGIC_TIME),
             "half a request": (crowd(50, http, b"GET /ping HTTP/1.1\r\nHost:"), MAGIC_TIME),
-            "dripping a header": (crowd(20, web, b"GET /ping HTTP/1.1\r\nX: "), MAGIC_TIME),
+            "dripping a header": (crowd(20, http, b"GET /ping HTTP/1.1\r\nX: "), MAGIC_TIME),
             "dripping a line": (crowd(20, tcp, identified), 2.0),
             "dripping a body": (crowd(20, tcp, identified + b"PUB t\n\x00\x01\x00\x00"), 2.0),
             "no heartbeat answered": (crowd(20, tcp, identified + b"SUB t c\n"), 2.0),
