@@ -81,11 +81,15 @@ class Producer(threading.Thread):
         self._word = name
         self.acknowledged: list[str] = []
         self.retries = 0
-        self.over = False
+        self._ends = threading.Event()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self.join(STOP_TIMEOUT)
 
     def run(self) -> None:
         sock: socket.socket | None = None
-        while not self.over:
+        while not self._ends.wait(0.005):  # as many as the nodes can take would only cost
             body = f"{self._word}{len(self.acknowledged)}"
             try:
                 if sock is None:
@@ -172,9 +176,7 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
             eventually(lambda: all(len(p.acknowledged) > n for p, n in zip(producers, before, strict=True)))
         finally:
             for producer in producers:
-                producer.over = True
-            for producer in producers:
-                producer.join(STOP_TIMEOUT)
+                producer.stop()
         assert sum(producer.retries for producer in producers) >= 2  # each node went away with connections
         everything = drained(daemons, 0) | drained(daemons, 1)
         assert [body for producer in producers for body in producer.acknowledged if body not in everything] == []
