@@ -243,10 +243,10 @@ def test_each_worker_gets_each_control_command_and_events_reach_a_monitor(bench:
             receiver = app.events.Receiver(
                 connection, handlers={"task-succeeded": lambda event: seen.append(event["type"])}
             )
-            with receiver.consumer_context():
+            with receiver.consumer_context() as (own, _, _):
                 bench.publish(("add", 5))
                 while not seen:
-                    connection.drain_events(timeout=PATIENCE)
+                    own.drain_events(timeout=PATIENCE)
 
 
 def test_a_task_that_is_too_large_is_refused_at_once(bench: Bench) -> None:
