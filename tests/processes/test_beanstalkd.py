@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tests import forkserver, web
 from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
 from tests.forkserver import LAUNCH
-from tests.nsqd.protocols.beanstalk.wire import facts, put
+from tests.nsqd.protocols.beanstalk.wire import put
 
 pytestmark = pytest.mark.process
 
@@ -74,8 +73,7 @@ def shared() -> Iterator[Beanstalkd]:
         yield daemon
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("sync", ["-f0", "-f50", "-F"])
+@pytest.mark.parametrize(("how", "sync"), [(signal.SIGKILL, "-f0"), (signal.SIGKILL, "-f50"), (signal.SIGTERM, "-F")])
 def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tmp_path: Path) -> None:
     with Beanstalkd("-b", str(tmp_path), sync) as daemon, daemon.client(use="work", watch="work") as client:
         ids = [client.put(f"job {number}", priority=number % 3, ttr=60) for number in range(6)]
@@ -148,24 +146,6 @@ def test_pystalk(shared: Beanstalkd) -> None:
     client.close()
 
 
-def test_times_are_kept_within_what_clients_allow(shared: Beanstalkd) -> None:
-    with shared.client(use="times", watch="times") as client:
-        began = time.monotonic()
-        client.put("x", delay=1)
-        job = client.reserve(timeout=30)
-        assert time.monotonic() - began >= 1.0
-        client.delete(job)
-        client.put("y", ttr=4)
-        began = time.monotonic()
-        job = client.reserve()
-        with pytest.raises(greenstalk.DeadlineSoonError):  # before the time is over: then it would be reserved again
-            client.reserve(timeout=30)
-        assert time.monotonic() - began >= 3.0
-        eventually(lambda: client.stats_job(job)["timeouts"] == 1)
-        assert client.reserve(timeout=0).id == job.id
-        client.delete(job)
-
-
 def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
     found: list[int] = []
     all_are_put = threading.Event()
@@ -193,23 +173,6 @@ def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
     for worker in workers:
         worker.join(30)
     assert sorted(found) == list(range(1000))
-
-
-def test_who_waits_and_hangs_up_is_no_longer_waiting(shared: Beanstalkd) -> None:
-    with shared.client(use="waits") as client:
-        waiter = shared.raw()
-        waiter.sendall(b"watch waits\r\nignore default\r\nreserve\r\n")
-        eventually(lambda: client.stats_tube("waits")["current-waiting"] == 1)
-        waiter.close()
-        eventually(lambda: client.stats_tube("waits")["current-waiting"] == 0)
-        half = shared.raw()
-        half.sendall(b"watch waits\r\nreserve\r\n")
-        half.shutdown(socket.SHUT_WR)
-        said = b""
-        while part := half.recv(1000):
-            said += part
-        assert said == b"WATCHING 2\r\nTIMED_OUT\r\n"
-        half.close()
 
 
 def test_input_of_all_kinds_leaves_it_alive(shared: Beanstalkd) -> None:
@@ -407,16 +370,3 @@ def beanstalk(node: Daemon, name: str = "BEANSTALK") -> tuple[str, int]:
     line = node.wait_for_line(f"{name}: listening on")
     host, _, port = line.split()[-1].rpartition(":")
     return host, int(port)
-
-
-def test_pipelined_bytes_on_a_real_socket(shared: Beanstalkd) -> None:
-    sock = shared.raw()
-    sock.sendall(b"use pipe\r\nwatch pipe\r\nignore default\r\n" + put(b"x") * 500 + b"reserve\r\n" * 500)
-    sock.sendall(b"stats-tube pipe\r\nquit\r\n")
-    said = b""
-    while part := sock.recv(65536):
-        said += part
-    assert said.count(b"INSERTED ") == said.count(b"RESERVED ") == 500
-    told = facts(said[said.index(b"OK ") :])
-    assert (told["current-jobs-reserved"], told["total-jobs"]) == ("500", "500")
-    sock.close()
