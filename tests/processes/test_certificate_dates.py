@@ -35,14 +35,13 @@ def flags_of(program: str, directory: Path) -> tuple[str, ...]:
     return (*given.get(program, ()), "-https-address", "127.0.0.1:0", "-check-config")
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize(
-    ("begins", "ends", "code", "words"),
+    ("program", "begins", "ends", "code", "words"),
     [
-        (-20, -9, 2, "the certificate expired on 20"),
-        (3, 30, 2, "the certificate is not valid before 20"),
-        (-20, 10.5, 0, "warning: --tls-cert"),
-        (-20, 30, 0, ""),
+        *((program, -20, -9, 2, "the certificate expired on 20") for program in PROGRAMS),
+        ("nsqd", 3, 30, 2, "the certificate is not valid before 20"),
+        ("nsqd", -20, 10.5, 0, "warning: --tls-cert"),
+        ("nsqd", -20, 30, 0, ""),
     ],
 )
 def test_check_config(tmp_path: Path, program: str, begins: float, ends: float, code: int, words: str) -> None:
