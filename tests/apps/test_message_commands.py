@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.apps.program import penstock as penstock  # the fixture
+from tests.disque_client import Client as Disque
 from tests.local_node import LocalNode
-from tests.processes.test_disque_server import Client as Disque
 
 BODIES = [b"one", "zw\u00f6lf\u2028".encode(), b"\xff\0three", b"four"]
 MOMENT = 10_000_000  # ns, in which all bytes arrive

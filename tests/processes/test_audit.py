@@ -16,9 +16,10 @@ from shared.audit.chain import FIRST, Head, Record, decode, follow
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
 from shared.auth.verbs import BUILT_IN
 from tests import web
+from tests.auth_files import bearer, token, write
 from tests.certificates import Authority
 from tests.daemons import Conversation, Daemon, drained, eventually, nsqd, post, run
-from tests.processes.test_rights import FLAGS, bearer, token, write
+from tests.processes.test_rights import FLAGS
 
 pytestmark = pytest.mark.process
 

@@ -10,9 +10,10 @@ import pytest
 from shared.auth.tokens import digest
 from tests import web
 from tests.admin.conftest import nsqadmin
+from tests.auth_files import bearer, token
 from tests.daemons import Conversation, Daemon, eventually, nsqd
 from tests.nsqd.protocols.nsq.wire import body
-from tests.processes.test_rights import FLAGS, bearer, token
+from tests.processes.test_rights import FLAGS
 
 pytestmark = pytest.mark.process
 

@@ -18,37 +18,17 @@ import redis
 
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
 from nsqd.http.rights import NEEDS
-from shared.auth.tokens import digest
 from shared.auth.verbs import BUILT_IN
 from tests import web
+from tests.auth_files import bearer, token, write
 from tests.daemons import Conversation, Daemon, eventually, nsqd
+from tests.disque_client import Client
 from tests.processes.test_beanstalkd import beanstalk
-from tests.processes.test_disque_server import Client
 
 pytestmark = pytest.mark.process
 
-ENTRY = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
-CREATOR = '[[role]]\nname = "creator"\nrules = [{ verbs = ["create"], topics = ["made*"] }]\n'
-KEEPER = '[[role]]\nname = "keeper"\nrules = [{ verbs = ["admin"] }, { verbs = ["read"], topics = ["orders*"] }]\n'
-ROLE = (
-    CREATOR + KEEPER + '[[role]]\nname = "orders"\nrules = [{ verbs = ["publish", "consume"], topics = ["orders*"] }]\n'
-)
 SLOW = ("GET /debug/pprof/profile", "GET /debug/pprof/heap", "GET /debug/story")
 FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-debug-routes")
-
-
-def token(name: str) -> str:
-    return "pst_" + name.ljust(43, "_")
-
-
-def write(path: Path, *names: str) -> None:
-    """An auth file with a token for each of these roles."""
-    path.write_text(ROLE + "".join(ENTRY.format(name, digest(token(name).encode())) for name in names))
-    path.chmod(0o600)
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token(name)}"}
 
 
 class Guarded:

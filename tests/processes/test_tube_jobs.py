@@ -13,7 +13,7 @@ import pytest
 
 from tests import web
 from tests.daemons import Daemon, eventually, nsqd
-from tests.processes.test_disque_server import Client as Disque
+from tests.disque_client import Client as Disque
 
 pytestmark = pytest.mark.process
 

@@ -22,10 +22,10 @@ from penstock import aio
 from penstock.client import Producer
 from tests import web
 from tests.admin.conftest import nsqadmin
+from tests.auth_files import bearer, token, write
 from tests.certificates import Authority
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized, status_of
-from tests.processes.test_disque_server import Client
-from tests.processes.test_rights import bearer, token, write
+from tests.disque_client import Client
 from tests.requirements import require
 
 pytestmark = pytest.mark.process

@@ -14,8 +14,8 @@ from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import BUILT_IN, Verb
 from shared.http.authorize import Need
 from shared.log import log
+from tests.auth_files import bearer, token, write
 from tests.local_node import LocalNode
-from tests.processes.test_rights import bearer, token, write
 
 WRONG = {"Authorization": "Bearer pst_" + "x" * 43}
 
