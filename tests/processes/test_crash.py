@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from bench.crash import volume
 from bench.crash.campaign import Campaign
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.process
 SEED = 20
 
 
-def in_campaign(*arguments: object) -> ParameterSet:
+def in_campaign(*arguments: object) -> object:
     return pytest.param(*arguments, marks=pytest.mark.campaign)
 
 
