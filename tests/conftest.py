@@ -55,7 +55,6 @@ vars(transports)["create_ssl_context"] = _context
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
 LONG = (
     "pipeline/test_lake_over_kills.py",
-    "bench/test_bench_log.py",
     "pipeline/test_pipeline_process.py",
     "simulation/test_cluster.py",
     "processes/test_takeover_rounds.py",
@@ -64,11 +63,9 @@ LONG = (
     "processes/test_disque_cluster.py",
     "processes/test_celery.py",
     "bench/test_bench.py",
-    "bench/test_bench_pages.py",
     "pipeline/test_cluster_process.py",
     "processes/test_nsq_to_file.py",
     "processes/test_crash.py",
-    "processes/test_message_commands.py",
     "penstock/spark/",
     "processes/test_nsq_to_http.py",
     "processes/test_nsq_to_nsq.py",

@@ -1,7 +1,7 @@
 """Real daemons for tests: started on loopback and free ports, waited for, stopped, and held to their exit code.
 
     with Daemon("nsqlookupd") as lookupd, Daemon("nsqd", "-lookupd-tcp-address", lookupd.tcp) as nsqd:
-        httpx.get(f"http://{nsqd.http}/ping")
+        web.get(f"http://{nsqd.http}/ping")
 
 Leaving the block sends SIGTERM and asserts exit code 0 and no traceback on standard error.
 """
@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 
 from penstock.client.consumer import Consumer
-from tests import forkserver
+from tests import forkserver, web
 from tests.forkserver import LAUNCH, ROOT, Popen
 
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
@@ -182,7 +182,7 @@ def nsqd(directory: Path, *flags: str, **options: Any) -> Daemon:
 
 def post(node: Daemon, path: str, content: bytes | str = b"", **arguments: str) -> None:
     """Send a POST to the daemon's HTTP API. Raises httpx.HTTPStatusError unless the answer is a success."""
-    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
+    web.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
 
 
 def publish(node: Daemon, topic: str, *bodies: bytes | str) -> None:
@@ -206,12 +206,15 @@ def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
 
 
 def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT, what: str = "true") -> None:
-    """Wait until `done` answers something true; ask 50 times a second, later ten times. For what no log line announces."""
+    """Wait until `done` answers something true. For what no log line announces.
+
+    It is asked 50 times a second, and 10 times once it has taken half a second: to ask costs more than what is waited for.
+    """
     began = time.monotonic()
     while not done():
         waited = time.monotonic() - began
         assert waited < timeout, f"not {what} within {timeout} s"
-        time.sleep(min(0.02 + waited / 20, 0.1))
+        time.sleep(min(0.1, 0.02 + waited / 6))
 
 
 def status_of(ask: Callable[[], httpx.Response]) -> int:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-import httpx
 import pytest
 
 from penstock.client import Consumer
+from tests import web
 from tests.daemons import ROOT, START_TIMEOUT, STOP_TIMEOUT, Daemon, eventually, post
+from tests.forkserver import LAUNCH, Popen
 
 SOON = (
     "-consumer-opt=default_requeue_delay,50ms",
@@ -38,13 +38,12 @@ class Tool:
     """A running tool. Leaving the block sends SIGTERM and asserts exit code 0 and no traceback."""
 
     def __init__(self, *command: str) -> None:
-        ours = (sys.executable, "-m", "penstock.launch")
-        self._command = command if "/" in command[0] else (*ours, *command)
+        self._command = command if "/" in command[0] else (*LAUNCH, *command)
         self.lines: list[str] = []  # standard error so far
 
     def __enter__(self) -> Tool:
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, errors="replace", env=environ)
+        self.process = Popen(self._command, stderr=subprocess.PIPE, text=True, errors="replace", env=environ)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
@@ -98,7 +97,7 @@ def make_channel(node: Daemon, topic: str, channel: str) -> None:
 
 def state(node: Daemon, topic: str, channel: str) -> tuple[int, int, int]:
     """Return how many messages of a channel are queued, in flight, and deferred."""
-    stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}&channel={channel}").json()
+    stats = web.get(f"http://{node.http}/stats?format=json&topic={topic}&channel={channel}").json()
     found = [one for each in stats["topics"] or [] for one in each["channels"] if one["channel_name"] == channel]
     return (found[0]["depth"], found[0]["in_flight_count"], found[0]["deferred_count"]) if found else (0, 0, 0)
 

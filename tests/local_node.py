@@ -3,6 +3,7 @@
     node = LocalNode("-max-msg-size", "100")
     assert node.client.post("/pub?topic=t", content=b"x").text == "OK"
     with Conversation(node, b"  V2SUB t c\\nRDY 1\\n") as client: ...
+    node.connect("BEANSTALK").sendall(b"stats\\r\\n")
 
 Everything happens while a client waits for something: then time passes, as far as the next thing that is due. No socket, thread
 or file is opened. Other ports, TLS, signals and other processes are for tests of real daemons (tests/daemons.py).
@@ -24,12 +25,14 @@ import httpcore
 import httpx
 import trio
 
+from nsqd.beanstalk import FrontEnd as Beanstalk
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.deliveries import Deliveries
+from nsqd.disque import FrontEnd as Disque
 from nsqd.front_ends import all_peers, nsq_peers
 from nsqd.http.node import Info, Node
 from nsqd.http_server import HttpFrontEnd
@@ -38,6 +41,7 @@ from nsqd.net.promised import HttpReplies
 from nsqd.options import NsqdOptions
 from nsqd.pause_expiry import end_some
 from nsqd.protocols.account import Accounts
+from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.transport import NEVER
 from nsqd.topology_log import log_changes
@@ -107,7 +111,7 @@ class LocalNode(WholeNode):
         server = front_end.build()
         server.serve_within(self.loop)
         front_end.leave_rest_to(server)
-        self._http_listener = listener
+        self._ports = {"TCP": self.network.listener, "HTTP": cast(Any, listener.socket)}
         transport = httpx.HTTPTransport(verify=_NO_TLS)
         transport._pool = httpcore.ConnectionPool(network_backend=_Backend(self))
         self.client = httpx.Client(base_url="http://127.0.0.1:4151", transport=transport)
@@ -119,11 +123,26 @@ class LocalNode(WholeNode):
     # What clients use: the same as of tests.daemons.Daemon
 
     def connect(self, name: str = "TCP") -> MemorySocket:
-        """Return a new connection to the port for NSQ's protocol, or that for "HTTP"."""
+        """Return a new connection to the port for NSQ's protocol, or that for "HTTP", "BEANSTALK" or "DISQUE"."""
         ways = self.network._ways
         ways[:] = [way for way in ways if not way.is_over]  # of earlier connections: each step looks at all
-        listener = self._http_listener.socket if name == "HTTP" else self.network.listener
-        return MemorySocket(self, self.network.dial(cast(Any, listener)))
+        if name not in self._ports:
+            self._ports[name] = self._open_port(name)
+        return MemorySocket(self, self.network.dial(self._ports[name]))
+
+    def _open_port(self, name: str) -> net.Listener:
+        """Accept clients of beanstalkd or of Disque."""
+        assert self.reactor is not None
+        listener, peers = net.Listener(self.network), partial(all_peers, self.reactor)
+        front_end: Beanstalk | Disque
+        if name == "BEANSTALK":
+            front_end = Beanstalk(self.broker, self.options.max_job_size, peers, self.log.files)
+        else:
+            alone, ids = Alone(self.options.node_number(), 7711), JobIds(self.log.identity.log_id)
+            front_end = Disque(self.broker, ids, alone, self.options.max_msg_size, peers)
+        front_end.context.proofs, front_end.context.accounts = self.context.proofs, self.context.accounts
+        self.reactor.listen(cast(Any, listener), front_end.make_peer)
+        return listener
 
     def wait(self, ready: Callable[[], bool], seconds: float = PATIENCE) -> bool:
         """Let time pass until `ready` returns True. Return False if it does not within so many seconds."""

@@ -1,5 +1,6 @@
 """bench/: its parsers and its table, and that it runs at all. Never a speed."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from bench.figures import Figures, figures, medians
 from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
 from bench.job_load import LANGUAGES
 from bench.load import Sample
+from bench.log_sizes import log_sizes
 from bench.outcome import Outcome, timed
 from bench.publish import Publish
 from bench.rows import rows
@@ -275,48 +277,37 @@ def test_a_line_of_the_main_table() -> None:
 # that it runs
 
 
-def quick_bench(rows: str) -> str:
-    """Return what a quick bench of these rows prints. It must succeed."""
+def quick_bench(rows: str) -> list[list[str]]:
+    """Return the words of each line that a quick bench of these rows prints. It must succeed."""
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--only", rows],
         capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return [re.split(" {2,}", line) for line in done.stdout.splitlines()]
+
+
+ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,turns-delete-jobs"
+ALL = [
+    "writer,reader",
+    "tls-,snappy-,deflate-",
+    "nodes-always",
+    "queues-pipelined,queues-copies,queues-memory,queues-lending",
+    "admin-listing,admin-watched",
+    "turns-delete-jobs,turns-empty-deferred,turns-start",
+    ",".join(size.name for size in log_sizes()),
+]
 
 
 @pytest.mark.process
-def test_it_prints_a_table_of_the_rows_asked_for() -> None:
-    printed = quick_bench("writer,reader")
-
-    header, _, *lines = printed.splitlines()
-    assert header.startswith("row ")
-    assert [line.split()[:2] for line in lines[:2]] == [["writer", "penstock"], ["reader", "penstock"]]
-
-
-@pytest.mark.process
-def test_the_rows_through_upgrades_run() -> None:
-    printed = quick_bench("tls,snappy,deflate")
-
-    assert [line.split()[0] for line in printed.splitlines()[2:8]] == [
-        "tls-writer", "tls-reader", "snappy-writer", "snappy-reader", "deflate-writer", "deflate-reader",
-    ]  # fmt: skip
-
-
-@pytest.mark.process
-def test_the_rows_of_several_nodes_run() -> None:
-    printed = quick_bench("nodes-always")
-
-    lines = [line for line in printed.splitlines() if line.startswith("nodes-always")]
-    assert [line.split("always: ")[1].split(",")[0] for line in lines] == ["1 node", "2 nodes", "4 nodes"]
-
-
-@pytest.mark.process
-def test_the_rows_of_disques_queues_run() -> None:
-    printed = quick_bench("queues-pipelined,queues-copies,queues-memory,queues-lending")
-
-    lines = [line.split("  ")[0] for line in printed.splitlines() if line.startswith("queues-")]
-    assert lines == ["queues-pipelined"] * 2 + ["queues-copies", "queues-memory", "queues-lending"]
+@pytest.mark.parametrize("rows", [ONE_OF_EACH_KIND, *(pytest.param(rows, marks=pytest.mark.campaign) for rows in ALL)])
+def test_every_row_that_was_asked_for_is_printed_with_its_figures(rows: str) -> None:
+    printed = quick_bench(rows)
+    for row in rows.split(","):
+        lines = [words for words in printed if words[0].startswith(row)]
+        assert lines, row
+        assert all(len(words) > 2 and "WRONG" not in words for words in lines), row
+    assert [words[0] for words in printed if words[0] == "row"]
 
 
 @pytest.mark.process
@@ -324,6 +315,5 @@ def test_a_row_that_does_not_exist_is_a_mistake() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT
     )
-
     assert done.returncode == 2
     assert done.stderr == "bench: --only nothing: no such row; see --help\n"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import httpx
 import pytest
 
 from shared.auth.tokens import digest
+from tests import web
 from tests.auth_server import AuthServer, Visit, allowing, says
 from tests.certificates import Authority
 from tests.clients.upgrades import Exchanging, Secure, digests_of, hand_over
@@ -31,7 +31,9 @@ ANSWERS = {
 ANNS, POORS, ADMINS = ("pst_" + name.ljust(43, "x") for name in ("ann", "poor", "admin"))
 DENIED = says(403, {"message": "who is that?"})
 
-alone_or_with_all = pytest.mark.parametrize("upgrades", [[], ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"])
+alone_or_with_all = pytest.mark.parametrize(
+    "upgrades", [pytest.param([], marks=pytest.mark.campaign), ["tls_v1", "snappy"]], ids=["alone", "tls-snappy"]
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class AuthContract(Exchanging):
     @pytest.mark.parametrize(
         ("upgrades", "secret", "error"),
         [
-            ([], "wrong", "AUTH failed(?! for)"),
+            pytest.param([], "wrong", "AUTH failed(?! for)", marks=pytest.mark.campaign),
             (["tls_v1", "snappy"], "wrong", "AUTH failed(?! for)"),
             (["tls_v1", "snappy"], POOR, "AUTH failed for PUB on"),
             ([], None, "AUTH required before PUB"),
@@ -157,5 +159,5 @@ def until(pattern: re.Pattern[str], file: IO[str]) -> str:
 
 def messages(secure: Secure) -> int:
     """How many were published to the node."""
-    stats = httpx.get(f"http://{secure.node.http}/stats?format=json").json()
+    stats = web.get(f"http://{secure.node.http}/stats?format=json").json()
     return sum(topic["message_count"] for topic in stats["topics"])

@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import httpx
-
-from tests.daemons import Daemon, eventually
+from tests import web
+from tests.daemons import Daemon, eventually, publish
 
 CLIENT_TIMEOUT = 60  # s; the longest test takes 5, and waits for a second process
 MSG_TIMEOUT = 3  # s; clients ask for it that can, the nodes have it for the others
@@ -48,7 +47,7 @@ class Cluster:
 
     def producers(self, topic: str) -> int:
         """How many nodes have the topic, as nsqlookupd knows."""
-        answer = httpx.get(f"http://{self.lookupd.http}/lookup?topic={topic}")
+        answer = web.get(f"http://{self.lookupd.http}/lookup?topic={topic}")
         return len(answer.json()["producers"]) if answer.status_code == 200 else 0
 
 
@@ -85,13 +84,13 @@ class ClientContract:
 
     def test_requeue(self, cluster: Cluster) -> None:
         node, topic = cluster.nodes[0], f"{self.name}-requeue"
-        self.publish(node, topic, "requeue me")
+        publish(node, topic, "requeue me")
         assert self.consume(topic, 1, nsqd=[node.tcp]) == [Delivery("requeue me", 1), Delivery("requeue me", 2)]
         eventually(lambda: counts(node, topic) == {"message_count": 1, "requeue_count": 1})
 
     def test_time_out_touch_and_deferral(self, cluster: Cluster) -> None:
         node, topic = cluster.nodes[1], f"{self.name}-times"
-        self.publish(node, topic, "stall", "touch me")
+        publish(node, topic, "stall", "touch me")
         published = time.monotonic()
         self.publish(node, topic, "later", delay_ms=1000)
         began = time.monotonic()
@@ -107,7 +106,7 @@ class ClientContract:
         topic = f"{self.name}-found"
         bodies = [[f"{name}{number}" for number in range(5)] for name in "abc"]
         for node, some in zip(cluster.nodes, bodies, strict=True):
-            self.publish(node, topic, *some)
+            publish(node, topic, *some)
         eventually(lambda: cluster.producers(topic) == 3)
         deliveries = self.consume(topic, 15, lookupd=[cluster.lookupd.http])
         assert sorted(delivery.body for delivery in deliveries) == sorted(functools.reduce(operator.iadd, bodies, []))
@@ -116,6 +115,6 @@ class ClientContract:
 
 def counts(node: Daemon, topic: str) -> dict[str, Any]:
     """What /stats counts for the topic's channel and is not 0: all is finished when no depth is among them."""
-    stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}&include_clients=false").json()
+    stats = web.get(f"http://{node.http}/stats?format=json&topic={topic}&include_clients=false").json()
     (channel,) = stats["topics"][0]["channels"]
     return {key: value for key, value in channel.items() if key.endswith(("_count", "depth")) and value}

@@ -10,15 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from shared.audit.chain import FIRST, Head, Record, decode, follow
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
 from shared.auth.verbs import BUILT_IN
+from tests import web
+from tests.auth_files import bearer, token, write
 from tests.certificates import Authority
 from tests.daemons import Conversation, Daemon, drained, eventually, nsqd, post, run
-from tests.processes.test_rights import FLAGS, bearer, token, write
+from tests.processes.test_rights import FLAGS
 
 pytestmark = pytest.mark.process
 
@@ -49,7 +50,7 @@ class Audited:
 
     def ask(self, method: str, path: str, name: str = "", **more: Any) -> int:
         headers = (bearer(name) if name else {}) | more.pop("headers", {})
-        return httpx.request(method, f"http://{self.node.http}{path}", headers=headers, **more).status_code
+        return web.request(method, f"http://{self.node.http}{path}", headers=headers, **more).status_code
 
     def wait_for(self, action: str, outcome: str = "done", **more: object) -> Record:
         """The newest record of an action."""
@@ -101,27 +102,6 @@ def test_changes_over_http_with_a_token(audited: Audited) -> None:
     audited.wait_for("GET backup")
 
 
-def test_actions_on_messages_say_how_many(audited: Audited) -> None:
-    for _ in range(3):
-        assert audited.ask("POST", "/pub?topic=some", "admin", content=b"secret-body") == 200
-    assert audited.ask("POST", "/channel/create?topic=some&channel=c", "admin") == 200
-    path = "/channel/messages/bury?topic=some&channel=c&state=ready&count=2"
-    assert audited.ask("POST", path, "operator") == 200
-    assert audited.wait_for("channel/messages/bury", target="some c", who="operator")["count"] == 2
-    assert audited.ask("POST", "/channel/messages/finish?topic=some&channel=c&offset=0", "operator") == 200
-    assert audited.wait_for("channel/messages/finish", who="operator")["target"] == "some c 0"
-    assert [one for one in read(audited.file) if "pub" in one["action"] and one["outcome"] == "done"] == []
-
-
-def test_what_fails_and_what_is_read(audited: Audited) -> None:
-    assert audited.ask("POST", "/topic/delete?topic=nothing", "admin") == 404
-    audited.wait_for("topic/delete", "failed", target="nothing")
-    assert audited.ask("POST", "/topic/delete", "admin") == 400
-    audited.wait_for("topic/delete", "failed", target="")
-    assert audited.ask("GET", "/stats", "viewer") == 200
-    assert not [one for one in read(audited.file) if one["action"] == "GET stats" and one["outcome"] == "done"]
-
-
 def test_refusals_over_http(audited: Audited) -> None:
     assert audited.ask("POST", "/topic/delete?topic=orders", "viewer") == 403
     assert audited.wait_for("topic/delete", "refused", target="orders")["who"] == "viewer"
@@ -129,7 +109,7 @@ def test_refusals_over_http(audited: Audited) -> None:
     assert audited.wait_for("pub", "refused", target="orders")["who"] == "viewer"
     assert audited.ask("GET", "/stats") == 401
     assert audited.wait_for("GET stats", "refused")["who"] == ""
-    with httpx.Client(base_url=f"http://{audited.node.http}", headers={"Authorization": f"Bearer {WRONG}"}) as client:
+    with web.Client(base_url=f"http://{audited.node.http}", headers={"Authorization": f"Bearer {WRONG}"}) as client:
         codes = {client.get("/stats").status_code for _ in range(60)}
     assert codes == {401, 429}
     audited.wait_for("GET stats", "throttled")
@@ -155,82 +135,20 @@ def test_a_signed_name_of_a_user(audited: Audited) -> None:
     assert "user" not in refused
 
 
-def test_refusals_of_clients_of_nsq(audited: Audited) -> None:
-    secret = WRONG.encode()
-    with Conversation(audited.node, b"  V2AUTH\n" + len(secret).to_bytes(4) + secret) as client:
-        assert client.frame() == (1, b"E_AUTH_FAILED AUTH failed")
-    assert audited.wait_for("AUTH", "refused", port="nsq")["address"] == "127.0.0.1"
-    with Conversation(audited.node, b"  V2SUB orders api\n") as client:
-        assert client.frame() == (1, b"E_AUTH_FIRST AUTH required before SUB")
-    audited.wait_for("SUB", "refused", port="nsq", target="orders api", who="")
-    secret = token("producer").encode()
-    with Conversation(audited.node, b"  V2AUTH\n" + len(secret).to_bytes(4) + secret + b"SUB orders api\n") as client:
-        assert client.frame() is not None
-        assert client.frame() == (1, b'E_UNAUTHORIZED AUTH failed for SUB on "orders" "api"')
-    assert audited.wait_for("SUB", "refused", who="producer")["by"] == "token"
-
-
-def test_clients_of_beanstalkd(audited: Audited) -> None:
-    with audited.node.connect("BEANSTALK") as sock:
-
-        def ask(line: bytes) -> bytes:
-            sock.sendall(line + b"\r\n")
-            return sock.recv(1000)
-
-        assert ask(b"auth " + WRONG.encode()) == b"UNAUTHORIZED\r\n"
-        audited.wait_for("auth", "refused", port="beanstalkd")
-        assert ask(b"put 0 0 9 11\r\nsecret-body") == b"UNAUTHORIZED\r\n"
-        audited.wait_for("put", "refused", port="beanstalkd", target="default", who="")
-        assert ask(b"auth " + token("admin").encode()) == b"AUTHORIZED\r\n"
-        assert ask(b"use mail") == b"USING mail\r\n"
-        inserted = ask(b"put 0 60 9 11\r\nsecret-body")
-        assert inserted.startswith(b"INSERTED")
-        number = inserted.split()[1].decode()
-        assert ask(b"kick 10") == b"KICKED 1\r\n"
-        assert audited.wait_for("kick", target="mail", who="admin")["count"] == 1
-        assert ask(b"kick-job " + number.encode()) == b"NOT_FOUND\r\n"
-        audited.wait_for("kick-job", "failed", target=f"mail {number}")
-        assert ask(b"pause-tube mail 5") == b"PAUSED\r\n"
-        audited.wait_for("pause-tube", target="mail")
-        assert ask(b"move-job " + number.encode() + b" post").startswith(b"MOVED")
-        audited.wait_for("move-job", target=f"mail {number} post")
-        assert ask(b"clear-tube post") == b"CLEARED 1\r\n"
-        assert audited.wait_for("clear-tube", target="post")["count"] == 1
-        assert ask(b"auth " + token("producer").encode()) == b"AUTHORIZED\r\n"
-        assert ask(b"kick 1") == b"UNAUTHORIZED\r\n"
-        assert audited.wait_for("kick", "refused")["who"] == "producer"
-
-
-def test_clients_of_disque(audited: Audited) -> None:
-    with audited.node.connect("DISQUE") as sock:
-
-        def ask(*words: str) -> bytes:
-            parts = [f"${len(word)}\r\n{word}\r\n" for word in words]
-            sock.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
-            return sock.recv(10_000)
-
-        assert ask("ADDJOB", "jobs", "secret-body", "0").startswith(b"-NOAUTH")
-        audited.wait_for("ADDJOB", "refused", target="jobs", who="")
-        assert ask("AUTH", WRONG).startswith(b"-ERR")
-        audited.wait_for("AUTH", "refused", port="disque")
-        assert ask("AUTH", token("admin")) == b"+OK\r\n"
-        job_id = ask("ADDJOB", "jobs", "secret-body", "0").decode()[1:].strip()
-        for words, action, target in (
-            (("PAUSE", "jobs", "in"), "PAUSE", "jobs"),
-            (("DEQUEUE", job_id), "DEQUEUE", job_id),
-            (("ENQUEUE", job_id), "ENQUEUE", job_id),
-            (("CONFIG", "SET", "loglevel", "notice"), "CONFIG SET", "loglevel"),
-            (("CLIENT", "KILL", "192.0.2.1:1"), "CLIENT KILL", "192.0.2.1:1"),
-            (("PAUSE", "jobs", "state"), "PAUSE", "jobs"),  # it only asks, and leaves the record of the other one
-            (("SHUTDOWN",), "SHUTDOWN", ""),
-            (("CONFIG", "SET", "nothing", "secret-value"), "CONFIG SET", "nothing"),
-        ):
-            outcome = "failed" if ask(*words).startswith(b"-") else "done"
-            assert audited.wait_for(action, outcome, port="disque", target=target)["who"] == "admin"
-        assert len([one for one in read(audited.file) if one["action"] == "PAUSE"]) == 1
-        assert ask("AUTH", token("producer")) == b"+OK\r\n"
-        assert ask("CONFIG", "GET", "port").startswith(b"-NOPERM")
-        assert audited.wait_for("CONFIG GET", "refused", target="port")["who"] == "producer"
+@pytest.mark.parametrize(
+    ("name", "port", "said", "heard", "action"),
+    [
+        ("TCP", "nsq", b"  V2SUB orders api\n", b"E_AUTH_FIRST", "SUB"),
+        ("BEANSTALK", "beanstalkd", b"put 0 0 9 11\r\nsecret-body\r\n", b"UNAUTHORIZED", "put"),
+        ("DISQUE", "disque", b"ADDJOB jobs secret-body 0\r\n", b"-NOAUTH", "ADDJOB"),
+    ],
+)
+def test_refusals_at_each_port(audited: Audited, name: str, port: str, said: bytes, heard: bytes, action: str) -> None:
+    with audited.node.connect(name) as sock:
+        sock.sendall(said)
+        assert heard in sock.recv(1000)
+    found = audited.wait_for(action, "refused", port=port)
+    assert (found["who"], found["address"]) == ("", "127.0.0.1")
 
 
 def test_the_auth_file_and_metrics(audited: Audited) -> None:
@@ -243,7 +161,7 @@ def test_the_auth_file_and_metrics(audited: Audited) -> None:
     file.write_text(text)
     os.utime(file, (1, 1))
     eventually(lambda: len([one for one in read(audited.file) if one["action"] == "auth/reload"]) >= 3)
-    metrics = httpx.get(f"http://{audited.node.http}/metrics").text
+    metrics = web.get(f"http://{audited.node.http}/metrics").text
     assert "nsqd_audit_left_out_total 0.0" in metrics
     count = float(metrics.split("\nnsqd_audit_records_total ")[1].split()[0])
     assert count >= len(read(audited.file)) - 1
@@ -303,7 +221,7 @@ def test_refusals_over_https_and_between_nodes(tmp_path: Path) -> None:
     with nsqd(tmp_path / "data", *flags, *cluster, "-https-address", "127.0.0.1:0", listens=listens) as node:
         audited = Audited(node, tmp_path / "audit")
         url = f"https://{node.addresses['HTTPS']}/topic/delete?topic=t"
-        assert httpx.post(url, headers=bearer("viewer"), verify=authority.client()).status_code == 403
+        assert web.post(url, headers=bearer("viewer"), verify=authority.client()).status_code == 403
         found = audited.wait_for("topic/delete", "refused", port="https", target="t")
         assert (found["who"], found["address"]) == ("viewer", "127.0.0.1")
         with node.connect("CLUSTER") as sock:

@@ -10,21 +10,19 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import greenstalk
-import httpx
 import pystalk
 import pytest
 
 from penstock.client import Consumer
-from tests import forkserver
+from tests import forkserver, web
 from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
 from tests.forkserver import LAUNCH
-from tests.nsqd.protocols.beanstalk.wire import facts, put
+from tests.nsqd.protocols.beanstalk.wire import put
 
 pytestmark = pytest.mark.process
 
@@ -75,8 +73,7 @@ def shared() -> Iterator[Beanstalkd]:
         yield daemon
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("sync", ["-f0", "-f50", "-F"])
+@pytest.mark.parametrize(("how", "sync"), [(signal.SIGKILL, "-f0"), (signal.SIGKILL, "-f50"), (signal.SIGTERM, "-F")])
 def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tmp_path: Path) -> None:
     with Beanstalkd("-b", str(tmp_path), sync) as daemon, daemon.client(use="work", watch="work") as client:
         ids = [client.put(f"job {number}", priority=number % 3, ttr=60) for number in range(6)]
@@ -149,24 +146,6 @@ def test_pystalk(shared: Beanstalkd) -> None:
     client.close()
 
 
-def test_times_are_kept_within_what_clients_allow(shared: Beanstalkd) -> None:
-    with shared.client(use="times", watch="times") as client:
-        began = time.monotonic()
-        client.put("x", delay=1)
-        job = client.reserve(timeout=30)
-        assert time.monotonic() - began >= 1.0
-        client.delete(job)
-        client.put("y", ttr=4)
-        began = time.monotonic()
-        job = client.reserve()
-        with pytest.raises(greenstalk.DeadlineSoonError):  # before the time is over: then it would be reserved again
-            client.reserve(timeout=30)
-        assert time.monotonic() - began >= 3.0
-        eventually(lambda: client.stats_job(job)["timeouts"] == 1)
-        assert client.reserve(timeout=0).id == job.id
-        client.delete(job)
-
-
 def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
     found: list[int] = []
     all_are_put = threading.Event()
@@ -194,23 +173,6 @@ def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
     for worker in workers:
         worker.join(30)
     assert sorted(found) == list(range(1000))
-
-
-def test_who_waits_and_hangs_up_is_no_longer_waiting(shared: Beanstalkd) -> None:
-    with shared.client(use="waits") as client:
-        waiter = shared.raw()
-        waiter.sendall(b"watch waits\r\nignore default\r\nreserve\r\n")
-        eventually(lambda: client.stats_tube("waits")["current-waiting"] == 1)
-        waiter.close()
-        eventually(lambda: client.stats_tube("waits")["current-waiting"] == 0)
-        half = shared.raw()
-        half.sendall(b"watch waits\r\nreserve\r\n")
-        half.shutdown(socket.SHUT_WR)
-        said = b""
-        while part := half.recv(1000):
-            said += part
-        assert said == b"WATCHING 2\r\nTIMED_OUT\r\n"
-        half.close()
 
 
 def test_input_of_all_kinds_leaves_it_alive(shared: Beanstalkd) -> None:
@@ -333,15 +295,15 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client,
             Consumer("mail", "copy", [node.tcp]) as consumer,
         ):
-            httpx.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
-            httpx.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
+            web.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
+            web.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
             client.put("from beanstalkd", priority=5)
             message = consumer.poll(10)[0]
             assert message.body == b"from beanstalkd"
             job = client.reserve(timeout=5)
             client.delete(job)  # the channel's copy is not touched
             message.finish()
-            httpx.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
+            web.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
             job = client.reserve(timeout=5)
             assert job.body == "from nsq"
             told = client.stats_job(job)
@@ -353,12 +315,12 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             client.use("a/b;c")  # no topic's name: beanstalkd's clients' alone
             client.put("hidden")
             client.put("later", delay=1000)
-            stats = httpx.get(f"http://{node.http}/stats?format=json").json()
+            stats = web.get(f"http://{node.http}/stats?format=json").json()
             assert {topic["topic_name"] for topic in stats["topics"]} >= {"mail"}
             (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
             assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
             assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
-            told = httpx.get(f"http://{node.http}/tubes").json()
+            told = web.get(f"http://{node.http}/tubes").json()
             assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
             assert told["tube_count"] == 2
             assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
@@ -369,10 +331,10 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
                 "job_count": 2,
                 "using_count": 1,
             }
-            page = httpx.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
+            page = web.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
             assert [tube["tube_name"] for tube in page["tubes"]] == ["mail"]
-            assert httpx.get(f"http://{node.http}/tubes?limit=x").status_code == 400
-            metrics = httpx.get(f"http://{node.http}/metrics").text
+            assert web.get(f"http://{node.http}/tubes?limit=x").status_code == 400
+            metrics = web.get(f"http://{node.http}/metrics").text
             for line in (
                 'nsqd_tube_delayed{tube="a/b;c"} 1.0',
                 'nsqd_tube_ready{tube="a/b;c"} 1.0',
@@ -408,16 +370,3 @@ def beanstalk(node: Daemon, name: str = "BEANSTALK") -> tuple[str, int]:
     line = node.wait_for_line(f"{name}: listening on")
     host, _, port = line.split()[-1].rpartition(":")
     return host, int(port)
-
-
-def test_pipelined_bytes_on_a_real_socket(shared: Beanstalkd) -> None:
-    sock = shared.raw()
-    sock.sendall(b"use pipe\r\nwatch pipe\r\nignore default\r\n" + put(b"x") * 500 + b"reserve\r\n" * 500)
-    sock.sendall(b"stats-tube pipe\r\nquit\r\n")
-    said = b""
-    while part := sock.recv(65536):
-        said += part
-    assert said.count(b"INSERTED ") == said.count(b"RESERVED ") == 500
-    told = facts(said[said.index(b"OK ") :])
-    assert (told["current-jobs-reserved"], told["total-jobs"]) == ("500", "500")
-    sock.close()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +14,16 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from celery import Celery
 
-from penstock.jobs import Jobs
+from penstock.celery import install
+from penstock.jobs import Jobs, TooBig
 from tests.daemons import ROOT, Daemon, eventually, nsqd
+from tests.effort import tries
 from tests.processes.entry_points import install_entry_points
 
-pytest.importorskip("celery", reason="celery is not installed: pip install penstock[celery]")
 pytestmark = pytest.mark.process
-POOLS = pytest.mark.parametrize("pool", ["solo", "prefork"])
+POOLS = pytest.mark.parametrize("pool", [pytest.param("solo", marks=pytest.mark.campaign), "prefork"])
 PATIENCE = 90.0  # s
 
 
@@ -51,19 +52,19 @@ class Bench:
         url = f"penstock://{self.jobs}?nsqd={self.tcp}&ttr=5"
         return {"BROKER": url, "DONE": str(self.done), "PYTHONPATH": str(ROOT)}
 
-    def call(self, code: str) -> str:
-        """Run a line of Python in a process with the application, and return what it prints."""
-        command = [sys.executable, "-c", f"from tests.processes.celery_app import *\n{code}"]
-        environ = {**os.environ, **self.environ()}
-        ended = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
+    @contextmanager
+    def app(self) -> Iterator[Celery]:
+        """Return an application that knows the names of the tasks, as of another program that publishes them."""
+        install()
+        with Celery("publisher", broker=self.environ()["BROKER"], set_as_current=False) as app:
+            app.conf.update(task_default_queue="work", task_ignore_result=True, broker_connection_timeout=2)
+            yield app
 
-    def control(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of `celery`."""
-        command = [sys.executable, "-m", "celery", "-A", "tests.processes.celery_app", *words]
-        environ = {**os.environ, **self.environ()}
-        return subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    def publish(self, *tasks: tuple[str, *tuple[float, ...]], **options: float) -> None:
+        """Publish tasks, each given by its name and its arguments."""
+        with self.app() as app:
+            for name, *arguments in tasks:
+                app.send_task(f"tests.processes.celery_app.{name}", arguments, **options)
 
     @contextmanager
     def worker(self, pool: str, *flags: str, name: str = "w1") -> Iterator[Worker]:
@@ -139,36 +140,33 @@ def left(bench: Bench) -> int:
     return int(sum(found[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed", "buried")))
 
 
+def answering(app: Celery, *destination: str) -> set[str]:
+    """Return the names of the workers that answer a ping. None named: of all."""
+    answers = app.control.ping(destination or None, timeout=5, limit=len(destination) or None)
+    return {name for answer in answers for name in answer}
+
+
 @POOLS
 def test_tasks_retries_etas_priorities_and_control_commands(bench: Bench, pool: str) -> None:
-    with bench.running():
-        bench.call("for number in range(50): add.delay(number)\nflaky.delay(100)\nadd.apply_async([101], countdown=3)")
+    with bench.running(), bench.app() as app:
+        app.control.shutdown()  # there is no worker, and one that starts later does not end
+        bench.publish(*(("add", number) for number in range(50)), ("flaky", 100))
+        bench.publish(("add", 101), countdown=3)
         assert figures(bench)["current-jobs-delayed"] == 1  # it waits on the node, not in a worker
         with bench.worker(pool) as worker:
             eventually(lambda: bench.numbers() == {*range(50), 100, 101}, PATIENCE)
             eventually(lambda: left(bench) == 0)
-            pong = bench.control("inspect", "ping")
-            assert "pong" in pong.stdout, pong.stdout + pong.stderr
-            assert bench.control("inspect", "ping", "-d", "w1@test").returncode == 0
-            bench.control("control", "shutdown")
+            assert answering(app, "w1@test") == {"w1@test"}
+            app.control.shutdown()
             assert worker.process.wait(PATIENCE) == 0
             assert len(bench.lines()) == 52  # nothing was done twice
-
-
-def test_an_old_shutdown_does_not_end_a_new_worker(bench: Bench) -> None:
-    with bench.running():
-        bench.control("control", "shutdown")  # there is no worker
-        with bench.worker("solo") as worker:
-            bench.call("add.delay(1)")
-            eventually(lambda: bench.numbers() == {1}, PATIENCE)
-            assert worker.process.poll() is None
 
 
 @POOLS
 def test_kill_9_of_the_worker(bench: Bench, pool: str) -> None:
     with bench.running():
-        bench.call("for number in range(30): slow.delay(number, 0.1)")
-        for _ in range(3):
+        bench.publish(*(("slow", number, 0.1) for number in range(30)))
+        for _ in range(tries(1)):
             before = len(bench.numbers())
             with bench.worker(pool) as worker:
                 eventually(lambda before=before: len(bench.numbers()) >= before + 3, PATIENCE)
@@ -180,24 +178,25 @@ def test_kill_9_of_the_worker(bench: Bench, pool: str) -> None:
 @POOLS
 def test_kill_9_of_the_node(bench: Bench, pool: str) -> None:
     with bench.running() as node:
-        bench.call("for number in range(60): slow.delay(number, 0.1)")
+        bench.publish(*(("slow", number, 0.1) for number in range(60)))
         with bench.worker(pool) as worker:
             eventually(lambda: len(bench.numbers()) >= 5, PATIENCE)
             node.kill()
-            time.sleep(1.0)  # tasks end while no node is there
+            begun = len(bench.lines())
+            eventually(lambda: len(bench.lines()) > begun, PATIENCE)  # a task ends while no node is there
             with bench.running() as second:
                 eventually(lambda: len(bench.numbers()) >= 25, PATIENCE)
                 second.kill()
-            with bench.running():
+            with bench.running(), bench.app() as app:
                 eventually(lambda: bench.numbers() == set(range(60)) and left(bench) == 0, PATIENCE)
-                assert "pong" in bench.control("inspect", "ping", "-t", "10").stdout
+                eventually(lambda: answering(app, "w1@test"))
                 assert worker.stop() == 0
 
 
 @POOLS
 def test_a_long_task_is_touched_and_a_warm_shutdown_gives_back_what_was_prefetched(bench: Bench, pool: str) -> None:
     with bench.running():
-        bench.call("for number in range(10): slow.delay(number, 8)")  # longer than the 5 s of ttr
+        bench.publish(*(("slow", number, 8) for number in range(10)))  # longer than the 5 s of ttr
         with bench.worker(pool) as worker:
             eventually(lambda: "begin 0" in bench.lines())
             eventually(lambda: figures(bench)["current-jobs-reserved"] > 2)  # prefetched
@@ -211,21 +210,20 @@ def test_a_long_task_is_touched_and_a_warm_shutdown_gives_back_what_was_prefetch
 
 def test_a_producer_waits_for_a_node_that_restarts(bench: Bench) -> None:
     with bench.running() as node:
-        bench.call("add.delay(0)")
+        bench.publish(("add", 0))
         node.kill()
-    results: list[str] = []
-    thread = threading.Thread(target=lambda: results.append(bench.call("add.delay(1)\nprint('put')")))
+    thread = threading.Thread(target=bench.publish, args=[("add", 1)])
     thread.start()
-    time.sleep(2.0)  # the producer meets no node
+    thread.join(1.0)  # the producer meets no node
+    assert thread.is_alive()
     with bench.running():
         thread.join(PATIENCE)
-        assert results == ["put\n"]
         assert figures(bench)["current-jobs-ready"] == 2
 
 
 def test_a_child_that_is_killed_loses_no_task(bench: Bench) -> None:
     with bench.running(), bench.worker("prefork") as worker:
-        bench.call("for number in range(4): slow.delay(number, 3)")
+        bench.publish(*(("slow", number, 3) for number in range(4)))
         eventually(lambda: len(bench.lines()) >= 2, PATIENCE)
         pid = worker.process.pid
         children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -233,40 +231,27 @@ def test_a_child_that_is_killed_loses_no_task(bench: Bench) -> None:
         eventually(lambda: bench.numbers() == set(range(4)) and left(bench) == 0, PATIENCE)
 
 
-def test_each_worker_gets_each_control_command(bench: Bench) -> None:
-    with bench.running(), bench.worker("solo") as one, bench.worker("solo", name="w2") as two:
-        assert "2 nodes online" in bench.control("inspect", "ping", "-t", "5").stdout
-        bench.control("control", "shutdown", "-d", "w2@test")
+def test_each_worker_gets_each_control_command_and_events_reach_a_monitor(bench: Bench) -> None:
+    with bench.running(), bench.worker("solo", "-E") as one, bench.worker("solo", name="w2") as two, bench.app() as app:
+        assert answering(app, "w1@test", "w2@test") == {"w1@test", "w2@test"}
+        app.control.shutdown(["w2@test"])
         assert two.process.wait(PATIENCE) == 0
-        assert "1 node online" in bench.control("inspect", "ping").stdout
+        assert answering(app, "w1@test") == {"w1@test"}
         assert one.process.poll() is None
+        seen: list[str] = []
+        with app.connection_for_read() as connection:
+            receiver = app.events.Receiver(
+                connection, handlers={"task-succeeded": lambda event: seen.append(event["type"])}
+            )
+            with receiver.consumer_context() as (own, _, _):
+                bench.publish(("add", 5))
+                while not seen:
+                    own.drain_events(timeout=PATIENCE)
 
 
 def test_a_task_that_is_too_large_is_refused_at_once(bench: Bench) -> None:
-    with bench.running():
-        code = """
-from penstock.jobs import TooBig
-try:
-    app.send_task("x", ["y" * 100_000])
-except TooBig as error:
-    print(error.word)
-"""
-        assert bench.call(code) == "JOB_TOO_BIG\n"
-
-
-def test_events_reach_a_monitor(bench: Bench) -> None:
-    with bench.running(), bench.worker("solo", "-E"):
-        code = """
-import threading
-seen = []
-with app.connection_for_read() as connection:
-    receiver = app.events.Receiver(connection, handlers={"task-succeeded": lambda event: (seen.append(event), stop())})
-    def stop(): receiver.should_stop = True
-    threading.Timer(1, lambda: add.delay(5)).start()
-    receiver.capture(limit=None, timeout=30, wakeup=False)
-print(seen[0]["type"])
-"""
-        assert bench.call(code) == "task-succeeded\n"
+    with bench.running(), bench.app() as app, pytest.raises(TooBig, match="JOB_TOO_BIG"):
+        app.send_task("x", ["y" * 100_000])
 
 
 def test_the_url_needs_no_import_where_the_package_is_installed(bench: Bench, tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 import trustme
 
+from tests import web
 from tests.admin.conftest import nsqadmin
 from tests.daemons import Daemon, eventually, nsqd, run
 
@@ -35,14 +35,13 @@ def flags_of(program: str, directory: Path) -> tuple[str, ...]:
     return (*given.get(program, ()), "-https-address", "127.0.0.1:0", "-check-config")
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize(
-    ("begins", "ends", "code", "words"),
+    ("program", "begins", "ends", "code", "words"),
     [
-        (-20, -9, 2, "the certificate expired on 20"),
-        (3, 30, 2, "the certificate is not valid before 20"),
-        (-20, 10.5, 0, "warning: --tls-cert"),
-        (-20, 30, 0, ""),
+        *((program, -20, -9, 2, "the certificate expired on 20") for program in PROGRAMS),
+        ("nsqd", 3, 30, 2, "the certificate is not valid before 20"),
+        ("nsqd", -20, 10.5, 0, "warning: --tls-cert"),
+        ("nsqd", -20, 30, 0, ""),
     ],
 )
 def test_check_config(tmp_path: Path, program: str, begins: float, ends: float, code: int, words: str) -> None:
@@ -65,7 +64,7 @@ def test_a_client_certificate_and_an_authority_are_checked_too(tmp_path: Path) -
 
 def metric(daemon: Daemon, program: str) -> float | None:
     """The days that the daemon's certificate is valid for, by its metric."""
-    text = httpx.get(f"http://{daemon.http}/metrics", timeout=20).text
+    text = web.get(f"http://{daemon.http}/metrics", timeout=20).text
     name = f'{program}_certificate_expiry_seconds{{option="tls-cert"}} '
     return next((float(line.removeprefix(name)) / 86400 for line in text.splitlines() if line.startswith(name)), None)
 
@@ -82,16 +81,16 @@ def test_a_running_daemon_warns_has_a_metric_and_nsqadmin_an_alarm(tmp_path: Pat
             days = metric(daemon, program)
             assert days is not None, program
             assert 1 < days < 1.5
-        assert "certificates" in httpx.get(f"http://{lookupd.http}/info").json()
+        assert "certificates" in web.get(f"http://{lookupd.http}/info").json()
 
         def raised() -> set[tuple[str, str]]:
-            found = httpx.get(f"http://{admin.http}/api/alarms", timeout=20).json()["alarms"]
+            found = web.get(f"http://{admin.http}/api/alarms", timeout=20).json()["alarms"]
             return {(one["subject"], one["severity"]) for one in found if one["rule"] == "certificate-expiring"}
 
         eventually(
             lambda: raised() == {(f"{node.http}: tls-cert", "critical"), ("nsqadmin: tls-cert", "critical")}, 300
         )
-        page = httpx.get(f"http://{admin.http}/nodes/{node.http}", timeout=20).text
+        page = web.get(f"http://{admin.http}/nodes/{node.http}", timeout=20).text
         assert "Certificate expires</a> since" in page
         issue(tmp_path, -1, 40)
         for daemon, program in zip((node, lookupd, admin), PROGRAMS, strict=True):

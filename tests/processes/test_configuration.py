@@ -8,12 +8,12 @@ import socket
 import tomllib
 from pathlib import Path
 
-import httpx
 import pytest
 
 from nsqd.options import NsqdOptions
 from shared.options import OptionError
 from shared.startup import need_restart, reread
+from tests import web
 from tests.daemons import Daemon, nsqd, run
 from tests.nsqd.http.test_config import NSQD_FILE
 
@@ -34,7 +34,7 @@ def written(directory: Path, content: str) -> str:
 
 
 def config(node: Daemon, key: str) -> str:
-    return httpx.get(f"http://{node.http}/config/{key}").text
+    return web.get(f"http://{node.http}/config/{key}").text
 
 
 def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_tells_what_it_found_out(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_tells_what_it_f
         assert (config(node, "broadcast_tcp_port"), config(node, "broadcast_http_port")) == (tcp, http)
         assert config(node, "statsd_prefix") == f"nsq.node_example_{http}."
         assert config(node, "data_path").endswith("/data")
-        info = httpx.get(f"http://{node.http}/info").json()
+        info = web.get(f"http://{node.http}/info").json()
         found = [info[key] for key in ("hostname", "broadcast_address", "tcp_port", "http_port")]
         assert found == [socket.gethostname(), "node.example", int(tcp), int(http)]
 
@@ -72,7 +72,7 @@ def test_an_nsqlookupd_without_a_port_is_named_in_the_words_of_dialling(tmp_path
 
 
 def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
+    with nsqd(tmp_path) as daemon, web.Client(base_url=f"http://{daemon.http}") as client:
         for address in ("", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"):
             put = client.put("/config/nsqlookupd_tcp_addresses", content=f'["{address}"]')
             assert put.status_code in (200, 400)  # the original takes anything; refusing is as good
@@ -88,49 +88,31 @@ def test_secrets_are_not_logged(tmp_path: Path) -> None:
 # What is wrong
 
 
+# Each reason is in tests/shared/test_config_file.py.
+
+
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ("nonsense", "failed to load config file PATH - Expected '='"),
-        (
-            "log_level = 5",
-            "config file PATH: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal",
-        ),
-        ("log_prefix = true", "config file PATH: invalid value true for log_prefix: expected a string"),
-    ],
-)
-def test_a_wrong_file_is_one_fatal_line_and_exit_1(program: str, content: str, line: str, tmp_path: Path) -> None:
-    path = written(tmp_path, content)
+def test_a_wrong_file_is_one_fatal_line_and_exit_1(program: str, tmp_path: Path) -> None:
+    path = written(tmp_path, "log_level = 5")
+    line = f"config file {path}: invalid value 5 for log_level: expected one of debug, info, warn, error, fatal"
     ended = run(program, "-config", path)
     assert (ended.returncode, ended.stdout) == (1, "")
     start = re.escape(f"[{program}] ") + r"[\d/]{10} [\d:.]{15} FATAL: "
-    assert re.fullmatch(start + re.escape(line.replace("PATH", path)) + ".*\n", ended.stderr)
+    assert re.fullmatch(start + re.escape(line) + ".*\n", ended.stderr)
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"), [("/nonexistent/x", "No such file or directory"), ("/", "Is a directory"), ("/dev/zero", "larger than")]
-)  # fmt: skip
-def test_a_file_that_cannot_be_read(path: str, reason: str) -> None:
-    ended = run("nsqd", "-config", path)
+def test_a_file_without_end_is_not_read() -> None:
+    ended = run("nsqd", "-config", "/dev/zero")
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
-    assert f"FATAL: failed to load config file {path} - {reason}" in ended.stderr
+    assert "FATAL: failed to load config file /dev/zero - larger than" in ended.stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
         (["-node-id", "1024"], "--node-id must be [0,1024)"),
-        (["-max-deflate-level", "0"], "--max-deflate-level must be [1,9]"),
-        (
-            ["-tls-client-auth-policy=requre"],
-            "--tls-client-auth-policy 'requre': expected require, require-verify or verify-if-given",
-        ),
         (["-beanstalk-tls-address=:0"], "--beanstalk-tls-address needs --tls-cert and --tls-key"),
         (["-disque-tls-address=:0"], "--disque-tls-address needs --tls-cert and --tls-key"),
-        (["-tls-required"], "cannot require TLS client connections without TLS key and cert"),
-        (["-tls-required=TCP-HTTPS"], "cannot require TLS client connections without TLS key and cert"),
-        (["-e2e-processing-latency-percentile", "0.5,1.5"], "invalid E2E processing latency percentile: 1.5"),
     ],
 )
 def test_what_nsq_finds_when_it_is_built(flags: list[str], line: str) -> None:

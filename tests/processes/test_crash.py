@@ -19,10 +19,15 @@ from bench.crash.process import Process
 from bench.crash.subjects import penstock, penstock_jobs
 from bench.crash.trial import Result, Trial
 from tests.daemons import ROOT
+from tests.effort import tries
 
 pytestmark = pytest.mark.process
 
 SEED = 20
+
+
+def in_campaign(*arguments: object) -> object:
+    return pytest.param(*arguments, marks=pytest.mark.campaign)
 
 
 def run(campaign: Campaign, place: volume.Volume, directory: Path) -> Result:
@@ -50,21 +55,21 @@ def assert_kept(result: Result, crashes: int) -> None:
     assert counts.deliveries > 0
 
 
-@pytest.mark.parametrize(("mode", "kills"), [("always", 6), ("interval", 3), ("os", 3)])
+@pytest.mark.parametrize(("mode", "kills"), [("always", tries(2)), in_campaign("interval", 3), ("os", tries(1))])
 def test_kills_lose_nothing(mode: str, kills: int, tmp_path: Path) -> None:
     result = run(Campaign(penstock(mode), "kill", kills), volume.PlainDirectory(), tmp_path)
     assert_kept(result, kills)
     assert result.verdict.excused == 0  # that is for power cuts: the kernel may lie to a sync of that very moment
 
 
-@pytest.mark.parametrize(("mode", "kills"), [("always", 3), ("os", 1)])
+@pytest.mark.parametrize(("mode", "kills"), [("always", tries(1)), in_campaign("os", 2)])
 def test_kills_lose_no_job_and_change_no_order(mode: str, kills: int, tmp_path: Path) -> None:
     result = run(Campaign(penstock_jobs(mode), "kill", kills), volume.PlainDirectory(), tmp_path)
     assert_kept(result, kills)
     assert result.verdict.excused == 0
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", ["ext4", in_campaign("xfs")])
 def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -> None:
     kinds, reason = volume.kinds()
     if kind not in kinds:
@@ -74,9 +79,11 @@ def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -
     except volume.CrashError as error:
         pytest.skip(f"no power can be cut: {error}")
 
-    assert_kept(run(Campaign(penstock("always"), kind, 2), place, tmp_path), 2)
+    cuts = tries(1)
+    assert_kept(run(Campaign(penstock("always"), kind, cuts), place, tmp_path), cuts)
 
 
+@pytest.mark.campaign
 def test_a_power_cut_loses_no_job_in_the_mode_always(tmp_path: Path) -> None:
     kinds, reason = volume.kinds()
     if "ext4" not in kinds:
@@ -117,6 +124,7 @@ def test_a_server_that_does_not_start_again_is_an_alarm(tmp_path: Path) -> None:
     assert "did not start" in result.alarms[0]
 
 
+@pytest.mark.campaign
 def test_the_program_prints_a_table_and_exits_with_0_when_nothing_was_lost(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.crash", "--mode", "always", "--kills", "1", "--power-cuts", "0"]
     done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, cwd=ROOT)

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.daemons import eventually
+from tests.disque_client import Client
 from tests.nsqd.storage.test_disque_aof import free_port
-from tests.processes.test_disque_server import Client, Server
+from tests.processes.test_disque_server import Server
 
 pytestmark = pytest.mark.process
 

@@ -9,12 +9,10 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,8 +21,9 @@ from nsqd.storage.disque_aof import FILE, read_aof
 from nsqd.storage.disque_import import ASIDE, MARKER
 from tests import forkserver
 from tests.daemons import ROOT, STOP_TIMEOUT, eventually, nsqd
+from tests.disque_client import Client as Client  # others import it from here
 from tests.forkserver import LAUNCH
-from tests.nsqd.protocols.disque.wire import Reply, read_reply, request
+from tests.nsqd.protocols.disque.wire import request
 from tests.nsqd.storage.test_disque_aof import ACTIVE, delete, disque, load, original
 
 pytestmark = pytest.mark.process
@@ -32,53 +31,6 @@ pytestmark = pytest.mark.process
 SECOND = 1_000_000_000
 COMMAND = [*LAUNCH, "disque-server"]
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-class Client:
-    """A connection."""
-
-    def __init__(self, address: tuple[str, int] | str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
-        self._socket.settimeout(STOP_TIMEOUT)
-        self._socket.connect(address)
-        self._said = b""
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def do(self, *words: bytes | str | int) -> Reply:
-        """Send a command, and return its reply. Raises EOFError."""
-        self.send(*words)
-        return self.reply()
-
-    def send(self, *words: bytes | str | int) -> None:
-        """Send a command."""
-        self._socket.sendall(request(*words))
-
-    def reply(self) -> Reply:
-        """Return the next reply. Raises EOFError."""
-        while True:
-            try:
-                reply, end = read_reply(self._said)
-            except (ValueError, AssertionError, IndexError):
-                part = self._socket.recv(1 << 16)
-                if not part:
-                    raise EOFError from None
-                self._said += part
-                continue
-            self._said = self._said[end:]
-            return reply
-
-    def get(self, queue: str, count: int = 10) -> list[bytes]:
-        """Fetch the bodies of jobs, without waiting."""
-        return [body for _, _, body in self.do("GETJOB", "NOHANG", "COUNT", count, "FROM", queue) or []]
-
-    def show(self, job_id: str | bytes) -> dict[str, Any]:
-        found = self.do("SHOW", job_id)
-        return dict(zip([one.decode() for one in found[::2]], found[1::2], strict=True))
 
 
 class Server:

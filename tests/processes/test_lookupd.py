@@ -10,7 +10,6 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -20,6 +19,7 @@ from lookupd.options import LookupdOptions
 from lookupd.pending import MOST_PER_IP
 from shared.daemon import broadcast_address
 from shared.listen import Listener
+from tests import web
 from tests.daemons import Daemon, eventually, run
 
 pytestmark = pytest.mark.process
@@ -58,7 +58,7 @@ class Client:
 
 
 def get(daemon: Daemon, target: str) -> httpx.Response:
-    return httpx.get(f"http://{daemon.http}{target}")
+    return web.get(f"http://{daemon.http}{target}")
 
 
 def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:
@@ -77,19 +77,6 @@ def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:
         assert "nsqlookupd_connections 1.0" in get(lookupd, "/metrics").text
     lookupd.wait_for_line(f"closed client({host}:{port})")
     assert get(lookupd, "/lookup?topic=t").json() == {"channels": ["c"], "producers": []}
-
-
-def test_an_error_is_read_whole_even_by_a_peer_that_sends_on(lookupd: Daemon) -> None:
-    with Client(lookupd) as peer:
-        peer.send(b"GET / HTTP/1.1\r\n" + b"x" * 100_000)
-        assert (peer.reply(), peer.reply()) == (b"E_BAD_PROTOCOL", b"")
-
-
-def test_stopping_in_the_middle_of_a_body(lookupd: Daemon) -> None:
-    with Client(lookupd) as peer:
-        peer.send(b"  V1IDENTIFY\n\x00\x00")
-        peer.socket.shutdown(socket.SHUT_WR)
-        assert (peer.reply(), peer.reply()) == (b"E_BAD_BODY IDENTIFY failed to read body size", b"")
 
 
 def test_probes(lookupd: Daemon) -> None:
@@ -116,20 +103,6 @@ def test_sighup_is_survived() -> None:
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for_line("SIGHUP")
         assert get(daemon, "/ping").text == "OK"
-
-
-def test_unix_sockets(tmp_path: Path) -> None:
-    tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
-    with Daemon("nsqlookupd", "-tcp-address", str(tcp), "-http-address", str(http)) as daemon:
-        assert (daemon.tcp, daemon.http) == (str(tcp), str(http))
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(http))) as client:
-            assert client.get("http://localhost/ping").text == "OK"
-        with socket.socket(socket.AF_UNIX) as nsqd:
-            nsqd.connect(str(tcp))
-            nsqd.sendall(b"  V1PING\n")
-            assert nsqd.recv(16) == b"\x00\x00\x00\x02OK"
-    assert not tcp.exists()
-    assert not http.exists()
 
 
 def test_without_http() -> None:

@@ -1,6 +1,6 @@
-"""Names that mean something elsewhere, in paths, markup, labels or terminals: wherever nsqd and nsqlookupd take or show one.
+"""Names that mean something elsewhere, in files, logs and at nsqlookupd: nobody believes them, and no file is named after one.
 
-An illegal name is refused at every door and leaves no trace; a legal one is itself everywhere, and never a file's.
+What the doors of nsqd make of them is in tests/nsqd/http/test_names.py.
 """
 
 from __future__ import annotations
@@ -8,46 +8,22 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import struct
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from urllib.parse import quote_from_bytes
 
-import httpx
 import pytest
 
-from tests.daemons import ERROR, OK, Conversation, Daemon, eventually, nsqd, sized
+from tests import web
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, sized
+from tests.nsqd.http.test_names import ILLEGAL, LEGAL, escaped, shows_nothing
 
 pytestmark = pytest.mark.process
 
-ILLEGAL = [
-    b".", b"..", b"..#ephemeral", b"../../x", b"..\\x", b"/etc/passwd", b"a/b", b"C:x", b"~",
-    b"x" * 65, b"x" * 200, b"x" * 55 + b"#ephemeral",
-    b"#ephemeral", b"a#EPHEMERAL", b"a#ephemeral#ephemeral", b"a#",
-    b"%2e%2e", b"%2e%2e%2fx", b"a%00", b"a%20b", b"a+b",
-    b"\0", b"a\0b", b"a\0", b"a\rb", b"a\tb", b"\x1b[2J", b"\x7f",
-    "\u202egpj".encode(), "\u0645\u0648\u0636\u0648\u0639".encode(), "\uff0e\uff0e".encode(), "\u212a".encode(),
-    b"\xff\xfe", b"\xc0\xae\xc0\xae", b"\xed\xa0\x80",
-    b"<script>alert(1)</script>", b'"><img>', b"&lt;", b"a'b", b'a"} 1', b"a{b}", b"a,b", b"a=b", b"a:b",
-    b"*", b"$(id)", b"`id`", b"{{7*7}}",
-]  # fmt: skip
-LEGAL = [
-    "...", "....", "-", "_", ".a", "a.", "-rf", "nsqd.dat", "con", "null", "0", "1e9", "x" * 64, "x" * 54 + "#ephemeral",
-    "Case", "case", "CASE", "a#ephemeral",
-]  # fmt: skip
-
-
-HTTP = httpx.Client()  # one for all: each would read the machine's certificates anew
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_client() -> Iterator[None]:
-    yield
-    HTTP.close()
+HTTP = web.Client()  # one for all: each would read the machine's certificates anew
 
 
 LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|log\.id|reserve|spare\.\d+)")
@@ -75,71 +51,25 @@ class World:
         }
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Nothing is ever created in it."""
-    outer = tmp_path_factory.mktemp("outer")
-    data = outer / "a" / "b" / "data"
-    with Daemon("nsqlookupd") as lookupd, nsqd(data, "-lookupd-tcp-address", lookupd.tcp) as daemon:
-        yield World(outer, data, daemon, lookupd)
-
-
-def ids(names: list[bytes]) -> list[str]:
-    return [quote_from_bytes(name)[:40] for name in names]
-
-
-illegal = pytest.mark.parametrize("name", ILLEGAL, ids=ids(ILLEGAL))
-
-
 # Illegal names
 
 
-@illegal
-def test_illegal_over_tcp(world: World, name: bytes) -> None:
-    several = sized(struct.pack(">i", 1) + sized(b"x"))
-    for code, line in {
-        (b"E_BAD_TOPIC", b"PUB " + name + b"\n" + sized(b"x")),
-        (b"E_BAD_TOPIC", b"MPUB " + name + b"\n" + several),
-        (b"E_BAD_TOPIC", b"DPUB " + name + b" 1\n" + sized(b"x")),
-        (b"E_BAD_TOPIC", b"SUB " + name + b" c\n"),
-        (b"E_BAD_CHANNEL", b"SUB t " + name + b"\n"),
-    }:
-        with Conversation(world.nsqd, b"  V2" + line) as client:
-            frame = client.frame()
-            assert frame is not None
-            assert frame[0] == ERROR
-            assert frame[1].startswith(code + b" ")
-            assert client.frame() is None
-    nothing_was_made(world)
+def test_no_illegal_name_leaves_a_file_or_a_line_of_a_strangers_making(tmp_path: Path) -> None:
+    data = tmp_path / "a" / "b" / "data"
+    with Daemon("nsqlookupd") as lookupd, nsqd(data, "-lookupd-tcp-address", lookupd.tcp) as daemon:
+        world = World(tmp_path, data, daemon, lookupd)
+        for name in ILLEGAL:
+            with Conversation(daemon, b"  V2PUB " + name + b"\n" + sized(b"x")) as client:
+                client.frames()
+            HTTP.post(f"http://{daemon.http}/pub?topic={quote_from_bytes(name, safe='')}", content=b"x")
+            refused_by_nsqlookupd(world, name)
+        assert world.topics() == {}
+        assert world.files() <= {"a/b/data/nsqd.dat"}
+    assert all(re.match(r"\[nsq\w+\] \d{4}/", line) for line in daemon.lines + lookupd.lines)
+    assert all(line.isprintable() for text in (daemon.stderr, lookupd.stderr) for line in text.splitlines())
 
 
-@illegal
-def test_illegal_over_http(world: World, name: bytes) -> None:
-    word = quote_from_bytes(name, safe="")
-    for path, status in {
-        f"/pub?topic={word}": 400,
-        f"/mpub?topic={word}": 400,
-        f"/topic/create?topic={word}": 400,
-        f"/topic/empty?topic={word}": 400,
-        f"/topic/delete?topic={word}": 404,
-        f"/topic/pause?topic={word}": 404,
-        f"/channel/create?topic={word}&channel=c": 400,
-        f"/channel/create?topic=t&channel={word}": 400,
-        f"/channel/delete?topic=t&channel={word}": 400,
-    }.items():
-        shows_nothing(HTTP.post(f"http://{world.nsqd.http}{path}", content=b"x"), status, name)
-    for path in (f"/stats?topic={word}", f"/stats?topic={word}&format=json", f"/stats?topic=t&channel={word}"):
-        shows_nothing(HTTP.get(f"http://{world.nsqd.http}{path}"), 200, name)
-    for path in (f"/{word}", f"/config/{word}", f"/topic/{word}"):
-        answer = HTTP.get(f"http://{world.nsqd.http}{path}", follow_redirects=False)
-        assert answer.status_code in (301, 400, 404)
-        assert answer.headers.get("location", "/").startswith("/")
-        assert not answer.headers.get("location", "/").startswith("//")
-    nothing_was_made(world)
-
-
-@illegal
-def test_illegal_at_nsqlookupd(world: World, name: bytes) -> None:
+def refused_by_nsqlookupd(world: World, name: bytes) -> None:
     word = quote_from_bytes(name, safe="")
     for path in (
         f"/topic/create?topic={word}",
@@ -165,45 +95,22 @@ def test_illegal_at_nsqlookupd(world: World, name: bytes) -> None:
     assert HTTP.get(f"http://{world.lookupd.http}/topics").json() == {"topics": []}
 
 
-def shows_nothing(answer: httpx.Response, status: int, name: bytes) -> None:
-    """The answer has this status, and nothing of the name in it that markup or terminals would understand."""
-    assert answer.status_code == status, answer.text
-    if len(name) > 3:
-        assert name not in answer.content
-    assert b"<" not in answer.content
-
-
-def nothing_was_made(world: World) -> None:
-    assert world.topics() == {}
-    assert world.files() <= {"a/b/data/nsqd.dat"}
-
-
-def test_the_log_of_all_that_has_no_line_of_a_strangers_making(world: World) -> None:
-    assert all(re.match(r"\[nsq\w+\] \d{4}/", line) for line in world.nsqd.lines + world.lookupd.lines)
-    assert all(line.isprintable() for text in (world.nsqd.stderr, world.lookupd.stderr) for line in text.splitlines())
-
-
 # Legal names
 
 
-def test_legal_names_are_themselves_everywhere(tmp_path: Path) -> None:
+def test_legal_names_are_themselves_at_nsqlookupd_and_over_a_restart(tmp_path: Path) -> None:
     data = tmp_path / "a" / "b" / "data"
     lasting = {name for name in LEGAL if not name.endswith("#ephemeral")}
     with Daemon("nsqlookupd") as lookupd:
         with nsqd(data, "-lookupd-tcp-address", lookupd.tcp) as daemon:
             world = World(tmp_path, data, daemon, lookupd)
             consumers = []
-            for count, name in enumerate(LEGAL, 1):
+            for name in LEGAL:
                 word = name.encode()
                 consumer = Conversation(daemon, b"  V2SUB %s %s\n" % (word, word))
                 assert consumer.frame() == OK
                 consumers.append(consumer)
-                with Conversation(daemon, b"  V2" + (b"PUB %s\n" % word + sized(b"x")) * count) as producer:
-                    assert [producer.frame() for _ in range(count)] == [OK] * count
             assert world.topics() == {name: [name] for name in LEGAL}
-            counted_apart(daemon)
-            shown_as_text(daemon)
-            labelled(daemon)
             eventually(lambda: set(found(lookupd, "/topics", "topics")) == set(LEGAL))
             for name in LEGAL:
                 eventually(lambda name=name: found(lookupd, f"/channels?topic={escaped(name)}", "channels") == [name])
@@ -218,44 +125,9 @@ def test_legal_names_are_themselves_everywhere(tmp_path: Path) -> None:
             assert World(tmp_path, data, daemon, lookupd).topics() == {name: [name] for name in lasting}
 
 
-def escaped(name: str) -> str:
-    return quote_from_bytes(name.encode(), safe="")
-
-
 def found(daemon: Daemon, path: str, key: str) -> list[str]:
     names: list[str] = HTTP.get(f"http://{daemon.http}{path}").json()[key]
     return names
-
-
-def counted_apart(daemon: Daemon) -> None:
-    """Twins that differ in case only are three topics, each with its own messages."""
-    for count, name in enumerate(LEGAL, 1):
-        stats = HTTP.get(f"http://{daemon.http}/stats?format=json&topic={escaped(name)}").json()
-        assert [(topic["topic_name"], topic["message_count"]) for topic in stats["topics"]] == [(name, count)]
-
-
-def shown_as_text(daemon: Daemon) -> None:
-    answer = HTTP.get(f"http://{daemon.http}/stats")
-    assert answer.headers["content-type"].startswith("text/plain")
-    shown = re.findall(r"^ +\[(\S+) *\]", answer.text, re.MULTILINE)
-    assert {name for name in shown if name in LEGAL} == set(LEGAL)
-
-
-def labelled(daemon: Daemon) -> None:
-    text = HTTP.get(f"http://{daemon.http}/metrics").text
-    assert set(re.findall(r'^nsqd_topic_depth\{topic="([^"]*)"\}', text, re.MULTILINE)) == set(LEGAL)
-    assert set(re.findall(r'^nsqd_channel_depth\{channel="([^"]*)",topic="\1"\}', text, re.MULTILINE)) == set(LEGAL)
-
-
-def test_labels_are_bounded(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
-        for number in range(450):
-            assert client.post(f"/topic/create?topic=t{number}").status_code == 200
-            assert client.post(f"/channel/create?topic=t{number}&channel=c").status_code == 200
-        lines = client.get("/metrics").text.splitlines()
-    labels = {label for line in lines for label in re.findall(r'topic="([^"]*)"', line)}
-    assert 2 <= len(labels) <= 401
-    assert len(lines) < 4_000
 
 
 # Names from files and from nsqlookupd

@@ -111,8 +111,9 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("name", "number"), [*((name, signal.SIGTERM) for name in HOSTILE), ("hang", signal.SIGINT)], ids=str
+)
 def test_a_hostile_endpoint_takes_nothing_and_ends_nothing(shared: Daemon, name: str, number: int) -> None:
     answer, text = HOSTILE[name]
     topic = f"{name}{int(number)}"

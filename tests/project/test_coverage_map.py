@@ -74,7 +74,6 @@ TRIED_BY = {
     "nsqd/core/work_queue/test_tube.py": ("nsqd.core.reader", "nsqd.core.work_queue.worker",),
     "nsqd/discovery/test_link.py": ("penstock.protocol.framing",),
     "nsqd/http/test_attributes.py": ("nsqd.core.message.attributes",),
-    "nsqd/http/test_audited.py": ("nsqd.http.rights",),
     "nsqd/http/test_logs.py": ("nsqd.core.cluster_view", "nsqd.core.retention.history",),
     "nsqd/http/test_making.py": ("nsqd.http.arguments",),
     "nsqd/http/test_messages.py": ("nsqd.http.inspection",),

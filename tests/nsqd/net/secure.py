@@ -23,6 +23,8 @@ from tests.nsqd.protocols.nsq.wire import body
 class Secure(Bench):
     """A reactor that has a certificate; `policy`: who must show one."""
 
+    patience = 0.002  # the loopback device is quick, and idle turns are many here
+
     def __init__(
         self, authority: Authority, node: Node | None = None, settings: Settings | None = None, policy: str = ""
     ) -> None:
@@ -34,9 +36,14 @@ class Secure(Bench):
         super().__init__(node or Node(), settings or Settings(tls=True), admission)
         self.context.ask = lambda *asked: self.asked.append(asked)
 
-    def turn(self, times: int = 6) -> None:
-        for _ in range(times):  # the loopback device is quick, and idle turns are many here
-            self.reactor.turn(self.reactor._epoll.poll(0.001))
+    def asking(self, codec: str = "") -> "Client":
+        """One that has asked for TLS, and for the codec if one is named, and has read the answer."""
+        client = Client(self, self.connect())
+        asked = {"feature_negotiation": True, "tls_v1": True} | ({codec: True} if codec else {})
+        client.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+        client.agreed = json.loads(client.frame())
+        assert client.plain == b""
+        return client
 
     def client(self, tls: bool = False, codec: str = "", **asked: object) -> "Client":
         """One that has upgraded as told."""
@@ -55,7 +62,6 @@ class Client:
 
     def __init__(self, bench: Secure, sock: socket.socket) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bench = bench
         self.socket = sock
         self.tls: ssl.SSLObject | None = None

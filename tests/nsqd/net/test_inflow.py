@@ -19,6 +19,7 @@ from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Transport
 from shared.budget import FREE, Budget
 from tests.certificates import Authority
+from tests.effort import seeds
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.secure import Secure
 from tests.nsqd.net.test_reactor import Bench, frames
@@ -239,7 +240,7 @@ def test_output_that_nobody_reads_is_counted() -> None:
     port.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1))
 @every_protocol
 def test_whatever_connections_do_the_budget_returns_to_nothing(protocol: str, seed: int) -> None:
     port, command, chance = Port(protocol), PROTOCOLS[protocol], random.Random(seed)

@@ -130,6 +130,27 @@ def test_auth_first(command: bytes, name: str) -> None:
     assert wire.node.broker.topics == {}
 
 
+def test_identify_says_that_it_is_required() -> None:
+    (answer,) = Wire(settings=AUTH).send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
+    assert b'"auth_required":true' in answer
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (b"PUB bad!\n" + X, b'E_BAD_TOPIC PUB topic name "bad!" is not valid'),
+        (b"SUB t bad!\n", b'E_BAD_CHANNEL SUB channel name "bad!" is not valid'),
+    ],
+)
+def test_names_are_checked_before_permissions(command: bytes, error: bytes) -> None:
+    assert Wire(settings=AUTH).send(command).frames() == [(ERROR, error)]
+
+
+def test_a_batch_is_refused_before_its_body_is_looked_at() -> None:
+    refused = authorized(rule("^u$")).send(b"MPUB t\n\xff\xff\xff\xfb").replies()
+    assert refused == [b'E_UNAUTHORIZED AUTH failed for MPUB on "t" ""']
+
+
 def test_others_do_not_need_it() -> None:
     wire = Wire(settings=AUTH).send(b"NOP\nIDENTIFY\n" + body(b"{}") + b"NOP\n")
     assert wire.replies() == [b"OK"]

@@ -1,0 +1,40 @@
+"""`penstock` in the test's process: what a user types, on a LocalNode that answers whatever address is given."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import httpx
+import pytest
+
+from apps import messages
+from apps.node_client import url_of
+from apps.penstock import main
+from tests.local_node import LocalNode
+
+
+@pytest.fixture
+def penstock(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., tuple[int, bytes, str]]:
+    """Return what runs a command, and returns its exit code, standard output and standard error."""
+
+    def open_client(arguments: argparse.Namespace) -> AbstractContextManager[httpx.Client]:
+        base = url_of(arguments.nsqd_http_address)
+        return nullcontext(httpx.Client(base_url=base, transport=node.client._transport))
+
+    def run(*words: str) -> tuple[int, bytes, str]:
+        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+        try:
+            code: object = main()
+        except SystemExit as end:  # of argparse
+            code = end.code
+        assert isinstance(code, int)
+        out, error = capsysbinary.readouterr()
+        return code, out, error.decode()
+
+    monkeypatch.setattr(messages, "open_client", open_client)
+    return run

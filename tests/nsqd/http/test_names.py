@@ -1,0 +1,135 @@
+"""Names that mean something elsewhere, in paths, markup, labels or terminals, at the doors of nsqd.
+
+An illegal name is refused at every door and leaves no trace; a legal one is itself everywhere. Files, logs and nsqlookupd are
+for tests/processes/test_names_everywhere.py.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from urllib.parse import quote_from_bytes
+
+import httpx
+import pytest
+
+from tests.daemons import ERROR, OK, Conversation, sized
+from tests.local_node import LocalNode
+
+ILLEGAL = [
+    b".", b"..", b"..#ephemeral", b"../../x", b"..\\x", b"/etc/passwd", b"a/b", b"C:x", b"~",
+    b"x" * 65, b"x" * 200, b"x" * 55 + b"#ephemeral",
+    b"#ephemeral", b"a#EPHEMERAL", b"a#ephemeral#ephemeral", b"a#",
+    b"%2e%2e", b"%2e%2e%2fx", b"a%00", b"a%20b", b"a+b",
+    b"\0", b"a\0b", b"a\0", b"a\rb", b"a\tb", b"\x1b[2J", b"\x7f",
+    "\u202egpj".encode(), "\u0645\u0648\u0636\u0648\u0639".encode(), "\uff0e\uff0e".encode(), "\u212a".encode(),
+    b"\xff\xfe", b"\xc0\xae\xc0\xae", b"\xed\xa0\x80",
+    b"<script>alert(1)</script>", b'"><img>', b"&lt;", b"a'b", b'a"} 1', b"a{b}", b"a,b", b"a=b", b"a:b",
+    b"*", b"$(id)", b"`id`", b"{{7*7}}",
+]  # fmt: skip
+LEGAL = [
+    "...", "....", "-", "_", ".a", "a.", "-rf", "nsqd.dat", "con", "null", "0", "1e9", "x" * 64, "x" * 54 + "#ephemeral",
+    "Case", "case", "CASE", "a#ephemeral",
+]  # fmt: skip
+
+
+def escaped(name: str) -> str:
+    return quote_from_bytes(name.encode(), safe="")
+
+
+@pytest.fixture(scope="module")
+def node() -> LocalNode:
+    """Nothing is ever created in it."""
+    return LocalNode()
+
+
+illegal = pytest.mark.parametrize("name", ILLEGAL, ids=[quote_from_bytes(name)[:40] for name in ILLEGAL])
+
+
+def topics(node: LocalNode) -> dict[str, list[str]]:
+    """The topics and their channels, by /stats."""
+    found = node.client.get("/stats?format=json").json()["topics"]
+    return {topic["topic_name"]: [one["channel_name"] for one in topic["channels"]] for topic in found}
+
+
+@illegal
+def test_illegal_over_tcp(node: LocalNode, name: bytes) -> None:
+    several = sized(struct.pack(">i", 1) + sized(b"x"))
+    for code, line in {
+        (b"E_BAD_TOPIC", b"PUB " + name + b"\n" + sized(b"x")),
+        (b"E_BAD_TOPIC", b"MPUB " + name + b"\n" + several),
+        (b"E_BAD_TOPIC", b"DPUB " + name + b" 1\n" + sized(b"x")),
+        (b"E_BAD_TOPIC", b"SUB " + name + b" c\n"),
+        (b"E_BAD_CHANNEL", b"SUB t " + name + b"\n"),
+    }:
+        with Conversation(node, b"  V2" + line) as client:
+            frame = client.frame()
+            assert frame is not None
+            assert frame[0] == ERROR
+            assert frame[1].startswith(code + b" ")
+            assert client.frame() is None
+    assert topics(node) == {}
+
+
+@illegal
+def test_illegal_over_http(node: LocalNode, name: bytes) -> None:
+    word = quote_from_bytes(name, safe="")
+    for path, status in {
+        f"/pub?topic={word}": 400,
+        f"/mpub?topic={word}": 400,
+        f"/topic/create?topic={word}": 400,
+        f"/topic/empty?topic={word}": 400,
+        f"/topic/delete?topic={word}": 404,
+        f"/topic/pause?topic={word}": 404,
+        f"/channel/create?topic={word}&channel=c": 400,
+        f"/channel/create?topic=t&channel={word}": 400,
+        f"/channel/delete?topic=t&channel={word}": 400,
+    }.items():
+        shows_nothing(node.client.post(path, content=b"x"), status, name)
+    for path in (f"/stats?topic={word}", f"/stats?topic={word}&format=json", f"/stats?topic=t&channel={word}"):
+        shows_nothing(node.client.get(path), 200, name)
+    for path in (f"/{word}", f"/config/{word}", f"/topic/{word}"):
+        answer = node.client.get(path, follow_redirects=False)
+        assert answer.status_code in (301, 400, 404)
+        assert answer.headers.get("location", "/").startswith("/")
+        assert not answer.headers.get("location", "/").startswith("//")
+    assert topics(node) == {}
+
+
+def shows_nothing(answer: httpx.Response, status: int, name: bytes) -> None:
+    """The answer has this status, and nothing of the name in it that markup or terminals would understand."""
+    assert answer.status_code == status, answer.text
+    if len(name) > 3:
+        assert name not in answer.content
+    assert b"<" not in answer.content
+
+
+def test_legal_names_are_themselves_everywhere() -> None:
+    node, consumers = LocalNode(), []
+    for count, name in enumerate(LEGAL, 1):
+        word = name.encode()
+        consumers.append(Conversation(node, b"  V2SUB %s %s\n" % (word, word)))
+        assert consumers[-1].frame() == OK
+        with Conversation(node, b"  V2" + (b"PUB %s\n" % word + sized(b"x")) * count) as producer:
+            assert [producer.frame() for _ in range(count)] == [OK] * count
+    assert topics(node) == {name: [name] for name in LEGAL}
+    for count, name in enumerate(LEGAL, 1):  # twins that differ in case only are three topics
+        found = node.client.get(f"/stats?format=json&topic={escaped(name)}").json()["topics"]
+        assert [(topic["topic_name"], topic["message_count"]) for topic in found] == [(name, count)]
+    answer = node.client.get("/stats")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert set(re.findall(r"^ +\[(\S+) *\]", answer.text, re.MULTILINE)) >= set(LEGAL)
+    text = node.client.get("/metrics").text
+    assert set(re.findall(r'^nsqd_topic_depth\{topic="([^"]*)"\}', text, re.MULTILINE)) == set(LEGAL)
+    assert set(re.findall(r'^nsqd_channel_depth\{channel="([^"]*)",topic="\1"\}', text, re.MULTILINE)) == set(LEGAL)
+
+
+def test_labels_are_bounded() -> None:
+    node = LocalNode()
+    for number in range(450):
+        for target in (f"/topic/create?topic=t{number}", f"/channel/create?topic=t{number}&channel=c"):
+            assert node.client.post(target).status_code == 200
+    lines = node.client.get("/metrics").text.splitlines()
+    labels = {label for line in lines for label in re.findall(r'topic="([^"]*)"', line)}
+    assert 2 <= len(labels) <= 401
+    assert len(lines) < 4_000
