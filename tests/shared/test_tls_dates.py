@@ -30,6 +30,7 @@ from shared.tls_dates import (
     expiring,
     validity,
 )
+from tests.cases import each
 
 DER = ssl.PEM_cert_to_DER_cert(trustme.CA().cert_pem.bytes().decode())
 BEGINS, ENDS = 1_700_000_000, 1_700_000_000 + 90 * DAY
@@ -141,7 +142,7 @@ def test_a_reload_reads_the_files_again(tmp_path: Path) -> None:
     assert dates.left() == [("tls-cert", 91.0 * DAY)]
 
 
-@pytest.mark.parametrize("year", [1970, 2049, 2050, 2300])
+@each("year", [1970, 2049, 2050, 2300])
 def test_dates_of_both_forms(tmp_path: Path, year: int) -> None:
     ends = int(datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
     der = ssl.PEM_cert_to_DER_cert(

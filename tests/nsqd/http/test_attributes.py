@@ -10,6 +10,7 @@ import httpx
 import msgpack
 import pytest
 
+from tests.cases import each
 from tests.daemons import OK, Conversation, several, sized
 from tests.local_node import LocalNode
 
@@ -79,9 +80,9 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
     return f"X-Nsq-Header-{name}", value
 
 
-@pytest.mark.parametrize("path", ["pub", "mpub"])
-@pytest.mark.parametrize(
-    ("arguments", "headers", "message"),
+@each("path", ["pub", "mpub"])
+@each(
+    "arguments, headers, message",
     [
         ({"key": ""}, [], "INVALID_KEY"),
         ({"key": "two words"}, [], "INVALID_KEY"),

@@ -15,6 +15,7 @@ from nsqd.http.client_actions import ClientActions
 from nsqd.http.messages import Messages
 from nsqd.http.node import Node as HttpNode
 from shared.http.errors import HttpError
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import Node
@@ -91,8 +92,8 @@ def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> N
     world.node.broker.check()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({}, "MISSING_ARG_CLIENT"),
         ({"client": "@"}, "CLIENT_NOT_FOUND"),

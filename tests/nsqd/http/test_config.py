@@ -9,6 +9,7 @@ import pytest
 
 from nsqd.options import NsqdOptions
 from shared.options import specs
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.raw import JSON, MAX_MSG, TEXT, V1, ask, is_error, small_node
 
@@ -189,7 +190,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> LocalNode:
     return LocalNode("-config", str(path), "-max-rdy-count=100", *addresses)
 
 
-@pytest.mark.parametrize("key", AS_TEXT | AS_JSON | FOUND_AT_START)
+@each("key", AS_TEXT | AS_JSON | FOUND_AT_START)
 def test_all_options_are_told_and_all_but_two_stay(key: str, configured: LocalNode) -> None:
     kind = JSON if key in AS_JSON or key.endswith("_port") else TEXT
     expected = (200, (AS_TEXT | AS_JSON | FOUND_AT_START)[key].encode(), kind, V1)
@@ -205,20 +206,18 @@ def test_the_tables_have_every_option() -> None:
     assert {spec.key for spec in specs(NsqdOptions, "nsqd") if spec.in_file} == {*AS_TEXT, *AS_JSON, *FOUND_AT_START}
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("id", "7"), ("msg_timeout", "60000000000"), ("max_msg_size", "2000"), ("mem_queue_size", "10000")]
-)  # fmt: skip
+@each(
+    "option, value",
+    [("id", "7"), ("msg_timeout", "60000000000"), ("max_msg_size", "2000"), ("mem_queue_size", "10000")],
+)
 def test_flags_and_defaults_are_told(node: LocalNode, option: str, value: str) -> None:
     assert ask(node, "GET", f"/config/{option}").body.decode() == value
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "nope", "node_id", "lookupd_tcp_address", "config", "check_config", "print_config", "version", "verbose",
-        "worker_id", "warnings", "__class__",
-    ],
-)  # fmt: skip
+@each("option", [
+    "nope", "node_id", "lookupd_tcp_address", "config", "check_config", "print_config", "version", "verbose",
+    "worker_id", "warnings", "__class__",
+])  # fmt: skip
 def test_what_is_no_option(node: LocalNode, option: str) -> None:
     assert is_error(ask(node, "GET", f"/config/{option}"), 400, "INVALID_OPTION")
     assert is_error(ask(node, "PUT", f"/config/{option}", b"1"), 400, "INVALID_OPTION")
@@ -260,8 +259,8 @@ def test_more_lookupds_than_anybody_has_are_refused(node: LocalNode) -> None:
     assert json.loads(ask(node, "GET", f"/config/{LOOKUPDS}").body) == many[:100]
 
 
-@pytest.mark.parametrize(
-    ("option", "body", "status", "text"),
+@each(
+    "option, body, status, text",
     [
         ("log_level", b"", 413, "INVALID_VALUE"),
         ("nope", b"", 413, "INVALID_VALUE"),

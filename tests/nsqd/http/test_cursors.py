@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, get, post, told
 
@@ -63,8 +64,8 @@ def node() -> LocalNode:
     return node
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
         ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),

@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.storage.disque_aof import FILE, AofError, AofJob, AofJobs, AofState, read_aof
+from tests.cases import each
 from tests.daemons import eventually
 from tests.effort import tries
 
@@ -237,7 +238,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@each("damage", DAMAGE)
 def test_damage(tmp_path: Path, damage: str) -> None:
     data, what = DAMAGE[damage]
     good = load(1) + load(5)

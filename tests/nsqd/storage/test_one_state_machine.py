@@ -24,6 +24,7 @@ from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, contents
+from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody
@@ -165,8 +166,8 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     ]
 
 
-@pytest.mark.parametrize("deed", ["bury", "requeue", "finish"])
-@pytest.mark.parametrize("is_emptied", [False, True])
+@each("deed", ["bury", "requeue", "finish"])
+@each("is_emptied", [False, True])
 def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bool) -> None:
     """An operator takes a message out of the topic's delay lane; then its only channel drops it; another begins before it."""
     node = Node(1).node

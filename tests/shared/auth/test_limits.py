@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shared.auth.auth_file import AuthFileError, parse
 from shared.auth.limits import MOST, NONE, Limits, LimitsError, read_limits
 from shared.auth.tokens import digest
+from tests.cases import each
 
 ENTRIES = {
     "token": f'sha256 = "{digest(b"x")}"',
@@ -37,8 +38,8 @@ def test_what_is_limited_by_the_second() -> None:
     assert not Limits(connections=1, in_flight=1, output=1).has_rates
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
+@each(
+    "value, wanted",
     [
         ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
         ("{}", "limits is a table"),

@@ -6,6 +6,7 @@ import pytest
 
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
+from tests.cases import each
 
 
 def status(method: str = "GET", host: str = "localhost", **more: str) -> int:
@@ -19,7 +20,7 @@ def status(method: str = "GET", host: str = "localhost", **more: str) -> int:
     return 200
 
 
-@pytest.mark.parametrize(
+@each(
     "host",
     [
         "localhost",
@@ -38,14 +39,12 @@ def test_our_hosts(host: str) -> None:
     assert status(host=host) == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "inside.example", "a..b"]
-)
+@each("host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "inside.example", "a..b"])
 def test_foreign_hosts(host: str) -> None:
     assert status(host=host) == 403
 
 
-@pytest.mark.parametrize(
+@each(
     "host",
     [
         "localhost#@evil.com",
@@ -64,8 +63,8 @@ def test_what_is_no_host(host: str) -> None:
     assert status(host=host) == 400
 
 
-@pytest.mark.parametrize("site", ["same-origin", "none"])
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@each("site", ["same-origin", "none"])
+@each("method", ["GET", "POST", "PUT", "DELETE"])
 def test_our_own_pages_may_do_everything(site: str, method: str) -> None:
     assert status(method, sec_fetch_site=site) == 200
 

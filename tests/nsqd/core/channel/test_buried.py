@@ -7,6 +7,7 @@ from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
+from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, bodies, ids
 
 LIMITS = Limits(max_attempts={"": 3, "t": 2, "u": 0}, requeue_on_disconnect=True)
@@ -138,7 +139,7 @@ def test_time_outs_bury_a_run_in_order_and_one_that_has_fallen_apart(node: Node)
     node.broker.check()
 
 
-@pytest.mark.parametrize("finished", [(), (0,), (2,), (4,), (0, 1), (3, 0), (1, 2, 3)])
+@each("finished", [(), (0,), (2,), (4,), (0, 1), (3, 0), (1, 2, 3)])
 def test_a_first_delivery_that_is_the_last(finished: tuple[int, ...]) -> None:
     """The whole run, or what is left of it after FINs in order and out of order."""
     node = Node(Limits(max_attempts={"": 1}))

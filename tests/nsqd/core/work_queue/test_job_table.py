@@ -10,6 +10,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState, unpack
 from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
 from shared.values import SECOND
+from tests.cases import each
 from tests.effort import tries
 
 READY, RESERVED, BURIED, DELAYED = JobState
@@ -134,7 +135,7 @@ def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]
         assert job.due == max(other.due for other in table.jobs if other.state is BURIED)
 
 
-@pytest.mark.parametrize("without", [None, 3, 63, 64, 130])
+@each("without", [None, 3, 63, 64, 130])
 def test_after_a_restart_with_full_pages_of_ready_jobs(without: int | None) -> None:
     table = JobTable()
     ordinals = [ordinal for ordinal in range(150) if ordinal != without]

@@ -10,6 +10,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from shared.foreign import Foreign
+from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
@@ -112,8 +113,8 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reply"), WORDS)
-@pytest.mark.parametrize("in_pieces", [False, True])
+@each("line, reply", WORDS)
+@each("in_pieces", [False, True], wire=Wire)
 def test_a_line_and_its_reply(wire: Wire, line: bytes, reply: bytes, in_pieces: bool) -> None:
     sent = line + b"\r\nlist-tube-used\r\n"
     for piece in [bytes([byte]) for byte in sent] if in_pieces else [sent]:
@@ -127,14 +128,14 @@ def test_a_line_feed_alone_ends_no_line(wire: Wire) -> None:
     assert wire.ask(b"\r\n") == b"BAD_FORMAT\r\n"
 
 
-@pytest.mark.parametrize("verb", [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS"])
+@each("verb", [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS"], wire=Wire)
 def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
     assert wire.ask(verb + b" / HTTP/1.1\r\n" + put(b"x")) == b""
     assert wire.peer.outbox.closing
     assert wire.node.broker.tubes.total == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         b"delete / HTTP/1.1",
@@ -148,7 +149,7 @@ def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
         b"POST /" + b"x" * 300 + b" HTTP/1.1",
     ],
 )
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@each("size", [1, 7, 1000], wire=Wire)
 def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: int) -> None:
     said = line + b"\r\n" + put(b"x")
     assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
@@ -156,8 +157,8 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
     assert wire.node.broker.tubes.total == 0
 
 
-@pytest.mark.parametrize(
-    ("sent", "kind"),
+@each(
+    "sent, kind",
     [
         (b"*3\r\n$6\r\nADDJOB\r\n", Foreign.RESP),
         (b"  V2SUB t c\n", Foreign.NSQ),
@@ -169,7 +170,7 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
         (b"GET /", Foreign.HTTP),
     ],
 )
-@pytest.mark.parametrize("size", [1, 1000])
+@each("size", [1, 1000], wire=Wire)
 def test_other_protocols_end_the_connection_and_the_log_is_told(
     wire: Wire, sent: bytes, kind: Foreign, size: int
 ) -> None:
@@ -180,13 +181,13 @@ def test_other_protocols_end_the_connection_and_the_log_is_told(
     assert wire.foreign == [("BEANSTALK", str(kind))]
 
 
-@pytest.mark.parametrize("line", [b"PING", b"*", b"*x", b"  V3", b"\x16\x02", b"GETJOB FROM q"])
+@each("line", [b"PING", b"*", b"*x", b"  V3", b"\x16\x02", b"GETJOB FROM q"], wire=Wire)
 def test_a_mistake_that_own_clients_could_make_is_answered_as_ever(wire: Wire, line: bytes) -> None:
     assert wire.ask(line + b"\r\n" + put(b"x")) == b"UNKNOWN_COMMAND\r\nINSERTED 1\r\n"
     assert not wire.foreign
 
 
-@pytest.mark.parametrize("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"])
+@each("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"], wire=Wire)
 def test_what_only_looks_a_little_like_it_is_a_line_as_any_other(wire: Wire, line: bytes) -> None:
     assert wire.ask(line + b"\r\n") != b""
     assert not wire.peer.outbox.closing
@@ -251,8 +252,8 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
     wire.node.broker.tubes.check()
 
 
-@pytest.mark.parametrize(
-    ("command", "reply"),
+@each(
+    "command, reply",
     [
         (b"reserve\r\n", b"RESERVED 3 1\r\nc\r\n"),
         (b"reserve-job 2\r\n", b"RESERVED 2 1\r\nb\r\n"),
@@ -265,6 +266,7 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
         (b"move-job 2 other\r\n", b"MOVED 5\r\n"),
         (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
     ],
+    wire=Wire,
 )
 def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: bytes, reply: bytes) -> None:
     """Also by others: what is told of a job must not depend on when the node's turn ends."""
@@ -278,8 +280,8 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     wire.node.broker.tubes.check()
 
 
-@pytest.mark.parametrize(
-    ("commands", "answers", "got"),
+@each(
+    "commands, answers, got",
     [
         (put(b"a") + b"reserve-with-timeout 0\r\n", b"INSERTED 2\r\nTIMED_OUT\r\n", b"RESERVED 2 1\r\na\r\n"),
         (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
@@ -292,6 +294,7 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
         ),
         (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
     ],
+    wire=Wire,
 )
 def test_who_waits_is_before_whoever_asks_later(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
     """Also before the one who put it, in the same piece."""

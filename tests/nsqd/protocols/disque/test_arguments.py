@@ -27,6 +27,7 @@ from nsqd.protocols.disque.arguments import (
     qpeek,
     qscan,
 )
+from tests.cases import each
 from tests.effort import tries
 
 FUZZED = tries(2000)
@@ -57,8 +58,8 @@ def refusal(read: Callable[[list[bytes]], Any], line: str) -> str:
         return refused.text.decode()
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ("0", JOB),
         ("100", JOB._replace(timeout=100)),
@@ -91,8 +92,8 @@ def test_addjob(rest: str, meaning: AddJob) -> None:
     assert addjob([b"ADDJOB", b"q", b"body", *rest.encode().split(b" ")]) == meaning
 
 
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each(
+    "rest, error",
     [
         ("x", NO_TIMEOUT),
         ("1.5", NO_TIMEOUT),
@@ -145,8 +146,8 @@ def test_retry_0_wants_one_copy_in_a_cluster() -> None:
 FETCH = GetJob(False, 0, 1, False, [b"q"])
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ("FROM q", FETCH),
         ("from a b a", replace(FETCH, queues=[b"a", b"b", b"a"])),
@@ -164,8 +165,8 @@ def test_getjob(rest: str, meaning: GetJob) -> None:
     assert getjob([b"GETJOB", *rest.encode().split(b" ")]) == meaning
 
 
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each(
+    "rest, error",
     [
         *(
             (rest, SYNTAX)
@@ -190,7 +191,7 @@ def test_job_ids() -> None:
     assert job_ids([b"ACKJOB", ID, other]) == [ID, other]
 
 
-@pytest.mark.parametrize(
+@each(
     "id_",
     [b"", b"x", ID[:-1], ID + b"1", ID + b"\n", b"d" + ID[1:], b"DI" + ID[2:]]
     + [ID[:at] + b"_" + ID[at + 1 :] for at in (0, 1, 10, 35)],
@@ -212,8 +213,8 @@ def test_qpeek() -> None:
 QUEUES = QScan(0, 100, False, None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ([], QUEUES),
         ([b"0"], QUEUES),
@@ -233,9 +234,9 @@ def test_qscan(rest: list[bytes], meaning: QScan) -> None:
     assert qscan([b"QSCAN", *rest]) == meaning
 
 
-@pytest.mark.parametrize("read", [qscan, jscan])
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each("read", [qscan, jscan])
+@each(
+    "rest, error",
     [
         ("0 0", SYNTAX),
         ("0 bogus", SYNTAX),
@@ -266,8 +267,8 @@ def test_a_limit_of_a_scan_is_a_number(option: str) -> None:
 JOBS = JScan(0, 100, False, None, frozenset(), "id")
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ([], JOBS),
         ([b"COUNT", b"5", b"17", b"BUSYLOOP"], replace(JOBS, cursor=17, count=5, busyloop=True)),
@@ -283,8 +284,8 @@ def test_jscan(rest: list[bytes], meaning: JScan) -> None:
     assert jscan([b"JSCAN", *rest]) == meaning
 
 
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each(
+    "rest, error",
     [
         ("STATE bogus", "ERR Invalid job state name"),
         ("STATE ", "ERR Invalid job state name"),
@@ -298,8 +299,8 @@ def test_jscan_is_refused(rest: str, error: str) -> None:
     assert refusal(jscan, f"JSCAN {rest}") == error
 
 
-@pytest.mark.parametrize(
-    ("rest", "state", "bcast"),
+@each(
+    "rest, state, bcast",
     [
         ("in", b"in", False),
         ("OUT", b"out", False),
@@ -336,8 +337,8 @@ def test_a_command_is_found_in_capitals_or_not() -> None:
     assert find(b"quit") is find(b"") is find(b"addjob\0") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "allowed"),
+@each(
+    "name, allowed",
     [
         (b"time", {1}),
         (b"auth", {2}),

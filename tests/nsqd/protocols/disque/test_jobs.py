@@ -11,6 +11,7 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.storage.memory import MemoryTopic
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
 from tests.nsqd.protocols.disque.wire import Wire, context_of, request
@@ -44,8 +45,8 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
     wire.node.broker.check()
 
 
-@pytest.mark.parametrize(
-    ("options", "suffix", "retry"),
+@each(
+    "options, suffix, retry",
     [
         ((), "05a1", 300),
         (("RETRY", 0), "05a0", 0),
@@ -56,6 +57,7 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
         (("TTL", 9_999_999), "ffff", 300),
         (("TTL", 9_999_999, "RETRY", 0), "fffe", 0),
     ],
+    wire=lambda: Wire(Node(Limits(whole_job_ids=True))),
 )
 def test_an_id_tells_the_ttl_and_whether_the_job_may_come_again(
     wire: Wire, options: tuple[str | int, ...], suffix: str, retry: int
@@ -183,8 +185,8 @@ MATRIX = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", MATRIX)
-@pytest.mark.parametrize("place", range(len(STATES)), ids=STATES)
+@each("command", MATRIX)
+@each("place", range(len(STATES)), wire=lambda: Wire(Node(Limits(whole_job_ids=True))))
 def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> None:
     job_id = state(wire, STATES[place])
     reply, expected = MATRIX[command][place]
@@ -196,7 +198,7 @@ def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> Non
     wire.node.broker.check()
 
 
-@pytest.mark.parametrize("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS])
+@each("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))
 def test_a_job_that_nobody_knows(wire: Wire, job_id: str) -> None:
     wire.add("q")
     for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
@@ -219,25 +221,22 @@ def test_several_ids_in_one_command(wire: Wire) -> None:
     assert wire.do("ACKJOB") == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("ADDJOB", "q", "b", 0, "REPLICATE", 2), TOO_FEW),
-        (("ADDJOB", "q", "b", 0, "RETRY", 0, "REPLICATE", 2),
-         "-ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"),
-        (("ADDJOB", "q", "b", 0, "DELAY", 5, "TTL", 5),
-         "-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"),
-        (("ADDJOB", "q", "b", 0, "TTL", 10**12), "-ERR TTL must be a number > 0"),
-        (("ADDJOB", "q", "b", 0, "MAXLEN", 1), "-MAXLEN Queue is already longer than the specified MAXLEN count"),
-        (("ADDJOB", "a b", "b", 0), BAD_NAME),
-        (("ADDJOB", "q#ephemeral", "b", 0), BAD_NAME),
-        (("ADDJOB", "#kept-acknowledgements", "b", 0), BAD_NAME),
-        (("ADDJOB", "q", "b"), "-ERR wrong number of arguments for 'addjob' command"),
-        (("GETJOB", "FROM"), "-ERR syntax error"),
-        (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
-        (("NOSUCH", "x"), "-ERR unknown command 'NOSUCH'"),
-    ],
-)  # fmt: skip
+@each("words, expected", [
+    (("ADDJOB", "q", "b", 0, "REPLICATE", 2), TOO_FEW),
+    (("ADDJOB", "q", "b", 0, "RETRY", 0, "REPLICATE", 2),
+     "-ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"),
+    (("ADDJOB", "q", "b", 0, "DELAY", 5, "TTL", 5),
+     "-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"),
+    (("ADDJOB", "q", "b", 0, "TTL", 10**12), "-ERR TTL must be a number > 0"),
+    (("ADDJOB", "q", "b", 0, "MAXLEN", 1), "-MAXLEN Queue is already longer than the specified MAXLEN count"),
+    (("ADDJOB", "a b", "b", 0), BAD_NAME),
+    (("ADDJOB", "q#ephemeral", "b", 0), BAD_NAME),
+    (("ADDJOB", "#kept-acknowledgements", "b", 0), BAD_NAME),
+    (("ADDJOB", "q", "b"), "-ERR wrong number of arguments for 'addjob' command"),
+    (("GETJOB", "FROM"), "-ERR syntax error"),
+    (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
+    (("NOSUCH", "x"), "-ERR unknown command 'NOSUCH'"),
+], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))  # fmt: skip
 def test_refusals(wire: Wire, words: tuple[str | int, ...], expected: str) -> None:
     wire.add("q")
     assert wire.do(*words) == expected

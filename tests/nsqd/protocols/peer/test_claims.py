@@ -11,6 +11,7 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer import claims
 from nsqd.protocols.peer.claims import Answer, Claim, Counts, Extent, Hold, Owned, Stage, Vote
 from nsqd.protocols.peer.frames import PeerError
+from tests.cases import each
 
 HEAD = 5  # bytes of a frame before its content
 EPOCHS = st.builds(Epoch, st.integers(0, MOST_EPOCH), st.integers(0, 1023), st.binary(min_size=8, max_size=8))
@@ -62,8 +63,8 @@ EPOCH = Epoch(1, 2, bytes(8))
 LOG_ID = bytes(range(16))
 
 
-@pytest.mark.parametrize(
-    ("unpack", "content"),
+@each(
+    "unpack, content",
     [
         (claims.unpack_owners, claims.pack_owners([Owned(LOG_ID, Epoch(1, 1024, bytes(8)))])[HEAD:]),
         (claims.unpack_owners, claims.pack_owners([Owned(LOG_ID, EPOCH)])[HEAD:-1] + b"\x09"),

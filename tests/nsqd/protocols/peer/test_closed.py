@@ -17,6 +17,7 @@ from nsqd.protocols.peer.closed import (
     unpack_closed,
 )
 from nsqd.protocols.peer.frames import PeerError
+from tests.cases import each
 from tests.nsqd.protocols.peer.test_claims import EPOCHS, HEAD, LOG_IDS, POSITIONS
 
 LOG = b"l" * 16
@@ -50,7 +51,7 @@ def test_of_many_epochs_the_latest_are_told_and_more_are_refused() -> None:
         unpack_closed(pack_closed(Closed(LOG, 10_000, tuple(epochs)))[HEAD:])
 
 
-@pytest.mark.parametrize(
+@each(
     "word",
     [
         Closed(LOG, 10, ((FIRST, 4), (FIRST, 3))),

@@ -19,6 +19,7 @@ from nsqd.protocols.peer.configs import (
     unpack_configs,
 )
 from nsqd.protocols.peer.frames import PeerError
+from tests.cases import each
 
 HEAD = 5  # bytes of a frame before its content
 CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2, 5))
@@ -53,8 +54,8 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
+@each(
+    "place, value",
     [
         (0, "not a topic"),
         (0, 7),
@@ -75,7 +76,7 @@ def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) ->
         unpack_configs(msgpack.packb([fields]))
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)],
 )

@@ -12,6 +12,7 @@ from nsqd.core.message.deletion import MOST_DELETIONS, Deletion, DeletionKind, L
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.deleted import is_kept, pack_content, pack_deleted, pack_deleted_kept, unpack_deleted
 from nsqd.protocols.peer.frames import AFTER_PROOF, PeerError
+from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.protocols.peer.test_claims import EPOCHS, HEAD, LOG_IDS, POSITIONS
 
@@ -60,8 +61,8 @@ def test_more_deletions_than_a_log_may_have_are_not_told_and_refused() -> None:
         unpack_deleted(frame[HEAD:] + frame[-17:])
 
 
-@pytest.mark.parametrize(
-    ("word", "why"),
+@each(
+    "word, why",
     [
         (LogDeletions(FIRST, 9, ()), "whole"),
         (LogDeletions(FIRST, 1 << 63, (ONE,)), "no log has"),

@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 import msgpack
-import pytest
 
 from nsqd.cluster.link import _unpack_words
 from nsqd.cluster.membership import Standing
@@ -26,6 +25,7 @@ from nsqd.protocols.peer.claims import Answer, Claim, Counts, Extent, Hold, Owne
 from nsqd.protocols.peer.frames import FrameKind, FrameReader, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, PROOF_SIZE, Credentials, Handshake
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
+from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.protocols.peer.identities import node
 
@@ -267,7 +267,7 @@ def changed(random: Random, parser: Parser, content: bytes) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("parser", PARSERS, ids=[parser.name for parser in PARSERS])
+@each("parser", PARSERS)
 def test_what_is_almost_right_is_refused_or_means_what_it_says(parser: Parser) -> None:
     random, read = Random(parser.name), 0
     for _ in range(FUZZED):

@@ -15,6 +15,7 @@ from nsqd.option_values import MOST_CLUSTER_NAME
 from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError, encode
 from nsqd.protocols.peer.handshake import MOST_REASON, NONCE_SIZE, Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import MOST_ADDRESS, MOST_ZONE, NodeIdentity
+from tests.cases import each
 from tests.nsqd.protocols.peer.identities import NODES, node
 
 SECRET = b"a secret of the cluster"
@@ -56,8 +57,8 @@ def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> Non
     assert max(len(hello), len(acceptor.receive(*frame(hello)))) <= BEFORE_PROOF
 
 
-@pytest.mark.parametrize(
-    ("own", "secret", "cluster", "why"),
+@each(
+    "own, secret, cluster, why",
     [
         (node(2), b"the secret of another cluster", "c", "different secrets"),
         (node(2), SECRET, "other", "this node is of the cluster"),
@@ -65,7 +66,7 @@ def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> Non
         (node(2, log=1), SECRET, "c", "a copy of the other"),
     ],
 )
-@pytest.mark.parametrize("dials", [True, False])
+@each("dials", [True, False])
 def test_a_foreign_node_is_refused_and_told_why(
     own: NodeIdentity, secret: bytes, cluster: str, why: str, dials: bool
 ) -> None:
@@ -144,7 +145,7 @@ def test_whoever_changes_a_bit_on_the_way_ends_it(place: int, data: st.DataObjec
     assert not (dialer.is_done and acceptor.is_done)
 
 
-@pytest.mark.parametrize("versions", [(0, 0), (2, 9), ("1", 1), (1, None), (True, False)])
+@each("versions", [(0, 0), (2, 9), ("1", 1), (1, None), (True, False)])
 def test_other_versions_of_the_protocol_are_refused(versions: tuple[object, object]) -> None:
     _, content = frame(side(node(1), True).begin())
     fields = [*versions, *msgpack.unpackb(content)[2:]]

@@ -25,6 +25,7 @@ from nsqd.protocols.peer.jobs import (
     unpack_return,
     unpack_want,
 )
+from tests.cases import each
 from tests.effort import tries
 
 HEAD = 5  # bytes of a frame before its content
@@ -53,7 +54,7 @@ def test_a_loan_comes_as_it_was_given(loan: Loan) -> None:
     assert carried(b"".join(pack_loan(loan))) == loan
 
 
-@pytest.mark.parametrize("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
+@each("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
 def test_a_large_body_comes_in_parts(size: int) -> None:
     loan = Loan(1, "q", 2, 0, 0, 0, 0, 0, Random(size).randbytes(size))
     frames = list(pack_loan(loan))
@@ -85,7 +86,7 @@ def test_a_return_comes_as_it_was_given(loan: Loan, was_taken: bool) -> None:
     assert unpack_return(content) == (loan.number, loan.message_id, loan.reservation, was_taken)
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [(1, 1, 1), (1, 1, 1, 1), (-1, 1, 1, True), (1, 1 << 63, 1 << 32, True), (1, True, 1, True), (1, 1, "1", False)],
 )
@@ -94,7 +95,7 @@ def test_what_is_no_return_is_refused(fields: tuple[object, ...]) -> None:
         unpack_return(msgpack.packb(fields))
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         (7, "", 1, 0, 0, 1, 0, 0, b""),
@@ -116,7 +117,7 @@ def test_what_is_no_loan_is_refused(fields: tuple[object, ...]) -> None:
         unpack_loan(msgpack.packb((*fields, 0, 0)), b"")
 
 
-@pytest.mark.parametrize("times", [(), (0,), (0, 0, 0), (-1, 0), (0.5, 0), (0, "0")])
+@each("times", [(), (0,), (0, 0, 0), (-1, 0), (0.5, 0), (0, "0")])
 def test_the_times_of_a_loan_are_numbers(times: tuple[object, ...]) -> None:
     fields = (7, "q", 1, 0, 0, 1, 0, 0, b"")
     assert unpack_loan(msgpack.packb((*fields, 3, 4)), b"").lent == 3

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.peer.fields import unpack_message
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.node_identity import NodeIdentity, pack, unpack
+from tests.cases import each
 from tests.nsqd.protocols.peer.identities import NODES, node
 
 ANYTHING = st.recursive(
@@ -26,15 +27,12 @@ def test_an_identity_is_read_as_it_was_sent(identity: NodeIdentity) -> None:
     assert unpack(unpack_message(msgpack.packb(pack(identity)))) == identity
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        (0, 1024), (0, -1), (0, True), (0, "7"), (0, 7.0), (1, -1), (1, 2**63), (1, None), (2, b"short"), (2, "x" * 16),
-        (3, bytes(13)), (3, None), (4, -1), (4, 65536), (5, ""), (5, "x" * 301), (5, b"host:1"), (5, "host:1\n"),
-        (7, None), (7, [[1, 2]]), (7, [[1, 2, 1 << 48, 4]]), (7, [[1, -1, 2]]), (7, [[1, 0, (1 << 48) + 1]]),
-        (7, [[1, 0, 2]] * 7),
-    ],
-)  # fmt: skip
+@each("place, value", [
+    (0, 1024), (0, -1), (0, True), (0, "7"), (0, 7.0), (1, -1), (1, 2**63), (1, None), (2, b"short"), (2, "x" * 16),
+    (3, bytes(13)), (3, None), (4, -1), (4, 65536), (5, ""), (5, "x" * 301), (5, b"host:1"), (5, "host:1\n"),
+    (7, None), (7, [[1, 2]]), (7, [[1, 2, 1 << 48, 4]]), (7, [[1, -1, 2]]), (7, [[1, 0, (1 << 48) + 1]]),
+    (7, [[1, 0, 2]] * 7),
+])  # fmt: skip
 def test_a_field_that_cannot_be_right_is_refused(place: int, value: Any) -> None:
     fields = pack(node(7))
     fields[place] = value

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.frames import PeerError
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict, pack_answer, pack_question, unpack
+from tests.cases import each
 from tests.nsqd.protocols.peer.test_claims import EPOCHS, HEAD, LOG_IDS, POSITIONS
 
 LOG = b"l" * 16
@@ -47,7 +48,7 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize(
+@each(
     "question",
     [
         Question(1, LOG, 10, ((FIRST, 4), (FIRST, 3))),

@@ -13,6 +13,7 @@ from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.protocols.peer.stream import Have
+from tests.cases import each
 
 LARGEST = (1 << 63) - 1
 POSITIONS = st.integers(0, LARGEST)
@@ -78,7 +79,7 @@ def test_a_reason_comes_as_one_line_that_can_be_printed(reason: str) -> None:
         assert found == reason
 
 
-@pytest.mark.parametrize("size", [1, stream.MOST_BYTES, stream.MOST_BYTES + 1, 3 * stream.MOST_BYTES])
+@each("size", [1, stream.MOST_BYTES, stream.MOST_BYTES + 1, 3 * stream.MOST_BYTES])
 def test_many_bytes_are_several_frames_none_of_which_is_too_long(size: int) -> None:
     data = bytes(range(251)) * (size // 251 + 1)
     frames = [
@@ -100,8 +101,8 @@ def test_the_largest_mirror_fits_into_a_frame() -> None:
     assert stream.unpack_have(content(FrameKind.HAVE, stream.pack_have(have))) == have
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
+@each(
+    "kind, fields",
     [
         (FrameKind.HAVE, None),
         (FrameKind.HAVE, []),
@@ -137,8 +138,8 @@ def test_fields_that_are_not_right_are_refused(kind: FrameKind, fields: object) 
         UNPACKERS[kind](msgpack.packb(fields))
 
 
-@pytest.mark.parametrize(
-    ("kind", "content"),
+@each(
+    "kind, content",
     [
         (FrameKind.BYTES, b""),
         (FrameKind.BYTES, bytes(16)),

@@ -21,6 +21,7 @@ from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
+from tests.cases import each
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
@@ -160,8 +161,8 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
     assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
 
 
-@pytest.mark.parametrize("number", range(1, 6))
-@pytest.mark.parametrize("operation", ["create", "append"])
+@each("number", range(1, 6))
+@each("operation", ["create", "append"])
 def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_record(
     operation: str, number: int
 ) -> None:

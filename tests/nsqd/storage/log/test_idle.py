@@ -8,6 +8,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability, StoragePolicy
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
+from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
@@ -183,7 +184,7 @@ def test_what_is_left_of_it_here_and_there_is_written_together(node: SimNode) ->
     assert files(node) < 2 * 50 * (BODY + 100) + CHEAP + 3 * SEGMENT
 
 
-@pytest.mark.parametrize("keep", [0, 2, 20, 1])
+@each("keep", [0, 2, 20, 1], node=lambda: start(SimDisk(Random(1)), Clock(1000 * SECOND, 1800000000 * SECOND)))
 def test_an_idle_node_comes_to_rest(node: SimNode, keep: int) -> None:
     backlog = Backlog(node, 600)
     before = checkpoints(node)

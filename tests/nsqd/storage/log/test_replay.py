@@ -2,8 +2,6 @@
 
 from random import Random
 
-import pytest
-
 from nsqd.core import records
 from nsqd.core.channel.actions import kick
 from nsqd.core.channel.state import ChannelState
@@ -13,6 +11,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.replay import Replay
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, bodies
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -44,8 +43,8 @@ def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
     node.turn()
 
 
-@pytest.mark.parametrize(
-    ("away", "left"),
+@each(
+    "away, left",
     [
         (0, 10 * SECOND),
         (4 * SECOND, 6 * SECOND),

@@ -32,6 +32,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.succession import Succession, TakenIn, holds_any, succeed, take_in
 from nsqd.storage.sequence import Sequence
+from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
@@ -325,7 +326,7 @@ def disk_at(disk: SimDisk, common: int) -> SimDisk:
     return cut
 
 
-@pytest.mark.parametrize("operation", ["append", "sync", "create", "sync_directory"])
+@each("operation", ["append", "sync", "create", "sync_directory"])
 def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> None:
     run, disk, common = small_log()
     target = SimDisk(Random(1))

@@ -15,6 +15,7 @@ from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.history import SeenTopic
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -90,7 +91,7 @@ def chosen(broker: Broker, ordinal: int) -> list[ChosenMessage]:
     return [ChosenMessage(ordinal, message_id(topic.journal.frame_in_memory(ordinal)))]
 
 
-@pytest.mark.parametrize("more", ["nothing", "empty", "delete", "create"])
+@each("more", ["nothing", "empty", "delete", "create"])
 def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
     """In the same turn something else may write out what was collected so far."""
 

@@ -18,6 +18,7 @@ from nsqd.storage.log import checkpoint
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -97,7 +98,7 @@ def act(world: World, name: str) -> None:
         world.channel.deferred.approach(world.clock.now + 2 * HOUR, CHUNK + 1)
 
 
-@pytest.mark.parametrize("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"])
+@each("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"], world=World)
 def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: World, name: str) -> None:
     waiting, content = world.written(lambda: act(world, name))
 

@@ -17,6 +17,7 @@ from nsqd.storage.log.segments import LogError
 from nsqd.storage.mirror.adopting import Refused, check_replay, claim, drop_manifest, name_files, name_mirror_files
 from nsqd.storage.mirror.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
 from nsqd.storage.mirror.mirror import Mirror
+from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
@@ -150,8 +151,8 @@ def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
     assert disk.names() == []
 
 
-@pytest.mark.parametrize("cut_in", range(16))
-@pytest.mark.parametrize("is_cut", [False, True])
+@each("cut_in", range(16))
+@each("is_cut", [False, True])
 def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is_cut: bool) -> None:
     disk, manifest = mirror_of(log_with_checkpoints())
     for name in (f"{segment_name(manifest.mark, 0)}.2", "manifest.json.tmp"):
@@ -176,9 +177,9 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
     drop_manifest(disk)
 
 
-@pytest.mark.parametrize("is_opened", [False, True])
-@pytest.mark.parametrize("cut_in", range(12))
-@pytest.mark.parametrize("is_cut", [False, True])
+@each("is_opened", [False, True])
+@each("cut_in", range(12))
+@each("is_cut", [False, True])
 def test_until_others_are_told_of_an_epoch_the_files_become_a_mirror_again(
     is_opened: bool, cut_in: int, is_cut: bool
 ) -> None:
