@@ -475,12 +475,8 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     assert not found.errors
     got = found.options
     assert (got.max_msg_size, got.max_body_size, got.mem_queue_size, got.snappy, got.deflate) == (
-        10,
-        21,
-        3,
-        False,
-        True,
-    )
+        10, 21, 3, False, True,
+    )  # fmt: skip
     assert found.origins["max_msg_size"] == "flag -max-msg-size"
     assert found.origins["max_body_size"] == "environment NSQD_MAX_BODY_SIZE"
     assert found.origins["mem_queue_size"] == f"file {tmp_path / 'daemon.cfg'}"
@@ -667,23 +663,10 @@ def test_attempts() -> None:
 @each(
     "word",
     [
-        "",
-        "x",
-        "-1",
-        "+1",
-        "1.5",
-        "65536",
-        "9" * 5000,
-        "=5",
-        "a=",
-        "a b=1",
-        "a=b=1",
-        "a" * 65 + "=1",
-        "a=-1",
-        "²",
+        "", "x", "-1", "+1", "1.5", "65536", "9" * 5000, "=5", "a=", "a b=1", "a=b=1", "a" * 65 + "=1", "a=-1", "²",
         "1,a=2",
     ],
-)
+)  # fmt: skip
 def test_what_are_no_attempts(word: str) -> None:
     with pytest.raises(OptionError, match=r"^invalid value .* for flag -max-attempts: expected "):
         parse(NsqdOptions, "nsqd", ["-max-attempts", word], {})

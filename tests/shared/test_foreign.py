@@ -23,33 +23,15 @@ FIRST = {
 OTHERS = [
     *(b"", b"G", b"GET", b"GETJOB FROM q", b"get / http", b"HTTPS", b"Hostess", b"PRI", b"PINGS\r\n", b"PING x\r\n"),
     *(
-        b"*",
-        b"*3",
-        b"PING",
-        b"stats",
-        b"put 0 0 9 1",
-        b"*x\r\n",
-        b"*1x",
-        b"*-1\r\n",
-        b" V2",
-        b"  v2",
-        b"  V3",
-        b"\x16",
-        b"\x16\x03",
-        b"\x16\x02\x01",
-        b"\x17\x03\x03",
+        b"*", b"*3", b"PING", b"stats", b"put 0 0 9 1", b"*x\r\n", b"*1x", b"*-1\r\n", b" V2", b"  v2", b"  V3",
+        b"\x16", b"\x16\x03", b"\x16\x02\x01", b"\x17\x03\x03",
     ),
     *(
-        b"put",
-        b"put 0 0 9\r\n",
-        b"put a b c d\r\n",
-        b"put 0 0 9 1 \r\n",
-        b"put  0 0 9 1\r\n",
-        b"stats-job 1\r\n",
+        b"put", b"put 0 0 9\r\n", b"put a b c d\r\n", b"put 0 0 9 1 \r\n", b"put  0 0 9 1\r\n", b"stats-job 1\r\n",
         b"use \r\n",
     ),
     *(b"\0\0\0\5\2abcd", b"\0\0\4\0\1\x95", b"\0\1\0\0\1\x95", b"\0\0\0\5\1x"),
-]
+]  # fmt: skip
 
 
 @each("kind", Foreign)

@@ -478,14 +478,10 @@ def test_the_real_disque_loads_the_same_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "an inline command",
-        "zeros",
-        "no words",
-        "a number where a string is due",
-        "a job that claims too much",
+        "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
         "too few nodes",
     ],
-)
+)  # fmt: skip
 def test_the_real_disque_loads_no_damaged_file(tmp_path: Path, damage: str) -> None:
     data = load(1, expires=int(time.time()) + 1000) + DAMAGE[damage][0] + load(2)
     with pytest.raises(AofError):

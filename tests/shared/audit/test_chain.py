@@ -124,20 +124,10 @@ def test_a_forged_line_with_the_right_digest_needs_the_right_number() -> None:
 @each(
     "line",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"7",
-        b"null",
-        b"\0\0",
-        b"\xff",
-        b"[" * 100_000,
-        b"1" * 5000,
-        b'{"seq":true}',
-        b'{"seq":0}',
-        b'{"seq":1}',
+        b"", b"{", b"[]", b"7", b"null", b"\0\0", b"\xff", b"[" * 100_000, b"1" * 5000, b'{"seq":true}',
+        b'{"seq":0}', b'{"seq":1}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_record(line: bytes) -> None:
     with pytest.raises(BrokenChainError, match="it is not a record"):
         follow(None, line)

@@ -23,18 +23,11 @@ def status(method: str = "GET", host: str = "localhost", **more: str) -> int:
 @each(
     "host",
     [
-        "localhost",
-        "LOCALHOST:1",
-        "127.0.0.1",
-        "10.0.0.1:4151",
-        "[::1]",
-        "[::1]:4151",
-        "[fe80::1%eth0]:1",
-        "box",
+        "localhost", "LOCALHOST:1", "127.0.0.1", "10.0.0.1:4151", "[::1]", "[::1]:4151", "[fe80::1%eth0]:1", "box",
         "a_b-c",
     ]
     + ["node.example", "node.example.:80", "x.inside.example"],
-)
+)  # fmt: skip
 def test_our_hosts(host: str) -> None:
     assert status(host=host) == 200
 
@@ -47,18 +40,11 @@ def test_foreign_hosts(host: str) -> None:
 @each(
     "host",
     [
-        "localhost#@evil.com",
-        "evil.com@localhost",
-        "localhost/x",
-        "localhost?x",
-        "evil\xffcom",
-        "[",
-        "[::1",
-        "a b",
+        "localhost#@evil.com", "evil.com@localhost", "localhost/x", "localhost?x", "evil\xffcom", "[", "[::1", "a b",
         "a:b:c",
     ]
     + ["localhost\\evil.com", "localhost:1x", "%6cocalhost", "[::1]evil.com", "a,b"],
-)
+)  # fmt: skip
 def test_what_is_no_host(host: str) -> None:
     assert status(host=host) == 400
 

@@ -214,23 +214,11 @@ def test_a_large_argument_is_waited_for_as_a_whole() -> None:
 @each(
     "line",
     [
-        b"GET / HTTP/1.1",
-        b"GET /",
-        b"POST / HTTP/1.0",
-        b"PUT /",
-        b"HEAD /",
-        b"DELETE /",
-        b"OPTIONS *",
-        b"PATCH /",
-        b"CONNECT a:1",
-        b"TRACE /",
-        b"PRI * HTTP/2.0",
-        b"X \"' HTTP/1.1",
-        b" HTTP/1.1",
-        b"Host: localhost",
+        b"GET / HTTP/1.1", b"GET /", b"POST / HTTP/1.0", b"PUT /", b"HEAD /", b"DELETE /", b"OPTIONS *", b"PATCH /",
+        b"CONNECT a:1", b"TRACE /", b"PRI * HTTP/2.0", b"X \"' HTTP/1.1", b" HTTP/1.1", b"Host: localhost",
         b"host:x",
     ],
-)
+)  # fmt: skip
 def test_http_is_recognized(line: bytes) -> None:
     for end in (b"\n", b"\r\n"):
         with pytest.raises(ForeignRequest):
@@ -290,22 +278,10 @@ PIECES = [
     *(b"*1\r\n", b"*2\r\n", b"*3\r\n", b"*0\r\n", b"*-1\r\n", b"*", b"*65\r\n", b"*1025\r\n", b"*01\r\n"),
     *(b"$1\r\na\r\n", b"$0\r\n\r\n", b"$4\r\nPING\r\n", b"$-1\r\n", b"$9\r\n", b"$", b"$1100\r\n", b"$1\r", b"$ 1\r\n"),
     *(
-        b"\r\n",
-        b"\n",
-        b"\r",
-        b" ",
-        b"\0",
-        b"PING",
-        b'"',
-        b"'",
-        b"\\",
-        b"\\x41",
-        b'"a b"',
-        b"GET /",
-        b" HTTP/1.1",
+        b"\r\n", b"\n", b"\r", b" ", b"\0", b"PING", b'"', b"'", b"\\", b"\\x41", b'"a b"', b"GET /", b" HTTP/1.1",
         b"Host:",
     ),
-]
+]  # fmt: skip
 ALMOST = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=3)), max_size=8).map(b"".join)
 
 

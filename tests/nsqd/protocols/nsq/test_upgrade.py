@@ -200,19 +200,9 @@ def test_a_closing_connection_has_no_timers() -> None:
 # TLS required
 
 COMMANDS = [
-    b"NOP",
-    b"PUB t",
-    b"MPUB t",
-    b"DPUB t 5",
-    b"SUB t c",
-    b"RDY 1",
-    b"FIN x",
-    b"CLS",
-    b"AUTH",
-    b"BOGUS",
-    b"",
+    b"NOP", b"PUB t", b"MPUB t", b"DPUB t 5", b"SUB t c", b"RDY 1", b"FIN x", b"CLS", b"AUTH", b"BOGUS", b"",
     b"identify",
-]
+]  # fmt: skip
 
 
 @each("command", COMMANDS)

@@ -32,24 +32,9 @@ from tests.nsqd.protocols.peer.identities import node
 FUZZED = tries(20000)
 HEAD = 5  # bytes of a frame before its content
 ODD = (
-    None,
-    True,
-    -1,
-    0,
-    1,
-    1023,
-    1024,
-    65536,
-    (1 << 63) - 1,
-    1 << 63,
-    (1 << 64) - 1,
-    0.5,
-    "",
-    "x",
-    "é\x00",
-    b"",
+    None, True, -1, 0, 1, 1023, 1024, 65536, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 0.5, "", "x", "é\x00", b"",
     b"x" * 14,
-)
+)  # fmt: skip
 ODD_LISTS: tuple[Any, ...] = ([], [[]], [0] * 20, [[b"x" * 14, 0]], [[0, 0], [0, 0]])
 EDGES = (0, 1, 1023, 1024, (1 << 32) - 1, (1 << 63) - 1)
 SECRET = b"a secret of the cluster"

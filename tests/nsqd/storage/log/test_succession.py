@@ -419,16 +419,9 @@ def _without_cursors(state: TopicState, sequence: Sequence, boundary: int, since
 
 
 BUGS: list[Bug] = [
-    _without_channels,
-    _numbers_for_names,
-    _one_left_out,
-    _one_too_many,
-    _owed_again,
-    _forgotten_producers,
-    _segment_lost,
-    _not_retained,
-    _without_cursors,
-]
+    _without_channels, _numbers_for_names, _one_left_out, _one_too_many, _owed_again, _forgotten_producers,
+    _segment_lost, _not_retained, _without_cursors,
+]  # fmt: skip
 
 
 @pytest.mark.long
