@@ -1,4 +1,4 @@
-"""The frame about the configurations of topics: what is packed is read again, and nothing else is accepted."""
+"""The frame about the configurations of topics: what is refused. That what is packed is read is in test_fuzz.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.protocols.peer.configs import (
@@ -23,35 +21,6 @@ from tests.cases import each
 
 HEAD = 5  # bytes of a frame before its content
 CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2, 5))
-NUMBERS = st.none() | st.integers(0, MOST_VALUE)
-CONFIGS = st.builds(
-    TopicConfig,
-    st.none() | st.sampled_from(Durability),
-    NUMBERS,
-    NUMBERS,
-    st.none() | st.integers(1, MOST_VALUE),
-    st.none() | st.integers(0, 65535),
-)
-WORDS = st.builds(
-    VersionedConfig,
-    st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True),
-    st.integers(0, MOST_VALUE),
-    st.integers(0, 1023),
-    CONFIGS,
-)
-
-
-@given(st.lists(WORDS, max_size=3))
-def test_what_was_packed_is_read(words: list[VersionedConfig]) -> None:
-    assert unpack_configs(pack_configs(words)[HEAD:]) == words
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(content: bytes) -> None:
-    try:
-        unpack_configs(content)
-    except PeerError:
-        pass
 
 
 @each(
