@@ -482,7 +482,7 @@ def split(ids: bytes) -> list[bytes]:
 
 
 TestStripes = StripesMachine.TestCase
-TestStripes.settings = settings(max_examples=tries(EXAMPLES), stateful_step_count=40, deadline=None)
+TestStripes.settings = settings(max_examples=tries(EXAMPLES, in_short=8), stateful_step_count=40, deadline=None)
 
 
 # nothing starves

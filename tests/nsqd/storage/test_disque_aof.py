@@ -261,7 +261,7 @@ def test_a_deletion_of_a_good_and_a_bad_id_deletes_nothing(tmp_path: Path) -> No
 
 def test_memory_is_that_of_the_jobs_that_are_there(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as file:
-        for number in range(2000):  # 32 MB
+        for number in range(400):  # 6 MB
             file.write(load(number, bytes(16_000)) + delete(max(0, number - 3)))
             file.write(load(number + 5000, bytes(100), expires=NOW) + delete(number + 5000))
     tracemalloc.start()

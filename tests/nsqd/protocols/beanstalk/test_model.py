@@ -189,4 +189,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=tries(12), stateful_step_count=60, deadline=None)
+TestModel.settings = settings(max_examples=tries(30, in_short=10), stateful_step_count=60, deadline=None)

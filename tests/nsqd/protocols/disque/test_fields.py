@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from tests.nsqd.protocols.disque.test_info import sections
+from tests.cases import each
+from tests.nsqd.protocols.disque.test_info import measured_wire, sections
 from tests.nsqd.protocols.disque.test_info import wire as wire  # the fixture
 from tests.nsqd.protocols.disque.wire import Wire
 
@@ -67,7 +66,7 @@ SHOW = words(
 )
 
 
-@pytest.mark.parametrize("section", INFO)
+@each("section", INFO, wire=measured_wire)
 def test_info(wire: Wire, section: str) -> None:
     found = sections(wire)[section]
     assert [name for name in found if name not in OUR_OWN] == list(INFO[section])

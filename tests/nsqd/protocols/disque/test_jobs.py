@@ -14,7 +14,7 @@ from nsqd.storage.memory import MemoryTopic
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
-from tests.nsqd.protocols.disque.wire import Wire, context_of, request
+from tests.nsqd.protocols.disque.wire import Wire, context_of, new_wire, request
 
 UNKNOWN = JobIds(b"a cluster").encode(7 << 48 | 999_999, 86_400, 300).decode()
 FOREIGN = JobIds(b"another cluster").encode(7 << 48 | 1, 86_400, 300).decode()
@@ -25,11 +25,6 @@ BAD_NAME = (
     " or #ephemeral at the end"
 )
 TOO_FEW = "-NOREPL Not enough reachable nodes for the requested replication level"
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire(Node(Limits(whole_job_ids=True)))
 
 
 def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
@@ -57,7 +52,7 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
         (("TTL", 9_999_999), "ffff", 300),
         (("TTL", 9_999_999, "RETRY", 0), "fffe", 0),
     ],
-    wire=lambda: Wire(Node(Limits(whole_job_ids=True))),
+    wire=new_wire,
 )
 def test_an_id_tells_the_ttl_and_whether_the_job_may_come_again(
     wire: Wire, options: tuple[str | int, ...], suffix: str, retry: int
@@ -186,7 +181,7 @@ MATRIX = {
 
 
 @each("command", MATRIX)
-@each("place", range(len(STATES)), wire=lambda: Wire(Node(Limits(whole_job_ids=True))))
+@each("place", range(len(STATES)), wire=new_wire)
 def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> None:
     job_id = state(wire, STATES[place])
     reply, expected = MATRIX[command][place]
@@ -198,7 +193,7 @@ def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> Non
     wire.node.broker.check()
 
 
-@each("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))
+@each("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS], wire=new_wire)
 def test_a_job_that_nobody_knows(wire: Wire, job_id: str) -> None:
     wire.add("q")
     for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
@@ -236,7 +231,7 @@ def test_several_ids_in_one_command(wire: Wire) -> None:
     (("GETJOB", "FROM"), "-ERR syntax error"),
     (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
     (("NOSUCH", "x"), "-ERR unknown command 'NOSUCH'"),
-], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))  # fmt: skip
+], wire=new_wire)  # fmt: skip
 def test_refusals(wire: Wire, words: tuple[str | int, ...], expected: str) -> None:
     wire.add("q")
     assert wire.do(*words) == expected

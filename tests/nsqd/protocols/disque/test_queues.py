@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
@@ -14,11 +12,6 @@ from shared.values import SECOND
 from tests.nsqd.core.adopted import AdoptedLog
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, request
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire(Node(Limits(whole_job_ids=True)))
 
 
 def stat(wire: Wire, queue: str) -> dict[str, Any]:

@@ -15,16 +15,11 @@ from shared.foreign import Foreign
 from shared.version import PENSTOCK_VERSION
 from tests.cases import each
 from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.disque.wire import Reply, Wire, request
+from tests.nsqd.protocols.disque.wire import Reply, Wire, new_wire, request
 
 NO_AUTH = "-NOAUTH Authentication required."
 UNKNOWN = "D-aaaaaaaa-bbbbbbbbbbbbbbbbbbbbbbbb-05a1"
 PASSWORD = b"sesame"
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire(Node(Limits(whole_job_ids=True)))
 
 
 @each(
@@ -37,7 +32,7 @@ def wire() -> Wire:
         (b"\0\0\0\x5a\x01\x95\x01", Foreign.CLUSTER),
     ],
 )
-@each("size", [1, 1000], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))
+@each("size", [1, 1000], wire=new_wire)
 def test_other_protocols_end_the_connection_and_the_log_is_told(
     wire: Wire, sent: bytes, kind: Foreign, size: int
 ) -> None:
@@ -48,7 +43,7 @@ def test_other_protocols_end_the_connection_and_the_log_is_told(
     assert wire.another().do("QLEN", "q") == 0
 
 
-@each("line", ["stats", "use t", "put", "put a b c d"], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))
+@each("line", ["stats", "use t", "put", "put a b c d"], wire=new_wire)
 def test_an_inline_command_that_is_none_is_answered_as_ever(wire: Wire, line: str) -> None:
     assert wire.replies(line.encode() + b"\r\n") == [f"-ERR unknown command '{line.split()[0]}'"]
     assert not wire.foreign
@@ -102,7 +97,7 @@ def with_password() -> Wire:
     ("DEBUG BOGUS", b"-ERR Unknown DEBUG subcommand or wrong number of arguments for 'BOGUS'\r\n"),
     ("SHUTDOWN x", b"-ERR syntax error\r\n"),
     ("SHUTDOWN REWRITE-AOF x", b"-ERR syntax error\r\n"),
-], wire=lambda: Wire(Node(Limits(whole_job_ids=True))))  # fmt: skip
+], wire=new_wire)  # fmt: skip
 def test_a_command_and_its_reply(wire: Wire, words: str, reply: bytes) -> None:
     assert wire.ask(request(*words.split())) == reply
 
@@ -212,7 +207,7 @@ def test_nils_are_those_of_the_version(wire: Wire) -> None:
         ("HELLO 3 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'"),
         ("HELLO 3 bogus", "-ERR Syntax error in HELLO option 'bogus'"),
     ],
-    wire=lambda: Wire(Node(Limits(whole_job_ids=True))),
+    wire=new_wire,
 )
 def test_a_hello_that_is_refused_changes_nothing(wire: Wire, words: str, reply: str) -> None:
     assert wire.do(*words.split()) == reply
@@ -308,7 +303,7 @@ def test_words_are_quoted_as_in_c_and_other_settings_are_shown(wire: Wire) -> No
 @each(
     "words",
     ["AUTH sesame", "HELLO 3 AUTH default sesame", "config set requirepass sesame", "CONFIG SET RequirePass sesame"],
-    wire=lambda: Wire(Node(Limits(whole_job_ids=True))),
+    wire=new_wire,
 )
 def test_passwords_are_not_shown(wire: Wire, words: str) -> None:
     monitor = wire.another()

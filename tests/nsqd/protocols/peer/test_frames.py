@@ -14,7 +14,7 @@ from tests.cases import each
 from tests.effort import tries
 
 FRAMES = st.lists(st.tuples(st.sampled_from(list(FrameKind)), st.binary(max_size=BEFORE_PROOF - 1)), max_size=6)
-FUZZED = tries(20000)
+FUZZED = tries(20_000, in_short=4000)
 
 
 @given(FRAMES, st.lists(st.integers(0, 6000), max_size=10))
