@@ -209,12 +209,20 @@ WORDS = {
 }
 
 
-@each("spec", [spec for spec in specs(NsqdOptions, "nsqd") if spec.in_file])
-def test_a_value_of_the_wrong_type_is_fatal(spec: Spec, tmp_path: Path) -> None:
-    for value in WORDS[spec.key] if spec.read else WRONG[spec.type]:
-        line = the_error(reading(tmp_path, f"{spec.key} = {value}"))
-        assert line.startswith(f"config file {tmp_path / 'daemon.cfg'}: invalid value "), value
-        assert f" for {spec.key}: expected " in line or line.endswith("value out of range"), value
+def test_a_value_of_the_wrong_type_is_fatal(tmp_path: Path) -> None:
+    """Each file has a wrong value of every option, as long as there are more of them."""
+    wrong = {
+        one.key: WORDS[one.key] if one.read else WRONG[one.type] for one in specs(NsqdOptions, "nsqd") if one.in_file
+    }
+    for number in range(max(map(len, wrong.values()))):
+        values = {key: values[number] for key, values in wrong.items() if number < len(values)}
+        errors = reading(tmp_path, "\n".join(f"{key} = {value}" for key, value in values.items())).errors
+        assert [error.code for error in errors] == [1] * len(values)
+        for (key, value), error in zip(values.items(), errors, strict=True):
+            line = str(error)
+            assert line.startswith(f"config file {tmp_path / 'daemon.cfg'}: invalid value "), (key, value)
+            assert f" for {key}: expected " in line or line.endswith("value out of range"), (key, value, line)
+            assert "\n" not in line
 
 
 @each("line, reason", [

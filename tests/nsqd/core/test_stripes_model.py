@@ -549,6 +549,7 @@ def found_by_the_model() -> bool:
     return False
 
 
+@pytest.mark.campaign  # the model tries for 7 s until it finds it
 def test_it_is_found_if_a_window_counts_only_its_own_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Window, "count", lambda self, member: self.rdy - member.in_flight)
     assert found_by_the_model()
@@ -559,6 +560,7 @@ def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monke
     assert found_by_the_model()
 
 
+@pytest.mark.campaign  # 12 s
 def test_it_is_found_if_a_channel_that_was_served_does_not_wake_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stripes, "wake_active", lambda self: None)
     assert found_by_the_model()

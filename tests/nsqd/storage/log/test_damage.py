@@ -12,6 +12,7 @@ from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
+from tests.effort import tries
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -19,7 +20,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.survey import survey
 
 MESSAGES = 40
-CASES = 250
+CASES = tries(60)
 
 
 def clock() -> Clock:
