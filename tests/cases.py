@@ -4,8 +4,6 @@ pytest takes milliseconds to collect, run and report a test, and each worker col
 and pytest.mark.parametrize where a case deserves a line in the report.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import reprlib

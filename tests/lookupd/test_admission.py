@@ -1,7 +1,5 @@
 """Who gets into nsqlookupd: the pending before IDENTIFY, the slots after it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

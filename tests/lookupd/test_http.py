@@ -1,7 +1,5 @@
 """nsqlookupd's HTTP API: the ASGI application asked directly, no socket and no second thread."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field, replace

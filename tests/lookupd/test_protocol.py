@@ -1,7 +1,5 @@
 """nsqlookupd's TCP protocol V1: bytes in, bytes out."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

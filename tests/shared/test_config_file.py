@@ -3,8 +3,6 @@
 What is expected of a key and value was asked of the original, where it does not end in nonsense or a stack trace.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import tomllib

@@ -1,7 +1,5 @@
 """Clients at the wrong port, by their first bytes."""
 
-from __future__ import annotations
-
 import msgpack
 
 from nsqd.protocols.peer.frames import FrameKind, encode

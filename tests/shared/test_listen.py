@@ -1,7 +1,5 @@
 """Addresses and listening sockets. These are about sockets, so unlike other unit tests they open some, on port 0."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

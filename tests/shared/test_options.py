@@ -1,7 +1,5 @@
 """Options: Go's flag syntax, the environment, and the help, from one declaration."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 

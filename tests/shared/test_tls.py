@@ -1,7 +1,5 @@
 """The server's side of TLS, in memory: versions, policies about clients' certificates, reload, and what stats say."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

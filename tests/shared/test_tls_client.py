@@ -1,7 +1,5 @@
 """A daemon as a client: files that are read again, and what the failures of a connection ask an operator to do."""
 
-from __future__ import annotations
-
 import ssl
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """When certificates end: read from the files, and what is said of it at a time that the test chooses."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import ssl

@@ -1,7 +1,5 @@
 """The options of TLS that all daemons share: what contradicts itself, and what one of them implies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shared.tls_options import NOT_REQUIRED, REQUIRED, TlsOptions, https_problems, load_certificates

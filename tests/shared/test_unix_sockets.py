@@ -1,7 +1,5 @@
 """Unix sockets: what an address asks for, how the file is made, and whose a connection is."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket

@@ -1,7 +1,5 @@
 """What is deleted from one adopted log goes from that log alone, by number."""
 
-from __future__ import annotations
-
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.message.deletion import Deletion, DeletionKind
 from nsqd.core.stripe_deletions import delete_from_adopted

@@ -4,8 +4,6 @@ The model has a *part* for each channel of each log: which messages are owed the
 of windows, and counts by itself what each consumer has in flight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count

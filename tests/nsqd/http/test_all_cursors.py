@@ -1,7 +1,5 @@
 """/cursors: the cursors of all topics in one listing, in pages."""
 
-from __future__ import annotations
-
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, get, post

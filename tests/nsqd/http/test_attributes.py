@@ -1,7 +1,5 @@
 """Headers, keys and sequences of messages: where HTTP shows them, what it refuses, and what a killed node remembers."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Which routes of nsqd leave a record, and what is in it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """The client that has a message, and its end; and where a channel has stripes: one connection, and messages of several logs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Named cursors over HTTP: where they stand, over kills; what is refused; what /metrics tells of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Buried messages over HTTP: listed in pages with their reasons, kicked and finished by their ids or by number."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

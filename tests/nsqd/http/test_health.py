@@ -1,7 +1,5 @@
 """What load balancers and clients ask first: /ping, /livez, /readyz and /info."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cases import each

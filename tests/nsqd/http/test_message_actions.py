@@ -1,7 +1,5 @@
 """/channel/messages/finish, requeue, kick, bury and move: in every state, by offset and by state, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which messages a listing with a filter has."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.channel.listing import ListedMessage

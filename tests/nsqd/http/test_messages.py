@@ -1,7 +1,5 @@
 """/channel/messages and /channel/message: every state, pages, bodies of any kind, from memory and disk, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

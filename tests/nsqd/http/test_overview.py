@@ -1,7 +1,5 @@
 """What /topics/figures, /topics/rows and /topic/ages tell, by a broker that is looked at directly, and over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace

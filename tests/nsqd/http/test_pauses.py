@@ -1,7 +1,5 @@
 """/pauses, and pausing with who and until when: what is told, what ends a pause, what outlives a kill, and what is refused."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """/pub and /mpub: what they publish, and their errors in the order in which the original finds them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

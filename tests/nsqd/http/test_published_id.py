@@ -1,7 +1,5 @@
 """/pub with id=true: the id is the message's, whatever else is published in the same turn and however."""
 
-from __future__ import annotations
-
 import http.client
 from typing import Any, cast
 

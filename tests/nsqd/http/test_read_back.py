@@ -1,7 +1,5 @@
 """/topic/read and /topic/offsets, and channels that begin in the past: by offset and time, over kills, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Which requests reach a route of nsqd: methods, paths that are nearly right, queries, hosts, and what is not HTTP."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

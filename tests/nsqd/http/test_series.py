@@ -1,7 +1,5 @@
 """What /topic/series answers, of a topic and of one of its channels."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """/topic/config: what it takes and tells, that it lasts, that an OK waits for what was said, and what /topic/create changes."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any

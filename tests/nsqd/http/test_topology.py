@@ -1,7 +1,5 @@
 """The routes below /topic and /channel: what they do, and their errors, which NSQ spells differently from route to route."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cases import each

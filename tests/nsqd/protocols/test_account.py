@@ -1,7 +1,5 @@
 """Accounts of identities: token buckets by passed-in time, and what is counted by name."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

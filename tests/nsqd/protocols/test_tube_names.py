@@ -1,7 +1,5 @@
 """Queues with any name that Disque allows, for clients of beanstalkd: lists are YAML, and commands take what they show."""
 
-from __future__ import annotations
-
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st

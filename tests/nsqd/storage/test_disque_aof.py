@@ -3,8 +3,6 @@
 PENSTOCK_DISQUE=PATH names that disque-server.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

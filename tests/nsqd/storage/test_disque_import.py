@@ -1,7 +1,5 @@
 """The import of Disque's append-only file into a broker: which jobs come, as what, and under which names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

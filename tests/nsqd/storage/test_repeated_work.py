@@ -1,7 +1,5 @@
 """What a log must not do twice: begin a segment at one place, or write checkpoint after checkpoint while nothing happens."""
 
-from __future__ import annotations
-
 import errno
 from random import Random
 

@@ -1,7 +1,5 @@
 """The lines of an audit: what is in them, and which changes of them show."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the chain of a file ends, and what a crash may leave there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

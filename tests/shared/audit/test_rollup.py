@@ -1,7 +1,5 @@
 """A flood of refusals becomes a few records with a count, and takes a bounded amount of memory."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

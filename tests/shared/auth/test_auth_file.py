@@ -1,7 +1,5 @@
 """The auth file: what it says, and what is wrong with it, by line."""
 
-from __future__ import annotations
-
 import pwd
 
 import pytest

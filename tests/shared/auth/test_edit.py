@@ -1,7 +1,5 @@
 """Edits of an auth file's text: what is meant changes, and comments, order and all other entries do not."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

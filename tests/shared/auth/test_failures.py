@@ -1,7 +1,5 @@
 """How often one may show a wrong proof. Time is the test's."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

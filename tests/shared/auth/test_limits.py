@@ -1,7 +1,5 @@
 """Limits of identities: what a table may say."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The token that a daemon shows to the others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

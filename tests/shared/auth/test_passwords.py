@@ -1,7 +1,5 @@
 """Passwords are compared with their hashes; what is no hash is compared with nothing."""
 
-from __future__ import annotations
-
 import pytest
 from argon2 import PasswordHasher
 

@@ -1,7 +1,5 @@
 """Decisions, against a reference that is as plain as the rules are."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What several nodes answer on /cluster, merged: nodes that are down, contradictions, and lies."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether a cluster is whole, by what its nodes answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

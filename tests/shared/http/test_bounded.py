@@ -1,7 +1,5 @@
 """What other daemons answer over HTTP: bounded in bytes, in memory and in depth, and never unpacked."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

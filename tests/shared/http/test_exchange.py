@@ -1,7 +1,5 @@
 """One exchange: what it sends on, and its line in the log. No socket."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

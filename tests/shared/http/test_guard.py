@@ -3,8 +3,6 @@
 No socket is opened: the transport and the protocol behind the guard are the test's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise

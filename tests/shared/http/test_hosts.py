@@ -1,7 +1,5 @@
 """Whose requests are answered, by what they say of their host, origin and site. No socket."""
 
-from __future__ import annotations
-
 import pytest
 
 from shared.http.errors import HttpError

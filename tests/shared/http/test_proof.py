@@ -1,7 +1,5 @@
 """What connections of real sockets prove: a verified certificate, the user of a unix socket, or nothing."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The user behind a request is believed only with a signature by the token of an identity that may do everything."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.requests import Request
 

@@ -1,7 +1,5 @@
 """What operators do to single jobs, in every state, while workers hold them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits

@@ -1,7 +1,5 @@
 """Which job is in which state, and what comes next, against a list of jobs that is too simple to be wrong."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Pages of a tube's jobs: together they are all of it, in each state and in order, and looking changes nothing."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

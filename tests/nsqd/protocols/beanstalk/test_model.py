@@ -1,7 +1,5 @@
 """Three clients of some tubes against a model that is too simple to be wrong: hypothesis says what they do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hypothesis import settings

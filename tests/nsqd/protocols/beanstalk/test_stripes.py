@@ -1,7 +1,5 @@
 """Jobs of adopted logs: workers reserve them beside those of the node's own log, and every command finds them by their ids."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits

@@ -1,7 +1,5 @@
 """The arguments of Disque's commands, and the error that each wrong one gets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random

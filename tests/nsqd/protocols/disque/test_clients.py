@@ -1,7 +1,5 @@
 """CLIENT. Where it is not said otherwise, the replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """CLUSTER, and the nodes in HELLO. Where it is not said otherwise, the replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from ipaddress import ip_address
 

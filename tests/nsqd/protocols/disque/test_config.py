@@ -1,7 +1,5 @@
 """CONFIG. The expected replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
 from nsqd.protocols.disque.config import DEFAULTS, MOST_PASSWORD, MOST_PATTERN
 from tests.cases import each
 from tests.nsqd.protocols.disque.wire import Wire, new_wire, request

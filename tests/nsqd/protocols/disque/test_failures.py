@@ -1,7 +1,5 @@
 """Jobs whose time to live is over, and jobs that failed too often, as clients of Disque and of beanstalkd see them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits

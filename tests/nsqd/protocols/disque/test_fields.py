@@ -1,7 +1,5 @@
 """What Disque 1.0-rc1 tells of itself, field by field and in its order: clients and monitors read it by name."""
 
-from __future__ import annotations
-
 import re
 
 from tests.cases import each

@@ -1,7 +1,5 @@
 """INFO: its sections have the form of Disque's, and its figures are those of this node."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.protocols.disque.context import ServerFigures

@@ -1,7 +1,5 @@
 """Adding, fetching and finishing jobs, as clients of Disque see it. The expected replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Any command with odd words: each is answered, or waits, or ends its own connection. Nothing ends the node."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

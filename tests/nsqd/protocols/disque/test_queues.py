@@ -1,7 +1,5 @@
 """Looking at queues, and pausing them, as clients of Disque see it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from nsqd.core.limits import Limits

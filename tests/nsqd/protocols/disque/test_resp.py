@@ -1,7 +1,5 @@
 """Requests of RESP: however bytes are cut, the same requests come out, and what is too long is refused before it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

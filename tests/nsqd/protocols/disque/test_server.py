@@ -3,8 +3,6 @@
 Where it is not said otherwise, the replies are those of Disque 1.0-rc1.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits

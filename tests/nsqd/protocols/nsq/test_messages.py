@@ -1,7 +1,5 @@
 """Messages in and out of a whole node: what a consumer gets, in which order, and after the node was killed."""
 
-from __future__ import annotations
-
 import re
 import struct
 

@@ -1,7 +1,5 @@
 """The frames about who owns which log: what is refused. That what is packed is read is in test_fuzz.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.message.epoch import Epoch

@@ -1,7 +1,5 @@
 """The frame about the configurations of topics: what is refused. That what is packed is read is in test_fuzz.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

@@ -1,7 +1,5 @@
 """The frame about deletions: what is told, and what is refused. That what is packed is read is in test_fuzz.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.message.deletion import MOST_DELETIONS, Deletion, DeletionKind, LogDeletions

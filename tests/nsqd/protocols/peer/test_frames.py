@@ -1,7 +1,5 @@
 """Frames: however the bytes are cut, the same frames come out; what is too long is refused before it is kept."""
 
-from __future__ import annotations
-
 import itertools
 from random import Random
 

@@ -5,8 +5,6 @@ field is replaced, left out, doubled or exchanged with another one. PENSTOCK_EFF
 (tests/effort.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

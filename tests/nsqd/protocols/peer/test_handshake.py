@@ -1,7 +1,5 @@
 """The handshake: it succeeds between two nodes with one secret, and only then, whatever stands between them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """The frames about jobs: bodies in parts, and what is refused. That what is packed is read is in test_fuzz.py."""
 
-from __future__ import annotations
-
 from random import Random
 
 import msgpack

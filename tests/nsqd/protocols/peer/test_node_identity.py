@@ -1,7 +1,5 @@
 """An identity is read as it was sent; anything else is refused by its rule, and raises nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgpack

@@ -1,7 +1,5 @@
 """The frames by which a log is copied: their bounds, and what is refused. That what is packed is read is in test_fuzz.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgpack

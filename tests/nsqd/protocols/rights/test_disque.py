@@ -1,7 +1,5 @@
 """Clients of Disque and the auth file: every command without a token, with a wrong one, and with each right."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.protocols.disque.arguments import COMMANDS

@@ -1,7 +1,5 @@
 """Clients of NSQ and the auth file: AUTH with a token, certificates, and what ends when a right ends."""
 
-from __future__ import annotations
-
 import json
 
 from nsqd.protocols.nsq.settings import Settings

@@ -1,7 +1,5 @@
 """Epochs: the table, the record that begins one, and headers that are rebuilt with the right one."""
 
-from __future__ import annotations
-
 import errno
 from random import Random
 

@@ -1,7 +1,5 @@
 """Which message ids a log holds: those of messages that are owed or retained, by the numbers under which they were issued."""
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 

@@ -1,7 +1,5 @@
 """Ids of jobs: whole in the log, whatever the node's number was when they were put; clients see their numbers."""
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 

@@ -1,7 +1,5 @@
 """A pause in the log: who paused what, when and until when, over a kill and over a checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """A restored log: another id, and otherwise what a start finds in the backup, whatever is wrong there."""
 
-from __future__ import annotations
-
 from itertools import count
 from random import Random
 

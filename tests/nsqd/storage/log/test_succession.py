@@ -4,8 +4,6 @@ Random clients and operators do what they like to a node. At some point the owne
 succeeded.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the tail of a log deletes of what its owner has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """A mirror becomes a log of this node: which one may, and what a kill leaves between two steps."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from random import Random

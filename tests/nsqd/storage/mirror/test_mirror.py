@@ -1,7 +1,5 @@
 """One mirror over a simulated disk: what is appended, written aside, made durable and removed, and what a start finds."""
 
-from __future__ import annotations
-
 import errno
 import zlib
 from random import Random

@@ -1,7 +1,5 @@
 """Topics are read back from a mirror: what was durable in it, whether its messages are finished or not."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.retention.cursors import Cursor
