@@ -62,7 +62,7 @@ class DamageRun:
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)
         self.durability = durability
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         self.segment_size = self.random.choice((500, 2000, 20_000))
         self.tail_records = self.random.choice((10, 50, 1 << 30))
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))

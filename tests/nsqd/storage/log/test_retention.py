@@ -80,12 +80,12 @@ class Reader:
 
 @pytest.fixture
 def disk() -> SimDisk:
-    return SimDisk(Random(1))
+    return SimDisk()
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    return Clock()
 
 
 def files(disk: SimDisk) -> int:

@@ -98,7 +98,7 @@ class SuccessionRun:
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         limits = Limits(
             mem_queue_size=random.choice((0, 2, 1000)),
             max_attempts={"u": random.choice((1, 3))},
@@ -268,7 +268,7 @@ CURSOR = Cursor(2, "owner", 60 * SECOND, 1000)
 def small_log() -> tuple[SuccessionRun, SimDisk, int]:
     """A node whose owner has five of eight messages of a channel; of these five the tail finishes two and returns one."""
     run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, run.clock, run.random)
+    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
     channel = node.broker.topic("t").channel("c")
     inbox = Inbox(1 << 20)
     consumer = Client(channel, inbox, 300 * SECOND, 0)
@@ -289,19 +289,19 @@ def small_log() -> tuple[SuccessionRun, SimDisk, int]:
 
 def test_what_the_tail_says_of_earlier_messages_is_counted() -> None:
     run, disk, common = small_log()
-    made = successor(run, disk, common, SimDisk(Random(1)))
+    made = successor(run, disk, common, SimDisk())
     assert made.dropped["FINISH"] == 2
     assert made.dropped["REQUEUE"] >= 1
     assert made.messages == 3
     assert made.dropped.keys() == {"FINISH", "REQUEUE"}
-    assert not successor(run, disk, 0, SimDisk(Random(1))).dropped
+    assert not successor(run, disk, 0, SimDisk()).dropped
 
 
 def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succeeds() -> None:
     run, disk, common = small_log()
     steps = 0
     while True:
-        target = SimDisk(Random(1))
+        target = SimDisk()
         target.cut_in = steps
         try:
             successor(run, disk, common, target)
@@ -314,7 +314,7 @@ def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succee
 
 def disk_at(disk: SimDisk, common: int) -> SimDisk:
     """Return a copy of a log of one segment that ends at a position."""
-    cut = SimDisk(Random(1))
+    cut = SimDisk()
     for name in disk.names():
         content = disk.content(name)
         cut.put(name, content[: HEADER_SIZE + common] if name.endswith(".0.log") and "0" * 20 in name else content)
@@ -327,12 +327,12 @@ def disk_at(disk: SimDisk, common: int) -> SimDisk:
 @each("operation", ["append", "sync", "create", "sync_directory"])
 def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> None:
     run, disk, common = small_log()
-    target = SimDisk(Random(1))
+    target = SimDisk()
     successor(run, disk, common, target)
     expected = told(target)[:2]
     failed = 0
     for number in range(1, target.operations[operation] + 1):
-        spoiled = SimDisk(Random(1))
+        spoiled = SimDisk()
         spoiled.fail(operation, number, errno.EIO)
         try:
             successor(run, disk, common, spoiled)
@@ -345,7 +345,7 @@ def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> N
 
 def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
     run, disk, common = small_log()
-    target = SimDisk(Random(1))
+    target = SimDisk()
     assert taken_in(run, disk, 1 << 40, target) is None
     assert not target.names()
     made = taken_in(run, disk, common, target)
@@ -355,7 +355,7 @@ def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
 
 def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_messages() -> None:
     run, disk, _ = small_log()
-    target = SimDisk(Random(1))
+    target = SimDisk()
     assert successor(run, disk, 1 << 40, target).messages == 0
     topics, messages, reading = told(target)
     assert [(topic.name, topic.end, len(topic.readers)) for topic in topics.values()] == [("t", 8, 1)]

@@ -34,8 +34,8 @@ class Torn:
     """A node that did something in its last turn."""
 
     def __init__(self, before: Act, last: Act) -> None:
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-        self.node = start(SimDisk(Random(1)), self.clock)
+        self.clock = Clock()
+        self.node = start(SimDisk(), self.clock)
         self.node.turn(lambda: before(self.node.broker))
         self.written = self.node.log.writer.written.position
         self.node.turn(lambda: last(self.node.broker))

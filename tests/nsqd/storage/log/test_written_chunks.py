@@ -1,7 +1,6 @@
 """Chunks of waiting messages that a checkpoint writes before the state of their topic, while the messages change."""
 
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
@@ -35,8 +34,8 @@ class World:
     """A node with a topic whose channel "a" has deferred messages, and whose delay lane has others."""
 
     def __init__(self) -> None:
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-        self.node = SimNode(SimDisk(Random(1)), Durability.OS, self.clock, Random(1))
+        self.clock = Clock()
+        self.node = SimNode(SimDisk(), Durability.OS, self.clock)
         self.topic: Topic = self.node.broker.topic("t")
         self.channel = self.topic.channel("a")
         self.inbox = Inbox()

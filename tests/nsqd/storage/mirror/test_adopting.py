@@ -16,7 +16,6 @@ from nsqd.storage.mirror.adopting import Refused, check_replay, claim, drop_mani
 from nsqd.storage.mirror.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
 from nsqd.storage.mirror.mirror import Mirror
 from tests.cases import each
-from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 from tests.nsqd.storage.small_log import new_disk
@@ -26,7 +25,7 @@ ADOPTER = 3
 
 def log_with_checkpoints() -> SimNode:
     """Return a log in which two checkpoints stand, each in a segment of its own."""
-    node = SimNode(new_disk(), Durability.ALWAYS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1), None, 500)
+    node = SimNode(new_disk(), Durability.ALWAYS, Clock(), Random(1), None, 500)
     node.log.tidying.hold_for("test", 1 << 60)
     assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
@@ -107,7 +106,7 @@ def test_an_empty_mirror_is_refused() -> None:
 
 
 def test_damage_before_the_mark_of_the_mirror_is_damage_though_the_log_does_not_state_that_it_is_durable() -> None:
-    node = SimNode(new_disk(), Durability.OS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
+    node = SimNode(new_disk(), Durability.OS)
     create_channel(node)
     for _ in range(3):
         node.publish(3)
