@@ -415,7 +415,6 @@ def test_a_topic_that_is_deleted_during_the_attachment_is_not_made_again(node: N
     assert list(node.broker.topics) == ["u"]
     node.channel("t", "c")  # another topic
     node.turn()
-    node.broker.check()
 
 
 def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> None:
@@ -446,7 +445,6 @@ def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> 
     node.channel("u", "d")
     delete_channel(topics["u"], "d")
     deletions.end()
-    node.broker.check()
 
 
 def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_being_attached(node: Node) -> None:

@@ -86,7 +86,6 @@ def test_a_message_is_buried_when_the_last_delivery_was_handed_back(node: Node, 
     assert counts(consumer.channel) == (0, 0, 0, 1)
     assert consumer.channel.requeue_count == consumer.requeue_count == deliveries
     assert node.held() == 1  # it is still owed
-    node.broker.check()
 
 
 def test_zero_is_any_number_and_beats_the_default(node: Node) -> None:
@@ -136,7 +135,6 @@ def test_time_outs_bury_a_run_in_order_and_one_that_has_fallen_apart(node: Node)
     assert consumer.channel.timeout_count == 10
     assert counts(consumer.channel) == (0, 0, 0, 5)
     assert consumer.in_flight == 0
-    node.broker.check()
 
 
 @each("finished", [(), (0,), (2,), (4,), (0, 1), (3, 0), (1, 2, 3)])
@@ -215,7 +213,6 @@ def test_a_kicked_message_begins_anew(node: Node) -> None:
     assert [d.attempts for d in inbox.take()] == [2]
     assert consumer.finish(got[1].id + got[0].id) == []
     assert node.held() == 1
-    node.broker.check()
 
 
 def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(node: Node) -> None:
@@ -250,7 +247,6 @@ def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     channel = node.channel("v", "c")
     assert finish_buried(channel, [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
-    node.broker.check()
 
 
 def test_what_is_finished_is_freed_when_the_last_channel_has_done_so(node: Node) -> None:
@@ -298,7 +294,6 @@ def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None
     assert node.held() == 0
     assert counts(channel) == (0, 0, 0, 0)
     assert kick(channel, message_ids) == 0
-    node.broker.check()
 
 
 def test_the_moment_of_burying_is_told(node: Node) -> None:

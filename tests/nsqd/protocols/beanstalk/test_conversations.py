@@ -3,6 +3,8 @@
 See docs/design/beanstalkd.md.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
 from nsqd.core.limits import Limits
@@ -18,8 +20,10 @@ SMALL = BeanstalkContext(max_job_size=10)
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.check()
 
 
 def test_a_job_from_put_to_delete(wire: Wire) -> None:
@@ -30,8 +34,6 @@ def test_a_job_from_put_to_delete(wire: Wire) -> None:
     assert wire.ask(b"delete 1\r\n") == b"NOT_FOUND\r\n"
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 2 0\r\n\r\n"
     assert wire.ask(b"reserve-with-timeout 0abc\r\n") == b"TIMED_OUT\r\n"
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
 
 
 WORDS = [
@@ -243,7 +245,6 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
     assert [job for job in found if job[3] == b"urgent"] == [(9, JobState.READY, 1, b"urgent")]
     assert sorted(job[0] for job in found) == [*range(1, 14), 15]
     tube.check()
-    wire.node.broker.tubes.check()
 
 
 @each(
@@ -270,8 +271,7 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     answer = wire.ask(command)
     assert answer == reply
     assert other.said() == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 5))
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
+    wire.check()
 
 
 @each(
@@ -311,7 +311,6 @@ def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: W
     facts_of = facts(wire.ask(b"stats-tube t\r\n"))
     assert (facts_of["current-jobs-ready"], facts_of["current-jobs-reserved"]) == ("5000", "1")
     assert facts_of["total-jobs"] == "5001"
-    wire.node.broker.tubes.check()
 
 
 def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) -> None:
@@ -435,7 +434,6 @@ def test_who_leaves_hands_back_what_it_had(wire: Wire) -> None:
     assert wire.said() == b"RESERVED 1 1\r\nx\r\n"
     told = facts(wire.ask(b"stats-job 1\r\n"))
     assert (told["timeouts"], told["releases"], told["reserves"]) == ("0", "0", "2")
-    wire.node.broker.tubes.check()
 
 
 def test_waiters_are_served_in_the_order_of_their_coming() -> None:
@@ -519,8 +517,6 @@ def test_tubes_come_and_go(wire: Wire) -> None:
     assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
     assert wire.ask(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
     assert list(wire.node.broker.topics) == []
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
 
 
 def test_watching(wire: Wire) -> None:
@@ -612,8 +608,7 @@ def test_a_job_that_was_reserved_too_often_is_buried() -> None:
         wire.advance(1200)
         assert facts(wire.ask(b"stats-job 1\r\n"))["state"] == state
         wire.ask(b"reserve-with-timeout 0\r\n")
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
+    wire.check()
 
 
 def test_clearing_moving_and_listing(wire: Wire) -> None:
@@ -639,8 +634,6 @@ def test_clearing_moving_and_listing(wire: Wire) -> None:
         b"move-job 1",
     ):
         assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
 
 
 def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -> None:
@@ -653,7 +646,6 @@ def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -
     assert 0 < wire.node.broker.tubes.count(JobState.READY) < 1150
     assert wire.said() == b"CLEARED 1200\r\n"
     assert wire.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
-    wire.node.broker.tubes.check()
 
 
 def test_a_unique_job_is_put_once(wire: Wire) -> None:

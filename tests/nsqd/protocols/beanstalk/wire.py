@@ -35,6 +35,11 @@ class Wire:
 
         self.node.after_turn = after_turn
 
+    def check(self) -> None:
+        """Assert what must always be so of the node."""
+        self.node.broker.check()
+        self.node.broker.tubes.check()
+
     def make_peer(self, context: BeanstalkContext | None) -> Any:
         """The peer of the connection. Other protocols have other ones."""
         return Peer(self.node.broker, context or BeanstalkContext(), self, self.remote_ip, "5555", self.node.now)

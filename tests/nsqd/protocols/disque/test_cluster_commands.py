@@ -1,6 +1,6 @@
 """CLUSTER, and the nodes in HELLO. Where it is not said otherwise, the replies are those of Disque 1.0-rc1."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
 import pytest
@@ -71,8 +71,10 @@ def lone_wire() -> Wire:
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return lone_wire()
+def wire() -> Iterator[Wire]:
+    wire = lone_wire()
+    yield wire
+    wire.check()
 
 
 @pytest.fixture

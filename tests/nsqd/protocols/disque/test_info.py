@@ -1,5 +1,7 @@
 """INFO: its sections have the form of Disque's, and its figures are those of this node."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from nsqd.protocols.disque.context import ServerFigures
@@ -30,8 +32,10 @@ def measured_wire() -> Wire:
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return measured_wire()
+def wire() -> Iterator[Wire]:
+    wire = measured_wire()
+    yield wire
+    wire.check()
 
 
 def sections(wire: Wire, *words: str) -> dict[str, dict[str, str]]:

@@ -35,7 +35,6 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
     assert wire.do("ACKJOB", job_id) == 1
     assert wire.do("ACKJOB", job_id) == 0
     assert wire.show(job_id) is None
-    wire.node.broker.check()
 
 
 @each(
@@ -79,7 +78,6 @@ def test_who_waits_gets_one_job_and_the_longest_wait_comes_first(wire: Wire) -> 
     assert wire.replies() == [[[b"b", ids[0].encode(), b"1"]]]
     assert other.replies() == [[[b"b", ids[1].encode(), b"2"]]]
     assert adder.do("QLEN", "b") == 1
-    wire.node.broker.check()
 
 
 def test_a_wait_ends_when_its_time_is_over_and_what_came_meanwhile_is_answered(wire: Wire) -> None:
@@ -102,7 +100,6 @@ def test_a_job_that_was_fetched_is_nobodys(wire: Wire) -> None:
     assert wire.do("GETJOB", "NOHANG", "WITHCOUNTERS", "FROM", "q") == [
         [b"q", job_id.encode(), b"x", b"nacks", 0, b"additional-deliveries", 1]
     ]
-    wire.node.broker.check()
 
 
 def test_retry_counts_from_delivery(wire: Wire) -> None:
@@ -120,7 +117,6 @@ def test_a_job_without_retry_is_delivered_once(wire: Wire) -> None:
     wire.advance(400_000)
     assert wire.get("q") == []
     assert wire.do("ACKJOB", job_id) == 0
-    wire.node.broker.check()
 
 
 def test_a_delay_is_waited_for(wire: Wire) -> None:
@@ -142,7 +138,6 @@ def test_a_job_goes_at_the_end_of_its_life(wire: Wire) -> None:
     assert wire.get("q", count=9) == []
     assert wire.show(fetched) is None
     assert len(wire.node.broker.tubes.index) == 0
-    wire.node.broker.check()
 
 
 def state(wire: Wire, name: str) -> str:
@@ -370,7 +365,6 @@ def test_jobs_are_shared_with_clients_of_beanstalkd(wire: Wire) -> None:
     assert other.endswith("-ffff")  # it has no end of its life
     assert worker.ask(b"delete %d\r\n" % (7 << 48 | 2)) == b"NOT_FOUND\r\n"  # a client of Disque has fetched it
     assert wire.do("ACKJOB", other) == 1
-    wire.node.broker.check()
 
 
 def test_messages_of_nsq_are_jobs(wire: Wire) -> None:
