@@ -300,10 +300,7 @@ def test_no_content_is_a_bug(content: bytes) -> None:
         ("max-msg-size = 5", "unknown key 'max-msg-size': did you mean max_msg_size?"),
         ('lookupd_tcp_address = "a:1"', "unknown key 'lookupd_tcp_address': did you mean nsqlookupd_tcp_addresses?"),
         ("node_id = 5", "unknown key 'node_id': did you mean id?"),
-        (
-            "[nsqd]\nsnappy = false",
-            "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections",
-        ),
+        ("[nsqd]\nsnappy = false", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
         ("[[nsqd]]\nid = 1", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
         ("nothing_like_it = [[]]", "unknown key 'nothing_like_it'"),
         ('"a\\nb" = 1', r"unknown key 'a\nb'"),

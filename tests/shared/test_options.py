@@ -12,15 +12,7 @@ from shared.configuration import parse
 from shared.environment import read_environment
 from shared.flags import HelpRequested, read_flags, usage
 from shared.options import OptionError, nearest, option, specs
-from shared.values import (
-    MILLISECOND,
-    SECOND,
-    Duration,
-    format_duration,
-    parse_duration,
-    parse_int,
-    parse_text,
-)
+from shared.values import MILLISECOND, SECOND, Duration, format_duration, parse_duration, parse_int, parse_text
 from tests.cases import each
 
 

@@ -497,11 +497,7 @@ def test_the_hint_names_only_levels_that_help(level: int, hint: str | None) -> N
     assert "-tls" not in weakness_advice("ee key too small", "", level)  # nothing sets the level of this client
 
 
-WEAK = [
-    (1024, False, 1),
-    (2048, True, 0),
-    (1024, True, 0),
-]
+WEAK = [(1024, False, 1), (2048, True, 0), (1024, True, 0)]
 
 
 @each("policy", ["", "require"])

@@ -434,11 +434,7 @@ def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> 
         log.channels(topic, "c", "d")
         log.publish(topic, b"a")
     log.attach(deletions=deletions)
-    assert {name: list(topic.channels) for name, topic in topics.items()} == {
-        "u": ["c"],
-        "v": ["c"],
-        "w": ["c", "d"],
-    }
+    assert {name: list(topic.channels) for name, topic in topics.items()} == {"u": ["c"], "v": ["c"], "w": ["c", "d"]}
     assert [topics[name].channels["c"].depth for name in "uvw"] == [0, 0, 0]
     assert list(log.broker.topics) == ["u", "w"]
     assert not topics["v"].stripes

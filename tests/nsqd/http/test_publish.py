@@ -8,18 +8,7 @@ from tests.cases import each
 from tests.daemons import several, sized
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import drained
-from tests.nsqd.http.raw import (
-    MAX_BODY,
-    MAX_MSG,
-    V1,
-    ask,
-    exchange,
-    is_error,
-    is_ok,
-    parse,
-    small_node,
-    topic_of,
-)
+from tests.nsqd.http.raw import MAX_BODY, MAX_MSG, V1, ask, exchange, is_error, is_ok, parse, small_node, topic_of
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,8 @@ from tests.nsqd.storage.survey import survey
 
 LIVES = 4
 CHECKPOINT = (RecordKind.STATE, RecordKind.WAITING, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
-TOPOLOGY = (
-    RecordKind.TOPIC,
-    RecordKind.READER,
-)  # messages of a topic or channel that nobody knows any more are nobody's
+# messages of a topic or channel that nobody knows any more are nobody's
+TOPOLOGY = (RecordKind.TOPIC, RecordKind.READER)
 
 
 @dataclass(frozen=True, slots=True)

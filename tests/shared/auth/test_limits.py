@@ -9,11 +9,7 @@ from shared.auth.limits import MOST, NONE, Limits, LimitsError, read_limits
 from shared.auth.tokens import digest
 from tests.cases import each
 
-ENTRIES = {
-    "token": f'sha256 = "{digest(b"x")}"',
-    "user": "",
-    "certificate": 'subject = "CN=a"',
-}
+ENTRIES = {"token": f'sha256 = "{digest(b"x")}"', "user": "", "certificate": 'subject = "CN=a"'}
 
 
 @pytest.mark.parametrize("kind", ENTRIES)

@@ -100,8 +100,7 @@ class Lines(logging.Handler):
 
 
 @pytest.mark.parametrize(
-    ("client", "told"),
-    [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")],
+    ("client", "told"), [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")]
 )
 def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) -> None:
     lines, level = Lines(), log.level

@@ -34,7 +34,7 @@ SIGNATURES: list[tuple[type, str, str]] = [
 # What is read or set of their objects.
 ATTRIBUTES: dict[type, str] = {
     SSLProtocol: "_app_protocol _app_state _incoming _loop _outgoing _shutdown_timeout_handle _ssl_buffer_view "
-    "_ssl_reading_paused _transport",
+    "_ssl_reading_paused _transport"
 }
 
 

@@ -281,11 +281,7 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
         (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
         (put(b"a", 9) + put(b"b", 1), b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
         (put(b"a") * 2, b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
-        (
-            b"release 1 0 0\r\nreserve-with-timeout 0\r\n",
-            b"RELEASED\r\nTIMED_OUT\r\n",
-            b"RESERVED 1 3\r\nold\r\n",
-        ),
+        (b"release 1 0 0\r\nreserve-with-timeout 0\r\n", b"RELEASED\r\nTIMED_OUT\r\n", b"RESERVED 1 3\r\nold\r\n"),
         (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
     ],
     wire=Wire,

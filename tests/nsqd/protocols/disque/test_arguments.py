@@ -80,10 +80,7 @@ def refusal(read: Callable[[list[bytes]], Any], line: str) -> str:
         ("0 ASYNC async", JOB._replace(is_async=True)),
         ("0 TTL 5 TTL 6", JOB._replace(ttl=6)),
         ("0 DELAY 90000 TTL 90001", JOB._replace(delay=90000, ttl=90001)),
-        (
-            "5 REPLICATE 1 DELAY 2 RETRY 3 TTL 4 MAXLEN 5 ASYNC",
-            AddJob(b"q", b"body", 5, 1, 2, 3, 4, 5, True),
-        ),
+        ("5 REPLICATE 1 DELAY 2 RETRY 3 TTL 4 MAXLEN 5 ASYNC", AddJob(b"q", b"body", 5, 1, 2, 3, 4, 5, True)),
     ],
 )
 def test_addjob(rest: str, meaning: AddJob) -> None:

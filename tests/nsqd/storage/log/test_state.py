@@ -121,9 +121,8 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     topic.configure(TopicConfig(retention=HOUR))
     topic.put([b"job"], JobOptions(was_put=True))
     one.turn()
-    topic.put(
-        [b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True)
-    )  # in an extent of its own
+    # in an extent of its own
+    topic.put([b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True))
     one.turn()
     tube = one.broker.tubes.tube("t")
     assert tube is not None

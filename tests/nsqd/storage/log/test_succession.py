@@ -177,9 +177,8 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
             assert found.items() <= others[number].items(), "a message of the tail is lost"
             continue
         assert others[number] == found, f"{topic.name} has other messages"
-        gone = max(
-            kept[number].distributed, boundary
-        )  # a boundary behind messages that are gone from the tail is as good
+        # a boundary behind messages that are gone from the tail is as good
+        gone = max(kept[number].distributed, boundary)
         assert not [one for one in found if topic.distributed <= one < gone], "what no reader was given is lost"
         assert {name: (one.owner, one.hold, one.hold_bytes) for name, one in kept[number].cursors.items()} == {
             name: (one.owner, one.hold, one.hold_bytes) for name, one in expected.cursors.items()
