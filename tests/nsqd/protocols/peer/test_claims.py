@@ -1,4 +1,4 @@
-"""The frames about who owns which log: what is refused. That what is packed is read is in test_fuzz.py."""
+"""The frames about who owns which log: refused contents. test_fuzz.py tests packing and reading."""
 
 import pytest
 

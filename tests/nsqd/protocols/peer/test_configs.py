@@ -1,4 +1,4 @@
-"""The frame about the configurations of topics: what is refused. That what is packed is read is in test_fuzz.py."""
+"""The frame about the configurations of topics: refused contents. test_fuzz.py tests packing and reading."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The frame about deletions: what is told, and what is refused. That what is packed is read is in test_fuzz.py."""
+"""The frame about deletions: what is told, and refused contents. test_fuzz.py tests packing and reading."""
 
 import pytest
 

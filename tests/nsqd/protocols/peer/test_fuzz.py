@@ -40,7 +40,7 @@ EDGES = (0, 1, 1023, 1024, U32, (1 << 63) - 1, U64)
 SECRET = b"a secret of the cluster"
 
 
-# what peers say
+# the values that peers send
 
 
 def edge(random: Random, most: int) -> int:
@@ -59,7 +59,7 @@ def epochs(random: Random) -> stream.Epochs:
     return [(epoch(random).pack(), position(random)) for _ in range(random.randrange(4))]
 
 
-def told_epochs(random: Random) -> tuple[list[tuple[Epoch, int]], int]:
+def log_epochs(random: Random) -> tuple[list[tuple[Epoch, int]], int]:
     """Epochs of a log, at least one, with the ascending positions at which they begin, and where the log ends."""
     *starts, end = sorted(position(random) for _ in range(random.randrange(2, 6)))
     return [(epoch(random), at) for at in starts], end
@@ -83,12 +83,14 @@ def claim(random: Random) -> Claim:
 def vote(random: Random) -> Vote:
     log_id, number, serial = random.randbytes(16), edge(random, MOST_EPOCH), edge(random, U32)
     extent, heard = Extent(epoch(random), position(random)), edge(random, claims.NEVER)
-    told = counts(random, log_id) if random.random() < 0.5 else None
-    return Vote(log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, told)
+    own_counts = counts(random, log_id) if random.random() < 0.5 else None
+    return Vote(
+        log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, own_counts
+    )
 
 
 def closed_log(random: Random) -> closed.Closed:
-    starts, end = told_epochs(random)
+    starts, end = log_epochs(random)
     return closed.make_closed(random.randbytes(16), end, starts)
 
 
@@ -101,7 +103,7 @@ def deletions(random: Random) -> tuple[bytes, LogDeletions]:
 
 
 def question(random: Random) -> remnants.Question:
-    starts, end = told_epochs(random)
+    starts, end = log_epochs(random)
     taken, is_copied = random.choice((None, position(random))), random.random() < 0.5
     return remnants.Question(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
 

@@ -1,4 +1,4 @@
-"""The frames about jobs: bodies in parts, and what is refused. That what is packed is read is in test_fuzz.py."""
+"""The frames about jobs: bodies in parts, and refused contents. test_fuzz.py tests packing and reading."""
 
 from random import Random
 
@@ -47,15 +47,15 @@ def test_a_large_body_comes_in_parts(size: int) -> None:
     assert carried(b"".join(frames)) == loan
 
 
-def test_no_more_clients_are_told_of_than_a_peer_lends_to() -> None:
+def test_a_want_counts_a_bounded_number_of_clients() -> None:
     assert unpack_want(pack_want("mail", 3 * MOST_WANTED)[HEAD:]) == ("mail", MOST_WANTED)
 
 
-def test_a_question_or_a_reply_that_is_cut_off_is_refused() -> None:
-    question = pack_ask(7, b"rights", b"")[HEAD:]
-    for size in range(len(question)):
+def test_an_ask_or_a_reply_that_is_cut_off_is_refused() -> None:
+    content = pack_ask(7, b"rights", b"")[HEAD:]
+    for size in range(len(content)):
         with pytest.raises(PeerError):
-            unpack_ask(question[:size])
+            unpack_ask(content[:size])
     with pytest.raises(PeerError):
         unpack_number(pack_number(FrameKind.SAID, 7)[HEAD:-1])
 

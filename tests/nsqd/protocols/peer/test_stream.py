@@ -1,4 +1,4 @@
-"""The frames by which a log is copied: their bounds, and what is refused. That what is packed is read is in test_fuzz.py."""
+"""The frames by which a log is copied: their bounds, and refused contents. test_fuzz.py tests packing and reading."""
 
 from collections.abc import Callable
 
