@@ -1,4 +1,4 @@
-"""The frames about closed logs: what is told, and refused contents. test_fuzz.py tests packing and reading."""
+"""The frames about closed logs: bounds and refused contents. test_fuzz.py tests packing and reading."""
 
 import pytest
 

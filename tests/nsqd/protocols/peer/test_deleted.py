@@ -1,4 +1,4 @@
-"""The frame about deletions: what is told, and refused contents. test_fuzz.py tests packing and reading."""
+"""The frame about deletions: bounds and refused contents. test_fuzz.py tests packing and reading."""
 
 import pytest
 
