@@ -1,15 +1,14 @@
 """Who gets into nsqlookupd: the pending before IDENTIFY, the slots after it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
+from lookupd import rate_limit
 from lookupd.pending import MOST, MOST_PER_IP, PendingConnections
 from lookupd.producer_slots import KNOWN_AFTER
 from lookupd.producers import Full, Limits, Peer, PeerInfo
-from lookupd.rate_limit import BURST, LONGEST, MOST_REMEMBERED, RATE, RateLimit
+from lookupd.rate_limit import BURST, LONGEST, RATE, RateLimit
 from lookupd.registry import Registry
 
 T0 = 1_700_000_000_000_000_000
@@ -198,12 +197,14 @@ def test_a_burst_is_free_and_then_an_address_has_its_rate() -> None:
     assert pace.pause("10.0.0.2", BURST, 100.0 + BURST / RATE) == 0
 
 
-def test_the_addresses_remembered_are_bounded() -> None:
+def test_the_addresses_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 200
+    monkeypatch.setattr(rate_limit, "MOST_REMEMBERED", most)
     pace = RateLimit()
-    for number in range(2 * MOST_REMEMBERED):
+    for number in range(2 * most):
         pace.pause(f"host{number}", 1 if number % 2 else BURST, number / 1000)
-    assert len(pace) <= MOST_REMEMBERED
-    for number in range(MOST_REMEMBERED + 1):  # none has its burst whole
+    assert len(pace) <= most
+    for number in range(most + 1):  # none has its burst whole
         pace.pause(f"again{number}", BURST, 9.0)
-    assert len(pace) == MOST_REMEMBERED
-    assert pace.pause(f"again{MOST_REMEMBERED}", RATE, 9.0) == 1.0
+    assert len(pace) == most
+    assert pace.pause(f"again{most}", RATE, 9.0) == 1.0

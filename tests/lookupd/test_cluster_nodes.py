@@ -1,7 +1,5 @@
 """When nodes of clusters were heard, by the clock of nsqlookupd: also those that are gone, and never more than fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

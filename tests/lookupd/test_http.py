@@ -1,7 +1,5 @@
 """nsqlookupd's HTTP API: the ASGI application asked directly, no socket and no second thread."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ from lookupd.registry import Registry
 from shared.http.api import Api
 from shared.http.bridge import Bridge
 from shared.http.hosts import Hosts
+from tests.cases import each
 
 SECOND = 1_000_000_000
 T0 = 1_700_000_000 * SECOND
@@ -232,8 +231,8 @@ def test_creating_and_deleting(lookupd: Lookupd) -> None:
     assert lookupd.get("/topics").json() == {"topics": ["t"]}
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "status", "message"),
+@each(
+    "method, target, status, message",
     [
         ("GET", "/channels", 400, "MISSING_ARG_TOPIC"),
         ("GET", "/lookup", 400, "MISSING_ARG_TOPIC"),
@@ -269,6 +268,7 @@ def test_creating_and_deleting(lookupd: Lookupd) -> None:
         ("GET", "/debug/pprof/heap", 404, "NOT_FOUND"),
         ("GET", "/", 404, "NOT_FOUND"),
     ],
+    lookupd=Lookupd,
 )
 def test_errors(lookupd: Lookupd, method: str, target: str, status: int, message: str) -> None:
     answer = lookupd.ask(method, target)

@@ -1,7 +1,5 @@
 """nsqlookupd's TCP protocol V1: bytes in, bytes out."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +18,7 @@ from shared.auth.tokens import digest
 from shared.auth.verbs import Verb
 from shared.foreign import Foreign
 from shared.unix_sockets import NOBODY
+from tests.cases import each
 
 NOW = 1_700_000_000_000_000_000
 ANSWER = b'{"broadcast_address":"127.0.0.1"}'
@@ -55,8 +54,8 @@ def ends_with(sent: bytes, error: bytes) -> None:
     registry.check()
 
 
-@pytest.mark.parametrize(
-    ("log_id", "kept"),
+@each(
+    "log_id, kept",
     [("0123456789abcdef" * 2, True), ("AB" * 16, False), ("ab" * 15, False), ("ab" * 16 + "\n", False), (7, False)],
 )
 def test_the_log_of_a_node_of_a_cluster(log_id: object, kept: bool) -> None:
@@ -69,8 +68,8 @@ def test_the_log_of_a_node_of_a_cluster(log_id: object, kept: bool) -> None:
     assert session.info.log_id == (log_id if kept else "")
 
 
-@pytest.mark.parametrize(
-    ("told", "kept"),
+@each(
+    "told, kept",
     [(4152, 4152), (65535, 65535), (0, 0), (65536, 0), (-1, 0), (True, 0), ("4152", 0), (None, 0), (1.5, 0), ([1], 0)],
 )
 def test_the_https_port_of_a_node(told: object, kept: int) -> None:
@@ -85,8 +84,8 @@ def test_a_peer_that_is_refused_is_told_once_and_not_heard() -> None:
     assert (session.receive(b"  V1PING\n", 0), session.end(), session.failure) == (b"", b"", "E_TLS_REQUIRED why")
 
 
-@pytest.mark.parametrize(
-    ("more", "node_id", "capabilities"),
+@each(
+    "more, node_id, capabilities",
     [
         ({"node_id": 7, "capabilities": ["log"]}, 7, ("log",)),
         ({"node_id": 0, "capabilities": []}, 0, ()),
@@ -106,7 +105,7 @@ def test_what_a_producer_is_beyond_nsq(
     registry.check()
 
 
-@pytest.mark.parametrize(("zone", "kept"), [("z", "z"), (7, ""), (None, ""), ("z" * 256, ""), ("\ud800", "\ufffd")])
+@each("zone, kept", [("z", "z"), (7, ""), (None, ""), ("z" * 256, ""), ("\ud800", "\ufffd")])
 def test_where_a_producer_is(zone: object, kept: str) -> None:
     registry, session, _ = a_session()
     body = json.dumps(json.loads(NODE) | {"topology_zone": zone, "topology_region": "r"}).encode()
@@ -202,8 +201,8 @@ def test_wrong_tokens_are_counted_and_hold_up_no_right_one(tmp_path: Path) -> No
     assert not keyring.is_blocked("10.0.0.1")
 
 
-@pytest.mark.parametrize(
-    ("sent", "error"),
+@each(
+    "sent, error",
     [
         (b"\n", b"E_INVALID invalid command "),
         (b"ping\n", b"E_INVALID invalid command ping"),
@@ -238,8 +237,8 @@ MISSING = b"E_BAD_BODY IDENTIFY missing fields"
 MALFORMED = b"E_BAD_BODY IDENTIFY failed to decode JSON body"
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
+@each(
+    "change, error",
     [
         ({"broadcast_address": ""}, MISSING),
         ({"version": None}, MISSING),
@@ -257,8 +256,8 @@ def test_identify_checks_each_field(change: dict[str, object], error: bytes) -> 
     ends_with(identify(json.dumps(json.loads(NODE) | change).encode()), error)
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
+@each(
+    "body, error",
     [
         (b"", MALFORMED),
         (b"{", MALFORMED),
@@ -276,7 +275,7 @@ def test_identify_survives_any_body(body: bytes, error: bytes) -> None:
     ends_with(identify(body), error)
 
 
-@pytest.mark.parametrize("size", [b"\x00\x01\x00\x01", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00"])
+@each("size", [b"\x00\x01\x00\x01", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00"])
 def test_an_impossible_body_size_is_refused_before_the_body(size: bytes) -> None:
     ends_with(b"IDENTIFY\n" + size, b"E_BAD_BODY IDENTIFY failed to read body")
 
@@ -304,8 +303,8 @@ def test_a_peers_text_writes_no_line_of_its_own_into_the_log() -> None:
     assert session.failure == "E_INVALID invalid command \\ufffd\\x1b[0m"
 
 
-@pytest.mark.parametrize(
-    ("sent", "error"),
+@each(
+    "sent, error",
     [
         (b"", b""),
         (b"  V", b""),
@@ -426,8 +425,8 @@ REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who 
 NOT_ALLOWED = framed(b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED")
 
 
-@pytest.mark.parametrize(
-    ("user", "secret", "said"),
+@each(
+    "user, secret, said",
     [
         (990, None, ANSWERED + OK + NOT_ALLOWED),
         (991, None, REFUSED),

@@ -1,7 +1,5 @@
 """nsqlookupd's registry: what is known of topics and producers, and for how long."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which connections nsqlookupd takes for TLS: it looks at their first byte, and leaves it to whoever reads them."""
 
-from __future__ import annotations
-
 import pytest
 import trio
 

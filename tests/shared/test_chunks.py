@@ -1,7 +1,5 @@
 """Chunks as a file object."""
 
-from __future__ import annotations
-
 from shared.chunks import ChunkReader
 
 

@@ -1,12 +1,10 @@
 """Clients at the wrong port, by their first bytes."""
 
-from __future__ import annotations
-
 import msgpack
-import pytest
 
 from nsqd.protocols.peer.frames import FrameKind, encode
 from shared.foreign import BEGINNINGS, Foreign, describe, recognize, recognize_line
+from tests.cases import each
 
 FIRST = {
     Foreign.HTTP: [b"GET / HTTP/1.1\r\n", b"POST /pub?topic=t HTTP/1.0\r\n", b"CONNECT ", b"Host: x\r\n", b"hOsT: x"],
@@ -23,43 +21,25 @@ FIRST = {
 OTHERS = [
     *(b"", b"G", b"GET", b"GETJOB FROM q", b"get / http", b"HTTPS", b"Hostess", b"PRI", b"PINGS\r\n", b"PING x\r\n"),
     *(
-        b"*",
-        b"*3",
-        b"PING",
-        b"stats",
-        b"put 0 0 9 1",
-        b"*x\r\n",
-        b"*1x",
-        b"*-1\r\n",
-        b" V2",
-        b"  v2",
-        b"  V3",
-        b"\x16",
-        b"\x16\x03",
-        b"\x16\x02\x01",
-        b"\x17\x03\x03",
+        b"*", b"*3", b"PING", b"stats", b"put 0 0 9 1", b"*x\r\n", b"*1x", b"*-1\r\n", b" V2", b"  v2", b"  V3",
+        b"\x16", b"\x16\x03", b"\x16\x02\x01", b"\x17\x03\x03",
     ),
     *(
-        b"put",
-        b"put 0 0 9\r\n",
-        b"put a b c d\r\n",
-        b"put 0 0 9 1 \r\n",
-        b"put  0 0 9 1\r\n",
-        b"stats-job 1\r\n",
+        b"put", b"put 0 0 9\r\n", b"put a b c d\r\n", b"put 0 0 9 1 \r\n", b"put  0 0 9 1\r\n", b"stats-job 1\r\n",
         b"use \r\n",
     ),
     *(b"\0\0\0\5\2abcd", b"\0\0\4\0\1\x95", b"\0\1\0\0\1\x95", b"\0\0\0\5\1x"),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", Foreign, ids=lambda kind: kind.name)
+@each("kind", Foreign)
 def test_each_protocol_is_known_by_what_its_clients_send_first(kind: Foreign) -> None:
     for data in FIRST[kind]:
         assert recognize(data) is kind, data
         assert describe(data) == str(kind)
 
 
-@pytest.mark.parametrize("data", OTHERS)
+@each("data", OTHERS)
 def test_nothing_else_is(data: bytes) -> None:
     assert recognize(data) is None
     assert describe(data) == "what belongs to no protocol that is known here"
@@ -74,7 +54,7 @@ def test_a_line_with_a_version_of_http_at_its_end_is_a_request_whatever_its_verb
     assert describe(b"delete /x HTTP/1.1\r\nX: y\r\n") == str(Foreign.HTTP)
 
 
-@pytest.mark.parametrize("kind", Foreign, ids=lambda kind: kind.name)
+@each("kind", Foreign)
 def test_a_whole_line_is_known_as_its_bytes_are(kind: Foreign) -> None:
     for data in FIRST[kind]:
         line, newline, _ = data.partition(b"\r\n")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.histogram import BUCKETS, ERROR, MAX_VALUE, Histogram
+from tests.cases import each
 
 # Of all sizes alike: most of the numbers below 2**63 that are drawn evenly have 63 bits.
 VALUES = st.one_of(
@@ -123,7 +124,7 @@ def test_the_number_of_buckets_is_bounded() -> None:
     assert len(histogram.as_dict()["buckets"]) == BUCKETS
 
 
-@pytest.mark.parametrize(
+@each(
     "form",
     [
         {},

@@ -7,6 +7,7 @@ import pytest
 
 from shared import interpreter
 from shared.interpreter import lacks_pgo, note_slow_interpreter
+from tests.cases import each
 
 GCC = "-fprofile-use -fprofile-correction"
 PYENV = {"CONFIG_ARGS": "'--prefix=/opt/python' '--enable-shared'", "PGO_PROF_USE_FLAG": GCC}
@@ -17,8 +18,8 @@ OPTIMIZED = {
 DEBIAN = {"CONFIG_ARGS": "'--enable-shared' '--prefix=/usr' '--with-computed-gotos'", "PGO_PROF_USE_FLAG": ""}
 
 
-@pytest.mark.parametrize(
-    ("variables", "lacks"),
+@each(
+    "variables, lacks",
     [
         (PYENV, True),
         (OPTIMIZED, False),

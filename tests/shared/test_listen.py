@@ -1,7 +1,5 @@
 """Addresses and listening sockets. These are about sockets, so unlike other unit tests they open some, on port 0."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -12,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from shared.listen import Address, ListenError, bind_shared, display, is_loopback, listen, parse_address
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@each(
+    "text, address",
     [
         ("127.0.0.1:4150", Address("127.0.0.1", 4150)),
         (":4150", Address("", 4150)),
@@ -32,8 +31,8 @@ def test_addresses(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
+@each(
+    "text, why",
     [
         ("", "missing address"),
         ("127.0.0.1", "missing port"),
@@ -50,12 +49,12 @@ def test_bad_addresses(text: str, why: str) -> None:
     assert str(raised.value).startswith(f"listen ({text}) failed - {why}")
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "LOCALHOST:1", "/a.sock"])
+@each("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "LOCALHOST:1", "/a.sock"])
 def test_what_only_this_machine_reaches(text: str) -> None:
     assert is_loopback(text)
 
 
-@pytest.mark.parametrize("text", [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "[fe80::1]:1"])
+@each("text", [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "[fe80::1]:1"])
 def test_what_others_reach(text: str) -> None:
     assert not is_loopback(text)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter, log, write
 from shared.repeats import BURST, BURST_OF_TROUBLE, WINDOW
+from tests.cases import each
 
 NSQ_LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): ")
 NOON = 1795262559.719956  # s since the epoch: 2026-11-21T12:02:39.719956Z
@@ -36,8 +37,8 @@ def test_nsqs_form() -> None:
     assert re.search(r"/\d\d \d\d:\d\d:39\.719956 INFO: TCP: listening on 127\.0\.0\.1:4150$", line)
 
 
-@pytest.mark.parametrize(
-    ("level", "name"),
+@each(
+    "level, name",
     [
         (logging.DEBUG, "DEBUG"),
         (logging.INFO, "INFO"),
@@ -76,8 +77,8 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("form", FORMATS)
+@each("text", HOSTILE)
+@each("form", FORMATS)
 def test_a_message_is_one_line_without_control_characters(text: str, form: str) -> None:
     line = FORMATS[form]("[nsqd] ").format(record("from %s", text))
     assert len(line.splitlines()) == 1
@@ -96,7 +97,7 @@ def test_what_is_printable_stays_as_it_is() -> None:
     assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@each("text", HOSTILE)
 def test_an_exceptions_text_forges_no_line(text: str) -> None:
     first, *others = NsqFormatter("[nsqd] ").format(failure(text)).splitlines()
     assert NSQ_LINE.match(first)

@@ -1,7 +1,5 @@
 """A stuck reader of standard error: nothing waits for it, and the lines that it did not get are counted."""
 
-from __future__ import annotations
-
 import os
 import pty
 import socket

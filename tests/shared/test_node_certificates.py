@@ -1,17 +1,16 @@
 """Which node a certificate belongs to."""
 
-import pytest
-
 from shared.node_certificates import MOST_NODES, certified_number, node_uri
+from tests.cases import each
 
 
-@pytest.mark.parametrize("number", [0, 7, 10, 1023])
+@each("number", [0, 7, 10, 1023])
 def test_a_number_is_read_back_whatever_else_the_certificate_names(number: int) -> None:
     assert certified_number([node_uri(number)]) == number
     assert certified_number(["https://example.org", node_uri(number), "urn:penstock:node:1"]) == number
 
 
-@pytest.mark.parametrize(
+@each(
     "uris",
     [
         [],

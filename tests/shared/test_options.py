@@ -1,7 +1,5 @@
 """Options: Go's flag syntax, the environment, and the help, from one declaration."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 
@@ -14,15 +12,8 @@ from shared.configuration import parse
 from shared.environment import read_environment
 from shared.flags import HelpRequested, read_flags, usage
 from shared.options import OptionError, nearest, option, specs
-from shared.values import (
-    MILLISECOND,
-    SECOND,
-    Duration,
-    format_duration,
-    parse_duration,
-    parse_int,
-    parse_text,
-)
+from shared.values import MILLISECOND, SECOND, Duration, format_duration, parse_duration, parse_int, parse_text
+from tests.cases import each
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +39,7 @@ def test_without_anything_the_defaults_hold() -> None:
     assert read() == Options()
 
 
-@pytest.mark.parametrize(
-    "argv", [["-name", "y"], ["--name", "y"], ["-name=y"], ["--name=y"], ["-name", "z", "-name=y"]]
-)
+@each("argv", [["-name", "y"], ["--name", "y"], ["-name=y"], ["--name=y"], ["-name", "z", "-name=y"]])
 def test_the_forms_of_a_flag(argv: list[str]) -> None:
     assert read(*argv).name == "y"
 
@@ -67,8 +56,8 @@ def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
     assert read("-name", "y", stop, "-nonsense") == Options(name="y")
 
 
-@pytest.mark.parametrize(
-    ("argv", "warnings"),
+@each(
+    "argv, warnings",
     [
         (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
         (["word", "-name"], ["arguments from 'word' on are ignored"]),
@@ -115,8 +104,8 @@ def test_flag_over_environment_over_default() -> None:
     assert read(PROG_MAX_IN_FLIGHT="7", PROG_VERBOSE="true") == Options(verbose=True, max_in_flight=7)
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
+@each(
+    "argv, message",
     [
         (["-nope"], "flag provided but not defined: -nope (prog -help lists the flags)"),
         (["-name"], "flag needs an argument: -name"),
@@ -153,8 +142,8 @@ def environment_warnings(*names: str) -> list[str]:
     return list(found.warnings)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
+@each(
+    "name, hint",
     [
         ("PROG_MAX_IN_FLIHGT", ": did you mean PROG_MAX_IN_FLIGHT?"),
         ("PROG_MAX-IN-FLIGHT", ": did you mean PROG_MAX_IN_FLIGHT?"),
@@ -215,8 +204,8 @@ def test_names_follow_from_the_declaration() -> None:
     assert "derived" not in found
 
 
-@pytest.mark.parametrize(
-    ("text", "ns"),
+@each(
+    "text, ns",
     [
         ("0", 0),
         ("250ms", 250 * MILLISECOND),
@@ -237,19 +226,16 @@ def test_durations(text: str, ns: int) -> None:
     assert parse_duration(text) == ns
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "s", "1s2", "1 s", "1x", "--1s", "1e3s", "-", "300000000h", "9" * 5000 + "s", "١s"]
-)
+@each("text", ["", "5", "s", "1s2", "1 s", "1x", "--1s", "1e3s", "-", "300000000h", "9" * 5000 + "s", "١s"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError):
         parse_duration(text)
 
 
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [(0, "0s"), (1, "1ns"), (1500, "1.5µs"), (250 * MILLISECOND, "250ms"), (1500 * MILLISECOND, "1.5s"),
-     (90 * SECOND, "1m30s"), (3600 * SECOND, "1h0m0s"), (-SECOND, "-1s")],
-)  # fmt: skip
+@each("ns, text", [
+    (0, "0s"), (1, "1ns"), (1500, "1.5µs"), (250 * MILLISECOND, "250ms"), (1500 * MILLISECOND, "1.5s"),
+    (90 * SECOND, "1m30s"), (3600 * SECOND, "1h0m0s"), (-SECOND, "-1s"),
+])  # fmt: skip
 def test_durations_are_printed_as_go_prints_them(ns: int, text: str) -> None:
     assert format_duration(ns) == text
 
@@ -259,9 +245,7 @@ def test_a_printed_duration_reads_back(ns: int) -> None:
     assert parse_duration(format_duration(ns)) == ns
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("10", 10), ("-3", -3), ("0x1F", 31), ("0o17", 15), ("017", 15), ("0b11", 3), ("1_000", 1000)]
-)
+@each("text, value", [("10", 10), ("-3", -3), ("0x1F", 31), ("0o17", 15), ("017", 15), ("0b11", 3), ("1_000", 1000)])
 def test_integers_are_gos(text: str, value: int) -> None:
     assert parse_int(text) == value
 

@@ -1,7 +1,5 @@
 """Modules that are left out of an import are there for a later one, and one that was imported before is not left out."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

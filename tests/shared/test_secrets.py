@@ -3,13 +3,12 @@
 import sys
 from typing import Any
 
-import pytest
-
 from shared.secrets import hide
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
+@each(
+    "value, shown",
     [
         ("http://auth.example/?token=hunter2", "http://auth.example/?***"),
         ("-auth-http-address=http://auth.example/?token=hunter2", "-auth-http-address=http://auth.example/?***"),

@@ -1,7 +1,5 @@
 """The server's side of TLS, in memory: versions, policies about clients' certificates, reload, and what stats say."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
@@ -23,6 +21,7 @@ from shared.options import OptionError
 from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
 from shared.tls_info import TlsInfo
 from shared.tls_strength import weakness_advice
+from tests.cases import each
 from tests.certificates import Authority, only
 from tests.weak_certificates import WeakAuthority
 
@@ -88,8 +87,8 @@ def refusal(certificates: Certificates, client: ssl.SSLContext) -> str:
 # Versions and ciphers
 
 
-@pytest.mark.parametrize("policy", ["", "require"])
-@pytest.mark.parametrize("version", [V1_0, V1_1])
+@each("policy", ["", "require"])
+@each("version", [V1_0, V1_1])
 def test_what_is_older_than_1_2_is_refused_even_if_asked_for(
     authority: Authority, policy: str, version: ssl.TLSVersion
 ) -> None:
@@ -122,9 +121,9 @@ def test_no_cipher_without_forward_secrecy(tmp_path: Path, policy: str) -> None:
     assert refusal(certificates, client) == "NO_SHARED_CIPHER"
 
 
-@pytest.mark.parametrize("policy", ["", "require"])
-@pytest.mark.parametrize(
-    ("version", "ciphers", "said"),
+@each("policy", ["", "require"])
+@each(
+    "version, ciphers, said",
     [
         (V1_2, "ECDHE-ECDSA-AES128-GCM-SHA256", ("TLS1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")),
         (V1_2, "ECDHE-ECDSA-AES256-GCM-SHA384", ("TLS1.2", "Unknown 49196")),
@@ -147,9 +146,9 @@ def test_a_connection_is_described_as_the_original_does(
 NOBODY, UNKNOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"
 
 
-@pytest.mark.parametrize("version", [V1_2, V1_3])
-@pytest.mark.parametrize(
-    ("policy", "shown", "outcome"),  # the outcome is the common name we see, or the reason of the refusal
+@each("version", [V1_2, V1_3])
+@each(
+    "policy, shown, outcome",
     [
         ("", "none", ""),
         ("", "good", ""),  # not asked for, so not sent
@@ -184,8 +183,8 @@ def test_who_may_come(
         assert describe(connected(certificates, client).server).common_name == outcome
 
 
-@pytest.mark.parametrize("policy", ["require", "require-verify"])
-@pytest.mark.parametrize("name", ["dotted.name", "Zoë 中", "<script>", "a" * 64])
+@each("policy", ["require", "require-verify"])
+@each("name", ["dotted.name", "Zoë 中", "<script>", "a" * 64])
 def test_a_common_name_is_text(authority: Authority, policy: str, name: str) -> None:
     pair = connected(Certificates(files(authority, policy)), authority.client(authority.issue(name)))
     assert describe(pair.server).common_name == name
@@ -253,8 +252,8 @@ def test_garbage_is_an_error(pair: Pair, garbage: bytes) -> None:
     assert not isinstance(failure.value, ssl.SSLWantReadError)
 
 
-@pytest.mark.parametrize("policy", ["", "require"])
-@pytest.mark.parametrize("goodbye", [b"\x15\x03\x01\x00\x02\x01\x00", b"\x15\x03\x03\x00\x02\x01\x00"])
+@each("policy", ["", "require"])
+@each("goodbye", [b"\x15\x03\x01\x00\x02\x01\x00", b"\x15\x03\x03\x00\x02\x01\x00"])
 def test_a_goodbye_instead_of_a_handshake(authority: Authority, policy: str, goodbye: bytes) -> None:
     pair = Pair(Certificates(files(authority, policy)), authority.client())
     for side in (pair.client, pair.server):
@@ -344,8 +343,8 @@ def test_reload_changes_who_is_trusted(tmp_path: Path) -> None:
     assert refusal(certificates, client) == UNKNOWN
 
 
-@pytest.mark.parametrize("version", [V1_2, V1_3])
-@pytest.mark.parametrize("policy", ["require", "require-verify"])
+@each("version", [V1_2, V1_3])
+@each("policy", ["require", "require-verify"])
 def test_a_session_does_not_outlive_a_reload(authority: Authority, policy: str, version: ssl.TLSVersion) -> None:
     certificates = Certificates(files(authority, policy))
     client = only(authority.client(authority.issue("me")), version)
@@ -392,9 +391,9 @@ ENCRYPTED = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRI
 BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
-@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
-@pytest.mark.parametrize(
-    ("spoiled", "content", "said"),
+@each("policy", ["", "require", "require-verify"])
+@each(
+    "spoiled, content, said",
     [
         ("cert", None, "open {path}: no such file or directory"),
         ("key", None, "open {path}: no such file or directory"),
@@ -421,8 +420,8 @@ def test_unusable_files(tmp_path: Path, policy: str, spoiled: str, content: str 
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("key_type", list(trustme.KeyType))
-@pytest.mark.parametrize("policy", ["", "require"])
+@each("key_type", list(trustme.KeyType))
+@each("policy", ["", "require"])
 def test_another_certificates_key(tmp_path: Path, policy: str, key_type: trustme.KeyType) -> None:
     authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other", key_type)
     with pytest.raises(TlsError, match="tls: private key does not match public key"):
@@ -498,15 +497,11 @@ def test_the_hint_names_only_levels_that_help(level: int, hint: str | None) -> N
     assert "-tls" not in weakness_advice("ee key too small", "", level)  # nothing sets the level of this client
 
 
-WEAK = [
-    pytest.param(1024, False, 1, id="RSA 1024"),
-    pytest.param(2048, True, 0, id="SHA-1"),
-    pytest.param(1024, True, 0, id="both"),
-]
+WEAK = [(1024, False, 1), (2048, True, 0), (1024, True, 0)]
 
 
-@pytest.mark.parametrize("policy", ["", "require"])
-@pytest.mark.parametrize(("bits", "sha1", "level"), WEAK)
+@each("policy", ["", "require"])
+@each("bits, sha1, level", WEAK)
 def test_a_weak_certificate_is_shown_only_at_its_security_level(
     tmp_path: Path, policy: str, bits: int, sha1: bool, level: int
 ) -> None:
@@ -522,7 +517,7 @@ def test_a_weak_certificate_is_shown_only_at_its_security_level(
             Certificates(TlsFiles(weak.cert, weak.key, policy, security_level=higher))
 
 
-@pytest.mark.parametrize(("bits", "sha1", "level"), WEAK)
+@each("bits, sha1, level", WEAK)
 def test_a_client_s_weak_certificate_is_verified_only_at_its_security_level(
     authority: Authority, tmp_path: Path, bits: int, sha1: bool, level: int
 ) -> None:
@@ -544,7 +539,7 @@ def test_any_certificate_may_be_a_weak_one_only_at_its_security_level(authority:
     assert describe(connected(certificates, client).server).common_name == "localhost"
 
 
-@pytest.mark.parametrize(("bits", "sha1", "level"), WEAK)
+@each("bits, sha1, level", WEAK)
 def test_a_server_we_ask_may_be_weak_only_at_its_security_level(
     tmp_path: Path, bits: int, sha1: bool, level: int
 ) -> None:

@@ -1,7 +1,5 @@
 """A daemon as a client: files that are read again, and what the failures of a connection ask an operator to do."""
 
-from __future__ import annotations
-
 import ssl
 from functools import partial
 from itertools import pairwise
@@ -11,6 +9,7 @@ import pytest
 
 from shared.tls_client import ClientCertificates, advised, load_client, why_failed
 from shared.tls_info import TlsError
+from tests.cases import each
 from tests.certificates import Authority
 
 
@@ -40,8 +39,8 @@ def test_an_authority_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         load_client(str(tmp_path / "none.pem"))
 
 
-@pytest.mark.parametrize(
-    ("reason", "what"),
+@each(
+    "reason, what",
     [
         ("TLS: certificate verify failed: self-signed certificate in certificate chain", "-ca must name the authority"),
         (

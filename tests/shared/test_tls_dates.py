@@ -1,7 +1,5 @@
 """When certificates end: read from the files, and what is said of it at a time that the test chooses."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import ssl
@@ -20,16 +18,8 @@ from admin.options import AdminOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.log import log
-from shared.tls_dates import (
-    DAY,
-    SOON,
-    Certificate,
-    CertificateDates,
-    certificates_of,
-    expired,
-    expiring,
-    validity,
-)
+from shared.tls_dates import DAY, SOON, Certificate, CertificateDates, certificates_of, expired, expiring, validity
+from tests.cases import each
 
 DER = ssl.PEM_cert_to_DER_cert(trustme.CA().cert_pem.bytes().decode())
 BEGINS, ENDS = 1_700_000_000, 1_700_000_000 + 90 * DAY
@@ -141,7 +131,7 @@ def test_a_reload_reads_the_files_again(tmp_path: Path) -> None:
     assert dates.left() == [("tls-cert", 91.0 * DAY)]
 
 
-@pytest.mark.parametrize("year", [1970, 2049, 2050, 2300])
+@each("year", [1970, 2049, 2050, 2300])
 def test_dates_of_both_forms(tmp_path: Path, year: int) -> None:
     ends = int(datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
     der = ssl.PEM_cert_to_DER_cert(

@@ -1,7 +1,5 @@
 """Both sides of mutual TLS, in memory: who accepts whom, and what is loaded again."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

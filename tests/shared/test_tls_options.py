@@ -1,17 +1,14 @@
 """The options of TLS that all daemons share: what contradicts itself, and what one of them implies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-import pytest
-
 from shared.tls_options import NOT_REQUIRED, REQUIRED, TlsOptions, https_problems, load_certificates
+from tests.cases import each
 from tests.certificates import Authority
 
 
-@pytest.mark.parametrize(
-    ("options", "wrong"),
+@each(
+    "options, wrong",
     [
         (TlsOptions(), ""),
         (TlsOptions(https_address=":1"), "--https-address needs --tls-cert and --tls-key"),

@@ -1,7 +1,5 @@
 """TLS over streams of trio in memory: both sides talk, refuse each other, and end."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unix sockets: what an address asks for, how the file is made, and whose a connection is."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket
@@ -15,12 +13,13 @@ from shared import unix_sockets
 from shared.checks import accidental_path, not_dialable, obstructed
 from shared.listen import Address, ListenError, is_loopback, listen, parse_address
 from shared.unix_sockets import BY_UMASK, NOBODY, UnixAddress, bind_unix, peer_user, user_number
+from tests.cases import each
 
 ROOT = pwd.getpwuid(0).pw_name
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
+@each(
+    "text, address",
     [
         ("unix:/run/a.sock", UnixAddress("/run/a.sock")),
         ("unix:./a.sock", UnixAddress("./a.sock")),
@@ -41,8 +40,8 @@ def test_a_host_may_be_named_unix_and_a_path_may_have_a_question_mark() -> None:
     assert parse_address("/a?mode=660") == Address(path="/a?mode=660")
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
+@each(
+    "text, why",
     [
         ("unix:", "expected unix:/path"),
         ("unix:a.sock", "expected unix:/path"),

@@ -1,7 +1,5 @@
 """The node of a test of the core."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

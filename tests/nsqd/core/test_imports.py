@@ -1,7 +1,5 @@
 """How many jobs of a queue came from other nodes lately."""
 
-from __future__ import annotations
-
 from nsqd.core.imports import WINDOW, Imports
 from tests.nsqd.core.node import SECOND
 

@@ -389,4 +389,4 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 TestTopic = TopicMachine.TestCase
-TestTopic.settings = settings(max_examples=tries(EXAMPLES), stateful_step_count=40, deadline=None)
+TestTopic.settings = settings(max_examples=tries(EXAMPLES, in_short=8), stateful_step_count=40, deadline=None)

@@ -5,9 +5,8 @@ import inspect
 import pkgutil
 from collections.abc import Iterator
 
-import pytest
-
 import nsqd.core
+from tests.cases import each
 
 STAND_INS = ("_ClosedSink", "_DeletedTopic")  # what takes the place of something that is gone
 
@@ -20,8 +19,6 @@ def classes() -> Iterator[type]:
                 yield found
 
 
-@pytest.mark.parametrize(
-    "found", [one for one in classes() if one.__name__ not in STAND_INS], ids=lambda one: one.__name__
-)
+@each("found", [one for one in classes() if one.__name__ not in STAND_INS])
 def test_it_has_a_repr_of_its_own(found: type) -> None:
     assert found.__repr__ is not object.__repr__

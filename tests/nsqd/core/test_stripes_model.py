@@ -4,8 +4,6 @@ The model has a *part* for each channel of each log: which messages are owed the
 of windows, and counts by itself what each consumer has in flight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -482,7 +480,7 @@ def split(ids: bytes) -> list[bytes]:
 
 
 TestStripes = StripesMachine.TestCase
-TestStripes.settings = settings(max_examples=tries(EXAMPLES), stateful_step_count=40, deadline=None)
+TestStripes.settings = settings(max_examples=tries(EXAMPLES, in_short=8), stateful_step_count=40, deadline=None)
 
 
 # nothing starves
@@ -549,6 +547,7 @@ def found_by_the_model() -> bool:
     return False
 
 
+@pytest.mark.campaign  # the model tries for 7 s until it finds it
 def test_it_is_found_if_a_window_counts_only_its_own_channel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Window, "count", lambda self, member: self.rdy - member.in_flight)
     assert found_by_the_model()
@@ -559,6 +558,7 @@ def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monke
     assert found_by_the_model()
 
 
+@pytest.mark.campaign  # 12 s
 def test_it_is_found_if_a_channel_that_was_served_does_not_wake_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stripes, "wake_active", lambda self: None)
     assert found_by_the_model()

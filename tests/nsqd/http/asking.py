@@ -1,7 +1,5 @@
 """Requests to a node within the test's process: for tests of several routes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

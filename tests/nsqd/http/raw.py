@@ -3,8 +3,6 @@
 See docs/design/nsq-http.md.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

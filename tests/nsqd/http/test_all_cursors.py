@@ -1,9 +1,6 @@
 """/cursors: the cursors of all topics in one listing, in pages."""
 
-from __future__ import annotations
-
-import pytest
-
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, get, post
 
@@ -30,7 +27,7 @@ def test_cursors_of_all_topics() -> None:
     assert get(node, "/cursors", after="z/spark")["cursors"] == []
 
 
-@pytest.mark.parametrize("limit", ["-1", "1001", "x", "1e2", "\u0661"])
+@each("limit", ["-1", "1001", "x", "1e2", "\u0661"])
 def test_hostile_arguments(limit: str) -> None:
     node = LocalNode()
     assert get(node, "/cursors", limit=limit) == (400, "INVALID_ARG_LIMIT")

@@ -1,7 +1,5 @@
 """What /channels/attention lists, by a broker that is looked at directly, and over HTTP."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

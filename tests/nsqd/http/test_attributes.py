@@ -1,7 +1,5 @@
 """Headers, keys and sequences of messages: where HTTP shows them, what it refuses, and what a killed node remembers."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any
@@ -10,6 +8,7 @@ import httpx
 import msgpack
 import pytest
 
+from tests.cases import each
 from tests.daemons import OK, Conversation, several, sized
 from tests.local_node import LocalNode
 
@@ -79,9 +78,9 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
     return f"X-Nsq-Header-{name}", value
 
 
-@pytest.mark.parametrize("path", ["pub", "mpub"])
-@pytest.mark.parametrize(
-    ("arguments", "headers", "message"),
+@each("path", ["pub", "mpub"])
+@each(
+    "arguments, headers, message",
     [
         ({"key": ""}, [], "INVALID_KEY"),
         ({"key": "two words"}, [], "INVALID_KEY"),

@@ -1,11 +1,8 @@
 """Which routes of nsqd leave a record, and what is in it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -16,6 +13,7 @@ from shared.auth.auth_file import Identity
 from shared.auth.rules import NOTHING
 from shared.http.api import json_response
 from shared.http.errors import HttpError
+from tests.cases import each
 
 ANN = Identity("ann", "token", (), NOTHING)
 
@@ -63,8 +61,8 @@ def test_which_routes_are_recorded() -> None:
     assert {bool(asked(route)) for route in set(NEEDS) - recorded} == {False}
 
 
-@pytest.mark.parametrize(
-    ("route", "query", "target", "path"),
+@each(
+    "route, query, target, path",
     [
         ("PUT /config/{option}", "", "log_level", "/config/log_level"),
         ("POST /channel/messages/move", "topic=a&channel=b&to=c&state=ready&count=5", "a b c", ""),
@@ -79,8 +77,8 @@ def test_what_a_request_is_about(route: str, query: str, target: str, path: str)
     assert [event.target for event in asked(route, query, path=path)] == [target]
 
 
-@pytest.mark.parametrize(
-    ("route", "answer", "count"),
+@each(
+    "route, answer, count",
     [
         ("POST /tube/jobs/kick", json_response({"kicked": 3}), 3),
         ("POST /channel/messages/finish", json_response({"finished": 0}), 0),
@@ -91,16 +89,13 @@ def test_what_a_request_is_about(route: str, query: str, target: str, path: str)
         ("POST /cluster/forget", json_response({"forgotten": 3}), UNKNOWN),
         ("GET /backup", StreamingResponse(iter(())), UNKNOWN),
     ],
-    ids=["kicked", "none", "two numbers", "true", "text", "nothing", "a node", "a stream"],
 )
 def test_how_many(route: str, answer: Response, count: int) -> None:
     assert [event.count for event in asked(route, answer=answer)] == [count]
 
 
-@pytest.mark.parametrize("route", ["POST /pub", "GET /stats", "POST /topic/delete", "GET /metrics"])
-@pytest.mark.parametrize(
-    ("status", "outcome"), [(401, Outcome.REFUSED), (403, Outcome.REFUSED), (429, Outcome.THROTTLED)]
-)
+@each("route", ["POST /pub", "GET /stats", "POST /topic/delete", "GET /metrics"])
+@each("status, outcome", [(401, Outcome.REFUSED), (403, Outcome.REFUSED), (429, Outcome.THROTTLED)])
 def test_each_refusal_is_recorded(route: str, status: int, outcome: Outcome) -> None:
     async def refuse(request: Request) -> Response:
         raise HttpError(status, "NO")

@@ -1,7 +1,5 @@
 """The client that has a message, and its end; and where a channel has stripes: one connection, and messages of several logs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace
@@ -15,6 +13,7 @@ from nsqd.http.client_actions import ClientActions
 from nsqd.http.messages import Messages
 from nsqd.http.node import Node as HttpNode
 from shared.http.errors import HttpError
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import Node
@@ -91,8 +90,8 @@ def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> N
     world.node.broker.check()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({}, "MISSING_ARG_CLIENT"),
         ({"client": "@"}, "CLIENT_NOT_FOUND"),

@@ -1,7 +1,5 @@
 """/config: every option in the form in which the original answers, and the two that can be changed while the node runs."""
 
-from __future__ import annotations
-
 import json
 import logging
 
@@ -9,6 +7,7 @@ import pytest
 
 from nsqd.options import NsqdOptions
 from shared.options import specs
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.raw import JSON, MAX_MSG, TEXT, V1, ask, is_error, small_node
 
@@ -53,113 +52,40 @@ max_deflate_level = 6
 snappy = "false"
 """
 
-AS_TEXT = {  # strings stand as they are
-    "cluster_address": "",
-    "cluster_name": "penstock",
-    "cluster_secret_file": "",
-    "cluster_tls_cert": "",
-    "cluster_tls_key": "",
-    "cluster_tls_ca": "",
-    "log_prefix": "[nsqd] ",
-    "tcp_address": "127.0.0.1:0",
-    "tcp_shared_address": "",
-    "beanstalk_address": "",
-    "beanstalk_tls_address": "",
-    "disque_tls_address": "",
-    "disque_address": "",
-    "http_address": "127.0.0.1:0",
-    "https_address": "127.0.0.1:0",
-    "broadcast_address": "node.example",
-    "statistics_topic": "",
-    "statistics_events": "off",
-    "statsd_address": "",
-    "tls_cert": "",
-    "tls_key": "",
-    "tls_client_auth_policy": "",
-    "lookupd_tls_root_ca_file": "",
-    "lookupd_tls_cert": "",
-    "lookupd_tls_key": "",
-    "tls_root_ca_file": "",
-    "log_format": "nsq",
-    "auth_file": "",
-    "auth_token_file": "",
-    "audit_file": "",
-    "audit_topic": "",
-    "auth_http_request_method": "get",
-    "takeover_quorum": "majority",
-    "durability": "always",
-    "topology_region": "",
-    "topology_zone": "",
-}
-AS_JSON = {  # integers, durations in ns, and what Go has as a number: levels and TLS
-    "log_level": "2",
-    "id": "77",
-    "nsqlookupd_tcp_addresses": "[]",
-    "auth_http_addresses": "[]",
-    "broadcast_https_port": "0",
-    "http_client_connect_timeout": "2000000000",
-    "http_client_request_timeout": "5000000000",
-    "mem_queue_size": "123",
-    "max_bytes_per_file": "104857600",
-    "mem_budget": "134217728",
-    "buffer_budget": "268435456",
-    "tls_security_level": "2",
-    "retention": "0",
-    "retention_bytes": "0",
-    "sync_every": "2500",
-    "sync_timeout": "2000000000",
-    "queue_scan_selection_count": "20",
-    "queue_scan_worker_pool_max": "4",
-    "msg_timeout": "61000000000",
-    "max_msg_timeout": "900000000000",
-    "max_msg_size": "1024768",
-    "max_body_size": "5123840",
-    "max_req_timeout": "3600000000000",
-    "max_heartbeat_interval": "60000000000",
-    "max_rdy_count": "100",
-    "max_output_buffer_size": "65536",
-    "max_output_buffer_timeout": "1000000000",
-    "min_output_buffer_timeout": "25000000",
-    "output_buffer_timeout": "250000000",
-    "max_channel_consumers": "0",
-    "statsd_interval": "60000000000",
-    "statsd_mem_stats": "true",
-    "statsd_udp_packet_size": "508",
-    "statsd_exclude_ephemeral": "false",
-    "e2e_processing_latency_window_time": "600000000000",
-    "e2e_processing_latency_percentiles": "[1,0.99]",
-    "tls_required": "0",
-    "tls_min_version": "771",
-    "deflate": "true",
-    "max_deflate_level": "6",
-    "snappy": "false",
-    # not NSQ's
-    "allowed_host": "[]",
-    "enable_experiment": "[]",
-    "max_attempts": "[]",
-    "requeue_on_disconnect": "false",
-    "debug_routes": "false",
-    "metrics_auth": "false",
-    "max_connections": "10000",
-    "max_connections_per_ip": "0",
-    "identify_timeout": "10000000000",
-    "max_job_size": "65535",
-    "cluster_peer": "[]",
-    "takeover_after": "5000000000",
-    "unclean_after": "600000000000",
-    "restart_grace": "30000000000",
-    "rejoin_timeout": "2000000000",
-    "mirrors": "2",
-    "replicate": "1",
-    "replicate_timeout": "2000000000",
-    "replication_rate": "0",
-    "rereplicate_after": "60000000000",
-    "dedup_window": "600000000000",
-    "dedup_keys": "100000",
-    "dedup_producers": "10000",
-    "max_topics": "50000",
-    "max_channels": "100000",
-}
+NO_TEXT = """
+    cluster_address cluster_secret_file cluster_tls_cert cluster_tls_key cluster_tls_ca tcp_shared_address
+    beanstalk_address beanstalk_tls_address disque_tls_address disque_address statistics_topic statsd_address
+    tls_cert tls_key tls_client_auth_policy lookupd_tls_root_ca_file lookupd_tls_cert lookupd_tls_key
+    tls_root_ca_file auth_file auth_token_file audit_file audit_topic topology_region topology_zone
+"""
+AS_TEXT = dict.fromkeys(NO_TEXT.split(), "") | {  # strings stand as they are
+    "cluster_name": "penstock", "log_prefix": "[nsqd] ", "tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0",
+    "https_address": "127.0.0.1:0", "broadcast_address": "node.example", "statistics_events": "off",
+    "log_format": "nsq", "auth_http_request_method": "get", "takeover_quorum": "majority", "durability": "always",
+}  # fmt: skip
+# integers, durations in ns, and what Go has as a number: levels and TLS
+NUMBERS = """
+    log_level=2 id=77 nsqlookupd_tcp_addresses=[] auth_http_addresses=[] broadcast_https_port=0
+    http_client_connect_timeout=2000000000 http_client_request_timeout=5000000000 mem_queue_size=123
+    max_bytes_per_file=104857600 mem_budget=134217728 buffer_budget=268435456 tls_security_level=2 retention=0
+    retention_bytes=0 sync_every=2500 sync_timeout=2000000000 queue_scan_selection_count=20
+    queue_scan_worker_pool_max=4 msg_timeout=61000000000 max_msg_timeout=900000000000 max_msg_size=1024768
+    max_body_size=5123840 max_req_timeout=3600000000000 max_heartbeat_interval=60000000000 max_rdy_count=100
+    max_output_buffer_size=65536 max_output_buffer_timeout=1000000000 min_output_buffer_timeout=25000000
+    output_buffer_timeout=250000000 max_channel_consumers=0 statsd_interval=60000000000 statsd_mem_stats=true
+    statsd_udp_packet_size=508 statsd_exclude_ephemeral=false e2e_processing_latency_window_time=600000000000
+    e2e_processing_latency_percentiles=[1,0.99] tls_required=0 tls_min_version=771 deflate=true max_deflate_level=6
+    snappy=false
+"""
+NUMBERS_OF_OURS = """
+    allowed_host=[] enable_experiment=[] max_attempts=[] requeue_on_disconnect=false debug_routes=false
+    metrics_auth=false max_connections=10000 max_connections_per_ip=0 identify_timeout=10000000000 max_job_size=65535
+    cluster_peer=[] takeover_after=5000000000 unclean_after=600000000000 restart_grace=30000000000
+    rejoin_timeout=2000000000 mirrors=2 replicate=1 replicate_timeout=2000000000 replication_rate=0
+    rereplicate_after=60000000000 dedup_window=600000000000 dedup_keys=100000 dedup_producers=10000 max_topics=50000
+    max_channels=100000
+"""
+AS_JSON = dict(pair.split("=") for pair in f"{NUMBERS} {NUMBERS_OF_OURS}".split())
 FOUND_AT_START = {
     "data_path": "/var/lib/data",
     "broadcast_tcp_port": "4150",
@@ -189,7 +115,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> LocalNode:
     return LocalNode("-config", str(path), "-max-rdy-count=100", *addresses)
 
 
-@pytest.mark.parametrize("key", AS_TEXT | AS_JSON | FOUND_AT_START)
+@each("key", AS_TEXT | AS_JSON | FOUND_AT_START)
 def test_all_options_are_told_and_all_but_two_stay(key: str, configured: LocalNode) -> None:
     kind = JSON if key in AS_JSON or key.endswith("_port") else TEXT
     expected = (200, (AS_TEXT | AS_JSON | FOUND_AT_START)[key].encode(), kind, V1)
@@ -205,20 +131,18 @@ def test_the_tables_have_every_option() -> None:
     assert {spec.key for spec in specs(NsqdOptions, "nsqd") if spec.in_file} == {*AS_TEXT, *AS_JSON, *FOUND_AT_START}
 
 
-@pytest.mark.parametrize(
-    ("option", "value"), [("id", "7"), ("msg_timeout", "60000000000"), ("max_msg_size", "2000"), ("mem_queue_size", "10000")]
-)  # fmt: skip
+@each(
+    "option, value",
+    [("id", "7"), ("msg_timeout", "60000000000"), ("max_msg_size", "2000"), ("mem_queue_size", "10000")],
+)
 def test_flags_and_defaults_are_told(node: LocalNode, option: str, value: str) -> None:
     assert ask(node, "GET", f"/config/{option}").body.decode() == value
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "nope", "node_id", "lookupd_tcp_address", "config", "check_config", "print_config", "version", "verbose",
-        "worker_id", "warnings", "__class__",
-    ],
-)  # fmt: skip
+@each("option", [
+    "nope", "node_id", "lookupd_tcp_address", "config", "check_config", "print_config", "version", "verbose",
+    "worker_id", "warnings", "__class__",
+])  # fmt: skip
 def test_what_is_no_option(node: LocalNode, option: str) -> None:
     assert is_error(ask(node, "GET", f"/config/{option}"), 400, "INVALID_OPTION")
     assert is_error(ask(node, "PUT", f"/config/{option}", b"1"), 400, "INVALID_OPTION")
@@ -260,8 +184,8 @@ def test_more_lookupds_than_anybody_has_are_refused(node: LocalNode) -> None:
     assert json.loads(ask(node, "GET", f"/config/{LOOKUPDS}").body) == many[:100]
 
 
-@pytest.mark.parametrize(
-    ("option", "body", "status", "text"),
+@each(
+    "option, body, status, text",
     [
         ("log_level", b"", 413, "INVALID_VALUE"),
         ("nope", b"", 413, "INVALID_VALUE"),

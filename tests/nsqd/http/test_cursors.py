@@ -1,11 +1,10 @@
 """Named cursors over HTTP: where they stand, over kills; what is refused; what /metrics tells of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, get, post, told
 
@@ -63,8 +62,8 @@ def node() -> LocalNode:
     return node
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
         ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),

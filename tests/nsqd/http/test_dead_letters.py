@@ -1,13 +1,12 @@
 """Buried messages over HTTP: listed in pages with their reasons, kicked and finished by their ids or by number."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.cases import each
 from tests.daemons import OK, Conversation, Message
 from tests.local_node import SECOND, LocalNode
 
@@ -107,8 +106,8 @@ def client() -> httpx.Client:
     return client
 
 
-@pytest.mark.parametrize(
-    ("verb", "arguments", "status", "message"),
+@each(
+    "verb, arguments, status, message",
     [
         ("kick", IN, 400, "MISSING_ARG_ID"),
         ("kick", IN | {"id": "short"}, 400, "INVALID_ID"),

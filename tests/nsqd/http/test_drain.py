@@ -1,7 +1,5 @@
 """A node that drains: every way in is closed, every way out is open, and it tells when nothing is left."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.sequence.put_batch import JobOptions

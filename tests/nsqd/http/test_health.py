@@ -1,9 +1,8 @@
 """What load balancers and clients ask first: /ping, /livez, /readyz and /info."""
 
-from __future__ import annotations
-
 import pytest
 
+from tests.cases import each
 from tests.local_node import SECOND, START, LocalNode
 from tests.nsqd.http.raw import JSON, V1, ask, is_ok, small_node
 
@@ -13,7 +12,7 @@ def node() -> LocalNode:
     return small_node()
 
 
-@pytest.mark.parametrize("target", ["/ping", "/livez", "/readyz", "/ping?a=%zz"])
+@each("target", ["/ping", "/livez", "/readyz", "/ping?a=%zz"])
 def test_a_node_that_is_well_says_ok(node: LocalNode, target: str) -> None:
     answer = ask(node, "GET", target)
     assert is_ok(answer)

@@ -1,7 +1,5 @@
 """What /metrics says of identities: few names, and sums that never fall."""
 
-from __future__ import annotations
-
 from prometheus_client import Metric
 
 from nsqd.http.figures import RowChoice

@@ -1,7 +1,5 @@
 """/metrics of topics and channels: what is told of each, and of all together where there are too many."""
 
-from __future__ import annotations
-
 import re
 
 from nsqd.http.figures import LABELLED

@@ -1,7 +1,5 @@
 """Identities whose auth file limits them: what NSQ's protocol and HTTP do to those that publish too much."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mirrors that are read back: one is open at a time, it is read when that is needed, and dropped when nobody asks for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What requests over HTTP make: topics up to the limit of an identity, and tubes only with the right. No socket."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import cast
 

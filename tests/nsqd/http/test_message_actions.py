@@ -1,11 +1,10 @@
 """/channel/messages/finish, requeue, kick, bury and move: in every state, by offset and by state, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import consumer, drained, get
 from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, publish
@@ -22,9 +21,9 @@ def counts(node: LocalNode, topic: str) -> tuple[int, ...]:
     return tuple(look(node, topic, state)["total"] for state in STATES)
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize(
-    ("what", "done", "after"),
+@each("state", STATES)
+@each(
+    "what, done, after",
     [("finish", "finished", -1), ("requeue", "requeued", 0), ("kick", "kicked", 0), ("bury", "buried", 3)],
 )
 def test_every_action_in_every_state(node: LocalNode, state: str, what: str, done: str, after: int) -> None:
@@ -77,8 +76,8 @@ def test_a_consumer_loses_what_is_taken_from_it(node: LocalNode) -> None:
         assert counts(node, "taken") == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("what", "arguments", "error"),
+@each(
+    "what, arguments, error",
     [
         ("finish", {}, (400, "MISSING_ARG_OFFSET")),
         ("finish", {"offset": "a"}, (400, "INVALID_ARG_OFFSET")),

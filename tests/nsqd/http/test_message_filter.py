@@ -1,7 +1,5 @@
 """Which messages a listing with a filter has."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.channel.listing import ListedMessage
@@ -9,13 +7,14 @@ from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import encode_one
 from nsqd.http.message_filter import MOST_SEARCHED, MessageFilter, matching, read_filter
 from shared.http.errors import HttpError
+from tests.cases import each
 
 HEADERS = Attributes((("Trace", "7f"), ("kind", "Test")))
 FRAME = encode_one(b"a Needle \xff in hay", b"0123456789abcdef", 1000)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "matches"),
+@each(
+    "wanted, matches",
     [
         (MessageFilter(), True),
         (MessageFilter(min_attempts=3), True),
@@ -64,7 +63,7 @@ def test_only_the_beginning_of_a_body_is_searched() -> None:
     assert not found(b"x" * (MOST_SEARCHED - 2) + b"end")
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         {"min_attempts": "-1"},

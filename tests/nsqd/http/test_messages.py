@@ -1,13 +1,12 @@
 """/channel/messages and /channel/message: every state, pages, bodies of any kind, from memory and disk, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 
 import pytest
 
 from nsqd.http import inspection
+from tests.cases import each
 from tests.daemons import Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, consumer, get, post, told
@@ -119,8 +118,8 @@ def test_pages_from_disk_and_a_hundred_looks_change_nothing(node: LocalNode) -> 
         assert (message.attempts, message.body) == (1, bodies[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({"topic": "bad", "channel": "c"}, (400, "INVALID_ARG_STATE")),
         ({"topic": "bad", "channel": "c", "state": "READY"}, (400, "INVALID_ARG_STATE")),

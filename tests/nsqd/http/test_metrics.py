@@ -1,7 +1,5 @@
 """The names of /metrics that dashboards for nsqd have."""
 
-from __future__ import annotations
-
 import re
 
 from tests.local_node import LocalNode

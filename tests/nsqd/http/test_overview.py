@@ -1,7 +1,5 @@
 """What /topics/figures, /topics/rows and /topic/ages tell, by a broker that is looked at directly, and over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace
@@ -166,12 +164,8 @@ def test_what_is_not_known_is_slower_than_what_is_empty() -> None:
     empty, unknown, drains = Backlog("a", 0, (-5, 300)), Backlog("b", 100, None), Backlog("c", 5, (-5, 300))
     stalled, grows = Backlog("d", 5, (0, 300)), Backlog("e", 5, (1, 300))
     assert sorted([grows, drains, empty, stalled, unknown], key=Backlog.slowness) == [
-        empty,
-        unknown,
-        drains,
-        stalled,
-        grows,
-    ]
+        empty, unknown, drains, stalled, grows,
+    ]  # fmt: skip
 
 
 def test_ages_tell_the_changes_of_channels() -> None:

@@ -1,7 +1,5 @@
 """Messages and jobs of several logs, as operators list them and act on them: by offsets that mean one message."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """/pauses, and pausing with who and until when: what is told, what ends a pause, what outlives a kill, and what is refused."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -62,9 +60,8 @@ def test_a_pause_ends_by_itself_and_delivery_goes_on(node: LocalNode, caplog: py
             "count": 2,
         }
         assert consumer.message().body == b"x"
-        assert (
-            until <= node.clock.wall / SECOND < until + 1.5
-        )  # a pause ends within a second, and a network may be slow
+        # a pause ends within a second, and a network may be slow
+        assert until <= node.clock.wall / SECOND < until + 1.5
     assert pauses(node) == {"pauses": [], "count": 0}
     assert [line for line in caplog.messages if line.startswith("PAUSE:")] == [
         "PAUSE: unpaused t: its pause has expired",

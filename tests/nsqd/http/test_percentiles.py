@@ -1,7 +1,5 @@
 """Percentiles of end-to-end latencies: in /stats as JSON and as text, and in /metrics."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

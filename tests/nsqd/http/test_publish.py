@@ -1,26 +1,14 @@
 """/pub and /mpub: what they publish, and their errors in the order in which the original finds them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
+from tests.cases import each
 from tests.daemons import several, sized
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import drained
-from tests.nsqd.http.raw import (
-    MAX_BODY,
-    MAX_MSG,
-    V1,
-    ask,
-    exchange,
-    is_error,
-    is_ok,
-    parse,
-    small_node,
-    topic_of,
-)
+from tests.nsqd.http.raw import MAX_BODY, MAX_MSG, V1, ask, exchange, is_error, is_ok, parse, small_node, topic_of
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +28,8 @@ def test_pub(node: LocalNode) -> None:
     assert drained(node, "pub", "c", 3) == [b"hello \x00\xff\n", b"x" * MAX_MSG, b"chunks"]
 
 
-@pytest.mark.parametrize(
-    ("query", "body", "status", "text"),
+@each(
+    "query, body, status, text",
     [
         ("", b"x" * (MAX_MSG + 1), 413, "MSG_TOO_BIG"),  # in the order of checking: the size first
         ("%zz", b"", 400, "MSG_EMPTY"),
@@ -80,7 +68,7 @@ def test_pub_with_defer(node: LocalNode) -> None:
     assert 19 * SECOND < node.clock.now - began < 21 * SECOND
 
 
-@pytest.mark.parametrize("path", ["/pub?topic=big", "/mpub?topic=big", "/mpub?topic=big&binary=true", "/mpub"])
+@each("path", ["/pub?topic=big", "/mpub?topic=big", "/mpub?topic=big&binary=true", "/mpub"])
 def test_a_body_beyond_the_limit_is_refused_before_it_comes(node: LocalNode, path: str) -> None:
     limit, text = (MAX_MSG, "MSG_TOO_BIG") if path.startswith("/pub") else (MAX_BODY, "BODY_TOO_BIG")
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n"
@@ -90,8 +78,8 @@ def test_a_body_beyond_the_limit_is_refused_before_it_comes(node: LocalNode, pat
     assert is_error(parse(exchange(node, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks)), 413, text)
 
 
-@pytest.mark.parametrize("path", ["/pub?topic=zeros", "/mpub?topic=zeros", "/config/log_level"])
-@pytest.mark.parametrize("length", ["0" * 5000 + "4", "9" * 5000, "\xb2", "+4", " 4 ", "4, 4", "0x4", "4_0"])
+@each("path", ["/pub?topic=zeros", "/mpub?topic=zeros", "/config/log_level"])
+@each("length", ["0" * 5000 + "4", "9" * 5000, "\xb2", "+4", " 4 ", "4, 4", "0x4", "4_0"])
 def test_odd_content_lengths_do_no_harm(node: LocalNode, path: str, length: str) -> None:
     method = "PUT" if path.startswith("/config") else "POST"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
@@ -117,8 +105,8 @@ def test_binary_mpub(node: LocalNode) -> None:
     assert drained(node, "binary", "c", 18) == [b"one", b"\n\x00", b"x" * MAX_MSG] * 6
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
+@each(
+    "body, text",
     [
         (b"", "BAD_BODY"),
         (b"\x00\x00\x00", "BAD_BODY"),
@@ -138,8 +126,8 @@ def test_malformed_binary_mpub_publishes_nothing(node: LocalNode, body: bytes, t
     assert topic_of(node, "malformed")["message_count"] == 0
 
 
-@pytest.mark.parametrize(
-    ("query", "body", "status", "text"),
+@each(
+    "query, body, status, text",
     [
         ("%zz", b"x" * (MAX_BODY + 1), 413, "BODY_TOO_BIG"),
         ("%zz", b"", 400, "INVALID_REQUEST"),

@@ -1,7 +1,5 @@
 """/topic/read and /topic/offsets, and channels that begin in the past: by offset and time, over kills, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime
@@ -11,6 +9,7 @@ import httpx
 import msgpack
 import pytest
 
+from tests.cases import each
 from tests.local_node import LocalNode, MemorySocket
 from tests.nsqd.http.asking import ask, drained, get, post, told
 
@@ -155,8 +154,8 @@ def test_waiting_ends_with_the_time(node: LocalNode) -> None:
     assert 300 * MS <= node.clock.now - began < 400 * MS
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({}, (400, "MISSING_ARG_TOPIC")),
         ({"topic": "no such name!"}, (400, "INVALID_TOPIC")),
@@ -250,8 +249,8 @@ def test_a_channel_begins_with_what_others_have_finished() -> None:
     assert len(read_all(node, "t", 0)) == 3001
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({"topic": "begun", "channel": "there", "from": "earliest"}, (409, "CHANNEL_EXISTS")),
         ({"topic": "begun", "channel": "new", "from": 3}, (416, "OFFSET_IN_FUTURE")),

@@ -1,11 +1,10 @@
 """Which requests reach a route of nsqd: methods, paths that are nearly right, queries, hosts, and what is not HTTP."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest
 
+from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.raw import ask, exchange, is_empty, is_error, is_ok, small_node, stats, topic_of
 
@@ -23,7 +22,7 @@ def node() -> LocalNode:
     return small_node()
 
 
-@pytest.mark.parametrize("path", METHOD_OF)
+@each("path", METHOD_OF)
 def test_every_other_method_is_refused(node: LocalNode, path: str) -> None:
     right = METHOD_OF[path]
     for method in METHODS:
@@ -39,15 +38,13 @@ def test_every_other_method_is_refused(node: LocalNode, path: str) -> None:
             assert is_error(answer, 405, "METHOD_NOT_ALLOWED")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/nope", "/config", "/config/a/b", "/topic", "/ping/x", "/debug/pprof/", "/%2e%2e"]
-)
+@each("path", ["/", "/nope", "/config", "/config/a/b", "/topic", "/ping/x", "/debug/pprof/", "/%2e%2e"])
 def test_unknown_paths(node: LocalNode, path: str) -> None:
     for method in ("GET", "POST", "PUT", "OPTIONS"):
         assert is_error(ask(node, method, path), 404, "NOT_FOUND")
 
 
-@pytest.mark.parametrize("path", METHOD_OF)
+@each("path", METHOD_OF)
 def test_nearly_right_paths_lead_to_the_right_one(node: LocalNode, path: str) -> None:
     status = 301 if METHOD_OF[path] == "GET" else 307
     for near in (path + "/", path.upper(), "//" + path[1:], "/./x/.." + path):
@@ -72,15 +69,13 @@ def test_a_path_of_any_letters_ends_nobody(node: LocalNode) -> None:
     assert ask(node, "GET", "/ping").status == 200
 
 
-@pytest.mark.parametrize(
-    ("method", "near"), [("POST", "/ping/"), ("GET", "/PUB"), ("PUT", "/topic/create/"), ("HEAD", "/PING")]
-)
+@each("method, near", [("POST", "/ping/"), ("GET", "/PUB"), ("PUT", "/topic/create/"), ("HEAD", "/PING")])
 def test_a_redirect_wants_the_right_method(node: LocalNode, method: str, near: str) -> None:
     # httprouter redirects within the routes of the method; what is in no tree is unknown
     assert ask(node, method, near).status == 404
 
 
-@pytest.mark.parametrize("path", [*POST_ROUTES, "/stats"])
+@each("path", [*POST_ROUTES, "/stats"])
 def test_bad_query_encoding(node: LocalNode, path: str) -> None:
     for query in ("topic=%zz", "topic=t%", "topic=t&x=%1", "topic=t;channel=c", "a;b", "%=1&topic=t"):
         assert is_error(ask(node, METHOD_OF[path], f"{path}?{query}", b"body"), 400, "INVALID_REQUEST")
@@ -97,7 +92,7 @@ def test_queries_are_read_as_go_does(node: LocalNode) -> None:
     assert names & {"first", "second", "encoded"} == {"first", "encoded"}
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"  V2IDENTIFY\n\x00\x00\x00\x02{}",
@@ -134,14 +129,14 @@ def test_four_bytes_alone_get_no_answer(node: LocalNode) -> None:
             sock.recv(1)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "a..b"])
+@each("host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "a..b"])
 def test_a_foreign_host_is_refused(node: LocalNode, host: str) -> None:
     for path in ("/ping", "/pub?topic=foreign", "/nope"):
         assert ask(node, "POST", path, b"x", f"Host: {host}").status == 403
     assert "foreign" not in [topic["topic_name"] for topic in stats(node)["topics"]]
 
 
-@pytest.mark.parametrize(
+@each(
     "origin",
     ["http://evil.example", "null", "http://localhost:1", "http://[", "http://[::1", "\xff", "file://", "http://x:y"],
 )

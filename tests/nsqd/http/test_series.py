@@ -1,7 +1,5 @@
 """What /topic/series answers, of a topic and of one of its channels."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace
@@ -14,6 +12,7 @@ from nsqd.core.observation.series import NAMES, Series
 from nsqd.http.node import Node as HttpNode
 from nsqd.http.series import SeriesRoute
 from shared.http.errors import HttpError
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.http.test_stats_in_turn import Bridge
 
@@ -45,8 +44,8 @@ def test_a_topic_and_its_channels() -> None:
     assert (channel["day"]["step"], channel["day"]["from"], channel["day"]["depth"]) == (300, T0 - 300, [1])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
+@each(
+    "arguments, status, text",
     [
         ("", 400, "MISSING_ARG_TOPIC"),
         ("topic=missing", 404, "TOPIC_NOT_FOUND"),

@@ -1,7 +1,5 @@
 """/stats as JSON: the keys, their order and what they tell, as the original answers."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The object of a client in /stats."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """The statistics of a topic that the reactor answers in the turn are those that the HTTP thread would answer, byte for byte."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """/stats as text, line for line as the original writes it."""
 
-from __future__ import annotations
-
 import re
 
 from tests.daemons import OK, Conversation

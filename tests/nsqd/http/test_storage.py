@@ -1,7 +1,5 @@
 """/storage: what the log holds, and what takes its space."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.local_node import LocalNode

@@ -1,7 +1,5 @@
 """/debug/story: what happened to a message."""
 
-from __future__ import annotations
-
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import consumer, get, post
 

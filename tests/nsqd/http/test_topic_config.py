@@ -1,7 +1,5 @@
 """/topic/config: what it takes and tells, that it lasts, that an OK waits for what was said, and what /topic/create changes."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.http.topic_config import changes_what_is_there, read_config
+from tests.cases import each
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 
@@ -64,8 +63,8 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
     assert told(node, "made")["durability"] == "interval"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
+@each(
+    "arguments, error",
     [
         ({"durability": "never"}, "INVALID_DURABILITY"),
         ({"durability": ""}, "INVALID_DURABILITY"),
@@ -88,7 +87,7 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
         ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
     ],
 )
-@pytest.mark.parametrize("path", ["/topic/config", "/topic/create"])
+@each("path", ["/topic/config", "/topic/create"])
 def test_bad_values_are_refused_and_nothing_changes(
     node: LocalNode, path: str, arguments: dict[str, str], error: str
 ) -> None:
@@ -100,8 +99,8 @@ def test_bad_values_are_refused_and_nothing_changes(
     assert node.client.get("/topic/config?topic=none").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "error"),
+@each(
+    "arguments, status, error",
     [
         ({"durability": "os"}, 400, "MISSING_ARG_TOPIC"),
         ({"topic": "a b", "durability": "os"}, 400, "INVALID_TOPIC"),
@@ -162,8 +161,8 @@ TOPICS = {
 TOLD = {"elsewhere": TopicConfig(max_attempts=1), "kept": TopicConfig(max_attempts=3)}
 
 
-@pytest.mark.parametrize(
-    ("topic", "arguments", "is_alone", "in_cluster"),
+@each(
+    "topic, arguments, is_alone, in_cluster",
     [
         ("new", {"retention": "0s", "durability": "os"}, False, False),
         ("plain", {"retention": "0s"}, True, True),

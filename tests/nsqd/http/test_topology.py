@@ -1,9 +1,8 @@
 """The routes below /topic and /channel: what they do, and their errors, which NSQ spells differently from route to route."""
 
-from __future__ import annotations
-
 import pytest
 
+from tests.cases import each
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.http.raw import Answer, ask, channel_of, is_empty, is_error, is_ok, stats, topic_of
@@ -20,7 +19,7 @@ def act(node: LocalNode, path: str) -> None:
     assert is_empty(ask(node, "POST", path))
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@each("action", ACTIONS)
 def test_topic_errors(node: LocalNode, action: str) -> None:
     def answer(query: str) -> Answer:
         return ask(node, "POST", f"/topic/{action}?{query}")
@@ -35,7 +34,7 @@ def test_topic_errors(node: LocalNode, action: str) -> None:
         assert is_error(answer("topic=nobody"), 404, "TOPIC_NOT_FOUND")
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@each("action", ACTIONS)
 def test_channel_errors(node: LocalNode, action: str) -> None:
     def answer(query: str) -> Answer:
         return ask(node, "POST", f"/channel/{action}?{query}")

@@ -1,7 +1,5 @@
 """Accounts of identities: token buckets by passed-in time, and what is counted by name."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,9 +83,8 @@ def test_never_more_than_the_burst_the_rate_and_one_command(rate: int, steps: li
         for at, units in taken[first:]:
             total += units
             elapsed = at - taken[first][0]
-            assert (
-                total - units
-            ) * SECOND <= rate * SECOND + rate * elapsed  # the last command is the one that may exceed
+            # the last command is the one that may exceed
+            assert (total - units) * SECOND <= rate * SECOND + rate * elapsed
 
 
 @given(

@@ -1,7 +1,5 @@
 """Errors that clients were answered are counted by protocol and code, and what a client sends makes no new code."""
 
-from __future__ import annotations
-
 from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from tests.nsqd.core.node import Node

@@ -1,7 +1,5 @@
 """The first job of a new tube or queue, where nsqlookupd is asked for the topic's channels: what follows finds the job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

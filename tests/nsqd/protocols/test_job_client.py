@@ -1,7 +1,5 @@
 """Clients of beanstalkd and of Disque whose identity has a limit of reserved jobs: they wait as if there were none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.nsqd.protocols.beanstalk.wire import put

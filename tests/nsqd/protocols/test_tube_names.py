@@ -1,8 +1,5 @@
 """Queues with any name that Disque allows, for clients of beanstalkd: lists are YAML, and commands take what they show."""
 
-from __future__ import annotations
-
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +7,7 @@ from hypothesis import strategies as st
 from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.commands import MAX_LINE, shown
 from nsqd.replication.job_owners import KEPT
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
 from tests.nsqd.protocols.disque.wire import Wire
@@ -62,7 +60,7 @@ def works(wire: Beanstalk, name: str) -> None:
         assert wire.ask(b"ignore %s\r\n" % word) == b"WATCHING 1\r\n"
 
 
-@pytest.mark.parametrize("name", ODD + PLAIN)
+@each("name", ODD + PLAIN)
 def test_lists_name_it_and_commands_take_it(name: str) -> None:
     wire = node_with(name)
     assert name in texts(wire.ask(b"list-tubes\r\n"))  # type: ignore[operator]
@@ -90,12 +88,12 @@ def test_clients_that_read_no_yaml_send_names_as_lists_show_them(names: list[str
             assert texts(wire.ask(b"stats-tube %s\r\n" % word))["name"] == name  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@each("name", PLAIN)
 def test_names_that_beanstalkd_allows_are_shown_as_it_shows_them(name: str) -> None:
     assert b"\n- %s\n" % name.encode() in node_with(name).ask(b"list-tubes\r\n")
 
 
-@pytest.mark.parametrize("name", [*ODD, KEPT, "#x", "a b", "\x7f", "\u00e9", "x" * 201])
+@each("name", [*ODD, KEPT, "#x", "a b", "\x7f", "\u00e9", "x" * 201])
 def test_a_name_that_no_tube_has_is_as_bad_as_ever(name: str) -> None:
     wire, word = node_with("other"), name.encode()
     for line in (

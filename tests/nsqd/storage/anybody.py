@@ -43,16 +43,9 @@ class Anybody:
         self._rare = [self.create_channel, self.begin_in_the_past, self.delete_channel, self.pause, self.configure]
         self._rare += [self.empty_channel, self.empty_topic, self.kick, self.touch, self.leave, self.set_cursor]
         self._rare += [
-            self.act,
-            self.act,
-            self.act,
-            self.kick,
-            self.kick,
-            self.kick_jobs,
-            self.pause_tube,
-            self.drop_jobs,
+            self.act, self.act, self.act, self.kick, self.kick, self.kick_jobs, self.pause_tube, self.drop_jobs,
             self.delete_topic,
-        ]
+        ]  # fmt: skip
 
     def commands(self) -> list[Callable[[], None]]:
         """Return the commands for the next turn."""

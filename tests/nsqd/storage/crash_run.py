@@ -48,7 +48,7 @@ class CrashRun:
         self.durability = durability
         self.history = History()
         self.story = Story(keeps_bodies=True)
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         self.limits = Limits(
             mem_queue_size=self.random.choice((0, 2, 10, 1000)),
             max_attempts={"u": self.random.choice((1, 2, 3))},

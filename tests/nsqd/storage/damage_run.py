@@ -23,10 +23,8 @@ from tests.nsqd.storage.survey import survey
 
 LIVES = 4
 CHECKPOINT = (RecordKind.STATE, RecordKind.WAITING, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
-TOPOLOGY = (
-    RecordKind.TOPIC,
-    RecordKind.READER,
-)  # messages of a topic or channel that nobody knows any more are nobody's
+# messages of a topic or channel that nobody knows any more are nobody's
+TOPOLOGY = (RecordKind.TOPIC, RecordKind.READER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class DamageRun:
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)
         self.durability = durability
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         self.segment_size = self.random.choice((500, 2000, 20_000))
         self.tail_records = self.random.choice((10, 50, 1 << 30))
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))

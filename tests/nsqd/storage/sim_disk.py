@@ -130,8 +130,8 @@ class SimFile:
 class SimDisk:
     """One directory. `random` decides how much of a failing write is done."""
 
-    def __init__(self, random: Random, block: int = BLOCK) -> None:
-        self.random = random
+    def __init__(self, random: Random | None = None, block: int = BLOCK) -> None:
+        self.random = random or Random(1)
         self.block = block
         self.capacity: int | None = None  # bytes; None: no end
         self.others = 0  # bytes of it that others have filled

@@ -20,6 +20,7 @@ from nsqd.storage.log.opening import Extend, LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
+from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 
 NODE = 7
@@ -29,7 +30,7 @@ SYNC_EVERY = 5  # messages, in the mode `interval`
 class Clock:
     """All clocks of a machine, and the time that it really is."""
 
-    def __init__(self, now: int, wall: int, boots: int = 1) -> None:
+    def __init__(self, now: int = 1000 * SECOND, wall: int = 1_800_000_000 * SECOND, boots: int = 1) -> None:
         """Of a machine that was just started, for the `boots`th time. `wall` is right."""
         self.now = now
         self.true = self.wall = wall
@@ -142,10 +143,10 @@ class SimNode:
 
     def __init__(
         self,
-        disk: SimDisk,
-        durability: Durability,
-        clock: Clock,
-        random: Random,
+        disk: SimDisk | None = None,
+        durability: Durability = Durability.ALWAYS,
+        clock: Clock | None = None,
+        random: Random | None = None,
         limits: Limits | None = None,
         segment_size: int = 4096,
         budget: int = 1 << 30,
@@ -159,8 +160,9 @@ class SimNode:
         least_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         number = NODE if number is None else number  # tests replace NODE
-        self.clock = clock
-        self.disk = disk
+        random = random or Random(1)
+        self.clock = clock = clock or Clock()
+        self.disk = disk = disk or SimDisk()
         self.woken = False  # another turn is wanted
         tail = Tail(tail_records, tail_bytes, tail_bytes)
         self.log = open_log(

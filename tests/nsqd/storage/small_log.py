@@ -1,7 +1,5 @@
 """Small logs, written by the real Writer, for tests that spoil them."""
 
-from random import Random
-
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.epochs import Epoch
@@ -25,7 +23,7 @@ def frozen_clock() -> LogClock:
 
 
 def new_disk() -> SimDisk:
-    return SimDisk(Random(1))
+    return SimDisk()
 
 
 def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, spare: type[Spare] = Spare) -> Writer:

@@ -10,6 +10,7 @@ import pytest
 
 from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
 from nsqd.storage.directory import FILE, DataDirectory, LockError, Metadata, encode
+from tests.cases import each
 
 TOPICS = [TopicEntry("t", True, ())]
 
@@ -75,8 +76,8 @@ def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataD
     assert directory.load().is_ours
 
 
-@pytest.mark.parametrize(
-    ("after", "words"),
+@each(
+    "after, words",
     [
         ([], ["delete topic t", "delete channel c of topic t"]),
         ([TopicEntry("t", False, (ChannelEntry("c", True),))], ["unpause topic t", "pause channel c of topic t"][::-1]),

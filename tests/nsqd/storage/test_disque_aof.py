@@ -3,8 +3,6 @@
 PENSTOCK_DISQUE=PATH names that disque-server.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets
@@ -24,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.storage.disque_aof import FILE, AofError, AofJob, AofJobs, AofState, read_aof
+from tests.cases import each
 from tests.daemons import eventually
 from tests.effort import tries
 
@@ -237,7 +236,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@each("damage", DAMAGE)
 def test_damage(tmp_path: Path, damage: str) -> None:
     data, what = DAMAGE[damage]
     good = load(1) + load(5)
@@ -260,7 +259,7 @@ def test_a_deletion_of_a_good_and_a_bad_id_deletes_nothing(tmp_path: Path) -> No
 
 def test_memory_is_that_of_the_jobs_that_are_there(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as file:
-        for number in range(2000):  # 32 MB
+        for number in range(400):  # 6 MB
             file.write(load(number, bytes(16_000)) + delete(max(0, number - 3)))
             file.write(load(number + 5000, bytes(100), expires=NOW) + delete(number + 5000))
     tracemalloc.start()
@@ -477,14 +476,10 @@ def test_the_real_disque_loads_the_same_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "an inline command",
-        "zeros",
-        "no words",
-        "a number where a string is due",
-        "a job that claims too much",
+        "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
         "too few nodes",
     ],
-)
+)  # fmt: skip
 def test_the_real_disque_loads_no_damaged_file(tmp_path: Path, damage: str) -> None:
     data = load(1, expires=int(time.time()) + 1000) + DAMAGE[damage][0] + load(2)
     with pytest.raises(AofError):

@@ -1,7 +1,5 @@
 """The import of Disque's append-only file into a broker: which jobs come, as what, and under which names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from nsqd.storage import disque_import
 from nsqd.storage.data_import import MOVING, READING, DataImportError
 from nsqd.storage.disque_aof import FILE, AofError
 from nsqd.storage.disque_import import ASIDE, MARKER, MOST_TOLD, DisqueImport, name_here
+from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.protocols.disque.wire import context_of
 from tests.nsqd.storage.test_disque_aof import ACTIVE, QUEUED, delete, load
@@ -100,8 +99,8 @@ def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "left"),
+@each(
+    "fields, left",
     [
         ({"delay": 160, "state": ACTIVE}, 60),
         ({"delay": 100, "state": ACTIVE}, 0),  # it would have been queued just now
@@ -120,8 +119,8 @@ def test_delays_go_on(tmp_path: Path, fields: dict[str, int], left: int) -> None
     assert one.delay == fields.get("delay", 0)
 
 
-@pytest.mark.parametrize(
-    ("fields", "comes"),
+@each(
+    "fields, comes",
     [
         ({"delay": 160, "state": ACTIVE, "flags": 0}, True),
         ({"delay": 160, "state": QUEUED}, False),
@@ -158,7 +157,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_names_of_queues(name: bytes) -> None:
     assert name_here(name) == NAMES[name]
 

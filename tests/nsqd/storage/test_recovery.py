@@ -1,7 +1,6 @@
 """States of a log become topics of a broker that runs already, one a turn."""
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -18,14 +17,14 @@ class Late:
     """A node that was started with the first topic of its log, and what the log has besides."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str, tail_records: int = 1 << 30) -> None:
-        clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-        node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1))
+        clock = Clock()
+        node = SimNode(SimDisk(), Durability.ALWAYS, clock)
         for name in names:
             node.broker.topic(name).channel("c")
             node.broker.topic(name).publish([name.encode()], 1)
             node.turn()
         monkeypatch.setattr("tests.nsqd.storage.sim_node.recover", self._recover)
-        self.node = SimNode(node.disk.kill(), Durability.ALWAYS, clock, Random(1), tail_records=tail_records)
+        self.node = SimNode(node.disk.kill(), Durability.ALWAYS, clock, tail_records=tail_records)
 
     def _recover(self, broker: Broker, picture: LogSnapshot, now: int) -> None:
         recover(broker, replace(picture, topics=picture.topics[:1]), now)
@@ -99,5 +98,5 @@ def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
         publish()
         assert node.log.upkeep.checkpoints.written
     monkeypatch.undo()
-    again = SimNode(node.disk.kill(), Durability.ALWAYS, node.clock, Random(1))
+    again = SimNode(node.disk.kill(), Durability.ALWAYS, node.clock)
     assert sorted(again.broker.topics) == ["a", "b"]

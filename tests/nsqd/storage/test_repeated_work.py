@@ -1,9 +1,6 @@
 """What a log must not do twice: begin a segment at one place, or write checkpoint after checkpoint while nothing happens."""
 
-from __future__ import annotations
-
 import errno
-from random import Random
 
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.spare import Spare
@@ -41,7 +38,7 @@ def test_a_segment_that_was_begun_before_a_write_failed_is_not_begun_again() -> 
 
 def test_a_census_that_has_counted_a_part_of_a_checkpoint_is_no_reason_for_another_one() -> None:
     clock = Clock(10**9, WALL)
-    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), segment_size=2000, tail_bytes=1000)
+    node = SimNode(SimDisk(), Durability.OS, clock, segment_size=2000, tail_bytes=1000)
     checkpoints = node.log.upkeep.checkpoints
 
     def turn() -> None:

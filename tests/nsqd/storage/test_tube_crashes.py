@@ -93,7 +93,7 @@ class Run:
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)
         self.durability = durability
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         random = self.random
         self.disk = SimDisk(random, random.choice((512, 4096)))
         self.disk.cached = random.choice((0, 0.5, 1))

@@ -68,23 +68,10 @@ class Users:
             + [self._requeue] * 3
         )
         rare = [
-            self._create,
-            self._create_from,
-            self._delete_channel,
-            self._delete_topic,
-            self._pause_channel,
-            self._pause_topic,
-            self._configure,
-            self._empty_channel,
-            self._empty_topic,
-            self._kick,
-            self._act,
-            self._act,
-            self._finish_buried,
-            self._touch,
-            self._ready,
-            self._leave,
-        ]
+            self._create, self._create_from, self._delete_channel, self._delete_topic, self._pause_channel,
+            self._pause_topic, self._configure, self._empty_channel, self._empty_topic, self._kick, self._act,
+            self._act, self._finish_buried, self._touch, self._ready, self._leave,
+        ]  # fmt: skip
         random = self._random
         return [random.choice(rare if random.random() < 0.3 else usual) for _ in range(random.choice((0, 1, 1, 2, 4)))]
 

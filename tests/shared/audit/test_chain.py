@@ -1,13 +1,12 @@
 """The lines of an audit: what is in them, and which changes of them show."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from shared.audit.chain import EMPTY, FIRST, MOST_LINE, BrokenChainError, Head, digest, encode, follow
 from shared.audit.event import MOST_TEXT, Event, Outcome
+from tests.cases import each
 
 AT = 1_790_000_000_123_456_789  # ns since the epoch
 
@@ -61,7 +60,7 @@ def test_a_chain_is_followed_from_any_line_on() -> None:
     assert end_of(lines) == end_of(lines[2:]) == Head(5, digest(lines[4]))
 
 
-@pytest.mark.parametrize("text", ["x" * 10_000, "\U0001f600" * 10_000, '"\\' * 5_000, "\udc80" * 10_000, "\n" * 10_000])
+@each("text", ["x" * 10_000, "\U0001f600" * 10_000, '"\\' * 5_000, "\udc80" * 10_000, "\n" * 10_000])
 def test_a_line_is_bounded_whatever_is_in_it(text: str) -> None:
     line, head = encode(Head(), 7, AT, Event("nsq", text, text, Outcome.REFUSED, text, text, text, text))
     assert len(line) <= MOST_LINE
@@ -85,28 +84,28 @@ def test_nothing_breaks_a_whole_chain() -> None:
     assert broken_at(chain(6)) == -1
 
 
-@pytest.mark.parametrize("place", range(5))
+@each("place", range(5))
 def test_a_changed_line_shows_at_the_next(place: int) -> None:
     lines = chain(6)
     lines[place] = lines[place].replace(b'"node":7', b'"node":8')
     assert broken_at(lines) == place + 1
 
 
-@pytest.mark.parametrize("place", range(1, 5))
+@each("place", range(1, 5))
 def test_a_removed_line_shows(place: int) -> None:
     lines = chain(6)
     del lines[place]
     assert broken_at(lines) == place
 
 
-@pytest.mark.parametrize("place", range(1, 5))
+@each("place", range(1, 5))
 def test_swapped_lines_show(place: int) -> None:
     lines = chain(6)
     lines[place], lines[place + 1] = lines[place + 1], lines[place]
     assert broken_at(lines) == place
 
 
-@pytest.mark.parametrize("place", range(1, 6))
+@each("place", range(1, 6))
 def test_an_added_line_shows(place: int) -> None:
     lines = chain(6)
     lines.insert(place, lines[place - 1])
@@ -120,30 +119,19 @@ def test_a_forged_line_with_the_right_digest_needs_the_right_number() -> None:
         end_of(lines)
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"7",
-        b"null",
-        b"\0\0",
-        b"\xff",
-        b"[" * 100_000,
-        b"1" * 5000,
-        b'{"seq":true}',
-        b'{"seq":0}',
-        b'{"seq":1}',
+        b"", b"{", b"[]", b"7", b"null", b"\0\0", b"\xff", b"[" * 100_000, b"1" * 5000, b'{"seq":true}',
+        b'{"seq":0}', b'{"seq":1}',
     ],
-    ids=["empty", "half", "list", "number", "null", "zeros", "no UTF-8", "deep", "long", "true", "0", "only seq"],
-)
+)  # fmt: skip
 def test_what_is_no_record(line: bytes) -> None:
     with pytest.raises(BrokenChainError, match="it is not a record"):
         follow(None, line)
 
 
-@pytest.mark.parametrize("name", ["time", "who", "outcome", "prev"])
+@each("name", ["time", "who", "outcome", "prev"])
 def test_a_record_has_all_texts(name: str) -> None:
     record = json.loads(chain(1)[0]) | {name: 7}
     with pytest.raises(BrokenChainError, match=f"it has no {name}"):

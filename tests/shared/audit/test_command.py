@@ -1,7 +1,5 @@
 """`penstock audit`: what it says about whole and broken files, and which records it shows."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import sys

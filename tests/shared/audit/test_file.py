@@ -1,7 +1,5 @@
 """Where the chain of a file ends, and what a crash may leave there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import pytest
 
 from shared.audit.chain import FIRST, MOST_LINE, Head, digest
 from shared.audit.file import TAIL, End, open_end
+from tests.cases import each
 from tests.shared.audit.test_chain import chain
 
 
@@ -55,11 +54,7 @@ def test_a_last_line_that_is_no_record_is_kept_and_the_numbers_go_on(tmp_path: P
     assert end == End(Head(3, digest(junk)), is_damaged=True)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"junk\n", b"[[token]]\n" * 50_000, b"\0" * (MOST_LINE + 1), b"a\n" + b"\0" * 1_000_000],
-    ids=["junk", "text", "zeros", "binary"],
-)
+@each("content", [b"junk\n", b"[[token]]\n" * 50_000, b"\0" * (MOST_LINE + 1), b"a\n" + b"\0" * 1_000_000])
 def test_another_kind_of_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(OSError, match="this file has"):
         open_end(write(tmp_path / "other", content))

@@ -1,7 +1,5 @@
 """The writer of an audit: what it writes, what a full disk and a full queue do to it, and how it goes on."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

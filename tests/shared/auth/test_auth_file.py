@@ -1,7 +1,5 @@
 """The auth file: what it says, and what is wrong with it, by line."""
 
-from __future__ import annotations
-
 import pwd
 
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from shared.auth.auth_file import NEVER, AuthFileError, parse
 from shared.auth.tokens import digest, is_token, new_token
 from shared.auth.verbs import Verb
+from tests.cases import each
 
 TOKEN = b"pst_" + b"x" * 43
 WHOLE = f"""
@@ -94,50 +93,47 @@ def test_users_of_unix_sockets() -> None:
 GOOD = f'[[token]]\nname = "a"\nsha256 = "{digest(TOKEN)}"\nroles = ["viewer"]\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("x = [", "end of document: Invalid value"),
-        ("x = 1\ny = @", "line 2: Invalid value"),
-        ("\n[[tokens]]\n", "line 2: 'tokens' is not known"),
-        ("[token]\nname = 1", "line 1: token is a list"),
-        ("[[token]]\nroles = []", "line 1: name: use"),
-        ('[[token]]\nname = "a b"', "line 1: name: use"),
-        (GOOD + GOOD, "line 5: a: the same token is there twice"),
-        (GOOD + '\n[[token]]\nname = "b"\nroles = ["viewer"]', "line 6: b: sha256 is missing"),
-        (GOOD.replace(digest(TOKEN), "short"), "line 1: a: sha256 has 64"),
-        (GOOD + "secret = 1", "line 1: 'secret' is not known"),
-        (GOOD.replace("viewer", "nobody"), "line 1: a: the role 'nobody' is not known"),
-        (GOOD.replace('["viewer"]', "[]"), "line 1: a: roles is a list"),
-        (GOOD.replace('["viewer"]', '"viewer"'), "line 1: a: roles is a list"),
-        (GOOD + "expires = 2027-01-01", "line 1: a: expires is a time"),
-        (GOOD + "expires = 2027-01-01T00:00:00", "line 1: a: expires is a time"),
-        (GOOD + "topics = []", "line 1: a: topics is a list"),
-        (GOOD + "topics = ['re:\\Qx']", "has \\Q, which is not allowed"),
-        (GOOD + 'topics = ["re:("]', "line 1: a: topics: 're:('"),
-        ('[[role]]\nname = "admin"\nrules = [{verbs = ["publish"]}]', "line 1: the role admin exists"),
-        ('[[role]]\nname = "r"\nrules = []', "line 1: r: rules is a list"),
-        ('[[role]]\nname = "r"\nrules = [{verbs = ["fly"]}]', "line 1: rule 1 of role r: the verb 'fly'"),
-        ('[[role]]\nname = "r"\nrules = [{verb = ["publish"]}]', "line 1: rule 1 of role r: use verbs"),
-        ('[[role]]\nname = "r"\nrules = [{verbs = []}]', "line 1: rule 1 of role r: verbs is a list"),
-        ('[[role]]\nname = "r"\nrules = [{verbs = ["act"], topics = [1]}]', "line 1: rule 1 of role r: topics"),
-        ('[[user]]\nname = "u"\nroles = ["viewer"]\npassword = "plain"', "line 1: u: password is a hash"),
-        ('[[user]]\nname = "u"\nroles = ["viewer"]\n' * 2, "line 4: u is defined twice"),
-        ('[[certificate]]\nname = "u"\nroles = ["viewer"]', "line 1: u: give subject or san"),
-        ('[[certificate]]\nname = "u"\nroles = ["viewer"]\nsubject = 1', "line 1: u: subject is a list"),
-        (SOCKET, "line 1: s: give uid or user"),
-        (SOCKET + "uid = 1\nuser = 'root'", "line 1: s: give uid or user"),
-        (SOCKET + "uid = []", "line 1: s: uid is a number"),
-        (SOCKET + "uid = '1'", "line 1: s: uid is a number"),
-        (SOCKET + "uid = true", "line 1: s: uid is a number"),
-        (SOCKET + "uid = -1", "line 1: s: uid is a number"),
-        (SOCKET + "uid = [1, 4294967295]", "line 1: s: uid is a number"),
-        (SOCKET + "user = 1", "line 1: s: unknown user '' of this machine"),
-        (SOCKET + "user = 'no-such-user'", "line 1: s: unknown user 'no-such-user' of this machine"),
-        (SOCKET + "uid = 7\n" + SOCKET + "uid = [8, 7]", "line 5: s: the user 7 is there twice"),
-        (SOCKET + "uid = 7\nsubject = 'x'", "line 1: 'subject' is not known"),
-    ],
-)  # fmt: skip
+@each("text, wanted", [
+    ("x = [", "end of document: Invalid value"),
+    ("x = 1\ny = @", "line 2: Invalid value"),
+    ("\n[[tokens]]\n", "line 2: 'tokens' is not known"),
+    ("[token]\nname = 1", "line 1: token is a list"),
+    ("[[token]]\nroles = []", "line 1: name: use"),
+    ('[[token]]\nname = "a b"', "line 1: name: use"),
+    (GOOD + GOOD, "line 5: a: the same token is there twice"),
+    (GOOD + '\n[[token]]\nname = "b"\nroles = ["viewer"]', "line 6: b: sha256 is missing"),
+    (GOOD.replace(digest(TOKEN), "short"), "line 1: a: sha256 has 64"),
+    (GOOD + "secret = 1", "line 1: 'secret' is not known"),
+    (GOOD.replace("viewer", "nobody"), "line 1: a: the role 'nobody' is not known"),
+    (GOOD.replace('["viewer"]', "[]"), "line 1: a: roles is a list"),
+    (GOOD.replace('["viewer"]', '"viewer"'), "line 1: a: roles is a list"),
+    (GOOD + "expires = 2027-01-01", "line 1: a: expires is a time"),
+    (GOOD + "expires = 2027-01-01T00:00:00", "line 1: a: expires is a time"),
+    (GOOD + "topics = []", "line 1: a: topics is a list"),
+    (GOOD + "topics = ['re:\\Qx']", "has \\Q, which is not allowed"),
+    (GOOD + 'topics = ["re:("]', "line 1: a: topics: 're:('"),
+    ('[[role]]\nname = "admin"\nrules = [{verbs = ["publish"]}]', "line 1: the role admin exists"),
+    ('[[role]]\nname = "r"\nrules = []', "line 1: r: rules is a list"),
+    ('[[role]]\nname = "r"\nrules = [{verbs = ["fly"]}]', "line 1: rule 1 of role r: the verb 'fly'"),
+    ('[[role]]\nname = "r"\nrules = [{verb = ["publish"]}]', "line 1: rule 1 of role r: use verbs"),
+    ('[[role]]\nname = "r"\nrules = [{verbs = []}]', "line 1: rule 1 of role r: verbs is a list"),
+    ('[[role]]\nname = "r"\nrules = [{verbs = ["act"], topics = [1]}]', "line 1: rule 1 of role r: topics"),
+    ('[[user]]\nname = "u"\nroles = ["viewer"]\npassword = "plain"', "line 1: u: password is a hash"),
+    ('[[user]]\nname = "u"\nroles = ["viewer"]\n' * 2, "line 4: u is defined twice"),
+    ('[[certificate]]\nname = "u"\nroles = ["viewer"]', "line 1: u: give subject or san"),
+    ('[[certificate]]\nname = "u"\nroles = ["viewer"]\nsubject = 1', "line 1: u: subject is a list"),
+    (SOCKET, "line 1: s: give uid or user"),
+    (SOCKET + "uid = 1\nuser = 'root'", "line 1: s: give uid or user"),
+    (SOCKET + "uid = []", "line 1: s: uid is a number"),
+    (SOCKET + "uid = '1'", "line 1: s: uid is a number"),
+    (SOCKET + "uid = true", "line 1: s: uid is a number"),
+    (SOCKET + "uid = -1", "line 1: s: uid is a number"),
+    (SOCKET + "uid = [1, 4294967295]", "line 1: s: uid is a number"),
+    (SOCKET + "user = 1", "line 1: s: unknown user '' of this machine"),
+    (SOCKET + "user = 'no-such-user'", "line 1: s: unknown user 'no-such-user' of this machine"),
+    (SOCKET + "uid = 7\n" + SOCKET + "uid = [8, 7]", "line 5: s: the user 7 is there twice"),
+    (SOCKET + "uid = 7\nsubject = 'x'", "line 1: 'subject' is not known"),
+])  # fmt: skip
 def test_what_is_wrong_is_named_by_its_line(text: str, wanted: str) -> None:
     with pytest.raises(AuthFileError) as raised:
         parse(text)
@@ -156,20 +152,17 @@ def test_what_is_too_much_is_refused_when_the_file_is_read() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("subject", "is_his"),
-    [
-        ("CN=billing1", True),
-        ("CN=billing,O=x", False),
-        ("CN=x,O=shop", True),
-        ("CN=x\\,O=shop", False),
-        ("CN=x,OU=y,O=shop", False),
-        ("CN=abc", True),
-        ("CN=a\\,c", True),  # one character, which has a backslash in the subject
-        ("CN=a,c", False),
-        ("CN=a\\c", False),  # a backslash is not a character by itself
-    ],
-)  # fmt: skip
+@each("subject, is_his", [
+    ("CN=billing1", True),
+    ("CN=billing,O=x", False),
+    ("CN=x,O=shop", True),
+    ("CN=x\\,O=shop", False),
+    ("CN=x,OU=y,O=shop", False),
+    ("CN=abc", True),
+    ("CN=a\\,c", True),  # one character, which has a backslash in the subject
+    ("CN=a,c", False),
+    ("CN=a\\c", False),  # a backslash is not a character by itself
+])  # fmt: skip
 def test_a_star_stands_for_a_part_of_a_subject(subject: str, is_his: bool) -> None:
     text = '[[certificate]]\nname = "a"\nsubject = "CN=billing*"\nroles = ["viewer"]\n'
     text += '[[certificate]]\nname = "b"\nsubject = "CN=*,O=shop"\nroles = ["viewer"]\n'

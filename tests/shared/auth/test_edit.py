@@ -1,12 +1,11 @@
 """Edits of an auth file's text: what is meant changes, and comments, order and all other entries do not."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest
 
 from shared.auth.edit import added, changed, patterns_of, removed, written
+from tests.cases import each
 
 A, B = "a" * 64, "b" * 64
 FILE = f"""# ours
@@ -66,7 +65,7 @@ def test_an_entry_is_removed_without_the_comments_of_the_next_one() -> None:
     assert removed(two, "token", "ann")[1] == 2
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         'user = [{ name = "ann", roles = ["viewer"] }]\n',

@@ -1,12 +1,10 @@
 """How often one may show a wrong proof. Time is the test's."""
 
-from __future__ import annotations
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES, Failures, network_of
+from tests.cases import each
 
 
 class World:
@@ -89,8 +87,8 @@ def test_what_is_remembered_is_bounded_and_who_failed_longest_ago_goes_first(ste
         assert len(world.failures) == len(counts)
 
 
-@pytest.mark.parametrize(
-    ("address", "counted"),
+@each(
+    "address, counted",
     [
         ("10.0.0.1", "10.0.0.1"),
         ("::ffff:10.0.0.1", "10.0.0.1"),

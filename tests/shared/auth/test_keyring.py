@@ -1,7 +1,5 @@
 """The auth file while it changes: what is valid now, and that a broken file changes nothing."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

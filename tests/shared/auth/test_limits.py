@@ -1,7 +1,5 @@
 """Limits of identities: what a table may say."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +7,9 @@ from hypothesis import strategies as st
 from shared.auth.auth_file import AuthFileError, parse
 from shared.auth.limits import MOST, NONE, Limits, LimitsError, read_limits
 from shared.auth.tokens import digest
+from tests.cases import each
 
-ENTRIES = {
-    "token": f'sha256 = "{digest(b"x")}"',
-    "user": "",
-    "certificate": 'subject = "CN=a"',
-}
+ENTRIES = {"token": f'sha256 = "{digest(b"x")}"', "user": "", "certificate": 'subject = "CN=a"'}
 
 
 @pytest.mark.parametrize("kind", ENTRIES)
@@ -37,8 +32,8 @@ def test_what_is_limited_by_the_second() -> None:
     assert not Limits(connections=1, in_flight=1, output=1).has_rates
 
 
-@pytest.mark.parametrize(
-    ("value", "wanted"),
+@each(
+    "value, wanted",
     [
         ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
         ("{}", "limits is a table"),

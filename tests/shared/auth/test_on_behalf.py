@@ -1,7 +1,5 @@
 """A user's name is believed for the request for which the token has signed it, and for no other."""
 
-from __future__ import annotations
-
 import pytest
 
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf, is_signed

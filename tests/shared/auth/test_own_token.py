@@ -1,7 +1,5 @@
 """The token that a daemon shows to the others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ import pytest
 
 from shared.auth.keyring import RightsError, open_rights
 from shared.auth.own_token import headers, headers_for, own_token, show_to, use_token_of
+from tests.cases import each
 
 TOKEN = "pst_" + "x" * 43
 
@@ -32,7 +31,7 @@ def test_the_token_of_a_file_is_shown(tmp_path: Path) -> None:
     assert (own_token(), headers()) == (TOKEN, {"Authorization": f"Bearer {TOKEN}"})
 
 
-@pytest.mark.parametrize("content", [b"", b"secret", b"pst_" + b"x" * 2000, b"\xff" * 47])
+@each("content", [b"", b"secret", b"pst_" + b"x" * 2000, b"\xff" * 47])
 def test_what_is_not_a_token_is_refused_and_not_quoted(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     (tmp_path / "token").chmod(0o600)
@@ -75,8 +74,8 @@ def test_the_token_is_shown_to_hosts_that_were_named_and_to_no_others(tmp_path: 
     assert headers_for("http://127.0.0.1:4161/") == {}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "place", "is_shown"),
+@each(
+    "pattern, place, is_shown",
     [
         ("10.0.0.*:4151", "10.0.0.17:4151", True),
         ("10.0.0.*:4151", "10.0.0.1.attacker.example:4151", False),

@@ -1,11 +1,10 @@
 """Passwords are compared with their hashes; what is no hash is compared with nothing."""
 
-from __future__ import annotations
-
 import pytest
 from argon2 import PasswordHasher
 
 from shared.auth.passwords import MADE_BY, NOBODYS, is_password
+from tests.cases import each
 
 HASHED = PasswordHasher(time_cost=1, memory_cost=64).hash("a password")
 
@@ -16,7 +15,7 @@ def test_the_right_password(password: str | bytes) -> None:
     assert is_password(HASHED, password)
 
 
-@pytest.mark.parametrize("password", ["another", "", b"a password\0", "a password" * 100])
+@each("password", ["another", "", b"a password\0", "a password" * 100])
 def test_another_password(password: str | bytes) -> None:
     assert not is_password(HASHED, password)
 

@@ -3,8 +3,6 @@
 3,000 files took a minute of CPU time: PENSTOCK_EFFORT=12000 is two hours of it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

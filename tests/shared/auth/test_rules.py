@@ -1,7 +1,5 @@
 """Decisions, against a reference that is as plain as the rules are."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 from nsqd.http.rights import NEEDS
 from shared.auth.rules import ANY, EVERYTHING, NOTHING, PatternError, Rights, Rule, expression, matches
 from shared.auth.verbs import ALL, BUILT_IN, Verb
+from tests.cases import each
 from tests.effort import tries
 
 PARTS = st.sampled_from(["a", "b", "orders", ".", "*", "?", "x"])
@@ -65,21 +64,18 @@ def test_every_decision_is_that_of_the_reference(
         assert reference([reason], scope, verb, topic, channel)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name", "fit"),
-    [
-        ("orders.*", "orders.eu", True), ("orders.*", "orders", False), ("orders.*", "ordersxeu", False),
-        ("*", "anything", True), ("o?ders", "orders", True), ("o?ders", "oders", False), ("a.b", "a.b", True),
-        ("a.b", "axb", False), ("re:orders\\.[0-9]+", "orders.12", True), ("re:orders\\.[0-9]+", "orders.12x", False),
-        ("re:a|b", "b", True), ("re:a|b", "ab", False), ("orders", "orders\n", False),
-        ("a[b]", "ab", False), ("(a|b)", "a", False),
-    ],
-)  # fmt: skip
+@each("pattern, name, fit", [
+    ("orders.*", "orders.eu", True), ("orders.*", "orders", False), ("orders.*", "ordersxeu", False),
+    ("*", "anything", True), ("o?ders", "orders", True), ("o?ders", "oders", False), ("a.b", "a.b", True),
+    ("a.b", "axb", False), ("re:orders\\.[0-9]+", "orders.12", True), ("re:orders\\.[0-9]+", "orders.12x", False),
+    ("re:a|b", "b", True), ("re:a|b", "ab", False), ("orders", "orders\n", False),
+    ("a[b]", "ab", False), ("(a|b)", "a", False),
+])  # fmt: skip
 def test_patterns_match_whole_names(pattern: str, name: str, fit: bool) -> None:
     assert matches((pattern,), name) is fit
 
 
-@pytest.mark.parametrize("pattern", ["", "x" * 257, "re:(", "re:(?=a)", "re:\\1"])
+@each("pattern", ["", "x" * 257, "re:(", "re:(?=a)", "re:\\1"])
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         expression(pattern)

@@ -1,17 +1,15 @@
 """What several nodes answer on /cluster, merged: nodes that are down, contradictions, and lies."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.node_pages import copy_row
 from shared.cluster.merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
 from shared.cluster.state import ClusterState, LogCopy, MemberState, Trouble, shortage
+from tests.cases import each
 
 Raw = dict[str, Any]
 
@@ -108,8 +106,8 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert Trouble("node 2 of cluster c", "down", "it is down") in list(cluster.troubles())
 
 
-@pytest.mark.parametrize(
-    ("mirrors", "position"),
+@each(
+    "mirrors, position",
     [
         ([], None),
         ([mirror(2, 500, complete=False)], None),
@@ -275,14 +273,14 @@ def test_a_node_without_the_figures_of_copies_counts_its_followers() -> None:
 # Lies
 
 
-@pytest.mark.parametrize("data", [{}, {"name": "c"}, {"name": "", "node": 1}, {"name": "c", "node": True}])
+@each("data", [{}, {"name": "c"}, {"name": "", "node": 1}, {"name": "c", "node": True}])
 def test_an_answer_without_a_name_or_a_number_is_an_error(data: Raw) -> None:
     found = cluster_states({"x:1": data})
     assert found.clusters == []
     assert found.errors == ["x:1/cluster: the answer has no name of a cluster or no number of a node"]
 
 
-@pytest.mark.parametrize("number", [-1, 1024, 10**400, "1", 1.0, None, True])
+@each("number", [-1, 1024, 10**400, "1", 1.0, None, True])
 def test_numbers_that_no_node_has_are_left_out(number: Any) -> None:
     lie = answer(0, word(number), followers=[follower(number)], mirrors=[mirror(number)], away=[number])
     cluster = merged(lie)
@@ -353,6 +351,6 @@ def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
         for log in cluster.logs:
             assert set(log.able) <= set(log.takers)
             assert all(taker.words for taker in log.takers)
-        for each in cluster.copies:
-            assert each.owner != each.follower
-            copy_row(each)
+        for copy in cluster.copies:
+            assert copy.owner != copy.follower
+            copy_row(copy)

@@ -1,13 +1,12 @@
 """Whether a cluster is whole, by what its nodes answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from shared.cluster.state import ClusterState
 from shared.cluster.verdict import Level, verdict_of
+from tests.cases import each
 from tests.shared.cluster.test_state import Raw, answer, follower, merged, mirror, word
 
 MAJORITY = {"quorum": "majority", "logs": []}
@@ -52,18 +51,15 @@ def test_three_nodes_that_are_all_right_are_whole_and_one_may_go() -> None:
     assert (found.level, found.at_risk, found.degraded, found.unsafe, found.is_safe) == (Level.WHOLE, (), (), (), True)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"followers": [follower(1), follower(2, "catching up", 500)]}, "node 0's log at node 2 is catching up, 500 bytes"),
-        ({"followers": [follower(1), follower(2, "failed", failure="disk full")]}, "has failed: disk full"),
-        ({"refusing": {"count": 5, "topics": ["a", "b", "c", "d"]}}, "to 5 topics for want of copies: a, b, c, ..."),
-        ({"knows_configs": False}, "node 0 takes no messages"),
-        ({"owned": [owned(0, state="reading")]}, "the log of node 0 (log0) is not served yet by node 0: reading"),
-        ({"refused": [{"node": 3, "address": "h3", "reason": "drain it first"}]}, "nodes 0 and 3 are not connected: drain it"),
-        ({"available": 1}, "node 0: only 1 copy is possible now"),
-    ],
-)  # fmt: skip
+@each("change, said", [
+    ({"followers": [follower(1), follower(2, "catching up", 500)]}, "node 0's log at node 2 is catching up, 500 bytes"),
+    ({"followers": [follower(1), follower(2, "failed", failure="disk full")]}, "has failed: disk full"),
+    ({"refusing": {"count": 5, "topics": ["a", "b", "c", "d"]}}, "to 5 topics for want of copies: a, b, c, ..."),
+    ({"knows_configs": False}, "node 0 takes no messages"),
+    ({"owned": [owned(0, state="reading")]}, "the log of node 0 (log0) is not served yet by node 0: reading"),
+    ({"refused": [{"node": 3, "address": "h3", "reason": "drain it first"}]}, "nodes 0 and 3 are not connected: drain it"),
+    ({"available": 1}, "node 0: only 1 copy is possible now"),
+])  # fmt: skip
 def test_what_is_behind_or_refused_is_degraded(change: dict[str, Any], said: str) -> None:
     found = verdict_of(merged(*three(**change)))
     assert found.level is Level.DEGRADED

@@ -1,7 +1,5 @@
 """Users who show a name and a password over HTTP: who they are, how often a password is hashed, and how often one may guess."""
 
-from __future__ import annotations
-
 import asyncio
 from base64 import b64encode
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What other daemons answer over HTTP: bounded in bytes, in memory and in depth, and never unpacked."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json
@@ -28,6 +26,7 @@ from shared.http.bounded import (
     read_whole,
     valid_names,
 )
+from tests.cases import each
 
 MB = 1024 * 1024
 
@@ -95,15 +94,13 @@ def test_json_is_a_value() -> None:
     assert parse_json(b'"\xff"', MB) == "\ufffd"
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[NaN]", b"[-Infinity]", b"[" * 100_000, b"9" * 5000, b"\xef\xbb\xbf{}"]
-)
+@each("content", [b"", b"{", b"[NaN]", b"[-Infinity]", b"[" * 100_000, b"9" * 5000, b"\xef\xbb\xbf{}"])
 def test_what_is_no_json(content: bytes) -> None:
     with pytest.raises(AnswerError, match="not JSON"):
         parse_json(content, 100 * MB)
 
 
-@pytest.mark.parametrize("content", [b"[]", b"7", b"null", b'"a"'])
+@each("content", [b"[]", b"7", b"null", b'"a"'])
 def test_what_is_no_object(content: bytes) -> None:
     with pytest.raises(AnswerError, match="object"):
         parse_object(content, MB)
@@ -118,24 +115,14 @@ def test_nesting_is_bounded() -> None:
 
 
 HOSTILE = (
-    "[]",
-    "{}",
-    "[0]",
-    '{"":0}',
-    "[[]]",
-    "999",
-    "1.5",
-    '"ab"',
-    '"\\u4e2d"',
-    "[[0],[0],[0]]",
-    '{"a":{"b":{}}}',
+    "[]", "{}", "[0]", '{"":0}', "[[]]", "999", "1.5", '"ab"', '"\\u4e2d"', "[[0],[0],[0]]", '{"a":{"b":{}}}',
     '"' + "x" * 99 + '"',
-)
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("one", HOSTILE)
+@each("one", HOSTILE)
 def test_the_memory_that_parsing_takes_is_known_before(one: str) -> None:
-    content = f"[{','.join([one] * 20_000)}]".encode()
+    content = f"[{','.join([one] * 5000)}]".encode()
     tracemalloc.start()
     value = json.loads(content)
     held, peak = tracemalloc.get_traced_memory()
@@ -189,7 +176,7 @@ def test_parts_are_read_as_far_as_their_bound() -> None:
         read_whole(iter([b"ab", b"cd"]), 3)
 
 
-@pytest.mark.parametrize("told", [None, 0, -1, 65536, True, "4152", 4152.0, [4152]])
+@each("told", [None, 0, -1, 65536, True, "4152", 4152.0, [4152]])
 def test_what_is_no_port(told: object) -> None:
     assert https_port({"https_port": told}) == 0
 

@@ -1,7 +1,5 @@
 """Calls from HTTP into the daemon: what promises something waits until `deliver`, and what only looks waits for nothing."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

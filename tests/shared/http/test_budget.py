@@ -1,7 +1,5 @@
 """What clients make the HTTP thread buffer: bounded by the budget, given back whatever they do, not held by slow readers."""
 
-from __future__ import annotations
-
 import random
 import socket
 import struct

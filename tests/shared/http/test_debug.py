@@ -1,7 +1,5 @@
 """The debug routes that tell nothing of threads; tests/processes/test_nsqd_observation.py has the others."""
 
-from __future__ import annotations
-
 import re
 
 from tests.local_node import LocalNode

@@ -1,7 +1,5 @@
 """One exchange: what it sends on, and its line in the log. No socket."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 
@@ -12,6 +10,7 @@ from shared.budget import FREE, Budget
 from shared.http.answer_log import go_duration
 from shared.http.exchange import PIECE, Exchange
 from shared.log import log
+from tests.cases import each
 
 
 def scope(client: tuple[str, int] | None = ("127.0.0.1", 4711)) -> Scope:
@@ -101,8 +100,7 @@ class Lines(logging.Handler):
 
 
 @pytest.mark.parametrize(
-    ("client", "told"),
-    [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")],
+    ("client", "told"), [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")]
 )
 def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) -> None:
     lines, level = Lines(), log.level
@@ -120,8 +118,8 @@ def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) 
     assert line.endswith(("ns", "µs", "ms"))
 
 
-@pytest.mark.parametrize(
-    ("ns", "text"),
+@each(
+    "ns, text",
     [(999, "999ns"), (12_300, "12.3µs"), (999_999, "999.999µs"), (1_000_000, "1ms"), (2_345_678, "2.345678ms")]
     + [(59_000_000_000, "59s"), (60_500_000_000, "1m0.5s"), (7_203_000_000_001, "2h0m3.000000001s")],
 )
@@ -129,8 +127,8 @@ def test_durations_are_told_as_by_go(ns: int, text: str) -> None:
     assert go_duration(ns) == text
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "routine"),
+@each(
+    "method, path, headers, routine",
     [
         ("GET", "/ping", {}, True),
         ("HEAD", "/readyz", {}, True),

@@ -3,8 +3,6 @@
 No socket is opened: the transport and the protocol behind the guard are the test's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
@@ -19,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from shared.budget import Budget
 from shared.foreign import Foreign
 from shared.http.guard import MAX_PIPELINED, GuardedProtocol, guarded
+from tests.cases import each
 
 Seen = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...], bytes]  # method, target, headers without framing, body
 
@@ -210,10 +209,8 @@ def test_framing_and_trailers_are_written_anew_and_an_upgrade_is_not_passed_on()
     run(test)
 
 
-@pytest.mark.parametrize("good", [0, 1, 3])
-@pytest.mark.parametrize(
-    "bad", [b"nonsense\r\n\r\n", CHUNKED.replace(b"\r\n2\r\nde", b"\r\nXX"), b"GET x HTTP/1.1\r\n\r\n"]
-)
+@each("good", [0, 1, 3])
+@each("bad", [b"nonsense\r\n\r\n", CHUNKED.replace(b"\r\n2\r\nde", b"\r\nXX"), b"GET x HTTP/1.1\r\n\r\n"])
 def test_a_bad_request_is_refused_behind_the_answers_and_never_passed_on(good: int, bad: bytes) -> None:
     async def test(bench: Bench) -> None:
         bench.guard.data_received(GET * good + bad + GET)

@@ -1,11 +1,10 @@
 """Whose requests are answered, by what they say of their host, origin and site. No socket."""
 
-from __future__ import annotations
-
 import pytest
 
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
+from tests.cases import each
 
 
 def status(method: str = "GET", host: str = "localhost", **more: str) -> int:
@@ -19,53 +18,37 @@ def status(method: str = "GET", host: str = "localhost", **more: str) -> int:
     return 200
 
 
-@pytest.mark.parametrize(
+@each(
     "host",
     [
-        "localhost",
-        "LOCALHOST:1",
-        "127.0.0.1",
-        "10.0.0.1:4151",
-        "[::1]",
-        "[::1]:4151",
-        "[fe80::1%eth0]:1",
-        "box",
+        "localhost", "LOCALHOST:1", "127.0.0.1", "10.0.0.1:4151", "[::1]", "[::1]:4151", "[fe80::1%eth0]:1", "box",
         "a_b-c",
     ]
     + ["node.example", "node.example.:80", "x.inside.example"],
-)
+)  # fmt: skip
 def test_our_hosts(host: str) -> None:
     assert status(host=host) == 200
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "inside.example", "a..b"]
-)
+@each("host", ["evil.example", "evil.example:4151", "127.0.0.1.evil.example", "inside.example", "a..b"])
 def test_foreign_hosts(host: str) -> None:
     assert status(host=host) == 403
 
 
-@pytest.mark.parametrize(
+@each(
     "host",
     [
-        "localhost#@evil.com",
-        "evil.com@localhost",
-        "localhost/x",
-        "localhost?x",
-        "evil\xffcom",
-        "[",
-        "[::1",
-        "a b",
+        "localhost#@evil.com", "evil.com@localhost", "localhost/x", "localhost?x", "evil\xffcom", "[", "[::1", "a b",
         "a:b:c",
     ]
     + ["localhost\\evil.com", "localhost:1x", "%6cocalhost", "[::1]evil.com", "a,b"],
-)
+)  # fmt: skip
 def test_what_is_no_host(host: str) -> None:
     assert status(host=host) == 400
 
 
-@pytest.mark.parametrize("site", ["same-origin", "none"])
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@each("site", ["same-origin", "none"])
+@each("method", ["GET", "POST", "PUT", "DELETE"])
 def test_our_own_pages_may_do_everything(site: str, method: str) -> None:
     assert status(method, sec_fetch_site=site) == 200
 

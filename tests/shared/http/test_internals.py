@@ -16,6 +16,7 @@ import pytest
 
 from shared.http.secure import SecureProtocol
 from shared.http.transport import forget
+from tests.cases import each
 from tests.daemons import eventually
 from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
 
@@ -33,7 +34,7 @@ SIGNATURES: list[tuple[type, str, str]] = [
 # What is read or set of their objects.
 ATTRIBUTES: dict[type, str] = {
     SSLProtocol: "_app_protocol _app_state _incoming _loop _outgoing _shutdown_timeout_handle _ssl_buffer_view "
-    "_ssl_reading_paused _transport",
+    "_ssl_reading_paused _transport"
 }
 
 
@@ -45,9 +46,7 @@ def overridden(kind: type) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "parameters"), SIGNATURES, ids=lambda value: getattr(value, "__name__", value)
-)
+@each("kind, name, parameters", SIGNATURES)
 def test_a_method_has_the_signature_that_is_relied_on(kind: type, name: str, parameters: str) -> None:
     assert " ".join(inspect.signature(getattr(kind, name)).parameters) == parameters
 

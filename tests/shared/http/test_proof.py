@@ -1,7 +1,5 @@
 """What connections of real sockets prove: a verified certificate, the user of a unix socket, or nothing."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path
@@ -50,10 +48,7 @@ def test_a_unix_socket_proves_the_user(tmp_path: Path) -> None:
     sockets[0].bind(str(tmp_path / "a.sock"))
     server = HttpServer(Api({"/good": {"GET": note}}, Hosts([]), bugs.append), sockets, bugs.append)
     server.start()
-    for family, address in (
-        (socket.AF_UNIX, str(tmp_path / "a.sock")),
-        (socket.AF_INET, sockets[1].getsockname()),
-    ):
+    for family, address in ((socket.AF_UNIX, str(tmp_path / "a.sock")), (socket.AF_INET, sockets[1].getsockname())):
         with socket.socket(family) as client:
             client.settimeout(10)
             client.connect(address)

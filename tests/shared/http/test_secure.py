@@ -1,7 +1,5 @@
 """HTTPS beside plain HTTP in one thread: handshakes of strangers, limits, reload, and connections that leave nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -3,8 +3,6 @@
 One request in is one request seen: what hides in another's body never reaches a handler.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import tempfile

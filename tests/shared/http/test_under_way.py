@@ -1,7 +1,5 @@
 """A request ends when its sender loses the right to it, and not before."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 

@@ -1,7 +1,5 @@
 """The user behind a request is believed only with a signature by the token of an identity that may do everything."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.requests import Request
 
@@ -11,6 +9,7 @@ from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import ALL, Verb
 from shared.http.errors import HttpError
 from shared.http.user_behind import user_behind
+from tests.cases import each
 
 TOKEN = "pst_" + "a" * 43
 PATH, QUERY = "/topic/delete", "topic=a%2Fb"
@@ -55,7 +54,7 @@ def test_a_request_without_a_query() -> None:
     assert found(headers(target=PATH), query="") == "ann"
 
 
-@pytest.mark.parametrize(
+@each(
     "sent",
     [
         headers() | {USER: "bob"},
@@ -68,7 +67,6 @@ def test_a_request_without_a_query() -> None:
         headers(target=PATH),
         headers(target=f"{PATH}?topic=a/b"),
     ],
-    ids=["user", "no user", "zeros", "empty", "none", "token", "method", "query", "encoding"],
 )
 def test_wrong_signatures(sent: dict[str, str]) -> None:
     assert found(sent) == 403

@@ -7,6 +7,7 @@ from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
+from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, bodies, ids
 
 LIMITS = Limits(max_attempts={"": 3, "t": 2, "u": 0}, requeue_on_disconnect=True)
@@ -85,7 +86,6 @@ def test_a_message_is_buried_when_the_last_delivery_was_handed_back(node: Node, 
     assert counts(consumer.channel) == (0, 0, 0, 1)
     assert consumer.channel.requeue_count == consumer.requeue_count == deliveries
     assert node.held() == 1  # it is still owed
-    node.broker.check()
 
 
 def test_zero_is_any_number_and_beats_the_default(node: Node) -> None:
@@ -135,10 +135,9 @@ def test_time_outs_bury_a_run_in_order_and_one_that_has_fallen_apart(node: Node)
     assert consumer.channel.timeout_count == 10
     assert counts(consumer.channel) == (0, 0, 0, 5)
     assert consumer.in_flight == 0
-    node.broker.check()
 
 
-@pytest.mark.parametrize("finished", [(), (0,), (2,), (4,), (0, 1), (3, 0), (1, 2, 3)])
+@each("finished", [(), (0,), (2,), (4,), (0, 1), (3, 0), (1, 2, 3)])
 def test_a_first_delivery_that_is_the_last(finished: tuple[int, ...]) -> None:
     """The whole run, or what is left of it after FINs in order and out of order."""
     node = Node(Limits(max_attempts={"": 1}))
@@ -214,7 +213,6 @@ def test_a_kicked_message_begins_anew(node: Node) -> None:
     assert [d.attempts for d in inbox.take()] == [2]
     assert consumer.finish(got[1].id + got[0].id) == []
     assert node.held() == 1
-    node.broker.check()
 
 
 def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(node: Node) -> None:
@@ -249,7 +247,6 @@ def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     channel = node.channel("v", "c")
     assert finish_buried(channel, [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
-    node.broker.check()
 
 
 def test_what_is_finished_is_freed_when_the_last_channel_has_done_so(node: Node) -> None:
@@ -297,7 +294,6 @@ def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None
     assert node.held() == 0
     assert counts(channel) == (0, 0, 0, 0)
     assert kick(channel, message_ids) == 0
-    node.broker.check()
 
 
 def test_the_moment_of_burying_is_told(node: Node) -> None:

@@ -6,12 +6,11 @@ See docs/design/nsq-protocol.md#what-a-queue-promises.
 import gc
 import weakref
 
-import pytest
-
 from nsqd.core.channel import commands
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.limits import Limits
 from nsqd.core.registry import ChangeKind
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
 
@@ -479,8 +478,8 @@ def test_sampling_keeps_its_share_and_forgets_the_rest(node: Node) -> None:
     assert node.held() == 0
 
 
-@pytest.mark.parametrize("mem_queue_size", [0, 10])
-@pytest.mark.parametrize("backlog", [0, 300])
+@each("mem_queue_size", [0, 10])
+@each("backlog", [0, 300])
 def test_a_delayed_message_finished_before_the_cursor_came_by(mem_queue_size: int, backlog: int) -> None:
     """It came by the retry lane; what is left of its place in the sequence must neither stop nor mislead the cursor."""
     node = Node(Limits(mem_queue_size=mem_queue_size))

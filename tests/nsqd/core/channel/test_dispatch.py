@@ -1,10 +1,9 @@
 """Whose turn it is: rotation, shares, windows, room, samples and distance."""
 
-import pytest
-
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.message.frame import encode_one
+from tests.cases import each
 from tests.nsqd.core.node import Inbox
 
 NOW = 5
@@ -145,7 +144,7 @@ def test_a_closed_window_leaves_at_once() -> None:
     assert to.refresh(consumer)
 
 
-@pytest.mark.parametrize(("random", "kept"), [(0, True), (9, True), (10, False), (99, False)])
+@each("random, kept", [(0, True), (9, True), (10, False), (99, False)])
 def test_a_sample_rate_of_nine_keeps_ten_of_a_hundred(random: int, kept: bool) -> None:
     """As in NSQ: a random number below 100 that is greater than the rate is a message that is not sent."""
     to, pile = dispatch(random=random), Pile(4)

@@ -2,7 +2,6 @@
 
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.limits import Limits
 from nsqd.core.timing.deferred import MINUTE, Deferred, Message
+from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node
 
 
@@ -45,7 +45,7 @@ def busy() -> tuple[Node, Channel]:
     return node, channel
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+@each("limit", [1, 2, 3, 7, 100])
 def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
     _, channel = busy()
     ready = pages(channel, MessageState.READY, limit)
@@ -80,8 +80,8 @@ def test_buried_ones_come_with_the_reason() -> None:
     assert [one.ordinal for one in list_messages(channel, MessageState.BURIED, after, 3)[0]] == [3, 4]
 
 
-@pytest.mark.parametrize("state", [MessageState.READY, MessageState.IN_FLIGHT, MessageState.DEFERRED])
-@pytest.mark.parametrize("after", ["x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"])
+@each("state", [MessageState.READY, MessageState.IN_FLIGHT, MessageState.DEFERRED])
+@each("after", ["x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"])
 def test_what_is_no_place_is_refused_or_leads_nowhere(state: MessageState, after: str) -> None:
     _, channel = busy()
     try:

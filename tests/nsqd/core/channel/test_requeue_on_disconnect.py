@@ -36,7 +36,6 @@ def test_it_is_ready_again_at_once_and_counts_as_requeued(node: Node) -> None:
     assert node.held() == 0
     node.advance(61 * SECOND)
     assert channel.timeout_count == 0
-    node.broker.check()
 
 
 @pytest.mark.parametrize("order", [*permutations(range(4), 2), (3,), ()])
@@ -84,7 +83,6 @@ def test_other_consumers_keep_theirs(node: Node) -> None:
     assert other.finish(ids(kept)) == []
     node.turn()
     assert len(others.take()) == 2
-    node.broker.check()
 
 
 def test_when_the_last_of_an_ephemeral_channel_goes_its_messages_go_too(node: Node) -> None:
@@ -93,7 +91,6 @@ def test_when_the_last_of_an_ephemeral_channel_goes_its_messages_go_too(node: No
     consumer.leave(node.broker)
     assert node.broker.topics["t"].channels == {}
     assert node.held() == 0
-    node.broker.check()
 
 
 def test_a_paused_channel_takes_back_too(node: Node) -> None:
@@ -116,4 +113,3 @@ def test_a_deleted_channel_has_nothing_to_take_back(node: Node) -> None:
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     consumer.leave(node.broker)
     assert (channel.requeue_count, channel.depth, node.held()) == (0, 0, 0)
-    node.broker.check()

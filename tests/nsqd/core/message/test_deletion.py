@@ -1,7 +1,5 @@
 """For which copies of a log a deletion holds."""
 
-from __future__ import annotations
-
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import Epoch
 

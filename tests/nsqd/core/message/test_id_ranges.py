@@ -1,7 +1,5 @@
 """Ranges of message ids: whether two logs have some in common."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """With which id a log begins: above all that its node may have issued before, as far as somebody knows, and by the time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

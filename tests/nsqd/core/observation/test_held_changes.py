@@ -1,7 +1,5 @@
 """How a backlog changed over the last five minutes, whatever happened in the last seconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.observation.held_changes import EVERY, SPAN, HeldChanges

@@ -1,7 +1,5 @@
 """What topics and channels did lately: an hour and a day, whether anybody looks or not."""
 
-from __future__ import annotations
-
 import pytest
 import trio
 import trio.testing

@@ -1,7 +1,5 @@
 """Rows of a block: what goes in comes back, over gaps, changes of subjects and rings that forget."""
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import dataclass
 

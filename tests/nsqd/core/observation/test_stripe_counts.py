@@ -1,7 +1,5 @@
 """A log that a node adopts or gives back is no activity: nobody published, finished or requeued its messages then."""
 
-from __future__ import annotations
-
 from nsqd.core.observation.series import COUNTERS, NAMES, Series
 from nsqd.core.observation.stripe_counts import StripeCounts
 from tests.nsqd.core.adopted import adopt

@@ -1,7 +1,5 @@
 """What is told of a topic and a channel whose messages are in several logs: sums, wherever they are told."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

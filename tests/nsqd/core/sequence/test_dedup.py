@@ -1,10 +1,9 @@
 """De-duplicated publish in the core: keys with their window, producers with their numbers, and what carries attributes."""
 
-import pytest
-
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack
 from nsqd.core.sequence.dedup import Dedup, DedupLimits, Remembered
+from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node, bodies
 
 LIMITS = DedupLimits(window=10, keys=3, producers=2)
@@ -138,15 +137,15 @@ def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:
     assert Attributes().as_dict() == {}
 
 
-@pytest.mark.parametrize("text", ["", "a b", "a\n", "ä", "\x7f", "x" * 129])
+@each("text", ["", "a b", "a\n", "ä", "\x7f", "x" * 129])
 def test_what_cannot_be_a_key(text: str) -> None:
     assert not is_word(text)
     assert is_word("x" * 128)
     assert is_word("!~{}")
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
+@each(
+    "text, number",
     [("0", 0), ("007", 7), (str(2**62 - 1), 2**62 - 1), (str(2**62), None), ("-1", None), ("", None), ("1.5", None)]
     + [("9" * 5000, None), ("٣", None)],
 )

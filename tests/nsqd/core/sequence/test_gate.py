@@ -1,7 +1,5 @@
 """The gate of a topic with copies: what it holds back, and that no clock of a client runs meanwhile."""
 
-from __future__ import annotations
-
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.commands import finish, set_ready
 from nsqd.core.retention.policy import TopicConfig

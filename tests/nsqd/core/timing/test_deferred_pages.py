@@ -1,7 +1,5 @@
 """Pages of waiting messages: they are read in parts, so that no built-in takes long, and say the same as one page."""
 
-from __future__ import annotations
-
 from random import Random
 
 from nsqd.core.timing.deferred import pack

@@ -1,13 +1,12 @@
 """What operators do to single jobs, in every state, while workers hold them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
@@ -28,10 +27,8 @@ def state_of(tube: Tube, job_id: int) -> JobState | None:
     return found[0].state if found else None
 
 
-@pytest.mark.parametrize("state", list(JobState))
-@pytest.mark.parametrize(
-    ("action", "then"), [(DELETE, None), (KICK, JobState.READY), (BURY, JobState.BURIED), (RELEASE, JobState.READY)]
-)
+@each("state", list(JobState))
+@each("action, then", [(DELETE, None), (KICK, JobState.READY), (BURY, JobState.BURIED), (RELEASE, JobState.READY)])
 def test_every_action_in_every_state(action: Action, then: JobState | None, state: JobState) -> None:
     wire = Wire()
     tube = in_every_state(wire)

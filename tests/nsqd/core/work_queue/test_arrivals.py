@@ -1,7 +1,5 @@
 """What is still to become a job: positions, holes and terms, over extents that are a list."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from copy import copy

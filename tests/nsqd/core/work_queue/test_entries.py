@@ -1,7 +1,5 @@
 """A heap of runs against a count of each number."""
 
-from __future__ import annotations
-
 from collections import Counter
 from heapq import heappush
 

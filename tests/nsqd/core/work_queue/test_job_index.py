@@ -1,7 +1,5 @@
 """Where jobs are, by number, against a dictionary."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Rows in packed pages against a dictionary of jobs."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What a deleted tube leaves is released step by step, every message once."""
 
-from __future__ import annotations
-
 from nsqd.core.work_queue import leftovers
 from tests.nsqd.core.work_queue.test_tube import Bench
 

@@ -1,7 +1,5 @@
 """When jobs go, against a dictionary of times."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

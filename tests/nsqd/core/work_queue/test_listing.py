@@ -1,7 +1,5 @@
 """Pages of a tube's jobs: together they are all of it, in each state and in order, and looking changes nothing."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import FAR, list_jobs
 from nsqd.core.work_queue.tube import Tube
+from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
 
@@ -119,10 +118,8 @@ def test_looking_changes_nothing() -> None:
     wire.node.broker.tubes.check()
 
 
-@pytest.mark.parametrize("state", list(JobState))
-@pytest.mark.parametrize(
-    "after", ["x", ".", "1.", "1.x", ".1", "-1", "1.-1", "1.2.3", "9" * 5000, "\u0661", " 1", "<b>"]
-)
+@each("state", list(JobState))
+@each("after", ["x", ".", "1.", "1.x", ".1", "-1", "1.-1", "1.2.3", "9" * 5000, "\u0661", " 1", "<b>"])
 def test_what_is_no_place_is_refused(state: JobState, after: str) -> None:
     wire = busy(2, 10)
     with pytest.raises(ValueError):

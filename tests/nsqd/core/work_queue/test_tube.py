@@ -1,7 +1,5 @@
 """A tube alone: what it makes of messages, tells the log, and does with the jobs that it is told of."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits

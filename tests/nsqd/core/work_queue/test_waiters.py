@@ -1,7 +1,5 @@
 """Who waits, and who is given which job: with queues that are nothing but a table."""
 
-from __future__ import annotations
-
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_table import JobTable

@@ -7,21 +7,9 @@ from nsqd.protocols.beanstalk.commands import read_usual, verb_of
 
 VERBS = [b"reserve", b"delete ", b"touch ", b"reserve-with-timeout ", b"delete", b"reserve-job ", b"Delete "]
 ENDS = [
-    b"",
-    b" ",
-    b"\0",
-    b"\n",
-    b"0",
-    b"7",
-    b"007",
-    b"999999999",
-    b"1000000000",
-    b"-1",
-    b"+1",
-    b" 7",
-    b"7 ",
+    b"", b" ", b"\0", b"\n", b"0", b"7", b"007", b"999999999", b"1000000000", b"-1", b"+1", b" 7", b"7 ",
     b"7 HTTP/1.1",
-]
+]  # fmt: skip
 
 
 @given(st.sampled_from(VERBS), st.one_of(st.sampled_from(ENDS), st.binary(max_size=4)))

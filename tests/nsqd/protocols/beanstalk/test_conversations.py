@@ -3,6 +3,8 @@
 See docs/design/beanstalkd.md.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
 from nsqd.core.limits import Limits
@@ -10,6 +12,7 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from shared.foreign import Foreign
+from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
@@ -17,8 +20,10 @@ SMALL = BeanstalkContext(max_job_size=10)
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.check()
 
 
 def test_a_job_from_put_to_delete(wire: Wire) -> None:
@@ -29,8 +34,6 @@ def test_a_job_from_put_to_delete(wire: Wire) -> None:
     assert wire.ask(b"delete 1\r\n") == b"NOT_FOUND\r\n"
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 2 0\r\n\r\n"
     assert wire.ask(b"reserve-with-timeout 0abc\r\n") == b"TIMED_OUT\r\n"
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
 
 
 WORDS = [
@@ -112,8 +115,8 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "reply"), WORDS)
-@pytest.mark.parametrize("in_pieces", [False, True])
+@each("line, reply", WORDS)
+@each("in_pieces", [False, True], wire=Wire)
 def test_a_line_and_its_reply(wire: Wire, line: bytes, reply: bytes, in_pieces: bool) -> None:
     sent = line + b"\r\nlist-tube-used\r\n"
     for piece in [bytes([byte]) for byte in sent] if in_pieces else [sent]:
@@ -127,28 +130,22 @@ def test_a_line_feed_alone_ends_no_line(wire: Wire) -> None:
     assert wire.ask(b"\r\n") == b"BAD_FORMAT\r\n"
 
 
-@pytest.mark.parametrize("verb", [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS"])
+@each("verb", [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS"], wire=Wire)
 def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
     assert wire.ask(verb + b" / HTTP/1.1\r\n" + put(b"x")) == b""
     assert wire.peer.outbox.closing
     assert wire.node.broker.tubes.total == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
-        b"delete / HTTP/1.1",
-        b"get / HTTP/1.0",
-        b"PROPFIND / HTTP/1.1",
-        b"kick 5 HTTP/1.1",
-        b"reserve-with-timeout 0 HTTP/1.1",
-        b"Host: localhost",
-        b"host: localhost",
-        b"HOST:",
+        b"delete / HTTP/1.1", b"get / HTTP/1.0", b"PROPFIND / HTTP/1.1", b"kick 5 HTTP/1.1",
+        b"reserve-with-timeout 0 HTTP/1.1", b"Host: localhost", b"host: localhost", b"HOST:",
         b"POST /" + b"x" * 300 + b" HTTP/1.1",
     ],
-)
-@pytest.mark.parametrize("size", [1, 7, 1000])
+)  # fmt: skip
+@each("size", [1, 7, 1000], wire=Wire)
 def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: int) -> None:
     said = line + b"\r\n" + put(b"x")
     assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
@@ -156,8 +153,8 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
     assert wire.node.broker.tubes.total == 0
 
 
-@pytest.mark.parametrize(
-    ("sent", "kind"),
+@each(
+    "sent, kind",
     [
         (b"*3\r\n$6\r\nADDJOB\r\n", Foreign.RESP),
         (b"  V2SUB t c\n", Foreign.NSQ),
@@ -169,7 +166,7 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
         (b"GET /", Foreign.HTTP),
     ],
 )
-@pytest.mark.parametrize("size", [1, 1000])
+@each("size", [1, 1000], wire=Wire)
 def test_other_protocols_end_the_connection_and_the_log_is_told(
     wire: Wire, sent: bytes, kind: Foreign, size: int
 ) -> None:
@@ -180,13 +177,13 @@ def test_other_protocols_end_the_connection_and_the_log_is_told(
     assert wire.foreign == [("BEANSTALK", str(kind))]
 
 
-@pytest.mark.parametrize("line", [b"PING", b"*", b"*x", b"  V3", b"\x16\x02", b"GETJOB FROM q"])
+@each("line", [b"PING", b"*", b"*x", b"  V3", b"\x16\x02", b"GETJOB FROM q"], wire=Wire)
 def test_a_mistake_that_own_clients_could_make_is_answered_as_ever(wire: Wire, line: bytes) -> None:
     assert wire.ask(line + b"\r\n" + put(b"x")) == b"UNKNOWN_COMMAND\r\nINSERTED 1\r\n"
     assert not wire.foreign
 
 
-@pytest.mark.parametrize("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"])
+@each("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"], wire=Wire)
 def test_what_only_looks_a_little_like_it_is_a_line_as_any_other(wire: Wire, line: bytes) -> None:
     assert wire.ask(line + b"\r\n") != b""
     assert not wire.peer.outbox.closing
@@ -248,11 +245,10 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
     assert [job for job in found if job[3] == b"urgent"] == [(9, JobState.READY, 1, b"urgent")]
     assert sorted(job[0] for job in found) == [*range(1, 14), 15]
     tube.check()
-    wire.node.broker.tubes.check()
 
 
-@pytest.mark.parametrize(
-    ("command", "reply"),
+@each(
+    "command, reply",
     [
         (b"reserve\r\n", b"RESERVED 3 1\r\nc\r\n"),
         (b"reserve-job 2\r\n", b"RESERVED 2 1\r\nb\r\n"),
@@ -265,6 +261,7 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
         (b"move-job 2 other\r\n", b"MOVED 5\r\n"),
         (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
     ],
+    wire=Wire,
 )
 def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: bytes, reply: bytes) -> None:
     """Also by others: what is told of a job must not depend on when the node's turn ends."""
@@ -274,24 +271,20 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     answer = wire.ask(command)
     assert answer == reply
     assert other.said() == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 5))
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
+    wire.check()
 
 
-@pytest.mark.parametrize(
-    ("commands", "answers", "got"),
+@each(
+    "commands, answers, got",
     [
         (put(b"a") + b"reserve-with-timeout 0\r\n", b"INSERTED 2\r\nTIMED_OUT\r\n", b"RESERVED 2 1\r\na\r\n"),
         (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
         (put(b"a", 9) + put(b"b", 1), b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
         (put(b"a") * 2, b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
-        (
-            b"release 1 0 0\r\nreserve-with-timeout 0\r\n",
-            b"RELEASED\r\nTIMED_OUT\r\n",
-            b"RESERVED 1 3\r\nold\r\n",
-        ),
+        (b"release 1 0 0\r\nreserve-with-timeout 0\r\n", b"RELEASED\r\nTIMED_OUT\r\n", b"RESERVED 1 3\r\nold\r\n"),
         (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
     ],
+    wire=Wire,
 )
 def test_who_waits_is_before_whoever_asks_later(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
     """Also before the one who put it, in the same piece."""
@@ -314,7 +307,6 @@ def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: W
     facts_of = facts(wire.ask(b"stats-tube t\r\n"))
     assert (facts_of["current-jobs-ready"], facts_of["current-jobs-reserved"]) == ("5000", "1")
     assert facts_of["total-jobs"] == "5001"
-    wire.node.broker.tubes.check()
 
 
 def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) -> None:
@@ -438,7 +430,6 @@ def test_who_leaves_hands_back_what_it_had(wire: Wire) -> None:
     assert wire.said() == b"RESERVED 1 1\r\nx\r\n"
     told = facts(wire.ask(b"stats-job 1\r\n"))
     assert (told["timeouts"], told["releases"], told["reserves"]) == ("0", "0", "2")
-    wire.node.broker.tubes.check()
 
 
 def test_waiters_are_served_in_the_order_of_their_coming() -> None:
@@ -522,8 +513,6 @@ def test_tubes_come_and_go(wire: Wire) -> None:
     assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
     assert wire.ask(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
     assert list(wire.node.broker.topics) == []
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
 
 
 def test_watching(wire: Wire) -> None:
@@ -540,67 +529,20 @@ TUBE = [
     "total-jobs",
 ]
 TUBE += [
-    "current-using",
-    "current-watching",
-    "current-waiting",
-    "cmd-delete",
-    "cmd-pause-tube",
-    "pause",
+    "current-using", "current-watching", "current-waiting", "cmd-delete", "cmd-pause-tube", "pause",
     "pause-time-left",
-]
+]  # fmt: skip
 ALL = [
-    "current-jobs-urgent",
-    "current-jobs-ready",
-    "current-jobs-reserved",
-    "current-jobs-delayed",
-    "current-jobs-buried",
-    "cmd-put",
-    "cmd-peek",
-    "cmd-peek-ready",
-    "cmd-peek-delayed",
-    "cmd-peek-buried",
-    "cmd-reserve",
-    "cmd-reserve-with-timeout",
-    "cmd-delete",
-    "cmd-release",
-    "cmd-use",
-    "cmd-watch",
-    "cmd-ignore",
-    "cmd-bury",
-    "cmd-kick",
-    "cmd-touch",
-    "cmd-stats",
-    "cmd-stats-job",
-    "cmd-stats-tube",
-    "cmd-list-tubes",
-    "cmd-list-tube-used",
-    "cmd-list-tubes-watched",
-    "cmd-pause-tube",
-    "job-timeouts",
-    "total-jobs",
-    "max-job-size",
-    "current-tubes",
-    "current-connections",
-    "current-producers",
-    "current-workers",
-    "current-waiting",
-    "total-connections",
-    "pid",
-    "version",
-    "rusage-utime",
-    "rusage-stime",
-    "uptime",
-    "binlog-oldest-index",
-    "binlog-current-index",
-    "binlog-records-migrated",
-    "binlog-records-written",
-    "binlog-max-size",
-    "draining",
-    "id",
-    "hostname",
-    "os",
-    "platform",
-]
+    "current-jobs-urgent", "current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed",
+    "current-jobs-buried", "cmd-put", "cmd-peek", "cmd-peek-ready", "cmd-peek-delayed", "cmd-peek-buried",
+    "cmd-reserve", "cmd-reserve-with-timeout", "cmd-delete", "cmd-release", "cmd-use", "cmd-watch", "cmd-ignore",
+    "cmd-bury", "cmd-kick", "cmd-touch", "cmd-stats", "cmd-stats-job", "cmd-stats-tube", "cmd-list-tubes",
+    "cmd-list-tube-used", "cmd-list-tubes-watched", "cmd-pause-tube", "job-timeouts", "total-jobs", "max-job-size",
+    "current-tubes", "current-connections", "current-producers", "current-workers", "current-waiting",
+    "total-connections", "pid", "version", "rusage-utime", "rusage-stime", "uptime", "binlog-oldest-index",
+    "binlog-current-index", "binlog-records-migrated", "binlog-records-written", "binlog-max-size", "draining", "id",
+    "hostname", "os", "platform",
+]  # fmt: skip
 
 
 def test_statistics_have_beanstalkds_keys_in_its_order(wire: Wire) -> None:
@@ -662,8 +604,7 @@ def test_a_job_that_was_reserved_too_often_is_buried() -> None:
         wire.advance(1200)
         assert facts(wire.ask(b"stats-job 1\r\n"))["state"] == state
         wire.ask(b"reserve-with-timeout 0\r\n")
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
+    wire.check()
 
 
 def test_clearing_moving_and_listing(wire: Wire) -> None:
@@ -689,8 +630,6 @@ def test_clearing_moving_and_listing(wire: Wire) -> None:
         b"move-job 1",
     ):
         assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
 
 
 def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -> None:
@@ -703,7 +642,6 @@ def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -
     assert 0 < wire.node.broker.tubes.count(JobState.READY) < 1150
     assert wire.said() == b"CLEARED 1200\r\n"
     assert wire.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
-    wire.node.broker.tubes.check()
 
 
 def test_a_unique_job_is_put_once(wire: Wire) -> None:

@@ -1,7 +1,5 @@
 """What is told of a tube while a message that is on disk only keeps others from becoming jobs: each is counted once."""
 
-from __future__ import annotations
-
 from nsqd.core.limits import Limits
 from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.reader import Counts

@@ -1,6 +1,6 @@
 """Jobs of adopted logs: workers reserve them beside those of the node's own log, and every command finds them by their ids."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,8 +16,10 @@ OWN, THEIRS, OTHERS = 7 << 48, 8 << 48, 9 << 48  # the first ids of the nodes ar
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire(Node(Limits(whole_job_ids=True)))
+def wire() -> Iterator[Wire]:
+    wire = Wire(Node(Limits(whole_job_ids=True)))
+    yield wire
+    wire.check()
 
 
 def adopt(wire: Wire, origin: int, *jobs: tuple[int, bytes], tube: str = "default", delay: int = 0) -> AdoptedLog:
@@ -60,7 +62,6 @@ def test_jobs_of_all_logs_are_reserved_by_priority_and_found_by_their_ids(wire: 
         assert figure(wire, "id", b"stats-job %d" % number) == number
         assert wire.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
         assert wire.ask(b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
-    wire.node.broker.check()
 
 
 def test_release_bury_kick_and_peek_act_on_the_log_of_the_job(wire: Wire) -> None:
@@ -82,7 +83,6 @@ def test_release_bury_kick_and_peek_act_on_the_log_of_the_job(wire: Wire) -> Non
     assert tube.counts() == (1, 0, 0, 0)
     assert wire.ask(b"move-job %d elsewhere\r\n" % number) == b"MOVED %d\r\n" % (OWN + 1)
     assert tube.counts() == (0, 0, 0, 0)
-    wire.node.broker.check()
 
 
 def test_a_waiting_worker_gets_the_job_of_a_log_that_is_adopted(wire: Wire) -> None:
@@ -108,7 +108,6 @@ def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> Non
     other = Wire(wire.node)
     wire.leave()
     assert reserved(other) == first
-    wire.node.broker.check()
 
 
 def test_figures_are_sums(wire: Wire) -> None:
@@ -159,7 +158,6 @@ def test_an_empty_tube_stays_while_a_stripe_has_jobs(wire: Wire) -> None:
     assert b"- t\n" in wire.ask(b"list-tubes\r\n")
     wire.ask(b"watch t\r\n")
     assert reserved(wire)[0] != number
-    wire.node.broker.check()
 
 
 def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
@@ -173,7 +171,6 @@ def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
     assert wire.node.broker.tubes.waiters.striped == {}
     put(wire, 0, b"own")
     assert reserved(wire)[1] == b"own"
-    wire.node.broker.check()
 
 
 def test_a_detached_log_takes_its_jobs_from_the_workers(wire: Wire) -> None:
@@ -187,7 +184,6 @@ def test_a_detached_log_takes_its_jobs_from_the_workers(wire: Wire) -> None:
     put(wire, 0, b"own")
     assert reserved(wire)[1] == b"own"
     wire.leave()
-    wire.node.broker.check()
 
 
 def test_jobs_of_a_tube_that_is_not_attached_yet_are_not_found(wire: Wire) -> None:

@@ -21,9 +21,8 @@ class Wire:
         self.remote_ip = "10.0.0.1" if user == NOBODY else ""
         self.node = node or Node(Limits())
         self.received = bytearray()
-        self.foreign: list[
-            tuple[str, str]
-        ] = []  # what the log was told of clients of other protocols: port, what it sent
+        # what the log was told of clients of other protocols: port, what it sent
+        self.foreign: list[tuple[str, str]] = []
         self.is_over = False  # what the peer waited for outside is over
         self.usage: Usage | None = None  # by which the connection is metered
         self.peer = self.make_peer(context)
@@ -34,6 +33,11 @@ class Wire:
             self._collect()
 
         self.node.after_turn = after_turn
+
+    def check(self) -> None:
+        """Assert what must always be so of the node."""
+        self.node.broker.check()
+        self.node.broker.tubes.check()
 
     def make_peer(self, context: BeanstalkContext | None) -> Any:
         """The peer of the connection. Other protocols have other ones."""

@@ -1,7 +1,5 @@
 """The arguments of Disque's commands, and the error that each wrong one gets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -27,6 +25,7 @@ from nsqd.protocols.disque.arguments import (
     qpeek,
     qscan,
 )
+from tests.cases import each
 from tests.effort import tries
 
 FUZZED = tries(2000)
@@ -57,8 +56,8 @@ def refusal(read: Callable[[list[bytes]], Any], line: str) -> str:
         return refused.text.decode()
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ("0", JOB),
         ("100", JOB._replace(timeout=100)),
@@ -81,18 +80,15 @@ def refusal(read: Callable[[list[bytes]], Any], line: str) -> str:
         ("0 ASYNC async", JOB._replace(is_async=True)),
         ("0 TTL 5 TTL 6", JOB._replace(ttl=6)),
         ("0 DELAY 90000 TTL 90001", JOB._replace(delay=90000, ttl=90001)),
-        (
-            "5 REPLICATE 1 DELAY 2 RETRY 3 TTL 4 MAXLEN 5 ASYNC",
-            AddJob(b"q", b"body", 5, 1, 2, 3, 4, 5, True),
-        ),
+        ("5 REPLICATE 1 DELAY 2 RETRY 3 TTL 4 MAXLEN 5 ASYNC", AddJob(b"q", b"body", 5, 1, 2, 3, 4, 5, True)),
     ],
 )
 def test_addjob(rest: str, meaning: AddJob) -> None:
     assert addjob([b"ADDJOB", b"q", b"body", *rest.encode().split(b" ")]) == meaning
 
 
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each(
+    "rest, error",
     [
         ("x", NO_TIMEOUT),
         ("1.5", NO_TIMEOUT),
@@ -145,8 +141,8 @@ def test_retry_0_wants_one_copy_in_a_cluster() -> None:
 FETCH = GetJob(False, 0, 1, False, [b"q"])
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ("FROM q", FETCH),
         ("from a b a", replace(FETCH, queues=[b"a", b"b", b"a"])),
@@ -164,8 +160,8 @@ def test_getjob(rest: str, meaning: GetJob) -> None:
     assert getjob([b"GETJOB", *rest.encode().split(b" ")]) == meaning
 
 
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each(
+    "rest, error",
     [
         *(
             (rest, SYNTAX)
@@ -190,7 +186,7 @@ def test_job_ids() -> None:
     assert job_ids([b"ACKJOB", ID, other]) == [ID, other]
 
 
-@pytest.mark.parametrize(
+@each(
     "id_",
     [b"", b"x", ID[:-1], ID + b"1", ID + b"\n", b"d" + ID[1:], b"DI" + ID[2:]]
     + [ID[:at] + b"_" + ID[at + 1 :] for at in (0, 1, 10, 35)],
@@ -212,8 +208,8 @@ def test_qpeek() -> None:
 QUEUES = QScan(0, 100, False, None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ([], QUEUES),
         ([b"0"], QUEUES),
@@ -233,9 +229,9 @@ def test_qscan(rest: list[bytes], meaning: QScan) -> None:
     assert qscan([b"QSCAN", *rest]) == meaning
 
 
-@pytest.mark.parametrize("read", [qscan, jscan])
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each("read", [qscan, jscan])
+@each(
+    "rest, error",
     [
         ("0 0", SYNTAX),
         ("0 bogus", SYNTAX),
@@ -266,8 +262,8 @@ def test_a_limit_of_a_scan_is_a_number(option: str) -> None:
 JOBS = JScan(0, 100, False, None, frozenset(), "id")
 
 
-@pytest.mark.parametrize(
-    ("rest", "meaning"),
+@each(
+    "rest, meaning",
     [
         ([], JOBS),
         ([b"COUNT", b"5", b"17", b"BUSYLOOP"], replace(JOBS, cursor=17, count=5, busyloop=True)),
@@ -283,8 +279,8 @@ def test_jscan(rest: list[bytes], meaning: JScan) -> None:
     assert jscan([b"JSCAN", *rest]) == meaning
 
 
-@pytest.mark.parametrize(
-    ("rest", "error"),
+@each(
+    "rest, error",
     [
         ("STATE bogus", "ERR Invalid job state name"),
         ("STATE ", "ERR Invalid job state name"),
@@ -298,8 +294,8 @@ def test_jscan_is_refused(rest: str, error: str) -> None:
     assert refusal(jscan, f"JSCAN {rest}") == error
 
 
-@pytest.mark.parametrize(
-    ("rest", "state", "bcast"),
+@each(
+    "rest, state, bcast",
     [
         ("in", b"in", False),
         ("OUT", b"out", False),
@@ -336,8 +332,8 @@ def test_a_command_is_found_in_capitals_or_not() -> None:
     assert find(b"quit") is find(b"") is find(b"addjob\0") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "allowed"),
+@each(
+    "name, allowed",
     [
         (b"time", {1}),
         (b"auth", {2}),

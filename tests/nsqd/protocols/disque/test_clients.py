@@ -1,13 +1,12 @@
 """CLIENT. Where it is not said otherwise, the replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.protocols.disque.clients import BAD_NAME, BAD_SUBCOMMAND, LONG_NAME, MOST_NAME, NO_PAUSE
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, request
 
@@ -29,8 +28,8 @@ def group(first: Wire, others: int = 0) -> list[Wire]:
     return wires
 
 
-@pytest.mark.parametrize(
-    ("words", "reply"),
+@each(
+    "words, reply",
     [
         ("GETNAME", None),
         ("SETNAME bob", "OK"),
@@ -62,6 +61,7 @@ def group(first: Wire, others: int = 0) -> list[Wire]:
         ("KILL BOGUS x", SYNTAX),
         ("KILL ID 1 ADDR", SYNTAX),
     ],
+    wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0],
 )
 def test_a_command_and_its_reply(wire: Wire, words: str, reply: str | int | None) -> None:
     assert wire.do("CLIENT", *words.split()) == reply
@@ -133,8 +133,8 @@ def test_a_client_that_is_ended_gets_nothing_more(wire: Wire) -> None:
     assert other.said() == b""
 
 
-@pytest.mark.parametrize(
-    ("words", "ended"),
+@each(
+    "words, ended",
     [
         ("TYPE normal", [False, True, True]),
         ("SKIPME no", [True, True, True]),
@@ -148,6 +148,7 @@ def test_a_client_that_is_ended_gets_nothing_more(wire: Wire) -> None:
         ("ID 003 TYPE normal", [False, False, True]),
         ("ID -2", [False, False, False]),
     ],
+    wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0],
 )
 def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended: list[bool]) -> None:
     wires = group(wire, 2)
@@ -155,8 +156,8 @@ def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended
     assert [one.peer.outbox.closing for one in wires] == ended
 
 
-@pytest.mark.parametrize(
-    ("words", "reply"),
+@each(
+    "words, reply",
     [
         ("ID x TYPE y", "-ERR value is not an integer or out of range"),
         ("TYPE y ID x", "-ERR Unknown client type 'y'"),
@@ -166,6 +167,7 @@ def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended
         ("what 1 ID x", SYNTAX),
         ("ID 9223372036854775808 x", "-ERR value is not an integer or out of range"),
     ],
+    wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0],
 )
 def test_the_first_filter_that_is_wrong_is_told(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CLIENT", "KILL", *words.split()) == reply

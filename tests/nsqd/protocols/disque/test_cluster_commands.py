@@ -1,19 +1,16 @@
 """CLUSTER, and the nodes in HELLO. Where it is not said otherwise, the replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
 import pytest
 
-from nsqd.core.limits import Limits
 from nsqd.protocols.disque.client import TOO_FEW_NODES
 from nsqd.protocols.disque.cluster_commands import ALONE, BAD_SUBCOMMAND, BAD_WORD, NO_RESET
 from nsqd.protocols.disque.context import Alone, NodeFacts, Priority
 from nsqd.protocols.disque.jobs import CANNOT_HOLD, LEAVING
-from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.disque.wire import NUMBER, Wire, request
+from tests.cases import each
+from tests.nsqd.protocols.disque.wire import NUMBER, Wire, new_wire, request
 
 NOT_KNOWN = "-" + BAD_SUBCOMMAND.decode()
 
@@ -66,14 +63,18 @@ def is_ip(text: str) -> bool:
     return True
 
 
-@pytest.fixture
-def wire() -> Wire:
-    node = Node(Limits(whole_job_ids=True))
-    wire = Wire(node)
-    wire.context.cluster = Alone(NUMBER, 27711, node.broker.drain)
+def lone_wire() -> Wire:
+    wire = new_wire()
+    wire.context.cluster = Alone(NUMBER, 27711, wire.node.broker.drain)
     wire.context.is_ip = is_ip
-    wire.context.clients = lambda: [wire.peer]
     return wire
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = lone_wire()
+    yield wire
+    wire.check()
 
 
 @pytest.fixture
@@ -91,8 +92,8 @@ def own_id(wire: Wire) -> bytes:
     return wire.context.ids.node_id(NUMBER)
 
 
-@pytest.mark.parametrize(
-    ("words", "reply"),
+@each(
+    "words, reply",
     [
         ("NODES x", NOT_KNOWN),
         ("INFO x", NOT_KNOWN),
@@ -124,6 +125,7 @@ def own_id(wire: Wire) -> bytes:
         ("KEYSLOT x", NOT_KNOWN),
         ("MEET 127.0.0.1 65535", "-" + ALONE.decode()),  # differs from Disque, whose port for nodes is 10000 higher
     ],
+    wire=lone_wire,
 )
 def test_a_command_and_its_reply_on_a_node_that_is_alone(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CLUSTER", *words.split()) == reply

@@ -1,22 +1,10 @@
 """CONFIG. The expected replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
-import pytest
-
-from nsqd.core.limits import Limits
 from nsqd.protocols.disque.config import DEFAULTS, MOST_PASSWORD, MOST_PATTERN
-from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.disque.wire import Wire, request
+from tests.cases import each
+from tests.nsqd.protocols.disque.wire import Wire, new_wire, request
 
 NO_AUTH = "-NOAUTH Authentication required."
-
-
-@pytest.fixture
-def wire() -> Wire:
-    wire = Wire(Node(Limits(whole_job_ids=True)))
-    wire.context.clients = lambda: [wire.peer]
-    return wire
 
 
 def get(wire: Wire, pattern: str) -> dict[str, str]:
@@ -24,8 +12,8 @@ def get(wire: Wire, pattern: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("words", "reply"),
+@each(
+    "words, reply",
     [
         ("GET", "-ERR Wrong number of arguments for CONFIG GET"),
         ("GET a b", "-ERR Wrong number of arguments for CONFIG GET"),
@@ -40,6 +28,7 @@ def get(wire: Wire, pattern: str) -> dict[str, str]:
         ("RESETSTAT x", "-ERR Wrong number of arguments for CONFIG RESETSTAT"),
         ("BOGUS", "-ERR CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE"),
     ],
+    wire=new_wire,
 )
 def test_a_command_and_its_reply(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CONFIG", *words.split()) == reply
@@ -51,8 +40,8 @@ def test_all_settings_have_the_defaults_of_disque_in_its_order(wire: Wire) -> No
     assert len(found) == 35
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
+@each(
+    "pattern, names",
     [
         ("maxmemory", ["maxmemory"]),
         ("MAXMEMORY", []),
@@ -64,6 +53,7 @@ def test_all_settings_have_the_defaults_of_disque_in_its_order(wire: Wire) -> No
         ("cluster-config-file", []),
         ("", []),
     ],
+    wire=new_wire,
 )
 def test_settings_are_found_by_a_pattern(wire: Wire, pattern: str, names: list[str]) -> None:
     assert list(get(wire, pattern)) == names
@@ -86,9 +76,7 @@ def test_what_the_process_has_set_is_told(wire: Wire) -> None:
     assert wire.do("CONFIG", "GET", "dir") == [b"dir", b"/d\xe9"]
 
 
-@pytest.mark.parametrize(
-    ("key", "refused", "taken"),
-    [
+@each("key, refused, taken", [
         ("maxclients", ["0", "x", "-1"], {"200": "200"}),
         ("appendonly", ["maybe", "1"], {"no": "no", "YES": "yes"}),
         ("client-output-buffer-limit",
@@ -114,8 +102,7 @@ def test_what_the_process_has_set_is_told(wire: Wire) -> None:
         ("loglevel", ["x"], {"debug": "debug", "verbose": "verbose", "warning": "warning", "notice": "notice"}),
         ("maxmemory-policy", ["x", "volatile-lru"], {"noeviction": "noeviction", "acks": "acks"}),
         ("appendfsync", ["x"], {"always": "always", "no": "no", "everysec": "everysec"}),
-    ],
-)  # fmt: skip
+    ], wire=new_wire)  # fmt: skip
 def test_a_setting_is_checked_and_then_told(wire: Wire, key: str, refused: list[str], taken: dict[str, str]) -> None:
     for value in refused:
         assert wire.do("CONFIG", "SET", key, value) == f"-ERR Invalid argument '{value}' for CONFIG SET '{key}'"
@@ -125,11 +112,8 @@ def test_a_setting_is_checked_and_then_told(wire: Wire, key: str, refused: list[
         assert get(wire, key) == {key: told}
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["port", "bind", "databases", "logfile", "pidfile", "daemonize", "tcp-backlog", "unixsocket",
-     "no-appendfsync-on-rewrite", "appendfilename", "cluster-config-file"],
-)  # fmt: skip
+@each("key", ["port", "bind", "databases", "logfile", "pidfile", "daemonize", "tcp-backlog", "unixsocket",
+     "no-appendfsync-on-rewrite", "appendfilename", "cluster-config-file"], wire=new_wire)  # fmt: skip
 def test_a_setting_that_cannot_change(wire: Wire, key: str) -> None:
     assert wire.do("CONFIG", "SET", key, "1") == f"-ERR Unsupported CONFIG parameter: {key}"
     assert get(wire, key) == ({key: DEFAULTS[key]} if key in DEFAULTS else {})

@@ -1,11 +1,10 @@
 """Jobs whose time to live is over, and jobs that failed too often, as clients of Disque and of beanstalkd see them."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
+from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
 from tests.nsqd.protocols.disque.wire import Wire
@@ -28,8 +27,8 @@ def state(wire: Wire, job_id: str) -> tuple[object, ...]:
     return job.state.name.lower(), job.failures
 
 
-@pytest.mark.parametrize("ms", [1000, 1500])
-@pytest.mark.parametrize("how", ["queued", "nacked", "enqueued", "kicked", "delayed"])
+@each("ms", [1000, 1500])
+@each("how", ["queued", "nacked", "enqueued", "kicked", "delayed"])
 def test_a_job_past_its_time_to_live_is_never_delivered(how: str, ms: int) -> None:
     wire = a_wire()
     tubes = Beanstalk(wire.node)
@@ -102,7 +101,7 @@ def test_jobs_that_are_fetched_one_by_one_fail_one_by_one() -> None:
     assert [state(wire, one) for one in ids] == [("buried", 1)] * 2
 
 
-@pytest.mark.parametrize("way", ["kick", "kick-job", "ENQUEUE", "reserve-job"])
+@each("way", ["kick", "kick-job", "ENQUEUE", "reserve-job"])
 def test_every_way_back_from_the_dead_forgets_the_failures(way: str) -> None:
     wire = a_wire(limit=2)
     job_id = wire.add("q", b"x")

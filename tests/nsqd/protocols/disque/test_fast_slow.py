@@ -1,7 +1,5 @@
 """Commands that come again and again take paths of their own: their replies and what is left are those of the exact way."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,12 +1,9 @@
 """What Disque 1.0-rc1 tells of itself, field by field and in its order: clients and monitors read it by name."""
 
-from __future__ import annotations
-
 import re
 
-import pytest
-
-from tests.nsqd.protocols.disque.test_info import sections
+from tests.cases import each
+from tests.nsqd.protocols.disque.test_info import measured_wire, sections
 from tests.nsqd.protocols.disque.test_info import wire as wire  # the fixture
 from tests.nsqd.protocols.disque.wire import Wire
 
@@ -67,7 +64,7 @@ SHOW = words(
 )
 
 
-@pytest.mark.parametrize("section", INFO)
+@each("section", INFO, wire=measured_wire)
 def test_info(wire: Wire, section: str) -> None:
     found = sections(wire)[section]
     assert [name for name in found if name not in OUR_OWN] == list(INFO[section])

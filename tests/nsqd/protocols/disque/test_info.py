@@ -1,13 +1,12 @@
 """INFO: its sections have the form of Disque's, and its figures are those of this node."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
 import pytest
 
-from nsqd.core.limits import Limits
 from nsqd.protocols.disque.context import ServerFigures
-from tests.nsqd.core.node import Node
-from tests.nsqd.protocols.disque.wire import Wire, request
+from tests.cases import each
+from tests.nsqd.protocols.disque.wire import Wire, new_wire, request
 
 DEFAULT = ["Server", "Clients", "Memory", "Jobs", "Queues", "Persistence", "Stats", "CPU"]
 FIGURES = ServerFigures(
@@ -26,12 +25,17 @@ FIGURES = ServerFigures(
 )
 
 
-@pytest.fixture
-def wire() -> Wire:
-    wire = Wire(Node(Limits(whole_job_ids=True)))
-    wire.context.clients = lambda: [wire.peer]
+def measured_wire() -> Wire:
+    wire = new_wire()
     wire.context.figures = lambda: FIGURES
     return wire
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = measured_wire()
+    yield wire
+    wire.check()
 
 
 def sections(wire: Wire, *words: str) -> dict[str, dict[str, str]]:
@@ -45,9 +49,7 @@ def sections(wire: Wire, *words: str) -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("words", "reply"),
-    [
+@each("words, reply", [
         ("clients", "# Clients\r\nconnected_clients:1\r\nclient_longest_output_list:0\r\nclient_biggest_input_buf:0\r\n"
          "blocked_clients:0\r\n"),
         ("jobs", "# Jobs\r\nregistered_jobs:0\r\n"),
@@ -56,8 +58,7 @@ def sections(wire: Wire, *words: str) -> dict[str, dict[str, str]]:
         ("keyspace", ""),
         ("", ""),
         ("\xff", ""),
-    ],
-)  # fmt: skip
+    ], wire=measured_wire)  # fmt: skip
 def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("INFO", words) == reply.encode()
 

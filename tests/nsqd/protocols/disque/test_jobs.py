@@ -1,7 +1,5 @@
 """Adding, fetching and finishing jobs, as clients of Disque see it. The expected replies are those of Disque 1.0-rc1."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -11,9 +9,10 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.storage.memory import MemoryTopic
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
-from tests.nsqd.protocols.disque.wire import Wire, context_of, request
+from tests.nsqd.protocols.disque.wire import Wire, context_of, new_wire, request
 
 UNKNOWN = JobIds(b"a cluster").encode(7 << 48 | 999_999, 86_400, 300).decode()
 FOREIGN = JobIds(b"another cluster").encode(7 << 48 | 1, 86_400, 300).decode()
@@ -26,11 +25,6 @@ BAD_NAME = (
 TOO_FEW = "-NOREPL Not enough reachable nodes for the requested replication level"
 
 
-@pytest.fixture
-def wire() -> Wire:
-    return Wire(Node(Limits(whole_job_ids=True)))
-
-
 def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
     job_id = wire.add("q", b"hello")
     assert len(job_id) == 40
@@ -41,11 +35,10 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
     assert wire.do("ACKJOB", job_id) == 1
     assert wire.do("ACKJOB", job_id) == 0
     assert wire.show(job_id) is None
-    wire.node.broker.check()
 
 
-@pytest.mark.parametrize(
-    ("options", "suffix", "retry"),
+@each(
+    "options, suffix, retry",
     [
         ((), "05a1", 300),
         (("RETRY", 0), "05a0", 0),
@@ -56,6 +49,7 @@ def test_a_job_is_added_fetched_and_acknowledged(wire: Wire) -> None:
         (("TTL", 9_999_999), "ffff", 300),
         (("TTL", 9_999_999, "RETRY", 0), "fffe", 0),
     ],
+    wire=new_wire,
 )
 def test_an_id_tells_the_ttl_and_whether_the_job_may_come_again(
     wire: Wire, options: tuple[str | int, ...], suffix: str, retry: int
@@ -84,7 +78,6 @@ def test_who_waits_gets_one_job_and_the_longest_wait_comes_first(wire: Wire) -> 
     assert wire.replies() == [[[b"b", ids[0].encode(), b"1"]]]
     assert other.replies() == [[[b"b", ids[1].encode(), b"2"]]]
     assert adder.do("QLEN", "b") == 1
-    wire.node.broker.check()
 
 
 def test_a_wait_ends_when_its_time_is_over_and_what_came_meanwhile_is_answered(wire: Wire) -> None:
@@ -107,7 +100,6 @@ def test_a_job_that_was_fetched_is_nobodys(wire: Wire) -> None:
     assert wire.do("GETJOB", "NOHANG", "WITHCOUNTERS", "FROM", "q") == [
         [b"q", job_id.encode(), b"x", b"nacks", 0, b"additional-deliveries", 1]
     ]
-    wire.node.broker.check()
 
 
 def test_retry_counts_from_delivery(wire: Wire) -> None:
@@ -125,7 +117,6 @@ def test_a_job_without_retry_is_delivered_once(wire: Wire) -> None:
     wire.advance(400_000)
     assert wire.get("q") == []
     assert wire.do("ACKJOB", job_id) == 0
-    wire.node.broker.check()
 
 
 def test_a_delay_is_waited_for(wire: Wire) -> None:
@@ -147,7 +138,6 @@ def test_a_job_goes_at_the_end_of_its_life(wire: Wire) -> None:
     assert wire.get("q", count=9) == []
     assert wire.show(fetched) is None
     assert len(wire.node.broker.tubes.index) == 0
-    wire.node.broker.check()
 
 
 def state(wire: Wire, name: str) -> str:
@@ -183,8 +173,8 @@ MATRIX = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", MATRIX)
-@pytest.mark.parametrize("place", range(len(STATES)), ids=STATES)
+@each("command", MATRIX)
+@each("place", range(len(STATES)), wire=new_wire)
 def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> None:
     job_id = state(wire, STATES[place])
     reply, expected = MATRIX[command][place]
@@ -196,7 +186,7 @@ def test_each_command_in_each_state(wire: Wire, command: str, place: int) -> Non
     wire.node.broker.check()
 
 
-@pytest.mark.parametrize("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS])
+@each("job_id", [UNKNOWN, FOREIGN, FORGED, NOBODYS], wire=new_wire)
 def test_a_job_that_nobody_knows(wire: Wire, job_id: str) -> None:
     wire.add("q")
     for command in ("ACKJOB", "FASTACK", "DELJOB", "NACK", "ENQUEUE", "DEQUEUE"):
@@ -219,25 +209,22 @@ def test_several_ids_in_one_command(wire: Wire) -> None:
     assert wire.do("ACKJOB") == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("ADDJOB", "q", "b", 0, "REPLICATE", 2), TOO_FEW),
-        (("ADDJOB", "q", "b", 0, "RETRY", 0, "REPLICATE", 2),
-         "-ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"),
-        (("ADDJOB", "q", "b", 0, "DELAY", 5, "TTL", 5),
-         "-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"),
-        (("ADDJOB", "q", "b", 0, "TTL", 10**12), "-ERR TTL must be a number > 0"),
-        (("ADDJOB", "q", "b", 0, "MAXLEN", 1), "-MAXLEN Queue is already longer than the specified MAXLEN count"),
-        (("ADDJOB", "a b", "b", 0), BAD_NAME),
-        (("ADDJOB", "q#ephemeral", "b", 0), BAD_NAME),
-        (("ADDJOB", "#kept-acknowledgements", "b", 0), BAD_NAME),
-        (("ADDJOB", "q", "b"), "-ERR wrong number of arguments for 'addjob' command"),
-        (("GETJOB", "FROM"), "-ERR syntax error"),
-        (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
-        (("NOSUCH", "x"), "-ERR unknown command 'NOSUCH'"),
-    ],
-)  # fmt: skip
+@each("words, expected", [
+    (("ADDJOB", "q", "b", 0, "REPLICATE", 2), TOO_FEW),
+    (("ADDJOB", "q", "b", 0, "RETRY", 0, "REPLICATE", 2),
+     "-ERR With RETRY set to 0 please explicitly set  REPLICATE to 1 (at-most-once delivery)"),
+    (("ADDJOB", "q", "b", 0, "DELAY", 5, "TTL", 5),
+     "-ERR The specified DELAY is greater than TTL. Job refused since would never be delivered"),
+    (("ADDJOB", "q", "b", 0, "TTL", 10**12), "-ERR TTL must be a number > 0"),
+    (("ADDJOB", "q", "b", 0, "MAXLEN", 1), "-MAXLEN Queue is already longer than the specified MAXLEN count"),
+    (("ADDJOB", "a b", "b", 0), BAD_NAME),
+    (("ADDJOB", "q#ephemeral", "b", 0), BAD_NAME),
+    (("ADDJOB", "#kept-acknowledgements", "b", 0), BAD_NAME),
+    (("ADDJOB", "q", "b"), "-ERR wrong number of arguments for 'addjob' command"),
+    (("GETJOB", "FROM"), "-ERR syntax error"),
+    (("GETJOB", "COUNT", 0, "FROM", "q"), "-ERR COUNT must be a number greater than zero"),
+    (("NOSUCH", "x"), "-ERR unknown command 'NOSUCH'"),
+], wire=new_wire)  # fmt: skip
 def test_refusals(wire: Wire, words: tuple[str | int, ...], expected: str) -> None:
     wire.add("q")
     assert wire.do(*words) == expected
@@ -378,7 +365,6 @@ def test_jobs_are_shared_with_clients_of_beanstalkd(wire: Wire) -> None:
     assert other.endswith("-ffff")  # it has no end of its life
     assert worker.ask(b"delete %d\r\n" % (7 << 48 | 2)) == b"NOT_FOUND\r\n"  # a client of Disque has fetched it
     assert wire.do("ACKJOB", other) == 1
-    wire.node.broker.check()
 
 
 def test_messages_of_nsq_are_jobs(wire: Wire) -> None:

@@ -1,7 +1,5 @@
 """Three clients of some queues against a model that is too simple to be wrong: hypothesis says what they do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -241,4 +239,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=tries(30), stateful_step_count=50, deadline=None)
+TestModel.settings = settings(max_examples=tries(30, in_short=10), stateful_step_count=50, deadline=None)

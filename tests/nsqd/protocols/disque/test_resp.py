@@ -1,7 +1,5 @@
 """Requests of RESP: however bytes are cut, the same requests come out, and what is too long is refused before it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 
@@ -24,6 +22,7 @@ from nsqd.protocols.disque.resp import (
     status,
     words,
 )
+from tests.cases import each
 from tests.effort import tries
 
 MOST = 1 << 20  # bytes of an argument
@@ -54,8 +53,8 @@ def check_every_cut(data: bytes, most: int = MOST) -> None:
             decided = found
 
 
-@pytest.mark.parametrize(
-    ("data", "arguments"),
+@each(
+    "data, arguments",
     [
         (b"*1\r\n$4\r\nPING\r\n", [b"PING"]),
         (b"*2\r\n$4\r\nqlen\r\n$0\r\n\r\n", [b"qlen", b""]),
@@ -74,8 +73,8 @@ def test_a_multibulk_is_read(data: bytes, arguments: list[bytes]) -> None:
     check_every_cut(data + b"PING\r\n")
 
 
-@pytest.mark.parametrize(
-    ("line", "arguments"),
+@each(
+    "line, arguments",
     [
         (b"", []),
         (b" \t\v\f ", []),
@@ -96,7 +95,7 @@ def test_a_multibulk_is_read(data: bytes, arguments: list[bytes]) -> None:
         (b"a\0b \xff", [b"a\0b", b"\xff"]),
     ],
 )
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@each("end", [b"\n", b"\r\n"])
 def test_an_inline_request_is_read(line: bytes, arguments: list[bytes], end: bytes) -> None:
     data = line + end
     assert outcome(data) == (arguments, len(data))
@@ -104,8 +103,8 @@ def test_an_inline_request_is_read(line: bytes, arguments: list[bytes], end: byt
     check_every_cut(data + b"PING\n")
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
+@each(
+    "data, text",
     [
         (b'a "b\r\n', b"unbalanced quotes in request"),
         (b"a 'b\r\n", b"unbalanced quotes in request"),
@@ -187,7 +186,7 @@ def test_a_request_has_so_many_arguments() -> None:
     assert outcome(b"a " * (MOST_ARGUMENTS + 1) + b"\n") == b"too big inline request"
 
 
-@pytest.mark.parametrize("most", [0, 10, 1023, 1024, 5000])
+@each("most", [0, 10, 1023, 1024, 5000])
 def test_an_argument_that_is_too_large_is_refused_before_it_comes(most: int) -> None:
     data = words([b"a" * most])
     assert outcome(data, 0, most) == ([b"a" * most], len(data))
@@ -210,33 +209,21 @@ def test_a_large_argument_is_waited_for_as_a_whole() -> None:
     assert outcome(b"") == outcome(b"PING\n", 5) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
-        b"GET / HTTP/1.1",
-        b"GET /",
-        b"POST / HTTP/1.0",
-        b"PUT /",
-        b"HEAD /",
-        b"DELETE /",
-        b"OPTIONS *",
-        b"PATCH /",
-        b"CONNECT a:1",
-        b"TRACE /",
-        b"PRI * HTTP/2.0",
-        b"X \"' HTTP/1.1",
-        b" HTTP/1.1",
-        b"Host: localhost",
+        b"GET / HTTP/1.1", b"GET /", b"POST / HTTP/1.0", b"PUT /", b"HEAD /", b"DELETE /", b"OPTIONS *", b"PATCH /",
+        b"CONNECT a:1", b"TRACE /", b"PRI * HTTP/2.0", b"X \"' HTTP/1.1", b" HTTP/1.1", b"Host: localhost",
         b"host:x",
     ],
-)
+)  # fmt: skip
 def test_http_is_recognized(line: bytes) -> None:
     for end in (b"\n", b"\r\n"):
         with pytest.raises(ForeignRequest):
             read_request(line + end + b"PING\r\n", 0, MOST)
 
 
-@pytest.mark.parametrize("line", [b"GET", b"GETJOB FROM x", b"post x", b"qlen Host:", b"qlen HTTP/1.1x", b"HTTP/1.1"])
+@each("line", [b"GET", b"GETJOB FROM x", b"post x", b"qlen Host:", b"qlen HTTP/1.1x", b"HTTP/1.1"])
 def test_a_command_is_not_http(line: bytes) -> None:
     assert outcome(line + b"\n") == (line.split(), len(line) + 1)
 
@@ -289,22 +276,10 @@ PIECES = [
     *(b"*1\r\n", b"*2\r\n", b"*3\r\n", b"*0\r\n", b"*-1\r\n", b"*", b"*65\r\n", b"*1025\r\n", b"*01\r\n"),
     *(b"$1\r\na\r\n", b"$0\r\n\r\n", b"$4\r\nPING\r\n", b"$-1\r\n", b"$9\r\n", b"$", b"$1100\r\n", b"$1\r", b"$ 1\r\n"),
     *(
-        b"\r\n",
-        b"\n",
-        b"\r",
-        b" ",
-        b"\0",
-        b"PING",
-        b'"',
-        b"'",
-        b"\\",
-        b"\\x41",
-        b'"a b"',
-        b"GET /",
-        b" HTTP/1.1",
+        b"\r\n", b"\n", b"\r", b" ", b"\0", b"PING", b'"', b"'", b"\\", b"\\x41", b'"a b"', b"GET /", b" HTTP/1.1",
         b"Host:",
     ),
-]
+]  # fmt: skip
 ALMOST = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=3)), max_size=8).map(b"".join)
 
 
@@ -340,8 +315,8 @@ def test_any_bytes_are_requests_or_refused_and_never_wait_for_more_than_is_allow
             assert len(data) - at < found <= most + MOST_OVERHEAD + 2
 
 
-@pytest.mark.parametrize(
-    ("reply", "data"),
+@each(
+    "reply, data",
     [
         (lambda: status(b"OK"), b"+OK\r\n"),
         (lambda: error(b"ERR unknown command 'a\r\n+b'"), b"-ERR unknown command 'a  +b'\r\n"),

@@ -1,7 +1,5 @@
 """ADDJOB while fewer nodes can have a copy than it asks for: it waits as long as its timeout says."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqd.core.limits import Limits
 from nsqd.core.queues import Queues
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
@@ -20,6 +21,13 @@ Reply = Any  # bytes of a bulk; int; None; a list; or a str: a status, or an err
 
 def context_of(node: Node) -> DisqueContext:
     return DisqueContext(Queues(node.broker.tubes), JobIds(b"a cluster"), Alone(NUMBER, 7711), MOST_BYTES)
+
+
+def new_wire() -> Wire:
+    """A client of a node of its own, the only one that the server knows."""
+    wire = Wire(Node(Limits(whole_job_ids=True)))
+    wire.context.clients = lambda: [wire.peer]
+    return wire
 
 
 def request(*words: bytes | str | int) -> bytes:

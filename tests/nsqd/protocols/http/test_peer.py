@@ -25,6 +25,7 @@ from nsqd.protocols.http.peer import (
 from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
 from shared.budget import FREE
 from shared.unix_sockets import NOBODY
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
 
@@ -156,7 +157,7 @@ def test_a_ping_is_answered_while_the_node_is_well() -> None:
     assert wire.rest == PING
 
 
-@pytest.mark.parametrize(
+@each(
     "request_",
     [
         ODD,
@@ -308,8 +309,8 @@ def test_one_turn_shows_few_statistics() -> None:
     assert wire.peer.has_more
 
 
-@pytest.mark.parametrize(("route", "when_unready"), [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
-@pytest.mark.parametrize("fate", ["drain", "ignore"])
+@each("route, when_unready", [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
+@each("fate", ["drain", "ignore"])
 def test_health_is_answered_while_it_is_good(route: bytes, when_unready: int, fate: str) -> None:
     wire = Wire()
     request = PING.replace(b"ping", route)
@@ -428,7 +429,7 @@ def test_a_request_that_comes_alone_is_answered_like_one_that_comes_in_pieces(
     assert alone.published() == pieces.published()
 
 
-@pytest.mark.parametrize("fate", ["drain", "delete", "start", "ignore"])
+@each("fate", ["drain", "delete", "start", "ignore"])
 def test_a_known_request_is_not_answered_when_the_node_or_its_topic_has_changed(fate: str) -> None:
     wire = Wire()
     assert len(wire.send(pub(b"x")) + wire.send(pub(b"y"))) == 2
@@ -444,7 +445,7 @@ def shown(data: bytes, secret: bytes) -> bytes:
     return data.replace(HOST, HOST + b"Authorization: Bearer " + secret + b"\r\n")
 
 
-@pytest.mark.parametrize(("user", "secret", "topic", "is_allowed"), [
+@each("user, secret, topic, is_allowed", [
     (SIDECAR, b"", b"work", True),
     (SIDECAR, b"", b"orders", False),
     (SIDECAR + 1, b"", b"work", False),

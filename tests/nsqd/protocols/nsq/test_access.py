@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.nsq.authorization import PUBLISH, SUBSCRIBE, Authorization, AuthRefused, Rule
 from nsqd.protocols.nsq.settings import Settings
 from shared.tls_info import TlsInfo
+from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, Wire, body, mpub
@@ -76,7 +77,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("said", "error"), BAD)
+@each("said, error", BAD)
 def test_bad_auth(said: bytes, error: bytes) -> None:
     wire = Wire(settings=AUTH).send(said)
     assert wire.frames() == [(ERROR, error)]
@@ -123,7 +124,7 @@ def test_nobody_is_let_in_with_nothing_allowed() -> None:
 NEEDS = [(b"PUB t\n" + X, "PUB"), (mpub(b"t", b"1"), "MPUB"), (b"DPUB t 5\n" + X, "DPUB"), (b"SUB t c\n", "SUB")]
 
 
-@pytest.mark.parametrize(("command", "name"), NEEDS)
+@each("command, name", NEEDS)
 def test_auth_first(command: bytes, name: str) -> None:
     wire = Wire(settings=AUTH).send(command)
     assert wire.frames() == [(ERROR, f"E_AUTH_FIRST AUTH required before {name}".encode())]
@@ -156,7 +157,7 @@ def test_others_do_not_need_it() -> None:
     assert wire.replies() == [b"OK"]
 
 
-@pytest.mark.parametrize(("command", "name"), NEEDS)
+@each("command, name", NEEDS)
 def test_what_is_allowed(command: bytes, name: str) -> None:
     assert authorized(rule("^t$")).send(command).replies() == [b"OK"]
 
@@ -169,8 +170,8 @@ FORBIDDEN = [
 ]
 
 
-@pytest.mark.parametrize("given_rule", FORBIDDEN)
-@pytest.mark.parametrize(("command", "name"), NEEDS)
+@each("given_rule", FORBIDDEN)
+@each("command, name", NEEDS)
 def test_what_is_not(command: bytes, name: str, given_rule: Rule) -> None:
     wire = authorized(given_rule).send(command)
     channel = "c" if name == "SUB" else ""
@@ -193,7 +194,7 @@ def test_what_was_allowed_for_one_name_is_not_for_another() -> None:
 # time
 
 
-@pytest.mark.parametrize(("command", "name"), NEEDS)
+@each("command, name", NEEDS)
 def test_after_its_time_it_is_asked_again(command: bytes, name: str) -> None:
     wire = authorized(rule(), ttl=SECOND)
     wire.node.now += SECOND
@@ -207,7 +208,7 @@ def test_after_its_time_it_is_asked_again(command: bytes, name: str) -> None:
     assert wire.questions == []
 
 
-@pytest.mark.parametrize(("command", "name"), NEEDS)
+@each("command, name", NEEDS)
 def test_what_the_next_answer_does_not_allow_any_more(command: bytes, name: str) -> None:
     wire = authorized(rule(), ttl=SECOND)
     if name != "SUB":

@@ -10,6 +10,7 @@ import pytest
 from nsqd.protocols.nsq.auth_answer import MAX_BODY, MOST_SECONDS, parse_authorization
 from nsqd.protocols.nsq.authorization import MOST_PATTERNS, Authorization, AuthRefused, Question, answer
 from nsqd.protocols.nsq.settings import SECOND
+from tests.cases import each
 
 NOW = 1_000
 EVERYTHING = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
@@ -75,7 +76,7 @@ PUBLISHING = [  # one rule, a topic -> may the client publish to it?
 ]
 
 
-@pytest.mark.parametrize(("given", "topic", "expected"), PUBLISHING)
+@each("given, topic, expected", PUBLISHING)
 def test_publishing(given: object, topic: str, expected: bool) -> None:
     assert allowed(given).allows_publish(topic) is expected
 
@@ -91,7 +92,7 @@ SUBSCRIBING = [
 ]
 
 
-@pytest.mark.parametrize(("given", "topic", "channel", "expected"), SUBSCRIBING)
+@each("given, topic, channel, expected", SUBSCRIBING)
 def test_subscribing(given: object, topic: str, channel: str, expected: bool) -> None:
     assert allowed(given).allows_subscribe(topic, channel) is expected
 
@@ -163,7 +164,7 @@ NO_ANSWER = [
 ]
 
 
-@pytest.mark.parametrize("data", NO_ANSWER)
+@each("data", NO_ANSWER)
 def test_what_is_not_json_is_refused(data: bytes) -> None:
     assert refusal(data) == "answer is not JSON"
 
@@ -207,7 +208,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("data", "text"), REFUSED)
+@each("data, text", REFUSED)
 def test_a_wrong_answer_is_refused(data: bytes, text: str) -> None:
     assert refusal(data) == text
 
@@ -219,7 +220,7 @@ def test_a_bad_rule_spoils_the_good_ones() -> None:
 EXPLOSIVE = ["(a*)*b", "(a|a)*$", "(a+)+b", "(.*.*)*x", "(((a*)*)*)*b", "(" * 900 + "a*" + ")*" * 900 + "b"]
 
 
-@pytest.mark.parametrize("pattern", EXPLOSIVE)
+@each("pattern", EXPLOSIVE)
 def test_no_pattern_is_slow(pattern: str) -> None:
     """With a backtracking engine this test would not end."""
     assert allowed(rule(pattern)).allows_publish("a" * 64) is (pattern == "(a|a)*$")

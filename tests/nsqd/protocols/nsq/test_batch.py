@@ -6,6 +6,7 @@ import pytest
 
 from nsqd.protocols.nsq.batch import PORTION, MpubBatch
 from nsqd.protocols.nsq.settings import Settings
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
 
@@ -28,8 +29,8 @@ def turn(wire: Wire, data: bytes = b"") -> int:
     return (topic.intake.message_count if topic is not None else 0) - before
 
 
-@pytest.mark.parametrize("alike", [True, False])
-@pytest.mark.parametrize("known", [True, False])
+@each("alike", [True, False])
+@each("known", [True, False], wire=lambda: Wire(settings=LIMITS))
 def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
     if known:  # whole in the buffer and of one size: the fast path
         wire.send(b"PUB t\n" + body(b"first"))

@@ -1,7 +1,6 @@
 """A command that creates a topic waits until nsqlookupd knows the topic, and nobody else does."""
 
-import pytest
-
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
 
@@ -23,7 +22,7 @@ def resume(wire: Wire) -> Wire:
     return wire
 
 
-@pytest.mark.parametrize("command", [b"PUB t\n" + X, b"DPUB t 5\n" + X, b"DPUB t 0\n" + X, mpub(b"t", b"x")])
+@each("command", [b"PUB t\n" + X, b"DPUB t 5\n" + X, b"DPUB t 0\n" + X, mpub(b"t", b"x")])
 def test_the_first_publish_waits_and_happens_once(command: bytes) -> None:
     wire = a_wire().send(command)
     assert wire.peer.waiting

@@ -2,8 +2,7 @@
 
 import json
 
-import pytest
-
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body, mpub
 
@@ -68,10 +67,8 @@ def test_without_the_feature_further_words_are_not_looked_at() -> None:
     assert published(wire.node) == (6, 0)
 
 
-@pytest.mark.parametrize(
-    "words", [b"p x", b"p -1", b"p 1 2", b"", b"p ", b" 1", b"\xc3\xa4", b"k" * 129, b"p %d" % 2**62, b"p\t1 1"]
-)
-@pytest.mark.parametrize("command", [b"PUB t ", b"DPUB t 5 ", b"MPUB t "])
+@each("words", [b"p x", b"p -1", b"p 1 2", b"", b"p ", b" 1", b"\xc3\xa4", b"k" * 129, b"p %d" % 2**62, b"p\t1 1"])
+@each("command", [b"PUB t ", b"DPUB t 5 ", b"MPUB t "])
 def test_words_that_make_no_sense_end_the_connection(command: bytes, words: bytes) -> None:
     wire = producer()
     wire.replies()

@@ -1,7 +1,5 @@
 """Consumers whose identity has limits: of messages in flight over all connections, and of output."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

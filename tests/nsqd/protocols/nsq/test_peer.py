@@ -15,6 +15,7 @@ from nsqd.protocols.nsq.identify import decode
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Fact
 from shared.foreign import Foreign
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, RESPONSE, Wire, body, mpub
 
@@ -41,7 +42,7 @@ def test_nothing_is_said_before_four_bytes() -> None:
     assert wire.send(b"NOP\nPUB t\n" + body(b"x")).replies() == [b"OK"]
 
 
-@pytest.mark.parametrize("magic", [b"  V1", b"GET ", b"\0\0\0\0", b"PUB "])
+@each("magic", [b"  V1", b"GET ", b"\0\0\0\0", b"PUB "])
 def test_another_magic_is_a_bad_protocol(magic: bytes) -> None:
     wire = Wire(magic=False)
     assert wire.send(magic + b"more").frames() == [(ERROR, b"E_BAD_PROTOCOL")]
@@ -151,7 +152,7 @@ NOT_FATAL = [
 ]
 
 
-@pytest.mark.parametrize(("line", "error"), FATAL, ids=[repr(line[:40]) for line, _ in FATAL])
+@each("line, error", FATAL)
 def test_fatal_errors(line: bytes, error: bytes) -> None:
     wire = Wire(settings=SMALL)
     assert wire.send(line + b"PUB t\n" + body(b"never")).frames() == [(ERROR, error)]
@@ -160,7 +161,7 @@ def test_fatal_errors(line: bytes, error: bytes) -> None:
     wire.node.broker.check()
 
 
-@pytest.mark.parametrize(("line", "error"), FATAL_SUBSCRIBED, ids=[repr(line[:40]) for line, _ in FATAL_SUBSCRIBED])
+@each("line, error", FATAL_SUBSCRIBED)
 def test_fatal_errors_of_a_subscriber(line: bytes, error: bytes) -> None:
     wire = Wire(settings=SMALL)
     wire.send(b"SUB t c\n")
@@ -168,7 +169,7 @@ def test_fatal_errors_of_a_subscriber(line: bytes, error: bytes) -> None:
     assert wire.peer.closing
 
 
-@pytest.mark.parametrize(("line", "error"), NOT_FATAL, ids=[repr(line) for line, _ in NOT_FATAL])
+@each("line, error", NOT_FATAL)
 def test_errors_that_are_survived(line: bytes, error: bytes) -> None:
     wire = Wire(settings=SMALL)
     wire.send(b"SUB t c\n")
@@ -176,8 +177,8 @@ def test_errors_that_are_survived(line: bytes, error: bytes) -> None:
     assert wire.peer.closing == error.startswith(b"E_INVALID")
 
 
-@pytest.mark.parametrize(
-    ("start", "error"),
+@each(
+    "start, error",
     [
         (b"IDENTIFY\n", b"E_BAD_BODY IDENTIFY failed to read body size"),
         (b"IDENTIFY\n" + I32(5) + b"{", b"E_BAD_BODY IDENTIFY failed to read body"),

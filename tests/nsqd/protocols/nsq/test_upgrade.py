@@ -10,6 +10,7 @@ import pytest
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
 from nsqd.protocols.transport import Upgrade
 from shared.tls_info import TlsInfo
+from tests.cases import each
 from tests.nsqd.core.node import MS
 from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body
 
@@ -49,7 +50,7 @@ GRANTED = [  # what the server has, what the client asks for, what is agreed
 ]
 
 
-@pytest.mark.parametrize(("settings", "asked", "agreed"), GRANTED)
+@each("settings, asked, agreed", GRANTED)
 def test_what_is_asked_for_is_granted_if_it_is_there(
     settings: Settings, asked: dict[str, object], agreed: Upgrade
 ) -> None:
@@ -72,7 +73,7 @@ def test_both_compressions_are_refused_before_anything_changes(tls: bool) -> Non
     assert wire.upgrades == []
 
 
-@pytest.mark.parametrize("wrong", [b'{"tls_v1":1}', b'{"snappy":"yes"}', b'{"deflate_level":1.5}', b'{"deflate":[]}'])
+@each("wrong", [b'{"tls_v1":1}', b'{"snappy":"yes"}', b'{"deflate_level":1.5}', b'{"deflate":[]}'])
 def test_wrong_types(wrong: bytes) -> None:
     replies = Wire(settings=TLS).send(b"IDENTIFY\n" + body(wrong)).replies()
     assert replies == [b"E_BAD_BODY IDENTIFY failed to decode JSON body"]
@@ -97,8 +98,8 @@ def test_an_upgrade_may_come_with_the_second_identify() -> None:
     assert wire.upgrades == [Upgrade(snappy=True)]
 
 
-@pytest.mark.parametrize("asked", [{"tls_v1": True}, {"snappy": True}, {"deflate": True}])
-@pytest.mark.parametrize("cut", [1, 7, 60])
+@each("asked", [{"tls_v1": True}, {"snappy": True}, {"deflate": True}])
+@each("cut", [1, 7, 60])
 def test_what_is_pipelined_behind_it_in_the_clear_is_dropped(asked: dict[str, object], cut: int) -> None:
     wire = Wire(settings=TLS)
     said = b"PUB before\n" + body(b"x") + identify(**asked)
@@ -162,7 +163,7 @@ def test_compression_needs_no_handshake() -> None:
     assert wire.advance(1000).replies() == [b"_heartbeat_"]
 
 
-@pytest.mark.parametrize("said", [b"", b"NO", b"IDENTIFY\n", b"IDENTIFY\n\0\0\0\2{", b"PUB t\n\0\0\0\5x", b"MPUB t\n"])
+@each("said", [b"", b"NO", b"IDENTIFY\n", b"IDENTIFY\n\0\0\0\2{", b"PUB t\n\0\0\0\5x", b"MPUB t\n"])
 def test_the_first_command_must_be_complete_within_its_time(said: bytes) -> None:
     wire = Wire(settings=Settings(identify_timeout=2000 * MS))
     wire.send(said)
@@ -199,22 +200,12 @@ def test_a_closing_connection_has_no_timers() -> None:
 # TLS required
 
 COMMANDS = [
-    b"NOP",
-    b"PUB t",
-    b"MPUB t",
-    b"DPUB t 5",
-    b"SUB t c",
-    b"RDY 1",
-    b"FIN x",
-    b"CLS",
-    b"AUTH",
-    b"BOGUS",
-    b"",
+    b"NOP", b"PUB t", b"MPUB t", b"DPUB t 5", b"SUB t c", b"RDY 1", b"FIN x", b"CLS", b"AUTH", b"BOGUS", b"",
     b"identify",
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_nothing_but_identify_before_tls(command: bytes) -> None:
     wire = Wire(settings=REQUIRED)
     word = command.split(b" ")[0]
@@ -251,8 +242,8 @@ def test_the_answer_tells_where_the_server_is(mine: Settings, told: dict[str, st
     assert {key: value for key, value in json.loads(answer).items() if key.startswith("topology")} == told
 
 
-@pytest.mark.parametrize(
-    ("region", "zone", "distance"),
+@each(
+    "region, zone, distance",
     [("r", "z", 0), ("other", "z", 0), ("r", "other", 1), ("r", "", 1), ("", "", 2), ("other", "other", 2)],
 )
 def test_the_zone_wins_over_the_region(region: str, zone: str, distance: int) -> None:

@@ -42,9 +42,8 @@ class Wire:
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
         self.facts: list[tuple[Fact, str]] = []
-        self.foreign: list[
-            tuple[str, str]
-        ] = []  # what the log was told of clients of other protocols: port, what it sent
+        # what the log was told of clients of other protocols: port, what it sent
+        self.foreign: list[tuple[str, str]] = []
         self.questions: list[Question] = []
         self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last

@@ -1,7 +1,5 @@
 """Identities of nodes for tests."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange

@@ -1,10 +1,6 @@
-"""The frames about closed logs: what is packed is read again, and nothing else is accepted."""
-
-from __future__ import annotations
+"""The frames about closed logs: bounds and refused contents. test_fuzz.py tests packing and reading."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import (
@@ -17,29 +13,18 @@ from nsqd.protocols.peer.closed import (
     unpack_closed,
 )
 from nsqd.protocols.peer.frames import PeerError
-from tests.nsqd.protocols.peer.test_claims import EPOCHS, HEAD, LOG_IDS, POSITIONS
+from tests.cases import each
+from tests.nsqd.protocols.peer.test_claims import HEAD
 
 LOG = b"l" * 16
 FIRST = Epoch(1, 0, bytes(8))
 
 
-@given(LOG_IDS, st.lists(EPOCHS, min_size=1, max_size=4), st.lists(POSITIONS, min_size=5, max_size=5))
-def test_what_was_packed_is_read(log_id: bytes, epochs: list[Epoch], positions: list[int]) -> None:
-    *starts, end = sorted(positions)
-    word = make_closed(log_id, end, list(zip(epochs, starts, strict=False)))
-    assert unpack_closed(pack_closed(word)[HEAD:]) == word
-    assert word.epoch == max(epochs)
-    assert pack_closed_kept(log_id)[HEAD:] == log_id
-    assert is_kept(log_id)
+def test_a_log_has_its_latest_epoch_and_an_answer_is_only_its_id() -> None:
+    word = make_closed(LOG, 9, [(FIRST, 0), (Epoch(2, 1, bytes(8)), 5)])
+    assert word.epoch == Epoch(2, 1, bytes(8))
     assert not is_kept(pack_closed(word)[HEAD:])
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(content: bytes) -> None:
-    try:
-        unpack_closed(content)
-    except PeerError:
-        pass
+    assert is_kept(pack_closed_kept(LOG)[HEAD:])
 
 
 def test_of_many_epochs_the_latest_are_told_and_more_are_refused() -> None:
@@ -50,7 +35,7 @@ def test_of_many_epochs_the_latest_are_told_and_more_are_refused() -> None:
         unpack_closed(pack_closed(Closed(LOG, 10_000, tuple(epochs)))[HEAD:])
 
 
-@pytest.mark.parametrize(
+@each(
     "word",
     [
         Closed(LOG, 10, ((FIRST, 4), (FIRST, 3))),

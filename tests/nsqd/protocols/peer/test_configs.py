@@ -1,13 +1,9 @@
-"""The frame about the configurations of topics: what is packed is read again, and nothing else is accepted."""
-
-from __future__ import annotations
+"""The frame about the configurations of topics: refused contents. test_fuzz.py tests packing and reading."""
 
 from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.protocols.peer.configs import (
@@ -19,42 +15,14 @@ from nsqd.protocols.peer.configs import (
     unpack_configs,
 )
 from nsqd.protocols.peer.frames import PeerError
+from tests.cases import each
 
 HEAD = 5  # bytes of a frame before its content
 CONFIG = VersionedConfig("orders", 1_800_000_000_000, 7, TopicConfig(Durability.OS, 3600 * 10**9, None, 2, 5))
-NUMBERS = st.none() | st.integers(0, MOST_VALUE)
-CONFIGS = st.builds(
-    TopicConfig,
-    st.none() | st.sampled_from(Durability),
-    NUMBERS,
-    NUMBERS,
-    st.none() | st.integers(1, MOST_VALUE),
-    st.none() | st.integers(0, 65535),
-)
-WORDS = st.builds(
-    VersionedConfig,
-    st.from_regex(r"[a-z0-9_-]{1,64}", fullmatch=True),
-    st.integers(0, MOST_VALUE),
-    st.integers(0, 1023),
-    CONFIGS,
-)
 
 
-@given(st.lists(WORDS, max_size=3))
-def test_what_was_packed_is_read(words: list[VersionedConfig]) -> None:
-    assert unpack_configs(pack_configs(words)[HEAD:]) == words
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(content: bytes) -> None:
-    try:
-        unpack_configs(content)
-    except PeerError:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
+@each(
+    "place, value",
     [
         (0, "not a topic"),
         (0, 7),
@@ -75,7 +43,7 @@ def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) ->
         unpack_configs(msgpack.packb([fields]))
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)],
 )

@@ -1,7 +1,5 @@
 """Frames: however the bytes are cut, the same frames come out; what is too long is refused before it is kept."""
 
-from __future__ import annotations
-
 import itertools
 from random import Random
 
@@ -10,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError, encode
+from tests.cases import each
 from tests.effort import tries
 
 FRAMES = st.lists(st.tuples(st.sampled_from(list(FrameKind)), st.binary(max_size=BEFORE_PROOF - 1)), max_size=6)
-FUZZED = tries(20000)
+FUZZED = tries(20_000, in_short=4000)
 
 
 @given(FRAMES, st.lists(st.integers(0, 6000), max_size=10))
@@ -33,7 +32,7 @@ def test_frames_come_out_of_single_bytes() -> None:
     assert found == [(FrameKind.HELLO, b"content")] * 2
 
 
-@pytest.mark.parametrize("length", [0, BEFORE_PROOF + 1, 2**31, 2**32 - 1])
+@each("length", [0, BEFORE_PROOF + 1, 2**31, 2**32 - 1])
 def test_a_length_that_is_not_allowed_is_refused_before_anything_is_kept(length: int) -> None:
     with pytest.raises(PeerError, match=f"a frame of {length} bytes"):
         list(FrameReader().feed(length.to_bytes(4)))

@@ -1,20 +1,18 @@
 """The handshake: it succeeds between two nodes with one secret, and only then, whatever stands between them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 
 import msgpack
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from nsqd.core.message.id_ranges import MOST_RANGES, NO_END, IdRange
 from nsqd.option_values import MOST_CLUSTER_NAME
-from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError, encode
+from nsqd.protocols.peer.frames import BEFORE_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.protocols.peer.handshake import MOST_REASON, NONCE_SIZE, Credentials, Handshake, refusal
 from nsqd.protocols.peer.node_identity import MOST_ADDRESS, MOST_ZONE, NodeIdentity
+from tests.cases import each
 from tests.nsqd.protocols.peer.identities import NODES, node
 
 SECRET = b"a secret of the cluster"
@@ -56,8 +54,8 @@ def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> Non
     assert max(len(hello), len(acceptor.receive(*frame(hello)))) <= BEFORE_PROOF
 
 
-@pytest.mark.parametrize(
-    ("own", "secret", "cluster", "why"),
+@each(
+    "own, secret, cluster, why",
     [
         (node(2), b"the secret of another cluster", "c", "different secrets"),
         (node(2), SECRET, "other", "this node is of the cluster"),
@@ -65,7 +63,7 @@ def test_the_longest_messages_fit_into_what_is_allowed_before_the_proof() -> Non
         (node(2, log=1), SECRET, "c", "a copy of the other"),
     ],
 )
-@pytest.mark.parametrize("dials", [True, False])
+@each("dials", [True, False])
 def test_a_foreign_node_is_refused_and_told_why(
     own: NodeIdentity, secret: bytes, cluster: str, why: str, dials: bool
 ) -> None:
@@ -120,40 +118,9 @@ def test_frames_out_of_order_are_refused() -> None:
         dialer.receive(FrameKind.WELCOME, b"x")
 
 
-@given(st.integers(0, 3), st.data())
-def test_whoever_changes_a_bit_on_the_way_ends_it(place: int, data: st.DataObject) -> None:
-    dialer, acceptor = side(node(1), True), side(node(2), False)
-    sent, receiver, sender = dialer.begin(), acceptor, dialer
-    for turn in range(4):
-        kind, content = frame(sent)
-        if turn == place:
-            if not content:  # WELCOME: another kind
-                with pytest.raises(PeerError):
-                    receiver.receive(FrameKind.PROOF, content)
-                return
-            bit = data.draw(st.integers(0, len(content) * 8 - 1))
-            changed = bytearray(content)
-            changed[bit // 8] ^= 1 << bit % 8
-            content = bytes(changed)
-        try:
-            sent, receiver, sender = receiver.receive(kind, content), sender, receiver
-        except PeerError:
-            break
-    else:
-        raise AssertionError("a changed message was accepted")
-    assert not (dialer.is_done and acceptor.is_done)
-
-
-@pytest.mark.parametrize("versions", [(0, 0), (2, 9), ("1", 1), (1, None), (True, False)])
+@each("versions", [(0, 0), (2, 9), ("1", 1), (1, None), (True, False)])
 def test_other_versions_of_the_protocol_are_refused(versions: tuple[object, object]) -> None:
     _, content = frame(side(node(1), True).begin())
     fields = [*versions, *msgpack.unpackb(content)[2:]]
     with pytest.raises(PeerError, match="versions of the protocol have nothing in common"):
         side(node(2), False).receive(FrameKind.HELLO, msgpack.packb(fields))
-
-
-@given(st.sampled_from(list(FrameKind)), st.binary(max_size=100), st.booleans())
-def test_any_content_is_refused_and_raises_nothing_else(kind: FrameKind, content: bytes, is_dialer: bool) -> None:
-    with pytest.raises(PeerError):
-        side(node(1), is_dialer).receive(kind, content)
-    assert encode(kind, content)

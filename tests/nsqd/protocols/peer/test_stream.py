@@ -1,6 +1,4 @@
-"""The frames by which a log is copied: what was packed is unpacked, and whatever else comes raises PeerError alone."""
-
-from __future__ import annotations
+"""The frames by which a log is copied: their bounds, and refused contents. test_fuzz.py tests packing and reading."""
 
 from collections.abc import Callable
 
@@ -13,11 +11,9 @@ from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.protocols.peer.node_identity import EPOCH_SIZE
 from nsqd.protocols.peer.stream import Have
+from tests.cases import each
 
 LARGEST = (1 << 63) - 1
-POSITIONS = st.integers(0, LARGEST)
-EPOCHS = st.lists(st.tuples(st.binary(min_size=EPOCH_SIZE, max_size=EPOCH_SIZE), POSITIONS), max_size=5)
-SEGMENTS = st.dictionaries(POSITIONS, st.integers(0, 10**9), max_size=5)
 UNPACKERS: dict[FrameKind, Callable[[bytes], object]] = {
     FrameKind.FOLLOW: stream.unpack_follow,
     FrameKind.HAVE: stream.unpack_have,
@@ -42,34 +38,6 @@ def content(kind: FrameKind, frame: bytes) -> bytes:
     return content
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_follow(number: int) -> None:
-    assert stream.unpack_follow(content(FrameKind.FOLLOW, stream.pack_follow(number))) == number
-
-
-@given(st.builds(Have, POSITIONS, EPOCHS, SEGMENTS, POSITIONS))
-def test_have(have: Have) -> None:
-    assert stream.unpack_have(content(FrameKind.HAVE, stream.pack_have(have))) == have
-
-
-@given(POSITIONS, EPOCHS)
-def test_go_on_anew_and_drop(base: int, epochs: stream.Epochs) -> None:
-    assert stream.unpack_resume(content(FrameKind.RESUME, stream.pack_resume(epochs))) == epochs
-    assert stream.unpack_drop(content(FrameKind.DROP, stream.pack_drop(epochs))) == epochs
-    assert stream.unpack_anew(content(FrameKind.ANEW, stream.pack_anew(base, epochs))) == (base, epochs)
-
-
-@given(POSITIONS, st.lists(POSITIONS, max_size=5))
-def test_keep_and_switch(position: int, bases: list[int]) -> None:
-    assert stream.unpack_keep(content(FrameKind.KEEP, stream.pack_keep(position, bases))) == (position, bases)
-    assert stream.unpack_switch(content(FrameKind.SWITCH, stream.pack_switch(position))) == position
-
-
-@given(POSITIONS, POSITIONS)
-def test_copied(written: int, durable: int) -> None:
-    assert stream.unpack_copied(content(FrameKind.COPIED, stream.pack_copied(written, durable))) == (written, durable)
-
-
 @given(st.text(max_size=600))
 def test_a_reason_comes_as_one_line_that_can_be_printed(reason: str) -> None:
     found = stream.unpack_gave_up(content(FrameKind.GAVE_UP, stream.pack_gave_up(reason)))
@@ -78,7 +46,7 @@ def test_a_reason_comes_as_one_line_that_can_be_printed(reason: str) -> None:
         assert found == reason
 
 
-@pytest.mark.parametrize("size", [1, stream.MOST_BYTES, stream.MOST_BYTES + 1, 3 * stream.MOST_BYTES])
+@each("size", [1, stream.MOST_BYTES, stream.MOST_BYTES + 1, 3 * stream.MOST_BYTES])
 def test_many_bytes_are_several_frames_none_of_which_is_too_long(size: int) -> None:
     data = bytes(range(251)) * (size // 251 + 1)
     frames = [
@@ -100,8 +68,8 @@ def test_the_largest_mirror_fits_into_a_frame() -> None:
     assert stream.unpack_have(content(FrameKind.HAVE, stream.pack_have(have))) == have
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
+@each(
+    "kind, fields",
     [
         (FrameKind.HAVE, None),
         (FrameKind.HAVE, []),
@@ -137,8 +105,8 @@ def test_fields_that_are_not_right_are_refused(kind: FrameKind, fields: object) 
         UNPACKERS[kind](msgpack.packb(fields))
 
 
-@pytest.mark.parametrize(
-    ("kind", "content"),
+@each(
+    "kind, content",
     [
         (FrameKind.BYTES, b""),
         (FrameKind.BYTES, bytes(16)),
@@ -154,26 +122,6 @@ def test_fields_that_are_not_right_are_refused(kind: FrameKind, fields: object) 
 def test_content_of_a_wrong_size_is_refused(kind: FrameKind, content: bytes) -> None:
     with pytest.raises(PeerError):
         UNPACKERS[kind](content)
-
-
-ANY = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(1 << 63), (1 << 64) - 1)
-    | st.floats()
-    | st.text()
-    | st.binary(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=8,
-)
-
-
-@given(st.sampled_from(list(UNPACKERS)), st.binary(max_size=60) | ANY.map(msgpack.packb), st.binary(max_size=3))
-def test_garbage_raises_nothing_else(kind: FrameKind, content: bytes, rest: bytes) -> None:
-    try:
-        UNPACKERS[kind](content + rest)
-    except PeerError as error:
-        assert str(error)  # noqa: PT017
 
 
 def test_deep_nesting_is_refused() -> None:

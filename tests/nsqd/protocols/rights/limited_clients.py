@@ -1,7 +1,5 @@
 """Clients for tests of limits: all of one identity, with its token shown."""
 
-from __future__ import annotations
-
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.limited import LimitedSink

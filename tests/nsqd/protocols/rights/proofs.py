@@ -1,7 +1,5 @@
 """An auth file for tests of the protocols: pure, and changed by the test."""
 
-from __future__ import annotations
-
 from shared.auth.auth_file import AuthFile, Identity, parse
 from shared.auth.failures import Failures
 from shared.auth.tokens import digest, is_token

@@ -1,7 +1,5 @@
 """Clients of beanstalkd and the auth file: every command without a token, with a wrong one, and with each right."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.protocols.beanstalk.client import AUTH, BeanstalkContext
@@ -11,6 +9,7 @@ from shared.auth.auth_file import Identity
 from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import Verb
 from shared.tls_info import TlsInfo
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire
 from tests.nsqd.protocols.rights.proofs import Proofs, token
@@ -74,8 +73,8 @@ def test_every_command_is_in_the_table() -> None:
     assert set(NEEDS) == {verb for verb, _ in VERBS} | {AUTH}
 
 
-@pytest.mark.parametrize("verb", sorted(set(NEEDS) - {b"quit", AUTH}))
-@pytest.mark.parametrize("secret", [b"", b"auth pst_" + b"x" * 43 + b"\r\n", b"auth \r\n", b"auth \xff\xff\r\n"])
+@each("verb", sorted(set(NEEDS) - {b"quit", AUTH}))
+@each("secret", [b"", b"auth pst_" + b"x" * 43 + b"\r\n", b"auth \r\n", b"auth \xff\xff\r\n"])
 def test_a_stranger_is_refused_every_command(verb: bytes, secret: bytes) -> None:
     node = prepared()
     wire = client(Proofs("worker"), node)
@@ -87,8 +86,8 @@ def test_a_stranger_is_refused_every_command(verb: bytes, secret: bytes) -> None
     assert tube.jobs.count == 1
 
 
-@pytest.mark.parametrize("verb", sorted(set(NEEDS) - {AUTH}))
-@pytest.mark.parametrize("right", list(Verb))
+@each("verb", sorted(set(NEEDS) - {AUTH}))
+@each("right", list(Verb))
 def test_a_command_needs_its_right_and_no_other(verb: bytes, right: Verb) -> None:
     need = NEEDS[verb]
     everywhere = need.verb is Verb.STATS and verb in (b"stats", b"list-tubes")
@@ -99,6 +98,9 @@ def test_a_command_needs_its_right_and_no_other(verb: bytes, right: Verb) -> Non
     said = wire.ask(line_of(verb))
     allowed = need.verb is None or (need.verb is right and verb != b"move-job ")
     assert (said == REFUSED) is not allowed, said
+
+
+def test_a_job_is_moved_with_two_rights() -> None:
     both = client(OneRight(Verb.ACT, Verb.PUBLISH), prepared(), b"auth x\r\n")
     assert both.ask(b"move-job 1 work\r\n").startswith(b"MOVED ")
 

@@ -1,12 +1,11 @@
 """Clients of Disque and the auth file: every command without a token, with a wrong one, and with each right."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.protocols.disque.arguments import COMMANDS
 from nsqd.protocols.disque.rights import NEEDS, Need
 from shared.auth.verbs import Verb
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.disque.wire import Wire, context_of, request
 from tests.nsqd.protocols.rights.proofs import Proofs, token
@@ -51,8 +50,8 @@ def test_every_command_is_in_the_table() -> None:
     assert set(NEEDS) | set(BY_SUBCOMMAND) >= set(COMMANDS)
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {b"auth", b"hello", b"shutdown"}))
-@pytest.mark.parametrize("secret", [b"", b"pst_" + b"x" * 43, b"guess"])
+@each("command", sorted(set(COMMANDS) - {b"auth", b"hello", b"shutdown"}))
+@each("secret", [b"", b"pst_" + b"x" * 43, b"guess"])
 def test_a_stranger_is_refused_every_command(command: bytes, secret: bytes) -> None:
     wire = client(Proofs("worker"))
     if secret:
@@ -65,8 +64,8 @@ def test_a_stranger_is_refused_every_command(command: bytes, secret: bytes) -> N
     assert wire.do(*words) == NO_AUTH
 
 
-@pytest.mark.parametrize("command", sorted(set(NEEDS) - {b"auth", b"shutdown", b"hello", b"monitor", b"replicate"}))
-@pytest.mark.parametrize("right", list(Verb))
+@each("command", sorted(set(NEEDS) - {b"auth", b"shutdown", b"hello", b"monitor", b"replicate"}))
+@each("right", list(Verb))
 def test_a_command_needs_its_right_and_no_other(command: bytes, right: Verb) -> None:
     need = NEEDS[command]
     on_node = need.verb is not None and not (need.queue or need.jobs or need.behind)

@@ -1,7 +1,5 @@
 """Clients that guess tokens: after some wrong ones of their address each further one ends its connection, on every port."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -3,8 +3,6 @@
 What a rate does to a connection is in tests/nsqd/net/test_throttling.py.
 """
 
-from __future__ import annotations
-
 import json
 
 from nsqd.protocols.account import Accounts

@@ -1,13 +1,10 @@
 """Clients of NSQ and the auth file: AUTH with a token, certificates, and what ends when a right ends."""
 
-from __future__ import annotations
-
 import json
-
-import pytest
 
 from nsqd.protocols.nsq.settings import Settings
 from shared.tls_info import TlsInfo
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body
 from tests.nsqd.protocols.rights.proofs import Proofs, token
@@ -24,9 +21,7 @@ def auth(secret: bytes) -> bytes:
     return b"AUTH\n" + body(secret)
 
 
-@pytest.mark.parametrize(
-    "command", [PUB, SUB, b"MPUB orders.eu\n" + body(b"\0\0\0\1\0\0\0\1x"), b"DPUB orders.eu 5\n" + body(b"x")]
-)
+@each("command", [PUB, SUB, b"MPUB orders.eu\n" + body(b"\0\0\0\1\0\0\0\1x"), b"DPUB orders.eu 5\n" + body(b"x")])
 def test_a_stranger_must_say_who_it_is(command: bytes) -> None:
     client = wire(Proofs("orders"))
     assert client.send(command).replies() == [b"E_AUTH_FIRST AUTH required before " + command[:4].rstrip()]
@@ -34,9 +29,7 @@ def test_a_stranger_must_say_who_it_is(command: bytes) -> None:
     assert "orders.eu" not in client.node.broker.topics
 
 
-@pytest.mark.parametrize(
-    "secret", [token("worker"), b"pst_" + b"x" * 43, b"guess", b"\xff" * 50, b"pst_" + b"x" * 1000]
-)
+@each("secret", [token("worker"), b"pst_" + b"x" * 43, b"guess", b"\xff" * 50, b"pst_" + b"x" * 1000])
 def test_a_wrong_token_ends_the_connection(secret: bytes) -> None:
     client = wire(Proofs("orders"))
     assert client.send(auth(secret) + PUB).replies() == [b"E_AUTH_FAILED AUTH failed"]

@@ -1,7 +1,5 @@
 """What clients of each protocol leave in the audit: refusals, and the commands of operators, with names only."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.protocols.beanstalk.client import BeanstalkContext

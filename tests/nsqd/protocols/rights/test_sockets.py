@@ -1,7 +1,5 @@
 """Clients that connect by a unix socket: known by the machine's user, without showing anything, until the file changes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

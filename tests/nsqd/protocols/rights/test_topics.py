@@ -1,7 +1,5 @@
 """How many topics an identity may make on a node, by each protocol. No sockets, in virtual time."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.limits import Limits, TooMany

@@ -1,7 +1,5 @@
 """A kill at any moment forgets no delivery: what is delivered is recorded in the group of its turn, before it is sent."""
 
-from random import Random
-
 import pytest
 
 from nsqd.core.channel.actions import kick
@@ -23,7 +21,7 @@ HOUR = 3600 * SECOND
 
 @pytest.mark.parametrize("delay", [0, 10 * MS])
 def test_a_kill_right_after_a_delivery_does_not_forget_it(delay: int) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, b"poison", delay=delay)
@@ -37,7 +35,7 @@ def test_a_kill_right_after_a_delivery_does_not_forget_it(delay: int) -> None:
 
 
 def test_what_is_delivered_in_the_turn_of_its_publish_is_recorded_in_the_group_of_its_publish() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk)
     _, inbox = subscribe(node, "t", "a")
     topic = node.broker.topics["t"]
@@ -48,7 +46,7 @@ def test_what_is_delivered_in_the_turn_of_its_publish_is_recorded_in_the_group_o
 
 
 def test_a_kill_is_no_failure_of_what_was_in_flight() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk, limits=LIMITS)
     node.broker.topic("t").channel("a")
     publish(node, b"innocent")
@@ -62,7 +60,7 @@ def test_a_kill_is_no_failure_of_what_was_in_flight() -> None:
 
 @pytest.mark.parametrize("delay", [0, 10 * MS, HOUR])
 def test_failures_outlast_kills(delay: int) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk, limits=LIMITS)
     node.broker.topic("t").channel("a")
     publish(node, b"poison")
@@ -91,7 +89,7 @@ def test_failures_outlast_kills(delay: int) -> None:
 
 
 def test_after_a_start_with_a_lower_limit_many_are_buried_before_what_is_good_is_delivered() -> None:
-    disk, limits, count = SimDisk(Random(1)), Limits(max_attempts={"": 1}), 3 * LOST_AT_ONCE + 1
+    disk, limits, count = SimDisk(), Limits(max_attempts={"": 1}), 3 * LOST_AT_ONCE + 1
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, *[b"poison"] * count, b"good")
@@ -123,7 +121,7 @@ class Hand:
 
 
 def test_a_kill_is_no_failure_of_a_job_either_and_failures_outlast_it() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk, limits=LIMITS)
     put_by = Worker(Hand())
     node.broker.tubes.join(put_by)

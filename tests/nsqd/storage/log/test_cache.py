@@ -21,8 +21,7 @@ BODY = b"x" * 200
 
 
 def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    return SimNode(disk, Durability.OS, clock, Random(1), limits, segment_size=1 << 20, budget=BUDGET)
+    return SimNode(disk, Durability.OS, Clock(), Random(1), limits, segment_size=1 << 20, budget=BUDGET)
 
 
 def publish(node: SimNode, topic: str, count: int) -> None:
@@ -44,7 +43,7 @@ def remembered(node: SimNode) -> int:
 
 
 def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
-    node = new_node(SimDisk(Random(1)))
+    node = new_node(SimDisk())
     for name in ("a", "b"):
         node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
     for _ in range(5000):
@@ -54,7 +53,7 @@ def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
 
 
 def test_what_was_finished_is_not_remembered() -> None:
-    node = new_node(SimDisk(Random(1)))
+    node = new_node(SimDisk())
     node.turn(lambda: node.broker.topic("a").channel("c") and None)
     channel = node.broker.topics["a"].channels["c"]
     for _ in range(50):
@@ -64,7 +63,7 @@ def test_what_was_finished_is_not_remembered() -> None:
 
 
 def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
-    node = new_node(SimDisk(Random(1)))
+    node = new_node(SimDisk())
     for _ in range(3):
         for _ in range(4):
             node.turn(lambda: publish(node, "a", 300))
@@ -75,7 +74,7 @@ def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
 
 
 def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
-    node = new_node(SimDisk(Random(1)), Limits(mem_queue_size=10))
+    node = new_node(SimDisk(), Limits(mem_queue_size=10))
     node.turn(lambda: node.broker.topic("a").channel("c#ephemeral") and None)
     for _ in range(20):
         node.turn(lambda: publish(node, "a", 100))
@@ -85,7 +84,7 @@ def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
 
 
 def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     node.turn(lambda: node.broker.topic("a").channel("slow") and None)
     for _ in range(20):
@@ -106,7 +105,7 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
 
 
 def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     node.cache.budget = 0
     node.cache.share(0)
@@ -130,7 +129,7 @@ def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
 
 
 def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     node.turn(lambda: node.broker.topic("a").channel("c") and None)
     for _ in range(2 * cache.MOST_INLINE + 1):
@@ -158,7 +157,7 @@ def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None
 
 
 def test_what_could_not_be_written_yet_is_never_given_up() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     node.turn(lambda: publish(node, "slow", 1))
     node.turn(lambda: publish(node, "fast", 1000))
@@ -176,7 +175,7 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
 
 def cold_node() -> tuple[SimNode, SimDisk, Inbox]:
     """Ten messages that are on disk only, and somebody who wants them."""
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     node.turn(lambda: node.broker.topic("a").channel("c") and None)
     node.turn(lambda: publish(node, "a", 10))
@@ -216,7 +215,7 @@ def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
 
 
 def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None:
-    node = new_node(SimDisk(Random(1)))
+    node = new_node(SimDisk())
     names = [f"a{number}" for number in range(10)]
     for name in names:
         node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """When a checkpoint is written. What stands in one is tested in test_state.py."""
 
-from random import Random
-
 import pytest
 
 from nsqd.core.retention.policy import Durability
@@ -14,9 +12,9 @@ MOST = 50  # records or, in the other case, bytes behind a checkpoint
 
 @pytest.mark.parametrize(("records", "size"), [(MOST, 1 << 40), (1 << 30, MOST * 100)])
 def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records: int, size: int) -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    clock = Clock()
     tail = {"tail_records": records, "tail_bytes": size}
-    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), segment_size=1 << 20, **tail)
+    node = SimNode(SimDisk(), Durability.OS, clock, segment_size=1 << 20, **tail)
     assert node.log.upkeep is not None
     written = [0]
     for _ in range(10 * MOST):
@@ -28,8 +26,8 @@ def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records
 
 
 def test_the_records_of_a_checkpoint_do_not_ask_for_the_next_one() -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), segment_size=1 << 20, tail_records=MOST)
+    clock = Clock()
+    node = SimNode(SimDisk(), Durability.OS, clock, segment_size=1 << 20, tail_records=MOST)
     assert node.log.upkeep is not None
     for number in range(2 * MOST):  # as many records in a checkpoint
         node.turn(lambda n=number: node.broker.topic(f"t{n}").publish([b"x"], 1))  # type: ignore[misc]

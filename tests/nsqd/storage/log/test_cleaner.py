@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Callable
 from functools import partial
-from random import Random
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.retention.policy import Durability
@@ -15,8 +14,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
 def new_node(disk: SimDisk) -> SimNode:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    return SimNode(disk, Durability.OS, clock, Random(1), segment_size=4096, tail_records=40)
+    return SimNode(disk, Durability.OS, segment_size=4096, tail_records=40)
 
 
 def work_until(node: SimNode, done: Callable[[], bool]) -> None:
@@ -50,7 +48,7 @@ def is_cleaned(node: SimNode) -> bool:
 
 def test_cleaning_for_which_there_is_no_space_is_tried_again() -> None:
     for operation, code in (("append", errno.ENOSPC), ("create", errno.EMFILE), ("open", errno.EMFILE)):
-        disk = SimDisk(Random(1))
+        disk = SimDisk()
         node = new_node(disk)
         work_until(node, partial(is_chosen, node))
         disk.fail(operation, 1, code)
@@ -63,7 +61,7 @@ def test_cleaning_for_which_there_is_no_space_is_tried_again() -> None:
 
 
 def test_a_damaged_segment_is_not_cleaned_and_not_tried_again() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     work_until(node, partial(is_chosen, node))
     job = node.cleaner.waits
@@ -80,9 +78,9 @@ def test_a_damaged_segment_is_not_cleaned_and_not_tried_again() -> None:
 
 
 def test_a_segment_with_large_attributes_does_not_grow_by_being_cleaned() -> None:
-    disk = SimDisk(Random(1))
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = SimNode(disk, Durability.OS, clock, Random(1), segment_size=64 * 1024, tail_records=40)
+    disk = SimDisk()
+    clock = Clock()
+    node = SimNode(disk, Durability.OS, clock, segment_size=64 * 1024, tail_records=40)
     headers = Attributes(tuple((f"h{number}", "v" * 100) for number in range(20)))
     topic, other, inbox = node.broker.topic("t"), node.broker.topic("o"), Inbox()
     consumer = Client(topic.channel("a"), inbox, 600 * SECOND, 0)

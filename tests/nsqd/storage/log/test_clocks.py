@@ -15,6 +15,7 @@ from nsqd.storage.log.clocks import (
     system_clocks,
     write_note,
 )
+from tests.cases import each
 from tests.nsqd.storage.small_log import new_disk
 
 SECOND = 1_000_000_000
@@ -28,7 +29,7 @@ def clock(wall: int, boot: int, boot_id: bytes, monotonic: int = 7 * SECOND) -> 
     return LogClock(Clocks(lambda: monotonic, lambda: wall, lambda: boot, boot_id))
 
 
-@pytest.mark.parametrize("set_by", [0, HOUR, -HOUR, 24 * HOUR, -24 * HOUR, 30 * 365 * 24 * HOUR])
+@each("set_by", [0, HOUR, -HOUR, 24 * HOUR, -24 * HOUR, 30 * 365 * 24 * HOUR])
 def test_on_the_same_boot_the_wall_clock_may_be_set(set_by: int) -> None:
     log = clock(WALL + 10 * SECOND + set_by, 110 * SECOND, BOOT)
     log.resume(ANCHOR, WALL)
@@ -123,9 +124,7 @@ def test_a_note_is_kept_beside_the_log_until_it_is_dropped() -> None:
     assert read_note(disk) is None
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b"[1,2,3]", b'[1,2,3,"00"]', b'[-1,2,3,"' + b"00" * 16 + b'"]', b"[1e999,1,1,1]"]
-)
+@each("content", [b"", b"[]", b"{}", b"[1,2,3]", b'[1,2,3,"00"]', b'[-1,2,3,"' + b"00" * 16 + b'"]', b"[1e999,1,1,1]"])
 def test_a_damaged_note_is_none(content: bytes) -> None:
     disk = new_disk()
     file = disk.create(NOTE)

@@ -21,9 +21,9 @@ BODY = b"x" * 200
 def node() -> SimNode:
     """Segments of 2,000 bytes, of which several were cleaned or are gone. `waiting` has 40 messages, every other one is
     finished; `kept` retains 30, all finished; of `done` nothing is left."""
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    clock = Clock()
     limits = Limits(policy=StoragePolicy())
-    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), limits, 2000, tail_bytes=5000)
+    node = SimNode(SimDisk(), Durability.ALWAYS, clock, Random(1), limits, 2000, tail_bytes=5000)
     node.eager = True
     node.broker.topic("kept").configure(TopicConfig(retention=HOUR))
     for name, count in (("waiting", 40), ("kept", 30), ("done", 30)):

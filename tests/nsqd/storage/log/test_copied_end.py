@@ -1,7 +1,5 @@
 """Up to where a topic's messages may be shown to those who list them: what waits for its copies is held back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

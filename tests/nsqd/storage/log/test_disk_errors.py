@@ -12,13 +12,13 @@ from nsqd.storage.log.space import LOOK_AFTER, RESERVE, Space
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedSyncer
+from tests.nsqd.storage.sim_node import SimNode, SteppedSyncer
 from tests.nsqd.storage.small_log import new_writer, write
 from tests.nsqd.storage.survey import survey
 
 
 def new_node(disk: SimDisk, durability: Durability = Durability.ALWAYS, segment_size: int = 4096) -> SimNode:
-    return SimNode(disk, durability, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1), segment_size=segment_size)
+    return SimNode(disk, durability, segment_size=segment_size)
 
 
 class Producer:
@@ -85,7 +85,7 @@ def test_after_any_failed_sync_nothing_is_acknowledged_any_more() -> None:
 
 
 def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is_space_again() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     disk.capacity = 1 << 40
     node = new_node(disk)
     producer = Producer(node)
@@ -110,7 +110,7 @@ def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is
 
 
 def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     disk.capacity = 40 * 1024 * 1024
     node = new_node(disk, Durability.OS, segment_size=64 * 1024 * 1024)
     node.eager = True
@@ -146,7 +146,7 @@ def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
 
 
 def test_a_write_for_which_there_is_no_space_is_acknowledged_when_there_is() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk)
     producer = Producer(node)
     producer.publish(2)
@@ -166,7 +166,7 @@ def test_a_write_for_which_there_is_no_space_is_acknowledged_when_there_is() -> 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
 def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(code: int) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, segment_size=200)
     producer = Producer(node)
     producer.publish(2)
@@ -186,7 +186,7 @@ def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(co
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_segment_made_ahead_whose_header_cannot_be_written_is_begun_again(code: int) -> None:
     """Its file is there already, and a start takes the log to go on in it."""
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     disk.capacity = 1 << 24  # so that space is held
     node = new_node(disk)
     producer = Producer(node)
@@ -217,7 +217,7 @@ def test_every_failing_call_of_a_run_loses_nothing_that_was_acknowledged() -> No
 
 
 def test_a_log_that_cannot_be_read_is_not_opened() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     Producer(new_node(disk)).publish(1)
     for operation in ("names", "open", "read", "sync", "sync_directory"):
         killed = disk.kill()
@@ -241,7 +241,7 @@ class HastySyncer(SteppedSyncer):
 
 
 def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     writer = new_writer(disk)
     syncer = HastySyncer(writer, disk, Durability.OS, 0, lambda: None)
     syncer.random = Random(1)

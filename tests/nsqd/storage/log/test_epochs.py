@@ -1,7 +1,5 @@
 """Epochs: the table, the record that begins one, and headers that are rebuilt with the right one."""
 
-from __future__ import annotations
-
 import errno
 from random import Random
 
@@ -21,6 +19,7 @@ from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode, decode_
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
+from tests.cases import each
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
@@ -74,7 +73,7 @@ def test_a_table_forgets_but_the_last_epochs_that_have_ended(monkeypatch: pytest
 
 
 def test_each_start_begins_an_epoch_with_its_first_record() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     for _ in range(3):
         node = open_node(disk)
         publish(node, 2)
@@ -91,7 +90,7 @@ def test_each_start_begins_an_epoch_with_its_first_record() -> None:
 
 
 def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     for _ in range(4):
         node = open_node(disk, 20)
         node.log.writer.segment_size = 4000
@@ -111,7 +110,7 @@ def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
 
 @pytest.mark.parametrize("lost", [HEADER_SIZE, 4096])
 def test_each_header_is_rebuilt_with_the_epoch_of_its_segment(lost: int) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     for _ in range(3):
         node = open_node(disk)
         node.log.writer.segment_size = 1 << 20
@@ -129,7 +128,7 @@ def test_each_header_is_rebuilt_with_the_epoch_of_its_segment(lost: int) -> None
 
 def test_a_log_id_of_the_version_before_is_read() -> None:
     old = bytes.fromhex("70656e6c6f67696400010007") + bytes(range(16)) + bytes.fromhex("2ec3ac0c")
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     disk.put(NAME, old)
     stored = read_identity(disk)
     assert stored == StoredIdentity(7, bytes(range(16)))
@@ -152,7 +151,7 @@ def test_a_log_id_is_read_as_it_was_written_and_any_other_content_is_none(
 def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsqd.storage.log.identity.MOST_EPOCHS", 3)
     epochs = tuple(Epoch(number, 7, bytes(8)) for number in range(1, 6))
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     disk.put(NAME, encode_identity(StoredIdentity(7, bytes(16), epochs)))
     stored = read_identity(disk)
     assert stored is not None
@@ -160,8 +159,8 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
     assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
 
 
-@pytest.mark.parametrize("number", range(1, 6))
-@pytest.mark.parametrize("operation", ["create", "append"])
+@each("number", range(1, 6))
+@each("operation", ["create", "append"])
 def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_record(
     operation: str, number: int
 ) -> None:
@@ -182,7 +181,7 @@ def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_rec
 
 
 def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk)
     node.log.writer.segment_size = 1 << 20
     publish(node, 20, 1000)
@@ -201,7 +200,7 @@ def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_headers_know_the_epochs_whose_records_are_damaged() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     for _ in range(3):
         node = open_node(disk)
         publish(node, 3)
@@ -220,7 +219,7 @@ def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pyt
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    node = open_node(SimDisk(Random(1)))
+    node = open_node(SimDisk())
     publish(node, 5)
     disk = node.disk.kill()
     with monkeypatch.context() as patched:

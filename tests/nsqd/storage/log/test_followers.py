@@ -1,7 +1,5 @@
 """The record FOLLOWERS: it is there after a start, and after a checkpoint when the segment that held it is gone."""
 
-from random import Random
-
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.followers import Followers
@@ -19,7 +17,7 @@ def source(node: SimNode, disk: SimDisk) -> LogSource:
 
 
 def test_what_was_stated_is_there_after_a_start() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk, tail_records=5)
     assert source(node, disk).followers == Followers()
     position = source(node, disk).state_followers(STATED)
@@ -29,7 +27,7 @@ def test_what_was_stated_is_there_after_a_start() -> None:
 
 
 def test_a_checkpoint_repeats_it() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk, tail_records=5)
     source(node, disk).state_followers(STATED)
     publish(node, 40, size=1000)
@@ -40,7 +38,7 @@ def test_a_checkpoint_repeats_it() -> None:
 
 
 def test_a_log_without_followers_has_no_such_record() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk, tail_records=5)
     publish(node, 40, size=1000)
     kinds = {record.kind for record in LogRecords(disk.kill()).records()}

@@ -1,9 +1,6 @@
 """Which message ids a log holds: those of messages that are owed or retained, by the numbers under which they were issued."""
 
-from __future__ import annotations
-
 from functools import partial
-from random import Random
 
 import pytest
 
@@ -34,7 +31,7 @@ def renumbered(node: SimNode, monkeypatch: pytest.MonkeyPatch, number: int = OTH
 
 def with_six(retention: int = 0) -> SimNode:
     """A node with the messages 1, 2 and 6 in a topic, and 3 to 5 in another one, which retains for `retention` ns."""
-    node = start(SimDisk(Random(1)))
+    node = start(SimDisk())
     for topic in ("t", "u"):
         node.broker.topic(topic).channel("c")
     node.turn(lambda: node.broker.topic("u").configure(TopicConfig(retention=retention)))
@@ -57,7 +54,7 @@ def finish_all(node: SimNode, *topics: str) -> None:
 
 
 def test_a_new_log_holds_what_it_will_issue() -> None:
-    assert held(start(SimDisk(Random(1)))) == {NODE: (1, NO_END)}
+    assert held(start(SimDisk())) == {NODE: (1, NO_END)}
 
 
 def test_ids_that_were_issued_under_another_number_are_told_until_nobody_owes_them(
@@ -93,7 +90,7 @@ def test_of_damaged_messages_the_worst_is_assumed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_cleaning_keeps_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = new_node(SimDisk(Random(1)))
+    node = new_node(SimDisk())
     before = 0
 
     def many() -> bool:

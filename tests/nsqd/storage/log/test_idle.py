@@ -8,6 +8,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability, StoragePolicy
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
+from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
@@ -73,7 +74,7 @@ class Backlog:
 
 @pytest.fixture
 def node() -> SimNode:
-    return start(SimDisk(Random(1)), Clock(1000 * SECOND, 1_800_000_000 * SECOND))
+    return start(SimDisk(), Clock())
 
 
 def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
@@ -107,9 +108,9 @@ def test_a_backlog_of_which_most_is_owed_stays_as_it_is(node: SimNode) -> None:
 
 
 def test_more_must_be_finished_than_is_owed_for_a_checkpoint() -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    clock = Clock()
     for part, count in ((400, 1), (600, 2)):
-        node = start(SimDisk(Random(1)), clock, cheap=1 << 40)
+        node = start(SimDisk(), clock, cheap=1 << 40)
         backlog = Backlog(node, 1000)
         backlog.consumer.set_ready(part)
         node.advance(10 * MS)
@@ -183,7 +184,7 @@ def test_what_is_left_of_it_here_and_there_is_written_together(node: SimNode) ->
     assert files(node) < 2 * 50 * (BODY + 100) + CHEAP + 3 * SEGMENT
 
 
-@pytest.mark.parametrize("keep", [0, 2, 20, 1])
+@each("keep", [0, 2, 20, 1], node=lambda: start(SimDisk(), Clock(1000 * SECOND, 1800000000 * SECOND)))
 def test_an_idle_node_comes_to_rest(node: SimNode, keep: int) -> None:
     backlog = Backlog(node, 600)
     before = checkpoints(node)
@@ -225,7 +226,7 @@ class IdleRun:
         self.random = random = Random(seed)
         self.cheap, self.segment = random.choice((2000, 10_000)), random.choice((1000, 5000))
         self.policy = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         self.disk = SimDisk(random)
         self.inbox = Inbox(1 << 30)
         self.consumers: list[Client] = []

@@ -1,7 +1,5 @@
 """Ids of jobs: whole in the log, whatever the node's number was when they were put; clients see their numbers."""
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 
@@ -77,7 +75,7 @@ def next_of(node: SimNode, client: Worker) -> tuple[Tube, Job, bytes]:
 def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
     monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ) -> None:
-    disk, numbers = SimDisk(Random(1)), list[int]()
+    disk, numbers = SimDisk(), list[int]()
     for number in (7, 1023, 0):
         monkeypatch.setattr(sim_node, "NODE", number)
         node = node_on(disk)
@@ -99,7 +97,7 @@ def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
 
 
 def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     for number in (7, 9):
         monkeypatch.setattr(sim_node, "NODE", number)
         monkeypatch.setattr(sim_node, "IdSource", lambda node, first, lease: IdSource(node, 1, lease))
@@ -119,7 +117,7 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
 
 
 def test_rows_behind_a_header_that_was_damaged_keep_their_ids() -> None:
-    node = node_on(SimDisk(Random(1)))
+    node = node_on(SimDisk())
     put(node, 3)
     tube = node.broker.tubes.made("default")
     job = tube.jobs.get(1)

@@ -15,7 +15,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 @pytest.fixture
 def node() -> SimNode:
     random = Random(1)
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    clock = Clock()
     node = SimNode(SimDisk(random, 512), Durability.OS, clock, random, Limits(), 10_000, 1 << 30, 1 << 30, 1 << 40)
     node.turn(lambda: node.broker.topic("t").configure(TopicConfig(retention=3600 * SECOND)))
     return node

@@ -1,7 +1,6 @@
 """What operators do to single messages, over a restart, in cases that were wrong once."""
 
 from functools import partial
-from random import Random
 
 from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
@@ -13,7 +12,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
 def start(disk: SimDisk, clock: Clock) -> SimNode:
-    node = SimNode(disk, Durability.ALWAYS, clock, Random(1), segment_size=1 << 20)
+    node = SimNode(disk, Durability.ALWAYS, clock, segment_size=1 << 20)
     node.eager = True
     return node
 
@@ -23,8 +22,8 @@ def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[ChosenMessage]:
 
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = start(SimDisk(Random(1)), clock)
+    clock = Clock()
+    node = start(SimDisk(), clock)
     topic = node.broker.topic("t")
     channel = topic.channel("c")
     for number in range(12):
@@ -41,7 +40,7 @@ def test_a_delayed_message_that_was_finished_stays_finished() -> None:
 
 
 def test_every_message_of_a_large_turn_is_found_on_disk() -> None:
-    node = start(SimDisk(Random(1)), Clock(1000 * SECOND, 1_800_000_000 * SECOND))
+    node = start(SimDisk(), Clock())
     topic = node.broker.topic("t")
     topic.channel("c")
     node.turn(partial(topic.publish, [b"x" * 900] * 1500, 900 * 1500))
@@ -53,8 +52,8 @@ def test_every_message_of_a_large_turn_is_found_on_disk() -> None:
 
 
 def test_what_is_damaged_does_not_hide_what_stands_behind_it() -> None:
-    disk = SimDisk(Random(1))
-    node = start(disk, Clock(1000 * SECOND, 1_800_000_000 * SECOND))
+    disk = SimDisk()
+    node = start(disk, Clock())
     topic = node.broker.topic("t")
     for _ in range(3):
         node.turn(partial(topic.publish, [b"x" * 200] * 1024, 200 * 1024))
@@ -70,7 +69,7 @@ def test_what_is_damaged_does_not_hide_what_stands_behind_it() -> None:
 
 
 def test_no_place_is_noted_twice() -> None:
-    node = start(SimDisk(Random(1)), Clock(1000 * SECOND, 1_800_000_000 * SECOND))
+    node = start(SimDisk(), Clock())
     topic = node.broker.topic("t")
     node.turn(partial(topic.publish, [b"x" * 1000] * 1024, 1000 * 1024))
     sequence = node.store.find_sequence(topic.number)
@@ -80,8 +79,8 @@ def test_no_place_is_noted_twice() -> None:
 
 
 def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = start(SimDisk(Random(1)), clock)
+    clock = Clock()
+    node = start(SimDisk(), clock)
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=3600 * SECOND))
     topic.channel("a")

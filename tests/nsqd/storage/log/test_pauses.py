@@ -1,9 +1,6 @@
 """A pause in the log: who paused what, when and until when, over a kill and over a checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -37,7 +34,7 @@ def test_a_pause_is_read_as_it_was_written(topic: int, channel: int, pause: Paus
 
 @pytest.mark.parametrize("end", ["kill", "checkpoint"])
 def test_a_restart_keeps_them(end: str) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk, tail_records=5 if end == "checkpoint" else 1 << 30)
     topic = node.broker.topic("t")
     kept, resumed = topic.channel("kept"), topic.channel("resumed")
@@ -71,7 +68,7 @@ OUT, INTO, ALL = Pause("ann", 7, 0), Pause("10.0.0.1", 7, 0, out=False, into=Tru
 
 @pytest.mark.parametrize("end", ["kill", "checkpoint"])
 def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk, tail_records=5 if end == "checkpoint" else 1 << 30)
     pauses = {"out": OUT, "into": INTO, "all": ALL, "none": None, "ended": None, "in": INTO}
 
@@ -105,7 +102,7 @@ def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
 
 
 def test_verify_tells_of_them() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk)
 
     def pause() -> None:

@@ -2,8 +2,6 @@
 
 from random import Random
 
-import pytest
-
 from nsqd.core import records
 from nsqd.core.channel.actions import kick
 from nsqd.core.channel.state import ChannelState
@@ -13,6 +11,7 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.replay import Replay
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, bodies
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -44,8 +43,8 @@ def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
     node.turn()
 
 
-@pytest.mark.parametrize(
-    ("away", "left"),
+@each(
+    "away, left",
     [
         (0, 10 * SECOND),
         (4 * SECOND, 6 * SECOND),
@@ -55,7 +54,7 @@ def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
     ],
 )
 def test_a_delay_goes_on_where_it_stood_less_the_time_away(away: int, left: int) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, b"later", delay=10 * SECOND)
@@ -69,7 +68,7 @@ def test_a_delay_goes_on_where_it_stood_less_the_time_away(away: int, left: int)
 
 
 def test_a_delayed_message_that_was_finished_before_the_cursor_came_by_stays_finished() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk, limits=Limits(mem_queue_size=0))  # retried messages do not wait for the cursor
     node.broker.topic("t").channel("a")
     publish(node, b"soon", delay=10 * MS)
@@ -88,7 +87,7 @@ def test_a_delayed_message_that_was_finished_before_the_cursor_came_by_stays_fin
 
 
 def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_and_a_crash() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk, limits=Limits(mem_queue_size=0, max_attempts={"t": 1}))
     channel = node.broker.topic("t").channel("a")
     publish(node, b"delayed", delay=10 * MS)
@@ -109,7 +108,7 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
 
 
 def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, b"before")
@@ -125,7 +124,7 @@ def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> No
 
 def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> None:
     for bodies_of, expected in ((10, 0), (1000, 1)):
-        disk = SimDisk(Random(1))
+        disk = SimDisk()
         node = start(disk)
         node.broker.topic("t").channel("a")
         for _ in range(30):
@@ -147,7 +146,7 @@ def checkpoints(disk: SimDisk) -> int:
 
 def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
     for limit, outcome in ((1, RecordKind.BURY), (0, RecordKind.REQUEUE)):
-        disk = SimDisk(Random(1))
+        disk = SimDisk()
         node = start(disk, limits=Limits(max_attempts={"t": limit}))
         consumer, inbox = subscribe(node, "t", "a")
         publish(node, b"one")
@@ -159,7 +158,7 @@ def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> No
 
 
 def test_what_is_deleted_and_made_again_under_its_name_starts_clean() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, b"old")
@@ -172,7 +171,7 @@ def test_what_is_deleted_and_made_again_under_its_name_starts_clean() -> None:
 
 
 def test_what_only_an_ephemeral_channel_had_is_not_given_to_a_later_one() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = start(disk)
     node.broker.topic("t").channel("x#ephemeral")
     publish(node, b"seen")
@@ -184,7 +183,7 @@ def test_what_only_an_ephemeral_channel_had_is_not_given_to_a_later_one() -> Non
 
 
 def test_numbers_and_ids_are_not_given_again() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     seen: set[bytes] = set()
     numbers: set[int] = set()
     for life in range(4):

@@ -1,7 +1,5 @@
 """A restored log: another id, and otherwise what a start finds in the backup, whatever is wrong there."""
 
-from __future__ import annotations
-
 from itertools import count
 from random import Random
 
@@ -24,7 +22,6 @@ from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
 from tests.effort import seeds
-from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.damage_run import DamageRun, Hit, Whole
 from tests.nsqd.storage.normal import normal
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -39,15 +36,15 @@ _SEEDS = count()
 def restored(source: SimDisk, node: int | None = None, known: int = 0) -> tuple[SimDisk, Restored]:
     """Restore a disk, of which nothing changes."""
     before = {name: source.content(name) for name in source.names()}
-    target, random = SimDisk(Random(1)), Random(next(_SEEDS))
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    target, random = SimDisk(), Random(next(_SEEDS))
+    clock = Clock()
     found = restore(source, target, node, LEAST, known, simulated=Simulated(clock.clocks(), random=random.randbytes))
     assert before == {name: source.content(name) for name in source.names()}
     return target, found
 
 
 def start(disk: SimDisk) -> SimNode:
-    return SimNode(disk, Durability.ALWAYS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
+    return SimNode(disk)
 
 
 def state(disk: SimDisk, end: int) -> list[object]:
@@ -104,7 +101,7 @@ def test_a_restored_log_is_what_a_start_finds_in_the_backup() -> None:
 
 
 def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores() -> None:
-    node = start(SimDisk(Random(1)))
+    node = start(SimDisk())
     node.publish(3)
     node.publish(2, "u")
     node.log.close()
@@ -134,7 +131,7 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
 
 
 def test_ids_go_on_above_all_that_the_lost_node_may_have_issued() -> None:
-    node = start(SimDisk(Random(1)))
+    node = start(SimDisk())
     node.publish(3)
     node.log.close()  # a clean stop gives the lease back, and the lost node went on
     backup = node.disk.kill()
@@ -146,16 +143,16 @@ def test_ids_go_on_above_all_that_the_lost_node_may_have_issued() -> None:
 
 
 def test_the_lease_counts_though_a_clean_stop_gave_it_back() -> None:
-    node = start(SimDisk(Random(1)))
+    node = start(SimDisk())
     node.publish(3)
     node.log.close()
-    target, random = SimDisk(Random(1)), Random(2)
+    target, random = SimDisk(), Random(2)
     found = restore(node.disk.kill(), target, None, 1, simulated=Simulated(random=random.randbytes))
     assert found.first_id == 1 + LEASE + SAFE_LEASES * LEASE
 
 
 def test_another_node_may_have_the_log() -> None:
-    node = start(SimDisk(Random(1)))
+    node = start(SimDisk())
     node.publish(3)
     node.log.close()
     disk, found = restored(node.disk.kill(), NODE + 1)
@@ -168,7 +165,7 @@ def test_another_node_may_have_the_log() -> None:
 
 def test_nothing_is_made_of_an_empty_directory() -> None:
     with pytest.raises(FileNotFoundError, match="no segment"):
-        restored(SimDisk(Random(1)))
+        restored(SimDisk())
 
 
 def test_old_records_behind_the_end_of_a_reused_file_are_left_out() -> None:

@@ -1,7 +1,5 @@
 """The next good record behind wrong bytes is found, wherever they are, and nothing else is taken for one."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

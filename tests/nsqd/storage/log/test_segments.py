@@ -86,7 +86,7 @@ def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() ->
 
 @pytest.mark.parametrize("lost", [64, 512, 4096])
 def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what_is_whole(lost: int) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = open_node(disk)
     node.log.writer.segment_size = 1 << 20
     for number in range(MESSAGES):
@@ -100,7 +100,7 @@ def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what
 
 
 def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     open_node(disk)
     stored = read_identity(disk)
     assert stored is not None
@@ -116,7 +116,7 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
 
 
 def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     write_identity(disk, STORED)
     node = open_node(disk)
     assert node.log.identity.log_id == LOG_ID
@@ -127,7 +127,7 @@ def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
 
 def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> None:
     for left in (b"", bytes(40), bytes(9000), b"\1" * 300, b"\1" * 9000):
-        disk = SimDisk(Random(1))
+        disk = SimDisk()
         write_identity(disk, STORED)
         disk.put(ONLY, left)
         node = open_node(disk)
@@ -138,7 +138,7 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
 
 
 def test_a_log_id_of_another_log_is_refused_and_nothing_is_changed() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     open_node(disk)
     disk.put(NAME, encode_identity(StoredIdentity(7, b"another log's id")))
     before = {name: disk.content(name) for name in disk.names()}

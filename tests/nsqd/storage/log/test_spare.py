@@ -12,6 +12,7 @@ from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
 from nsqd.storage.log.writer import BLOCK, LARGE_GROUP
+from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import EPOCH, LOG_ID, new_disk, new_writer, read, write
 
@@ -80,7 +81,7 @@ def test_what_another_process_left_is_removed() -> None:
     assert not spares(disk)
 
 
-@pytest.mark.parametrize("operation", ["create", "append", "sync", "rename"])
+@each("operation", ["create", "append", "sync", "rename"])
 def test_without_it_the_log_goes_on(operation: str) -> None:
     disk = new_disk()
     writer = new_writer(disk, segment_size=1600, spare=NowSpare)
@@ -173,7 +174,7 @@ def test_after_a_kill_the_log_ends_with_its_last_record_and_nothing_is_torn() ->
         assert reader.quarantine.copies == []
 
 
-@pytest.mark.parametrize("kept", [0, 3, 8, 40, 4000])
+@each("kept", [0, 3, 8, 40, 4000])
 def test_a_torn_group_is_cut_off_without_the_old_records(kept: int) -> None:
     log = Reusing()
     end = log.end

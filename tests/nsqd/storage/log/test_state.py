@@ -14,14 +14,13 @@ from nsqd.storage.log.state import decode_topic, encode_topic
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode
 
 HOUR = 3600 * SECOND
 
 
 def node() -> SimNode:
-    return SimNode(SimDisk(Random(1)), Durability.ALWAYS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
+    return SimNode()
 
 
 def read(content: bytes) -> tuple[TopicState, Sequence]:
@@ -122,9 +121,8 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     topic.configure(TopicConfig(retention=HOUR))
     topic.put([b"job"], JobOptions(was_put=True))
     one.turn()
-    topic.put(
-        [b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True)
-    )  # in an extent of its own
+    # in an extent of its own
+    topic.put([b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True))
     one.turn()
     tube = one.broker.tubes.tube("t")
     assert tube is not None
@@ -136,7 +134,7 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     one.advance(0)
     topic.channel_from("a", 0, one.clock.now)
     one.turn()
-    again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock, Random(1))
+    again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock)
     assert again.log.start_results.roots, "it begins with the checkpoint"
     channel = again.broker.topics["t"].channels["a"]
     assert channel.depth == 2

@@ -4,8 +4,6 @@ Random clients and operators do what they like to a node. At some point the owne
 succeeded.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +30,7 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.succession import Succession, TakenIn, holds_any, succeed, take_in
 from nsqd.storage.sequence import Sequence
+from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
@@ -99,7 +98,7 @@ class SuccessionRun:
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.clock = Clock()
         limits = Limits(
             mem_queue_size=random.choice((0, 2, 1000)),
             max_attempts={"u": random.choice((1, 3))},
@@ -178,9 +177,8 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
             assert found.items() <= others[number].items(), "a message of the tail is lost"
             continue
         assert others[number] == found, f"{topic.name} has other messages"
-        gone = max(
-            kept[number].distributed, boundary
-        )  # a boundary behind messages that are gone from the tail is as good
+        # a boundary behind messages that are gone from the tail is as good
+        gone = max(kept[number].distributed, boundary)
         assert not [one for one in found if topic.distributed <= one < gone], "what no reader was given is lost"
         assert {name: (one.owner, one.hold, one.hold_bytes) for name, one in kept[number].cursors.items()} == {
             name: (one.owner, one.hold, one.hold_bytes) for name, one in expected.cursors.items()
@@ -269,7 +267,7 @@ CURSOR = Cursor(2, "owner", 60 * SECOND, 1000)
 def small_log() -> tuple[SuccessionRun, SimDisk, int]:
     """A node whose owner has five of eight messages of a channel; of these five the tail finishes two and returns one."""
     run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, run.clock, run.random)
+    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
     channel = node.broker.topic("t").channel("c")
     inbox = Inbox(1 << 20)
     consumer = Client(channel, inbox, 300 * SECOND, 0)
@@ -290,19 +288,19 @@ def small_log() -> tuple[SuccessionRun, SimDisk, int]:
 
 def test_what_the_tail_says_of_earlier_messages_is_counted() -> None:
     run, disk, common = small_log()
-    made = successor(run, disk, common, SimDisk(Random(1)))
+    made = successor(run, disk, common, SimDisk())
     assert made.dropped["FINISH"] == 2
     assert made.dropped["REQUEUE"] >= 1
     assert made.messages == 3
     assert made.dropped.keys() == {"FINISH", "REQUEUE"}
-    assert not successor(run, disk, 0, SimDisk(Random(1))).dropped
+    assert not successor(run, disk, 0, SimDisk()).dropped
 
 
 def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succeeds() -> None:
     run, disk, common = small_log()
     steps = 0
     while True:
-        target = SimDisk(Random(1))
+        target = SimDisk()
         target.cut_in = steps
         try:
             successor(run, disk, common, target)
@@ -315,7 +313,7 @@ def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succee
 
 def disk_at(disk: SimDisk, common: int) -> SimDisk:
     """Return a copy of a log of one segment that ends at a position."""
-    cut = SimDisk(Random(1))
+    cut = SimDisk()
     for name in disk.names():
         content = disk.content(name)
         cut.put(name, content[: HEADER_SIZE + common] if name.endswith(".0.log") and "0" * 20 in name else content)
@@ -325,15 +323,15 @@ def disk_at(disk: SimDisk, common: int) -> SimDisk:
     return cut
 
 
-@pytest.mark.parametrize("operation", ["append", "sync", "create", "sync_directory"])
+@each("operation", ["append", "sync", "create", "sync_directory"])
 def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> None:
     run, disk, common = small_log()
-    target = SimDisk(Random(1))
+    target = SimDisk()
     successor(run, disk, common, target)
     expected = told(target)[:2]
     failed = 0
     for number in range(1, target.operations[operation] + 1):
-        spoiled = SimDisk(Random(1))
+        spoiled = SimDisk()
         spoiled.fail(operation, number, errno.EIO)
         try:
             successor(run, disk, common, spoiled)
@@ -346,7 +344,7 @@ def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> N
 
 def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
     run, disk, common = small_log()
-    target = SimDisk(Random(1))
+    target = SimDisk()
     assert taken_in(run, disk, 1 << 40, target) is None
     assert not target.names()
     made = taken_in(run, disk, common, target)
@@ -356,7 +354,7 @@ def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
 
 def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_messages() -> None:
     run, disk, _ = small_log()
-    target = SimDisk(Random(1))
+    target = SimDisk()
     assert successor(run, disk, 1 << 40, target).messages == 0
     topics, messages, reading = told(target)
     assert [(topic.name, topic.end, len(topic.readers)) for topic in topics.values()] == [("t", 8, 1)]
@@ -418,16 +416,9 @@ def _without_cursors(state: TopicState, sequence: Sequence, boundary: int, since
 
 
 BUGS: list[Bug] = [
-    _without_channels,
-    _numbers_for_names,
-    _one_left_out,
-    _one_too_many,
-    _owed_again,
-    _forgotten_producers,
-    _segment_lost,
-    _not_retained,
-    _without_cursors,
-]
+    _without_channels, _numbers_for_names, _one_left_out, _one_too_many, _owed_again, _forgotten_producers,
+    _segment_lost, _not_retained, _without_cursors,
+]  # fmt: skip
 
 
 @pytest.mark.long

@@ -15,12 +15,12 @@ from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
 from nsqd.storage.log.writer import SPARE_AFTER, Writer
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode
 from tests.nsqd.storage.small_log import EPOCH, all_records, frozen_clock
 
 
 def new_node(disk: SimDisk, durability: Durability) -> SimNode:
-    return SimNode(disk, durability, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1), segment_size=1000)
+    return SimNode(disk, durability, segment_size=1000)
 
 
 def publish(node: SimNode, count: int = 1) -> None:
@@ -54,7 +54,7 @@ def looked_at(disk: SimDisk) -> tuple[int, int]:
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable(durability: Durability) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, durability)
     publish(node, 5)
     work(node)
@@ -68,7 +68,7 @@ def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable(durabilit
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, durability)
     publish(node, 5)
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability)
 
 
 def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, Durability.OS)
     publish(node)
     syncs = disk.operations["sync"]
@@ -93,7 +93,7 @@ def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability: Durability) -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, durability)
     publish(node)
     published = node.log.writer.written.position
@@ -105,7 +105,7 @@ def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability
 
 
 def test_what_a_killed_process_left_is_stated_too() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     publish(new_node(disk, Durability.OS), 3)
     writer = opened(disk)
     assert writer.unstated
@@ -126,7 +126,7 @@ def opened(disk: SimDisk) -> Writer:
 
 
 def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     disk.capacity = 1 << 30
     node = new_node(disk, Durability.ALWAYS)
     publish(node)
@@ -143,10 +143,10 @@ def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_n
 
 
 def test_a_backup_ends_with_the_mark() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, Durability.OS)
     publish(node, 5)
-    copy = SimDisk(Random(1))
+    copy = SimDisk()
     _, parts = node.log.backup().begin()
     for part in parts:
         copy.put(part.name, part.read(0, part.size))
@@ -156,7 +156,7 @@ def test_a_backup_ends_with_the_mark() -> None:
 
 
 def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, Durability.OS)
     for _ in range(100):
         publish(node)
@@ -168,14 +168,14 @@ def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> No
 
 @pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
 def test_the_next_segment_is_made_ahead_where_somebody_waits_for_syncs(durability: Durability, made: bool) -> None:
-    node = new_node(SimDisk(Random(1)), durability)
+    node = new_node(SimDisk(), durability)
     publish(node, 2)
     assert node.log.writer.written.position > node.log.writer.segment_size // SPARE_AFTER
     assert node.spare.waits == made
 
 
 def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None:
-    disk = SimDisk(Random(1))
+    disk = SimDisk()
     node = new_node(disk, Durability.OS)
 
     def anchors() -> int:

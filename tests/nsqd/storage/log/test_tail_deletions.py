@@ -1,9 +1,6 @@
 """What the tail of a log deletes of what its owner has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
@@ -29,7 +26,7 @@ TOPIC_DELETED, TOPIC_EMPTIED = DeletionKind.TOPIC_DELETED, DeletionKind.TOPIC_EM
 def log_of(*tail: Callable[[SimNode], object], segment: int = 10_000) -> tuple[Succession, SimNode]:
     """Return the log that succeeds one whose owner has topic t with channels c and d and topic u, and the node."""
     run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, run.clock, run.random, None, segment)
+    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random, None, segment)
     for channel in ("c", "d"):
         node.broker.topic("t").channel(channel)
     node.publish(5)
@@ -106,7 +103,7 @@ def test_what_is_made_and_deleted_in_the_tail_is_not_the_owners_concern() -> Non
 def test_behind_a_part_that_is_gone_only_what_is_known_to_be_older_counts() -> None:
     """The record by which a channel was made may be gone: nothing tells then that the owner does not have it."""
     run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, run.clock, run.random, None, 500)
+    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random, None, 500)
     topic = node.broker.topic("t")
     for channel in ("c", "d"):
         topic.channel(channel)
@@ -191,7 +188,7 @@ def test_of_very_many_deletions_some_are_left_out() -> None:
             node.broker.topic(f"t{number}")
 
     run = SuccessionRun(1)
-    run.node = node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, run.clock, run.random)
+    run.node = node = SimNode(SimDisk(), Durability.ALWAYS, run.clock, run.random)
     node.turn(lambda: many(node))
     common = node.log.writer.written.position
     node.turn(lambda: [node.broker.delete_topic(name) for name in list(node.broker.topics)] and None)

@@ -1,7 +1,5 @@
 """Tidying knows each segment that the writer has begun: what it does not know is in no backup, and never goes."""
 
-from random import Random
-
 from nsqd.core.retention.policy import Durability
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -9,8 +7,8 @@ from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
 def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), segment_size=3000, tail_bytes=1 << 40)
+    clock = Clock()
+    node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=3000, tail_bytes=1 << 40)
     topic = node.broker.topic("t")
     topic.channel("c")
     for _ in range(4):
@@ -29,8 +27,8 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
 
 def finished() -> SimNode:
     """Return a node whose log has several segments, all of whose messages are finished."""
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), segment_size=2000, tail_bytes=1 << 40)
+    clock = Clock()
+    node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=2000, tail_bytes=1 << 40)
     topic = node.broker.topic("t")
     for _ in range(30):  # nobody reads them
         node.turn(lambda: topic.publish([b"x" * 300], 300))
@@ -85,8 +83,8 @@ def test_a_full_disk_ends_every_hold() -> None:
 
 
 def test_a_rewritten_segment_that_somebody_reads_by_now_stays_as_it_was_and_nothing_waits() -> None:
-    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), segment_size=2000, tail_bytes=1 << 40)
+    clock = Clock()
+    node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=2000, tail_bytes=1 << 40)
     keep, drop = node.broker.topic("keep"), node.broker.topic("drop")
     for number in range(30):  # a fifth of each segment is wanted
         node.turn(lambda topic=keep if number % 5 == 0 else drop: topic.publish([b"x" * 300], 300))  # type: ignore[misc]

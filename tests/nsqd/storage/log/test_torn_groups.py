@@ -15,6 +15,7 @@ from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from tests.cases import each
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.history import SeenTopic
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -33,8 +34,8 @@ class Torn:
     """A node that did something in its last turn."""
 
     def __init__(self, before: Act, last: Act) -> None:
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-        self.node = start(SimDisk(Random(1)), self.clock)
+        self.clock = Clock()
+        self.node = start(SimDisk(), self.clock)
         self.node.turn(lambda: before(self.node.broker))
         self.written = self.node.log.writer.written.position
         self.node.turn(lambda: last(self.node.broker))
@@ -90,7 +91,7 @@ def chosen(broker: Broker, ordinal: int) -> list[ChosenMessage]:
     return [ChosenMessage(ordinal, message_id(topic.journal.frame_in_memory(ordinal)))]
 
 
-@pytest.mark.parametrize("more", ["nothing", "empty", "delete", "create"])
+@each("more", ["nothing", "empty", "delete", "create"])
 def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
     """In the same turn something else may write out what was collected so far."""
 

@@ -33,11 +33,8 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
     assert contents == [b"a", b"b", b"c"]
     assert reader.end == writer.written.position
     groups = [record for record in all_records(reader) if record.kind == RecordKind.GROUP]
-    assert [int.from_bytes(group.content[:8], "big") for group in groups] == [
-        0,
-        0,
-        first,
-    ]  # the epoch has a group of its own
+    # the epoch has a group of its own
+    assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, 0, first]
 
 
 def test_the_directory_is_synced_once_for_each_segment() -> None:

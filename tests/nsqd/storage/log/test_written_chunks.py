@@ -1,7 +1,6 @@
 """Chunks of waiting messages that a checkpoint writes before the state of their topic, while the messages change."""
 
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
@@ -18,6 +17,7 @@ from nsqd.storage.log import checkpoint
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource, contents
 from nsqd.storage.log.state import MissingChunk, decode_topic, encode_topic
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -34,8 +34,8 @@ class World:
     """A node with a topic whose channel "a" has deferred messages, and whose delay lane has others."""
 
     def __init__(self) -> None:
-        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-        self.node = SimNode(SimDisk(Random(1)), Durability.OS, self.clock, Random(1))
+        self.clock = Clock()
+        self.node = SimNode(SimDisk(), Durability.OS, self.clock)
         self.topic: Topic = self.node.broker.topic("t")
         self.channel = self.topic.channel("a")
         self.inbox = Inbox()
@@ -97,7 +97,7 @@ def act(world: World, name: str) -> None:
         world.channel.deferred.approach(world.clock.now + 2 * HOUR, CHUNK + 1)
 
 
-@pytest.mark.parametrize("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"])
+@each("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"], world=World)
 def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: World, name: str) -> None:
     waiting, content = world.written(lambda: act(world, name))
 

@@ -1,7 +1,5 @@
 """A mirror becomes a log of this node: which one may, and what a kill leaves between two steps."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -17,7 +15,7 @@ from nsqd.storage.log.segments import LogError
 from nsqd.storage.mirror.adopting import Refused, check_replay, claim, drop_manifest, name_files, name_mirror_files
 from nsqd.storage.mirror.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
 from nsqd.storage.mirror.mirror import Mirror
-from tests.nsqd.core.node import SECOND
+from tests.cases import each
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 from tests.nsqd.storage.small_log import new_disk
@@ -27,7 +25,7 @@ ADOPTER = 3
 
 def log_with_checkpoints() -> SimNode:
     """Return a log in which two checkpoints stand, each in a segment of its own."""
-    node = SimNode(new_disk(), Durability.ALWAYS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1), None, 500)
+    node = SimNode(new_disk(), Durability.ALWAYS, Clock(), Random(1), None, 500)
     node.log.tidying.hold_for("test", 1 << 60)
     assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
@@ -108,7 +106,7 @@ def test_an_empty_mirror_is_refused() -> None:
 
 
 def test_damage_before_the_mark_of_the_mirror_is_damage_though_the_log_does_not_state_that_it_is_durable() -> None:
-    node = SimNode(new_disk(), Durability.OS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
+    node = SimNode(new_disk(), Durability.OS)
     create_channel(node)
     for _ in range(3):
         node.publish(3)
@@ -150,8 +148,8 @@ def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
     assert disk.names() == []
 
 
-@pytest.mark.parametrize("cut_in", range(16))
-@pytest.mark.parametrize("is_cut", [False, True])
+@each("cut_in", range(16))
+@each("is_cut", [False, True])
 def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is_cut: bool) -> None:
     disk, manifest = mirror_of(log_with_checkpoints())
     for name in (f"{segment_name(manifest.mark, 0)}.2", "manifest.json.tmp"):
@@ -176,9 +174,9 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
     drop_manifest(disk)
 
 
-@pytest.mark.parametrize("is_opened", [False, True])
-@pytest.mark.parametrize("cut_in", range(12))
-@pytest.mark.parametrize("is_cut", [False, True])
+@each("is_opened", [False, True])
+@each("cut_in", range(12))
+@each("is_cut", [False, True])
 def test_until_others_are_told_of_an_epoch_the_files_become_a_mirror_again(
     is_opened: bool, cut_in: int, is_cut: bool
 ) -> None:

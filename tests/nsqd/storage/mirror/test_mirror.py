@@ -1,7 +1,5 @@
 """One mirror over a simulated disk: what is appended, written aside, made durable and removed, and what a start finds."""
 
-from __future__ import annotations
-
 import errno
 import zlib
 from random import Random
@@ -16,6 +14,7 @@ from nsqd.storage.mirror import mirror as mirror_module
 from nsqd.storage.mirror.manifest import NAME, Manifest, ManifestError, MirrorFile, read_manifest, write_manifest
 from nsqd.storage.mirror.mirror import Mirror, MirrorError
 from nsqd.storage.mirror.reading import MirrorDisk
+from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import LOG_ID, new_disk
@@ -435,7 +434,7 @@ def test_a_damaged_header_takes_its_segment_along() -> None:
     check(log, disk, again)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"log_id": "zz"}', b"\xff", b"[" * 100_000])
+@each("content", [b"", b"{", b"[]", b'{"log_id": "zz"}', b"\xff", b"[" * 100_000])
 def test_a_damaged_manifest_is_refused(content: bytes) -> None:
     disk = new_disk()
     disk.put(NAME, content)
@@ -443,8 +442,8 @@ def test_a_damaged_manifest_is_refused(content: bytes) -> None:
         opened(disk)
 
 
-@pytest.mark.parametrize("field", ["log_id", "node", "files", "mark", "epochs"])
-@pytest.mark.parametrize("value", ["null", '"x"', "[1]", "[[]]", "{}"])
+@each("field", ["log_id", "node", "files", "mark", "epochs"])
+@each("value", ["null", '"x"', "[1]", "[[]]", "{}"])
 def test_a_manifest_with_a_wrong_field_is_refused(field: str, value: str) -> None:
     disk = new_disk()
     fields = {"log_id": '"00"', "node": "1", "files": "[]", "mark": "0", "epochs": "[]"} | {field: value}

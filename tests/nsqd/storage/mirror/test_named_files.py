@@ -1,7 +1,5 @@
 """The files that a mirror's manifest names are there, whenever the power is cut."""
 
-from __future__ import annotations
-
 import errno
 from copy import deepcopy
 from random import Random
