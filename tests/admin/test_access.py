@@ -135,7 +135,8 @@ def test_forms_must_come_from_our_pages_and_be_of_the_session(tmp_path: Path) ->
         await log_in(client, "ann")
         form = {"action": "pause"}
         for headers in ({}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-            assert (await client.post("/topics/t", data=form, headers=headers)).status_code == 403
+            for path in ("/topics/t", "/lookup", "/nodes/x:1", "/messages/t/c"):
+                assert (await client.post(path, data=form, headers=headers)).status_code == 403, path
             assert (await client.post("/api/topics/t", json=form, headers=headers)).status_code == 403
             assert (await client.delete("/api/topics/t", headers=headers)).status_code == 403
         # without the session's word

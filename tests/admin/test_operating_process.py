@@ -1,9 +1,10 @@
-"""What operators do, in a real browser on real daemons: logged in, with the mouse, and everything with the keyboard alone."""
+"""What operators do on real daemons: logged in, by the forms of the pages; in a campaign everything with the keyboard alone."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,9 @@ from playwright.sync_api import Browser, Error, Page
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
+from tests.admin.scriptless import Visitor
 from tests.daemons import eventually, nsqd
 
-MENU = ".menu > summary"
 pytestmark = pytest.mark.process
 
 
@@ -24,21 +25,203 @@ pytestmark = pytest.mark.process
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster for which one has to log in."""
     directory = tmp_path_factory.mktemp("guarded")
-    users = [
-        with_password("ann", "admin"),
-        with_password("vic", "viewer"),
-        with_password("eu", "operator", "eu.*"),
-    ]
-    flags = (
-        "-users-file",
-        users_file(directory, *users),
-        "-audit-file",
-        str(directory / "audit"),
-        "-audit-topic",
-        "audit",
-    )
-    with a_cluster(directory, *flags) as found:
+    users = [with_password("ann", "admin"), with_password("vic", "viewer"), with_password("eu", "operator", "eu.*")]
+    audit = ("-audit-file", str(directory / "audit"), "-audit-topic", "audit")
+    with a_cluster(directory, "-users-file", users_file(directory, *users), *audit) as found:
+        for topic in ("eu.orders", "us.orders"):
+            found.channel(topic, "c")
         yield found
+
+
+@pytest.fixture
+def ann(guarded: Cluster) -> Visitor:
+    """An administrator, logged in."""
+    return Visitor(guarded.url).log_in("ann", PASSWORD)
+
+
+def test_logging_in_leads_back_and_logging_out_ends_it(guarded: Cluster) -> None:
+    ann = Visitor(guarded.url).log_in("ann", "wrong", "/topics/eu.orders")
+    assert "Incorrect user name or password" in ann.text
+    assert ann.press("Log in", user="ann", password=PASSWORD).url.endswith("/topics/eu.orders")
+    assert "Paused: eu.orders by ann since" in ann.press("Pause topic").text
+    ann.press("Unpause topic")
+    assert "ann, admin" in ann.open("/audit?q=pause+eu.orders").text
+    ann.press("Log out")
+    assert "Password" in ann.open("/topics/eu.orders").text
+
+
+def test_others_see_what_they_may(guarded: Cluster) -> None:
+    guarded.publish("eu.orders", "secret body")
+    vic = Visitor(guarded.url).log_in("vic", PASSWORD, "/topics/eu.orders/c")
+    assert [list(form.buttons) for form in vic.page.forms] == [["Log out"]]
+    vic.open("/messages/eu.orders/c?state=ready")
+    assert "1 ready" in vic.text
+    assert "secret body" not in vic.text
+    eu = Visitor(guarded.url).log_in("eu", PASSWORD)
+    assert "eu.orders" in eu.text
+    assert "us.orders" not in eu.text
+    assert "Access denied" in eu.open("/topics/us.orders").text
+
+
+def test_many_with_preview_progress_and_cancel(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("many", "c")
+    node = guarded.nodes[0].http
+    guarded.publish("many", *map(str, range(500)))
+    at = f"http://{node}/channel/messages/bury?topic=many&channel=c&state=ready&count=500"
+    eventually(lambda: httpx.post(at).json()["buried"] == 0)
+    assert "500 buried" in ann.open(f"/messages/many/c?node={node}&state=buried").text
+    ann.press("Preview", many="kick", count="300", per_second="20")
+    assert "Kick 300 of 500 buried messages?" in ann.text
+    assert "Running: " in ann.press("Kick 300").text
+    eventually(lambda: progress(ann.open(ann.url)) > 0)
+    assert "Cancelled by ann: " in ann.press("Cancel task").text
+    done = progress(ann)
+    assert 0 < done < 300
+    stats = httpx.get(f"http://{node}/stats?format=json&topic=many").json()["topics"][0]["channels"][0]
+    assert (stats["depth"], stats["buried_count"]) == (done, 500 - done)
+    assert "cancelled_by: ann" in ann.open("/audit?q=many").text
+
+
+def progress(visitor: Visitor) -> int:
+    """Return how many messages the task on the page has processed."""
+    found = re.search(r"(\d+) of 300 processed", visitor.text)
+    assert found is not None, visitor.text
+    return int(found[1])
+
+
+def test_selected_messages_of_all_nodes_are_moved_where_the_user_may_publish(guarded: Cluster) -> None:
+    guarded.channel("eu.from", "c")
+    guarded.channel("eu.to", "c")
+    for place in (0, 1):
+        guarded.publish("eu.from", "one", "two", "three", node=place)
+    eu = Visitor(guarded.url).log_in("eu", PASSWORD, "/messages/eu.from/c")
+    assert "6 ready on 2 nodes" in eu.text
+    eu.press("Bury selected", "pick-1", "pick-4")
+    assert "Buried 2" in eu.text
+    assert "4 ready on 2 nodes" in eu.text
+    eu.follow("buried").press("Move selected", "pick-2", to="us.elsewhere")
+    assert "Access denied" in eu.text
+    eu.open("/messages/eu.from/c?state=ready&many=move&count=3&per_second=100").press("Preview", to="eu.to")
+    assert "Move 3 of 4 ready messages to topic eu.to?" in eu.text
+    eu.press("Move 3")
+    eventually(lambda: "3 of 3 processed" in eu.open(eu.url).text)
+    assert "3 ready on 2 nodes" in eu.open("/messages/eu.to/c").text
+
+
+def test_what_is_lost_wants_the_number(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("lost", "c")
+    messages = f"/messages/lost/c?node={guarded.nodes[0].http}&state=ready"
+    guarded.publish("lost", *"abc")
+    ann.open(f"{messages}&many=finish&count=2").press("Finish 2", confirm="3")
+    assert "Nothing was changed" in ann.text
+    ann.open(f"{messages}&many=finish&count=2").press("Finish 2", confirm="2")
+    eventually(lambda: "Done: 2 of 2 processed" in ann.open(ann.url).text)
+    assert "1 ready" in ann.open(messages).text
+
+
+def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("found", "c")
+    node = guarded.nodes[0].http
+    guarded.publish("found", *(f"hay {number}" for number in range(1000)))
+    ann.open("/topics/found")
+    needle = {"body": "a Needle", "node": node, "key": "once", "headers": "Trace: 7f\nKind: test"}
+    for words in ("Published", "Not published"):
+        assert words in ann.press("Publish", **needle).text
+    assert "1 match in" in ann.follow("Search for it in c").text  # the first one, by its key
+    ann.open("/topics/found").press("Publish", body="later", node=node, delay="3600000")
+    published = re.search(r"Published ([0-9a-f]{16}) at", ann.text)
+    assert published is not None
+    assert published[1] in ann.open(f"/messages/found/c?node={node}&state=deferred").text
+    for words in ("needle", "trace: 7f"):
+        ann.open(f"/messages/found/c?node={node}&state=ready").press("Search", contains=words)
+        assert "1 match in 1,001 scanned messages" in ann.text
+        assert "a Needle" in ann.text
+
+
+def test_a_message_is_published_looked_at_and_buried(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("looked", "c")
+    node = guarded.nodes[1].http
+    body = '{"a": "<script>alert(1)</script>\N{SNOWMAN}"}'
+    ann.open("/topics/looked").press("Publish", body=body, node=node)
+    eventually(lambda: "1 ready" in ann.open(f"/messages/looked/c?node={node}&state=ready").text)
+    assert body in ann.text
+    stats = httpx.get(f"http://{node}/stats?format=json&topic=looked").json()["topics"][0]["channels"][0]
+    assert (stats["depth"], stats["in_flight_count"], stats["message_count"]) == (1, 0, 1)
+    assert "0 ready" in ann.press("Bury 0").text
+    assert "1 buried" in ann.follow("buried").text
+
+
+def test_pausing_for_a_while(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("while", "c")
+    ann.open("/topics/while/c").press("Pause channel", minutes="90")
+    assert "while/c by ann since" in ann.open("/nodes").text  # on every page
+    pauses = httpx.get(f"http://{guarded.nodes[0].http}/pauses").json()["pauses"]
+    mine = next(one for one in pauses if one["topic"] == "while")
+    assert 5300 < mine["until"] - time.time() < 5500
+    ann.open("/topics/while/c").press("Unpause channel")
+
+
+def test_a_node_is_drained(ann: Visitor, guarded: Cluster) -> None:
+    node = guarded.nodes[1].http
+    ann.open(f"/nodes/{node}").press("Drain node", confirm=node)
+    assert re.search("Drain(ing|ed) since", ann.text)
+    assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 503
+    ann.press("Stop draining")
+    assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 200
+
+
+def test_jobs_of_a_tube(ann: Visitor, guarded: Cluster) -> None:
+    node = guarded.nodes[0].http
+    with guarded.worker("jobs/x") as worker:  # a name that no topic has
+        ids = [worker.put(f"<b>{number}</b>", priority=number) for number in range(3)]
+        worker.put("later", delay=900)
+    eventually(lambda: "jobs/x" in ann.open("/tubes").page.links)  # an answer of the node may be a second old
+    ann.follow("jobs/x")
+    assert "3 ready" in ann.text
+    assert "<b>0</b>" in ann.text
+    ann.press(f"Bury {ids[0]}").follow("buried").press(f"Kick {ids[0]}")
+    assert "0 buried" in ann.text
+    ann.follow("ready").press(f"Delete {ids[1]}")
+    assert "2 ready" in ann.text
+    ann.press("Pause tube", seconds="600")
+    assert "paused for" in ann.open("/tubes").text
+    stats = httpx.get(f"http://{node}/tubes").json()["tubes"]
+    mine = next(one for one in stats if one["tube_name"] == "jobs/x")
+    assert (mine["ready_count"], mine["delayed_count"], mine["buried_count"]) == (2, 1, 0)
+
+
+def test_queues_of_disque(ann: Visitor, guarded: Cluster) -> None:
+    with guarded.disque() as disque, guarded.disque() as waiting, guarded.worker("queued") as worker:
+        first = disque.do("ADDJOB", "queued", "one", 0, "TTL", 900)
+        disque.do("ADDJOB", "queued", "two", 0, "RETRY", 0)
+        assert len(disque.do("GETJOB", "FROM", "queued")) == disque.do("NACK", first) == 1
+        waiting.send("GETJOB", "FROM", "idle")
+        worker.put("of beanstalkd", priority=1 << 31)
+        eventually(lambda: disque.do("QSTAT", "idle"))
+        eventually(lambda: {"idle", "queued"} <= ann.open("/tubes").page.links.keys())  # an answer may be a second old
+        idle = next(row for row in ann.client.get("/tubes?format=json").json() if row["tube_name"] == "idle")
+        counts = [idle[f"{kind}_count"] for kind in ("watching", "waiting", "disque_waiting", "node_waiting")]
+        assert counts == [0, 0, 1, 0]
+        ann.open("/tubes").follow("queued")
+        for words in (
+            first,
+            "releases (nacks): 1",
+            "delivered once at most",
+            "gone in",
+            "1 watch it",
+            "time to run 90 s",
+        ):
+            assert words in ann.text, words
+        assert "Queue paused: in" in ann.press("Pause queue", queue="in").text
+        assert disque.do("ADDJOB", "queued", "x", 0).startswith("-PAUSED")
+        assert "queue paused: in" in ann.open("/tubes").text
+        assert "Queue paused" not in ann.follow("queued").press("Resume queue").text
+        assert disque.do("PAUSE", "queued", "state") == "none"
+        assert "A queue is paused for jobs that go out" in ann.press("Pause queue", queue="state").text
+    assert "unpause" in ann.open("/audit").text
+
+
+# in a browser
 
 
 @pytest.fixture
@@ -53,267 +236,8 @@ def page(chrome: Browser) -> Iterator[Page]:
     assert [one for one in complaints if "status of 4" not in one] == []
 
 
-def log_in(page: Page, cluster: Cluster, name: str, path: str = "/") -> None:
-    page.goto(cluster.url + path)
-    page.fill("input[name=user]", name)
-    page.fill("input[name=password]", PASSWORD)
-    page.click("main button:text('Log in')")
-
-
 def main(page: Page) -> str:
     return page.inner_text("main")
-
-
-def test_logging_in_leads_back_and_logging_out_ends_it(page: Page, guarded: Cluster) -> None:
-    guarded.channel("eu.orders", "c")
-    guarded.channel("us.orders", "c")
-    page.goto(f"{guarded.url}/topics/eu.orders")
-    page.fill("input[name=user]", "ann")
-    page.fill("input[name=password]", "wrong")
-    page.click("main button")
-    assert "Incorrect user name or password" in main(page)
-    page.fill("input[name=user]", "ann")
-    page.fill("input[name=password]", PASSWORD)
-    page.click("main button")
-    assert page.url.endswith("/topics/eu.orders")
-    page.wait_for_selector("#live h2")  # and it lives: the stream is of somebody who is logged in
-    page.click(MENU)
-    page.click("button:text('Pause')")
-    assert "Paused: eu.orders by ann since" in main(page)
-    page.click(MENU)
-    page.click("button:text('Unpause')")
-    page.goto(f"{guarded.url}/audit?q=pause+eu.orders")
-    assert "ann, admin" in main(page)
-    page.click("button:text('Log out')")
-    page.goto(f"{guarded.url}/topics/eu.orders")
-    assert "Password" in main(page)
-
-
-def test_others_see_what_they_may(page: Page, guarded: Cluster) -> None:
-    guarded.channel("eu.orders", "c")
-    guarded.channel("us.orders", "c")
-    guarded.publish("eu.orders", "secret body")
-    log_in(page, guarded, "vic", "/topics/eu.orders/c")
-    assert page.locator("main form").count() == 0
-    page.click(f"tr:has-text('{guarded.nodes[0].http}') >> td[data-label=Depth] a")
-    assert "1 ready" in main(page)
-    assert "secret body" not in page.content()
-    page.click("button:text('Log out')")
-    log_in(page, guarded, "eu")
-    assert "eu.orders" in main(page)
-    assert "us.orders" not in page.content()
-    page.goto(f"{guarded.url}/topics/us.orders")
-    assert "Access denied" in main(page)
-
-
-def test_many_with_preview_progress_and_cancel(page: Page, guarded: Cluster) -> None:
-    guarded.channel("many", "c")
-    node = guarded.nodes[0].http
-    guarded.publish("many", *map(str, range(500)))
-    at = f"http://{node}/channel/messages/bury?topic=many&channel=c&state=ready&count=500"
-    eventually(lambda: httpx.post(at).json()["buried"] == 0)
-    log_in(page, guarded, "ann", f"/messages/many/c?node={node}&state=buried")
-    assert "500 buried" in main(page)
-    page.click("summary:has-text('Bulk action')")
-    page.select_option("select[name=many]", "kick")
-    page.fill("input[name=count]", "300")
-    page.fill("input[name=per_second]", "20")
-    page.click("button:text('Preview')")
-    assert "Kick 300 of 500 buried messages?" in main(page)
-    page.click("button:text('Kick 300')")
-    page.wait_for_selector("text=Running: ")
-    page.wait_for_selector("progress:not([value='0'])")
-    page.click("button:text('Cancel task')")
-    page.wait_for_selector("text=Cancelled by ann: ")
-    done = int(page.get_attribute("progress", "value") or 0)
-    assert 0 < done < 300
-    stats = httpx.get(f"http://{node}/stats?format=json&topic=many").json()["topics"][0]["channels"][0]
-    assert (stats["depth"], stats["buried_count"]) == (done, 500 - done)
-    page.goto(f"{guarded.url}/audit?q=many")
-    assert "cancelled_by: ann" in main(page)
-
-
-def test_messages_of_all_nodes_are_selected_and_moved_without_scripts(chrome: Browser, guarded: Cluster) -> None:
-    guarded.channel("eu.from", "c")
-    guarded.channel("eu.to", "c")
-    for place in (0, 1):
-        guarded.publish("eu.from", "one", "two", "three", node=place)
-    context = chrome.new_context(java_script_enabled=False)
-    page = context.new_page()
-    log_in(page, guarded, "eu", "/messages/eu.from/c")
-    assert "6 ready on 2 nodes" in main(page)
-    page.check("input[name=pick-1]")
-    page.check("input[name=pick-4]")
-    page.click("button:text('Bury selected')")
-    assert "Buried 2" in main(page)
-    assert "4 ready on 2 nodes" in main(page)
-    page.click("nav a:text-is('buried')")
-    page.check("input[name=pick-2]")
-    page.fill("#ticked input[name=to]", "us.elsewhere")
-    page.click("button:text('Move selected')")
-    assert "Access denied" in main(page)  # this user may publish to eu.* only
-    page.goto(f"{guarded.url}/messages/eu.from/c?state=ready&many=move&count=3&per_second=100")
-    page.fill("input[name=to]", "eu.to")
-    page.click("button:text('Preview')")
-    assert "Move 3 of 4 ready messages to topic eu.to?" in main(page)
-    page.click("button:text('Move 3')")
-    for _ in range(200):
-        if "3 of 3 processed" in main(page):
-            break
-        page.reload()
-    page.goto(f"{guarded.url}/messages/eu.to/c")
-    assert "3 ready on 2 nodes" in main(page)
-    context.close()
-
-
-def test_what_is_lost_wants_the_number(page: Page, guarded: Cluster) -> None:
-    guarded.channel("lost", "c")
-    node = guarded.nodes[0].http
-    guarded.publish("lost", *"abc")
-    log_in(page, guarded, "ann", f"/messages/lost/c?node={node}&state=ready&many=finish&count=2")
-    page.fill("input[name=confirm]", "3")
-    page.click("button:text('Finish 2')")
-    assert "Nothing was changed" in main(page)
-    page.goto(f"{guarded.url}/messages/lost/c?node={node}&state=ready&many=finish&count=2")
-    page.fill("input[name=confirm]", "2")
-    page.click("button:text('Finish 2')")
-    page.wait_for_selector("text=Done: 2 of 2 processed")
-    page.goto(f"{guarded.url}/messages/lost/c?node={node}&state=ready")
-    assert "1 ready" in main(page)
-
-
-def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(page: Page, guarded: Cluster) -> None:
-    guarded.channel("found", "c")
-    node = guarded.nodes[0].http
-    guarded.publish("found", *(f"hay {number}" for number in range(1000)))
-    log_in(page, guarded, "ann", "/topics/found")
-    for text in ("Published", "Not published"):
-        page.click("summary:has-text('Publish a test')")
-        page.fill("textarea[name=body]", "a Needle")
-        page.select_option("select[name=node]", node)
-        page.fill("input[name=key]", "once")
-        page.click("summary:has-text('Headers')")
-        page.fill("textarea[name=headers]", "Trace: 7f\nKind: test")
-        page.click("button:text('Publish')")
-        assert text in main(page)
-    page.click("a:text('Search for it in c')")
-    assert "1 match in" in main(page)  # the first one, by its key
-    page.goto(f"{guarded.url}/topics/found")
-    page.click("summary:has-text('Publish a test')")
-    page.fill("textarea[name=body]", "later")
-    page.select_option("select[name=node]", node)
-    page.fill("input[name=delay]", "3600000")
-    page.click("button:text('Publish')")
-    published = page.inner_text(".banner code")
-    assert len(published) == 16
-    page.goto(f"{guarded.url}/messages/found/c?node={node}&state=deferred")
-    assert published in main(page)
-    page.goto(f"{guarded.url}/messages/found/c?node={node}&state=ready")
-    for words in ("needle", "trace: 7f"):
-        page.fill("input[name=contains]", words)
-        page.click("button:text('Search')")
-        assert "1 match in 1,001 scanned messages" in main(page)
-        assert "a Needle" in main(page)
-
-
-def test_pausing_for_a_while(page: Page, guarded: Cluster) -> None:
-    guarded.channel("while", "c")
-    log_in(page, guarded, "ann", "/topics/while/c")
-    page.click(MENU)
-    page.fill("input[name=minutes]", "90")
-    page.click("button:text('Pause')")
-    page.goto(f"{guarded.url}/nodes")  # on every page
-    assert "while/c by ann since" in main(page)
-    pauses = httpx.get(f"http://{guarded.nodes[0].http}/pauses").json()["pauses"]
-    mine = next(one for one in pauses if one["topic"] == "while")
-    assert 5300 < mine["until"] - time.time() < 5500
-    httpx.post(f"http://{guarded.nodes[0].http}/channel/unpause?topic=while&channel=c").raise_for_status()
-    httpx.post(f"http://{guarded.nodes[1].http}/channel/unpause?topic=while&channel=c").raise_for_status()
-
-
-def test_a_node_is_drained(page: Page, guarded: Cluster) -> None:
-    node = guarded.nodes[1].http
-    log_in(page, guarded, "ann", f"/nodes/{node}")
-    page.click(MENU)
-    page.click("summary:has-text('Drain')")
-    page.fill(".menu details[open] input[name=confirm]", node)
-    page.click(".menu details[open] button")
-    page.wait_for_selector("#live >> text=/Drain(ing|ed) since/")
-    assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 503
-    page.click(MENU)
-    page.click("button:text('Stop draining')")
-    assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 200
-
-
-def test_jobs_of_a_tube(page: Page, guarded: Cluster) -> None:
-    node = guarded.nodes[0].http
-    with guarded.worker("jobs/x") as worker:  # a name that no topic has
-        ids = [worker.put(f"<b>{number}</b>", priority=number) for number in range(3)]
-        worker.put("later", delay=900)
-    log_in(page, guarded, "ann", "/tubes")
-    page.click("a:text('jobs/x')")
-    assert "3 ready" in main(page)
-    assert "<b>0</b>" in main(page)
-    page.click(f"button[aria-label='Bury {ids[0]}']")
-    page.click("nav a:text-is('buried')")
-    page.click(f"button[aria-label='Kick {ids[0]}']")
-    assert "0 buried" in main(page)
-    page.click("nav a:text-is('ready')")
-    page.click(f"button[aria-label='Delete {ids[1]}']")
-    assert "2 ready" in main(page)
-    page.fill("input[name=seconds]", "600")
-    page.click("button:text-is('Pause tube')")
-    page.goto(f"{guarded.url}/tubes")
-    assert "paused for" in main(page)
-    stats = httpx.get(f"http://{node}/tubes").json()["tubes"]
-    mine = next(one for one in stats if one["tube_name"] == "jobs/x")
-    assert (mine["ready_count"], mine["delayed_count"], mine["buried_count"]) == (2, 1, 0)
-
-
-def test_queues_of_disque(page: Page, guarded: Cluster) -> None:
-    log_in(page, guarded, "ann", "/tubes")
-    node = guarded.nodes[0].http
-    with guarded.disque() as disque, guarded.disque() as waiting, guarded.worker("queued") as worker:
-        first = disque.do("ADDJOB", "queued", "one", 0, "TTL", 900)
-        disque.do("ADDJOB", "queued", "two", 0, "RETRY", 0)
-        assert len(disque.do("GETJOB", "FROM", "queued")) == disque.do("NACK", first) == 1
-        waiting.send("GETJOB", "FROM", "idle")
-        worker.put("of beanstalkd", priority=1 << 31)
-        eventually(lambda: disque.do("QSTAT", "idle"))
-        page.goto(f"{guarded.url}/tubes")
-        page.wait_for_selector("tbody >> text=idle")  # an answer of the node may be a second old
-        (row,) = [row for row in page.query_selector_all("tbody tr") if "idle" in row.inner_text()]
-        cells = {cell.get_attribute("data-label"): cell.inner_text() for cell in row.query_selector_all("td")}
-        wanted = {"watching": "0", "waiting": "0", "Disque: waiting": "1", "Nodes waiting": "0"}
-        assert {name: cells[name] for name in wanted} == wanted
-        page.click("a:text('queued')")
-        text = main(page)
-        for words in (
-            first,
-            "releases (nacks): 1",
-            "delivered once at most",
-            "gone in",
-            "1 watch it",
-            "time to run 90 s",
-        ):
-            assert words in text, words
-        page.select_option("select[name=queue]", "in")
-        page.click("button:text-is('Pause queue')")
-        page.wait_for_selector("text=Queue paused: in")
-        assert disque.do("ADDJOB", "queued", "x", 0).startswith("-PAUSED")
-        page.goto(f"{guarded.url}/tubes")
-        assert "queue paused: in" in main(page)
-        page.click("a:text('queued')")
-        page.click("button:text-is('Resume queue')")
-        page.wait_for_selector("text=Queue paused", state="detached")
-        assert disque.do("PAUSE", "queued", "state") == "none"
-        page.goto(f"{guarded.url}/tube?name=queued&node={node}")
-        page.eval_on_selector("option[value=out]", "one => one.value = 'state'")
-        page.select_option("select[name=queue]", "state")
-        page.click("button:text-is('Pause queue')")
-        page.wait_for_selector("text=A queue is paused for jobs that go out")
-    page.goto(f"{guarded.url}/audit")
-    assert "unpause" in main(page)
 
 
 def published(node: str, topic: str) -> int:
@@ -388,6 +312,7 @@ def confirm(page: Page, action: str, word: str) -> None:
         page.keyboard.press("Enter")
 
 
+@pytest.mark.campaign
 def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
     guarded.channel("keys", "c")
     node, url = guarded.nodes[0].http, guarded.url
