@@ -90,6 +90,8 @@ class Page(HTMLParser):
             self._form.fields[name] = attributes.get("value", words)
 
     def _add(self, form: Form, tag: str, attributes: dict[str, str], words: str) -> None:
+        if "disabled" in attributes or attributes.get("tabindex") == "-1":
+            return  # the keyboard does not reach it
         name, value = attributes.get("name", ""), attributes.get("value", "")
         if tag == "button":
             form.buttons[attributes.get("aria-label") or " ".join(words.split())] = (name, value)

@@ -1,7 +1,7 @@
 """Ten situations of a bad night: what the pages say, both to whoever has a page open and to whoever opens one afterwards.
 
-`make test` kills a node and nsqadmin, a campaign brings all ten about. What nsqadmin finds in the others is also tested without
-a process: in test_inventory, test_monitor and test_alarm_checks.
+Only a campaign brings them about. What nsqadmin finds in them, and how pages tell it, is also tested at less cost: in
+test_inventory, test_monitor, test_alarm_checks, test_monitor_process and test_live_process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.admin.night import (
 from tests.admin.test_cluster_process import copies, member
 from tests.daemons import Daemon, eventually, post, publish
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
 SLOWLY = 1.0  # s for a message, so that nodes hold some all night
 
 
@@ -100,7 +100,6 @@ def is_down(page: Page, address: str) -> None:
 # 2
 
 
-@pytest.mark.campaign
 def test_a_node_is_frozen(night: Night) -> None:
     address, process = night.address(0), night.nodes[0].process
     try:
@@ -153,7 +152,6 @@ def test_nsqadmin_is_killed(night: Night) -> None:
 # 5
 
 
-@pytest.mark.campaign
 def test_nsqadmin_is_cut_off_from_a_node(night: Night) -> None:
     address = night.address(2)
     try:
@@ -179,7 +177,6 @@ def test_nsqadmin_is_cut_off_from_a_node(night: Night) -> None:
 # 8
 
 
-@pytest.mark.campaign
 def test_a_disk_is_almost_full(night: Night) -> None:
     """The disk stays as it is: what counts as full changes."""
     words = ("Critical:", "Disk almost full")
@@ -233,7 +230,6 @@ def test_a_node_is_killed(night: Night) -> None:
 # 7 and 6 come late, because their alarms go on for a while
 
 
-@pytest.mark.campaign
 def test_the_consumers_of_a_channel_are_gone(night: Night) -> None:
     night.channel("emails", "send")
     with night.opened() as page, night.opened("/topics/emails/send") as channel:
@@ -258,7 +254,6 @@ def test_the_consumers_of_a_channel_are_gone(night: Night) -> None:
 # 6
 
 
-@pytest.mark.campaign
 def test_every_message_of_a_topic_fails(night: Night) -> None:
     night.channel("payments", "charge")
     says_so = "Messages are being buried"
@@ -296,7 +291,6 @@ def figure_of(page: Page, label: str) -> Locator:
 # 3: the last one of this cluster, because nodes take a while to register again
 
 
-@pytest.mark.campaign
 def test_nsqlookupd_is_restarted(night: Night) -> None:
     with night.opened() as page:
         before = shown(page)
@@ -334,7 +328,6 @@ _LEAST = """() => {
 # 9
 
 
-@pytest.mark.campaign
 def test_a_log_is_taken_over(tmp_path: Path, chrome: Browser) -> None:
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd", preexec=renamed("nsqlookupd")))
@@ -386,7 +379,6 @@ class Clock:
         return told({})
 
 
-@pytest.mark.campaign
 def test_the_clock_of_a_node_is_wrong(tmp_path: Path, chrome: Browser) -> None:
     clocks = [Clock(f"nsqd-{number}") for number in (1, 2, 3)]
     with ExitStack() as stack:

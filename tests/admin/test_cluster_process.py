@@ -18,7 +18,7 @@ from playwright.sync_api import Browser
 from admin.users import written
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, nsqadmin
-from tests.admin.usable import assert_usable, unnamed
+from tests.admin.usable import assert_usable, obstacles
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.effort import IS_CAMPAIGN
 from tests.requirements import require
@@ -212,7 +212,7 @@ def test_the_page_of_a_broken_cluster(tmp_path: Path, request: pytest.FixtureReq
         nodes[2].kill()
         eventually(lambda: states(admin).get(2) == "down" and "is down." in page(admin))
         assert "penstock recover DATA-PATH --node 2 --from" in page(admin)
-        assert unnamed(page(admin)) == []
+        assert obstacles(page(admin)) == []
         if IS_CAMPAIGN:
             chrome: Browser = request.getfixturevalue("chrome")
             require("node")

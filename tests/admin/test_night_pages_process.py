@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from tests.admin.conftest import nsqadmin
 from tests.admin.night import FAST, QUIET, rules, says
 from tests.admin.scriptless import Visitor
-from tests.admin.usable import assert_usable, unnamed
+from tests.admin.usable import assert_usable, obstacles
 from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.requirements import require
 
@@ -126,7 +126,7 @@ def test_the_pages_of_a_bad_night_can_be_read_without_scripts(visitor: Visitor, 
         visitor.open(path)
         for words in ("Node down:", dead_node(admin), "1 message"):
             assert words in visitor.text, path
-        assert unnamed(visitor.html) == [], path
+        assert obstacles(visitor.html) == [], path
     visitor.open("/")
     for words in ("Data from", "1 of 2 nodes", *TROUBLE):
         assert words in visitor.text
@@ -141,6 +141,7 @@ def test_the_pages_of_a_bad_night_fit_and_can_be_used_by_all(chrome: Browser, ad
             assert_usable(page, f"http://{admin.http}{path}")
 
 
+@pytest.mark.campaign
 def test_trouble_is_found_by_keyboard_alone(page: Page, admin: Daemon) -> None:
     page.goto(f"http://{admin.http}/")
     follow(page, "Buried messages (2)")

@@ -1,4 +1,4 @@
-"""What operators do on real daemons: logged in, by the forms of the pages; in a campaign everything with the keyboard alone."""
+"""What operators do on real daemons: logged in, by the forms of the pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Error, Page
 
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
@@ -151,6 +150,20 @@ def test_a_message_is_published_looked_at_and_buried(ann: Visitor, guarded: Clus
     assert "1 buried" in ann.follow("buried").text
 
 
+def test_nodes_tell_what_a_channel_did_lately(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("incident", "c")
+    guarded.publish("incident", *["x"] * 50)
+    at = f"http://{guarded.nodes[0].http}/channel/messages/bury?topic=incident&channel=c&state=ready&count=7"
+    eventually(lambda: httpx.post(at).json()["buried"] == 7)
+
+    def told(path: str, name: str) -> list[int]:
+        return (ann.client.get(f"/series/{path}").json()["hour"] or {}).get(name, [])
+
+    assert '<dt>Buried</dt><dd class="bad">7</dd>' in ann.open("/topics/incident/c").html
+    eventually(lambda: 7 in told("incident/c", "buried"))  # nodes note it each ten seconds
+    eventually(lambda: 43 in told("incident", "depth"))
+
+
 def test_pausing_for_a_while(ann: Visitor, guarded: Cluster) -> None:
     guarded.channel("while", "c")
     ann.open("/topics/while/c").press("Pause channel", minutes="90")
@@ -221,209 +234,33 @@ def test_queues_of_disque(ann: Visitor, guarded: Cluster) -> None:
     assert "unpause" in ann.open("/audit").text
 
 
-# in a browser
-
-
-@pytest.fixture
-def page(chrome: Browser) -> Iterator[Page]:
-    context = chrome.new_context()
-    complaints: list[str] = []
-    found = context.new_page()
-    found.on("console", lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None)
-    found.on("pageerror", lambda error: complaints.append(str(error)))
-    yield found
-    context.close()
-    assert [one for one in complaints if "status of 4" not in one] == []
-
-
-def main(page: Page) -> str:
-    return page.inner_text("main")
-
-
-def published(node: str, topic: str) -> int:
-    count: int = httpx.get(f"http://{node}/stats?format=json&topic={topic}").json()["topics"][0]["message_count"]
-    return count
-
-
-def reach(page: Page, name: str) -> None:
-    """By Tab alone: the control that is called so. A page that failed for a moment loads itself anew meanwhile."""
-    try:
-        tab_to(page, name)
-    except Error as error:
-        if "context was destroyed" not in str(error):
-            raise
-        page.wait_for_load_state()
-        tab_to(page, name)
-
-
-def tab_to(page: Page, name: str) -> None:
-    """What is called so may be within something that the keyboard opens."""
-    for opener in ("", "Actions", "Publish a test message"):
-        if opener and tab_from_the_one_before(page, opener, is_closed=True):
-            page.keyboard.press("Enter")
-        if tab_from_the_one_before(page, name):
-            return
-    raise AssertionError(f"nobody comes to {name} by Tab: {main(page)}")
-
-
-def tab_from_the_one_before(page: Page, name: str, is_closed: bool = False) -> bool:
-    """Press Tab on what stands before the control, which must lead to it. Return False if there is no such control."""
-    for _ in range(20):  # the live part may come again meanwhile, with the focus in it
-        if not page.evaluate(_BEFORE, [name, is_closed]):
-            return False
-        page.keyboard.press("Tab")
-        if page.evaluate(f"({_CALLED})(document.activeElement)") == name:
-            return True
-    raise AssertionError(f"Tab does not lead to {name}: {main(page)}")
-
-
-_CALLED = """e => (e.getAttribute('aria-label') || (e.tagName !== 'SELECT' && e.innerText) || e.name || '')
-  .trim().replace('\u2026', '')"""
-_BEFORE = f"""([name, isClosed]) => {{
-  const called = {_CALLED};
-  const stops = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")].filter(
-    one => one.tabIndex >= 0 && !one.disabled && one.checkVisibility({{visibilityProperty: true}}));
-  const at = stops.findIndex(one => called(one) === name && !(isClosed && one.parentNode.open));
-  document.activeElement.blur();
-  if (at > 0) stops[at - 1].focus();
-  return at >= 0;
-}}"""
-
-
-def press(page: Page, name: str) -> None:
-    """What leads to another page, or to this one anew."""
-    reach(page, name)
-    with page.expect_navigation():
-        page.keyboard.press("Enter")
-
-
-def write(page: Page, name: str, text: str) -> None:
-    reach(page, name)
-    page.keyboard.type(text)
-
-
-def confirm(page: Page, action: str, word: str) -> None:
-    """What is dangerous: open it, type the name, and Enter."""
-    reach(page, action)
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    page.keyboard.type(word)
-    with page.expect_navigation():
-        page.keyboard.press("Enter")
-
-
-@pytest.mark.campaign
-def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
-    guarded.channel("keys", "c")
-    node, url = guarded.nodes[0].http, guarded.url
-    page.goto(url)
-    write(page, "user", "ann")
-    write(page, "password", PASSWORD)
-    press(page, "Log in")
-    page.wait_for_selector("text=keys")
-    reach(page, "Skip to content")
-    page.keyboard.press("Enter")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('main') !== null")
-    page.evaluate("document.activeElement.blur()")
-    page.keyboard.press("/")
-    page.keyboard.type("keys")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**q=keys**")
-    page.evaluate("document.activeElement.blur()")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/topics/keys")
-    for text in ("one", "two", "three"):
-        write(page, "body", text)
-        press(page, "Publish")
-        page.wait_for_selector("text=/Published/")
-        page.goto(f"{url}/topics/keys")
-    press(page, "Pause topic")
-    press(page, "Unpause topic")
-    press(page, "Pause topic")
-    page.goto(f"{url}/topics/keys/c")
-    press(page, "Pause channel")
-    press(page, "Unpause channel")
-    page.goto(f"{url}/topics/keys")
-    press(page, "Unpause topic")
-    at = next(one.http for one in guarded.nodes if published(one.http, "keys") == 3)
-    messages = f"{url}/messages/keys/c?node={at}"
-    page.goto(f"{messages}&state=ready")
-    press(page, "Bury 0")
-    press(page, "Bury 1")
-    page.goto(f"{messages}&state=buried")
-    press(page, "Kick 0")
-    press(page, "Kick 1")
-    page.goto(f"{messages}&state=ready")
-    press(page, "Finish 2")
-    reach(page, "Bulk action")
-    page.keyboard.press("Enter")
-    press(page, "Preview")
-    press(page, "Bury 2")
-    page.wait_for_selector("text=Done: 2 of 2 processed")
-    httpx.post(f"http://{at}/pub?topic=keys&defer=3600000", content="later").raise_for_status()
-    page.goto(f"{messages}&state=deferred")
-    press(page, "Requeue 3")
-    # a task of minutes, so that it is there to be cancelled however slow the browser is
-    httpx.post(f"http://{at}/mpub?topic=keys", content="\n".join(["more"] * 300)).raise_for_status()
-    httpx.post(f"http://{at}/channel/messages/bury?topic=keys&channel=c&state=ready&count=300").raise_for_status()
-    page.goto(f"{messages}&state=buried&many=kick&count=300&per_second=1")
-    press(page, "Kick 300")
-    press(page, "Cancel task")
-    page.wait_for_selector("text=/Cancelled by ann: /")
-    page.goto(f"{url}/topics/keys/c")
-    confirm(page, "Empty channel", "c")
-    confirm(page, "Delete channel", "c")
-    page.wait_for_url("**/topics/keys")
-    page.goto(f"{url}/nodes/{node}")
-    confirm(page, "Drain node", node)
-    press(page, "Stop draining")
-    page.goto(f"{url}/lookup")
-    write(page, "topic", "made.by.keys")
-    press(page, "Create")
-    page.wait_for_selector("text=made.by.keys")
-    press(page, "Remove made.by.keys")
-    page.wait_for_selector("text=made.by.keys", state="detached")
-    with guarded.worker("keyed") as worker:
+def test_every_other_action_is_done_by_its_form_and_in_the_trail(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("acted", "c")
+    node, at = guarded.nodes[0].http, "/topics/acted"
+    guarded.publish("acted", "one", "two", "three")
+    ann.open(at).press("Pause topic").press("Unpause topic")
+    messages = f"/messages/acted/c?node={node}"
+    ann.open(f"{messages}&state=ready").press("Bury 0").press("Finish 2")
+    ann.open(f"{messages}&state=buried").press("Kick 0")
+    httpx.post(f"http://{node}/pub?topic=acted&defer=3600000", content="later").raise_for_status()
+    ann.open(f"{messages}&state=deferred").press("Requeue 3")
+    ann.open(f"{at}/c").press("Empty channel", confirm="c")
+    assert ann.press("Delete channel", confirm="c").url.endswith(at)
+    ann.open("/lookup").press("Create", topic="made")
+    assert "Remove made" not in ann.press("Remove made").html
+    with guarded.worker("acted") as worker:
         job = worker.put("x")
-        # nsqlookupd is asked for its channels first
-        eventually(lambda: worker.stats_tube("keyed")["current-jobs-ready"])
-    tube = f"{url}/tube?name=keyed&node={node}"
-    page.goto(f"{tube}&state=ready")
-    press(page, f"Bury {job}")
-    page.goto(f"{tube}&state=buried")
-    press(page, f"Kick {job}")
-    page.goto(f"{tube}&state=ready")
-    write(page, "seconds", "5")
-    press(page, "Pause tube")
-    press(page, "Unpause tube")
-    press(page, f"Delete {job}")
-    page.goto(f"{url}/nodes/{node}?q=keys")
-    reach(page, "Tombstone a topic")
-    page.keyboard.press("Enter")
-    write(page, "topic", "keys")
-    write(page, "confirm", "keys")
-    with page.expect_navigation():
-        page.keyboard.press("Enter")
-    page.goto(f"{url}/topics/keys")
-    confirm(page, "Delete topic", "keys")
-    page.wait_for_selector("#live table")  # a page that failed for a moment loads itself anew, and forgets the g
-    page.keyboard.press("g")
-    page.keyboard.press("a")
-    page.wait_for_url("**/audit")
-    text = main(page)  # what was done is what the trail says
-    for action in ("publish", "pause", "unpause", "bury", "kick", "requeue", "finish", "empty", "delete", "drain", "undrain",
-                   "create", "tombstone", "bury many", "kick many"):  # fmt: skip
-        assert action in text, action
-    page.keyboard.press("?")
-    page.wait_for_selector("#palette[open] li")
-    page.keyboard.press("Escape")
-    press(page, "Log out")
-    page.wait_for_url("**/login")
-
-
-# without a browser
+        eventually(
+            lambda: worker.stats_tube("acted")["current-jobs-ready"]
+        )  # nsqlookupd is asked for its channels first
+    tube = f"/tube?name=acted&node={node}&state=ready"
+    ann.open(tube).press("Pause tube", seconds="600").press("Unpause tube").press(f"Delete {job}")
+    ann.open(f"/nodes/{node}?q=acted").press("Tombstone topic", topic="acted", confirm="acted")
+    ann.open(at).press("Delete topic", confirm="acted")
+    done = {one["action"] for one in ann.client.get("/audit?format=json&q=acted").json()}
+    wanted = "pause", "unpause", "bury", "finish", "kick", "requeue", "empty", "delete", "tombstone"
+    assert done >= {*wanted}
+    assert {one["action"] for one in ann.client.get("/audit?format=json&q=made").json()} == {"create", "delete"}
 
 
 def test_tables_go_out_as_csv_and_json(tmp_path: Path) -> None:

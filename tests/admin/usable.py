@@ -40,18 +40,18 @@ def assert_usable(page: Page, url: str) -> None:
     assert faults(page) == [], f"{url}, dark"
 
 
-def unnamed(html: str) -> list[str]:
-    """Return the controls and links of a page that have no name, and the ids that it has twice.
+def obstacles(html: str) -> list[str]:
+    """Return the controls and links of a page that have no name or that Tab does not reach, and ids that it has twice.
 
-    axe finds these too, and much more, but takes seconds for a page.
+    axe finds more, but takes seconds for a page.
     """
-    found = _Names()
+    found = _Controls()
     found.feed(html)
     return [*found.faults, *(f"#{one}" for one in set(found.ids) if found.ids.count(one) > 1)]
 
 
-class _Names(HTMLParser):
-    """The names of what one can act on: a label around a control, the text of a link or button, or an aria-label."""
+class _Controls(HTMLParser):
+    """What one can act on. It is named by a label around it, by its text if it is a link or button, or by an aria-label."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,6 +65,8 @@ class _Names(HTMLParser):
         is_named = given.get("aria-label") or any(one == "label" for one, _ in self._open)
         if tag in ("input", "select", "textarea") and given.get("type") != "hidden" and not is_named:
             self.faults.append(self.get_starttag_text() or tag)
+        if tag in ("a", "button", "input", "select", "textarea", "summary") and given.get("tabindex") == "-1":
+            self.faults.append(f"Tab does not reach {self.get_starttag_text()}")
         if tag in ("a", "button", "summary", "label", "caption"):
             self._open.append([tag, given.get("aria-label", "")])
 
