@@ -30,6 +30,7 @@ from tests.admin.asking import (
     with_password,
     with_token,
 )
+from tests.async_tests import on_asyncio
 
 ANN = with_password("ann", "admin")
 TOKEN = "pst_0123456789"
@@ -344,29 +345,25 @@ def test_several_clusters_have_one_login(tmp_path: Path) -> None:
     asked(work, tmp_path, cluster=(f"east={NOWHERE}",))
 
 
-def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in_from_there(tmp_path: Path) -> None:
-    async def run() -> None:
-        app = make(users_file=users_file(tmp_path, ANN))
+@on_asyncio
+async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in_from_there(tmp_path: Path) -> None:
+    app = make(users_file=users_file(tmp_path, ANN))
 
-        async def from_home(password: str = PASSWORD) -> int:
-            async with browser(app, "10.1.0.1", **{"User-Agent": "tests"}) as one:
-                return (await log_in(one, "ann", password)).status_code
+    async def from_home(password: str = PASSWORD) -> int:
+        async with browser(app, "10.1.0.1", **{"User-Agent": "tests"}) as one:
+            return (await log_in(one, "ann", password)).status_code
 
-        assert await from_home() == 303
-        async with AsyncExitStack() as stack:
-            strangers = [
-                await stack.enter_async_context(browser(app, f"10.2.{number}.1", **{"User-Agent": "tests"}))
-                for number in range(30)
-            ]
-            tries = [log_in(one, f"user{number}", "wrong") for number, one in enumerate(strangers)]
-            refused, home = await asyncio.gather(asyncio.gather(*tries), from_home())
-            assert {answer.status_code for answer in refused} <= {401, 503}
-            assert home == 303
-            again = [log_in(one, "ann", "wrong") for one in strangers]
-            _, home = await asyncio.gather(asyncio.gather(*again), from_home())
-            assert home == 303
-        assert [await from_home("wrong") for _ in range(FREE_TRIES + 3)][
-            -1
-        ] == 429  # but nobody guesses without end there
-
-    in_loop(run)
+    assert await from_home() == 303
+    async with AsyncExitStack() as stack:
+        strangers = [
+            await stack.enter_async_context(browser(app, f"10.2.{number}.1", **{"User-Agent": "tests"}))
+            for number in range(30)
+        ]
+        tries = [log_in(one, f"user{number}", "wrong") for number, one in enumerate(strangers)]
+        refused, home = await asyncio.gather(asyncio.gather(*tries), from_home())
+        assert {answer.status_code for answer in refused} <= {401, 503}
+        assert home == 303
+        again = [log_in(one, "ann", "wrong") for one in strangers]
+        _, home = await asyncio.gather(asyncio.gather(*again), from_home())
+        assert home == 303
+    assert [await from_home("wrong") for _ in range(FREE_TRIES + 3)][-1] == 429  # but nobody guesses without end there

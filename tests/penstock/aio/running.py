@@ -1,51 +1,12 @@
-"""What tests of the async client have in common: an event loop of either kind, and a network that breaks when told to."""
+"""What tests of the async client have in common: a network that breaks when told to, and waiting."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
 
 import anyio
-import pytest
 from anyio.abc import SocketAttribute, SocketStream
-
-T = TypeVar("T")
-BACKENDS = ("asyncio", "trio")
-PATIENCE_S = 60.0
-
-
-def run(backend: str, main: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function; it fails if it takes more than PATIENCE_S."""
-
-    async def limited() -> T:
-        with anyio.fail_after(PATIENCE_S):
-            return await main()
-
-    return anyio.run(limited, backend=backend)
-
-
-Test = Callable[..., Awaitable[None]]
-
-
-def on_asyncio(test: Test, *more: str) -> Callable[..., None]:
-    """Make a test of an async function. `more`: what it wants beside the fixtures of the function."""
-
-    def runs(backend: str = "asyncio", **fixtures: Any) -> None:
-        run(backend, lambda: test(**fixtures))
-
-    names = [*more, *inspect.signature(test).parameters]
-    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
-    runs.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # from which pytest knows the fixtures
-    runs.__dict__.update(test.__dict__)  # its marks
-    runs.__name__, runs.__module__ = test.__name__, test.__module__
-    return runs
-
-
-def on_both(test: Test) -> Callable[..., None]:
-    """Make two tests of an async function: one on the event loop of asyncio, and one on that of trio."""
-    return pytest.mark.parametrize("backend", BACKENDS)(on_asyncio(test, "backend"))
 
 
 class Network:

@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 from penstock.aio import Consumer, ConsumerError, Message, Producer, Settings
+from tests.async_tests import on_asyncio, on_both
 from tests.daemons import Daemon, nsqd, publish
-from tests.penstock.aio.running import network, on_asyncio, on_both, until
+from tests.penstock.aio.running import network, until
 
 pytestmark = pytest.mark.process
 

@@ -11,8 +11,9 @@ import pytest
 
 from penstock.aio import Producer, PublishError, Settings
 from penstock.client import Consumer
+from tests.async_tests import on_asyncio, on_both
 from tests.daemons import Daemon, nsqd
-from tests.penstock.aio.running import network, on_asyncio, on_both, until
+from tests.penstock.aio.running import network, until
 
 pytestmark = pytest.mark.process
 

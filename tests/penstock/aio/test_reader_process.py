@@ -10,9 +10,10 @@ import anyio
 import pytest
 
 from penstock.aio import Producer, Reader, ReadError
+from tests.async_tests import on_asyncio, on_both
 from tests.daemons import Daemon, nsqd, post, publish
 from tests.daemons import run as run_program
-from tests.penstock.aio.running import on_asyncio, on_both, until
+from tests.penstock.aio.running import until
 
 pytestmark = pytest.mark.process
 
