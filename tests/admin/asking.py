@@ -80,6 +80,17 @@ def make(**options: Any) -> Api:
     return application(told, _TLS, users_of(told)).api
 
 
+def made_later(application: Callable[[], Api]) -> Callable[..., Awaitable[None]]:
+    """Return an application that is made with the first request, in the event loop of whoever asks."""
+    made: list[Api] = []
+
+    async def answer(*request: Any) -> None:
+        made[:] = made or [application()]
+        await made[0](*request)
+
+    return answer
+
+
 def users_of(options: AdminOptions) -> Keyring | None:
     """The users of an nsqadmin whose file is looked after all the time, where the daemon does it once a second."""
 
@@ -93,7 +104,7 @@ def users_of(options: AdminOptions) -> Keyring | None:
     return cast(Keyring, Watched()) if keyring is not None else None
 
 
-def browser(app: Api, address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:
+def browser(app: Callable[..., Awaitable[None]], address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:
     """Somebody at that address. It follows no redirect."""
     transport = httpx.ASGITransport(app, client=(address, 5555))
     return httpx.AsyncClient(transport=transport, base_url="http://admin", headers=headers)
