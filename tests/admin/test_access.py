@@ -24,15 +24,29 @@ from tests.admin.asking import (
     browser,
     in_loop,
     log_in,
+    made_later,
     make,
     users_file,
     users_of,
     with_password,
     with_token,
 )
+from tests.async_tests import on_asyncio
 
 ANN = with_password("ann", "admin")
 TOKEN = "pst_0123456789"
+
+
+@pytest.fixture(autouse=True)
+def cheap_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the passwords of unknown users with a hash that is as cheap as those of the others here."""
+    monkeypatch.setattr("admin.login.NOBODYS", with_password("nobody", "viewer").secret)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> httpx.AsyncClient:
+    """The browser of somebody at an nsqadmin whose only user is ann."""
+    return browser(made_later(lambda: make(users_file=users_file(tmp_path, ANN))), **{"User-Agent": "tests"})
 
 
 def asked(work: Any, tmp_path: Path, *users: User, address: str = "127.0.0.1", **options: Any) -> Any:
@@ -47,22 +61,20 @@ def asked(work: Any, tmp_path: Path, *users: User, address: str = "127.0.0.1", *
 
 
 @pytest.mark.process
-def test_who_is_not_logged_in_is_led_there_and_back(tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        led = await client.get("/topics/t?x=1")
-        assert (led.status_code, led.headers["location"]) == (303, "/login?next=%2Ftopics%2Ft%3Fx%3D1")
-        assert (await client.get("/api/topics")).status_code == 401
-        assert "Log in" in (await client.get(led.headers["location"])).text
-        back = await log_in(client, "ann", following="/topics/t?x=1")
-        assert (back.status_code, back.headers["location"]) == (303, "/topics/t?x=1")
-        cookie = back.headers["set-cookie"]
-        assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie  # noqa: PT018
-        assert "Secure" not in cookie
-        assert (await client.get("/topics/t")).status_code == 502  # let in; nobody is behind it
-        assert (await client.get("/api/topics")).status_code == 502
-        assert "ann, admin" in (await client.get("/audit")).text
-
-    asked(work, tmp_path)
+@on_asyncio
+async def test_who_is_not_logged_in_is_led_there_and_back(client: httpx.AsyncClient) -> None:
+    led = await client.get("/topics/t?x=1")
+    assert (led.status_code, led.headers["location"]) == (303, "/login?next=%2Ftopics%2Ft%3Fx%3D1")
+    assert (await client.get("/api/topics")).status_code == 401
+    assert "Log in" in (await client.get(led.headers["location"])).text
+    back = await log_in(client, "ann", following="/topics/t?x=1")
+    assert (back.status_code, back.headers["location"]) == (303, "/topics/t?x=1")
+    cookie = back.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie  # noqa: PT018
+    assert "Secure" not in cookie
+    assert (await client.get("/topics/t")).status_code == 502  # let in; nobody is behind it
+    assert (await client.get("/api/topics")).status_code == 502
+    assert "ann, admin" in (await client.get("/audit")).text
 
 
 @pytest.mark.parametrize(
@@ -75,23 +87,22 @@ def test_nobody_is_led_away(tmp_path: Path, following: str) -> None:
     assert asked(work, tmp_path) == "/"
 
 
-def test_wrong_words_are_refused_alike_and_then_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_asyncio
+async def test_wrong_words_are_refused_alike_and_then_cost_time(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # no time passes, however slow the machine is
     monkeypatch.setattr("admin.access.Tries", lambda clock: Tries(lambda: 0.0))
-
-    async def work(client: httpx.AsyncClient) -> None:
-        texts = set()
-        for name in ["ann", "nobody"] * FREE_TRIES:
-            answer = await log_in(client, name, "wrong")
-            assert answer.status_code == 401
-            assert "set-cookie" not in answer.headers
-            texts.add(answer.text.replace('value="nobody"', 'value="ann"'))
-        assert len(texts) == 1  # whether there is such a user is not told
-        answer = await log_in(client, "ann")
-        assert answer.status_code == 429
-        assert "Try again in" in answer.text
-
-    asked(work, tmp_path)
+    texts = set()
+    for name in ["ann", "nobody"] * FREE_TRIES:
+        answer = await log_in(client, name, "wrong")
+        assert answer.status_code == 401
+        assert "set-cookie" not in answer.headers
+        texts.add(answer.text.replace('value="nobody"', 'value="ann"'))
+    assert len(texts) == 1  # whether there is such a user is not told
+    answer = await log_in(client, "ann")
+    assert answer.status_code == 429
+    assert "Try again in" in answer.text
 
 
 def test_a_hundred_at_the_same_time_are_a_hundred_tries(tmp_path: Path) -> None:
@@ -127,70 +138,66 @@ def test_forms_that_are_none(tmp_path: Path, form: bytes) -> None:
 
 
 @pytest.mark.process
-def test_forms_must_come_from_our_pages_and_be_of_the_session(tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        bare = await client.post("/login", data={"user": "ann", "password": PASSWORD})
-        assert bare.status_code == 403  # no browser says where it comes from
-        assert (await client.post("/login", data={}, headers={"Origin": "http://evil.example"})).status_code == 403
-        await log_in(client, "ann")
-        form = {"action": "pause"}
-        for headers in ({}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-            assert (await client.post("/topics/t", data=form, headers=headers)).status_code == 403
-            assert (await client.post("/api/topics/t", json=form, headers=headers)).status_code == 403
-            assert (await client.delete("/api/topics/t", headers=headers)).status_code == 403
-        # without the session's word
-        assert (await client.post("/topics/t", data=form, headers=OURS)).status_code == 403
-        wrong = form | {"csrf": "0" * 32}
-        assert (await client.post("/topics/t", data=wrong, headers=OURS)).status_code == 403
-        word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/lookup")).text or "")
-        word = word or re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/audit")).text)
-        assert word is not None
-        right = await client.post("/topics/t", data=form | {"csrf": word[1]}, headers=OURS)
-        assert right.status_code == 502  # let through
-
-    asked(work, tmp_path)
-
-
-@pytest.mark.process
-def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browser(tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        async def is_in() -> bool:
-            return (await client.get("/audit")).status_code == 200
-
-        await log_in(client, "ann")
-        stolen = client.cookies[COOKIE]
-        assert await is_in()
-        other = await client.get("/audit", headers={"User-Agent": "another"})
-        assert other.status_code == 303
-        assert not await is_in()  # whoever had it, it is over
-        await log_in(client, "ann")
-        word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/audit")).text)
-        assert word is not None
-        out = await client.post("/logout", data={"csrf": word[1]}, headers=OURS)
-        assert out.headers["location"] == "/login"
-        client.cookies.set(COOKIE, stolen)
-        assert not await is_in()
-
-    asked(work, tmp_path)
+@on_asyncio
+async def test_forms_must_come_from_our_pages_and_be_of_the_session(client: httpx.AsyncClient) -> None:
+    bare = await client.post("/login", data={"user": "ann", "password": PASSWORD})
+    assert bare.status_code == 403  # no browser says where it comes from
+    assert (await client.post("/login", data={}, headers={"Origin": "http://evil.example"})).status_code == 403
+    await log_in(client, "ann")
+    form = {"action": "pause"}
+    for headers in ({}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        for path in ("/topics/t", "/lookup", "/nodes/x:1", "/messages/t/c"):
+            assert (await client.post(path, data=form, headers=headers)).status_code == 403, path
+        assert (await client.post("/api/topics/t", json=form, headers=headers)).status_code == 403
+        assert (await client.delete("/api/topics/t", headers=headers)).status_code == 403
+    # without the session's word
+    assert (await client.post("/topics/t", data=form, headers=OURS)).status_code == 403
+    wrong = form | {"csrf": "0" * 32}
+    assert (await client.post("/topics/t", data=wrong, headers=OURS)).status_code == 403
+    word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/lookup")).text or "")
+    word = word or re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/audit")).text)
+    assert word is not None
+    right = await client.post("/topics/t", data=form | {"csrf": word[1]}, headers=OURS)
+    assert right.status_code == 502  # let through
 
 
 @pytest.mark.process
-def test_a_user_who_is_removed_or_gets_another_password_is_out(tmp_path: Path) -> None:
+@on_asyncio
+async def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browser(
+    client: httpx.AsyncClient,
+) -> None:
+    async def is_in() -> bool:
+        return (await client.get("/audit")).status_code == 200
 
-    async def work(client: httpx.AsyncClient) -> None:
-        await log_in(client, "ann")
-        assert (await client.get("/audit")).status_code == 200
-        users_file(tmp_path, replace(ANN, role="viewer"))
-        assert (await client.get("/audit")).status_code == 403  # another role, at once
-        users_file(tmp_path, with_password("ann", "admin"))
-        assert (await client.get("/audit")).status_code == 303
-        await log_in(client, "ann")
-        (tmp_path / "users").write_text("nonsense\n")
-        assert (await client.get("/audit")).status_code == 200  # what is wrong changes nothing
-        users_file(tmp_path)
-        assert (await client.get("/audit")).status_code == 303
+    await log_in(client, "ann")
+    stolen = client.cookies[COOKIE]
+    assert await is_in()
+    other = await client.get("/audit", headers={"User-Agent": "another"})
+    assert other.status_code == 303
+    assert not await is_in()  # whoever had it, it is over
+    await log_in(client, "ann")
+    word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/audit")).text)
+    assert word is not None
+    out = await client.post("/logout", data={"csrf": word[1]}, headers=OURS)
+    assert out.headers["location"] == "/login"
+    client.cookies.set(COOKIE, stolen)
+    assert not await is_in()
 
-    asked(work, tmp_path)
+
+@pytest.mark.process
+@on_asyncio
+async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    await log_in(client, "ann")
+    assert (await client.get("/audit")).status_code == 200
+    users_file(tmp_path, replace(ANN, role="viewer"))
+    assert (await client.get("/audit")).status_code == 403  # another role, at once
+    users_file(tmp_path, with_password("ann", "admin"))
+    assert (await client.get("/audit")).status_code == 303
+    await log_in(client, "ann")
+    (tmp_path / "users").write_text("nonsense\n")
+    assert (await client.get("/audit")).status_code == 200  # what is wrong changes nothing
+    users_file(tmp_path)
+    assert (await client.get("/audit")).status_code == 303
 
 
 @pytest.mark.process
@@ -337,29 +344,25 @@ def test_several_clusters_have_one_login(tmp_path: Path) -> None:
     asked(work, tmp_path, cluster=(f"east={NOWHERE}",))
 
 
-def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in_from_there(tmp_path: Path) -> None:
-    async def run() -> None:
-        app = make(users_file=users_file(tmp_path, ANN))
+@on_asyncio
+async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in_from_there(tmp_path: Path) -> None:
+    app = make(users_file=users_file(tmp_path, ANN))
 
-        async def from_home(password: str = PASSWORD) -> int:
-            async with browser(app, "10.1.0.1", **{"User-Agent": "tests"}) as one:
-                return (await log_in(one, "ann", password)).status_code
+    async def from_home(password: str = PASSWORD) -> int:
+        async with browser(app, "10.1.0.1", **{"User-Agent": "tests"}) as one:
+            return (await log_in(one, "ann", password)).status_code
 
-        assert await from_home() == 303
-        async with AsyncExitStack() as stack:
-            strangers = [
-                await stack.enter_async_context(browser(app, f"10.2.{number}.1", **{"User-Agent": "tests"}))
-                for number in range(30)
-            ]
-            tries = [log_in(one, f"user{number}", "wrong") for number, one in enumerate(strangers)]
-            refused, home = await asyncio.gather(asyncio.gather(*tries), from_home())
-            assert {answer.status_code for answer in refused} <= {401, 503}
-            assert home == 303
-            again = [log_in(one, "ann", "wrong") for one in strangers]
-            _, home = await asyncio.gather(asyncio.gather(*again), from_home())
-            assert home == 303
-        assert [await from_home("wrong") for _ in range(FREE_TRIES + 3)][
-            -1
-        ] == 429  # but nobody guesses without end there
-
-    in_loop(run)
+    assert await from_home() == 303
+    async with AsyncExitStack() as stack:
+        strangers = [
+            await stack.enter_async_context(browser(app, f"10.2.{number}.1", **{"User-Agent": "tests"}))
+            for number in range(30)
+        ]
+        tries = [log_in(one, f"user{number}", "wrong") for number, one in enumerate(strangers)]
+        refused, home = await asyncio.gather(asyncio.gather(*tries), from_home())
+        assert {answer.status_code for answer in refused} <= {401, 503}
+        assert home == 303
+        again = [log_in(one, "ann", "wrong") for one in strangers]
+        _, home = await asyncio.gather(asyncio.gather(*again), from_home())
+        assert home == 303
+    assert [await from_home("wrong") for _ in range(FREE_TRIES + 3)][-1] == 429  # but nobody guesses without end there

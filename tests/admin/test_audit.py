@@ -10,6 +10,7 @@ import pytest
 
 from admin.audit import DONE, IN_MEMORY, MOST_TEXT, Actor, Audit
 from admin.outbox import MOST_WAITING
+from tests.async_tests import on_asyncio
 
 ANN = Actor("ann", "10.0.0.1:5", "agent", "http://x", "admin")
 
@@ -72,7 +73,8 @@ def test_memory_and_texts_are_bounded() -> None:
     assert len(records[0]["target"]) == MOST_TEXT
 
 
-def test_a_topic_is_told_in_order_and_its_failures_are_survived() -> None:
+@on_asyncio
+async def test_a_topic_is_told_in_order_and_its_failures_are_survived() -> None:
     told: list[bytes] = []
 
     async def publish(line: bytes) -> None:
@@ -80,12 +82,9 @@ def test_a_topic_is_told_in_order_and_its_failures_are_survived() -> None:
         if len(told) == 1:
             raise OSError
 
-    async def work() -> None:
-        audit = Audit("", publish)
-        for place in range(MOST_WAITING + 5):
-            audit.note("empty", f"t{place}", ANN)
-        while len(told) < MOST_WAITING:
-            await asyncio.sleep(0)
-
-    asyncio.run(work())
+    audit = Audit("", publish)
+    for place in range(MOST_WAITING + 5):
+        audit.note("empty", f"t{place}", ANN)
+    while len(told) < MOST_WAITING:
+        await asyncio.sleep(0)
     assert [json.loads(line)["target"] for line in told[:3]] == ["t0", "t1", "t2"]

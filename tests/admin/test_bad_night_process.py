@@ -1,4 +1,8 @@
-"""Ten situations of a bad night: what the pages say, both to whoever has a page open and to whoever opens one afterwards."""
+"""Ten situations of a bad night: what the pages say, both to whoever has a page open and to whoever opens one afterwards.
+
+Only a campaign brings them about. What nsqadmin finds in them, and how pages tell it, is also tested at less cost: in
+test_inventory, test_monitor, test_alarm_checks, test_monitor_process and test_live_process.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,9 @@ from tests.admin.night import (
     work,
 )
 from tests.admin.test_cluster_process import copies, member
-from tests.admin.usable import faults
 from tests.daemons import Daemon, eventually, post, publish
-from tests.requirements import require
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.campaign]
 SLOWLY = 1.0  # s for a message, so that nodes hold some all night
 
 
@@ -136,8 +138,6 @@ def test_nsqadmin_is_killed(night: Night) -> None:
         night.unwatched.kill()
         expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
         assert figure.evaluate("one => getComputedStyle(one).color") != color
-        require("node")  # which brings axe
-        assert faults(page) == []
         picture(page, "4-nsqadmin-killed")
         post(night.nodes[0], "/pub", b"while it is dead", topic="orders")
         night.restart_admins()

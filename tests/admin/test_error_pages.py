@@ -10,6 +10,7 @@ import pytest
 from admin.error_pages import Ways, ways_from
 from tests.admin.asking import NOWHERE, OURS, auth_file, browser, make
 from tests.admin.conftest import told, upstream
+from tests.async_tests import on_asyncio
 
 TOPIC: Ways = [(("topics", "t"), "Topic t")]
 
@@ -33,32 +34,28 @@ def test_a_page_leads_to_those_above_it(parts: list[str], ways: Ways) -> None:
     assert ways_from(parts) == ways
 
 
-def test_an_unknown_page_is_html_for_browsers_and_json_for_programs() -> None:
-    async def work() -> None:
-        async with browser(make()) as client:
-            page = await client.get("/nosuch", headers={"Accept": "text/html,*/*"})
-            assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
-            assert '<li><a href="/">Topics</a></li>' in page.text
-            assert "default-src 'none'" in page.headers["content-security-policy"]
-            for path, accept in (("/nosuch", "*/*"), ("/nosuch", "application/json"), ("/api/nosuch", "text/html")):
-                found = await client.get(path, headers={"Accept": accept})
-                assert (found.status_code, found.json()) == (404, {"message": "NOT_FOUND"})
-            wrong = await client.post("/nodes", headers={"Accept": "text/html"} | OURS)
-            assert (wrong.status_code, "does not accept" in wrong.text) == (405, True)
-
-    asyncio.run(work())
+@on_asyncio
+async def test_an_unknown_page_is_html_for_browsers_and_json_for_programs() -> None:
+    async with browser(make()) as client:
+        page = await client.get("/nosuch", headers={"Accept": "text/html,*/*"})
+        assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert '<li><a href="/">Topics</a></li>' in page.text
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for path, accept in (("/nosuch", "*/*"), ("/nosuch", "application/json"), ("/api/nosuch", "text/html")):
+            found = await client.get(path, headers={"Accept": accept})
+            assert (found.status_code, found.json()) == (404, {"message": "NOT_FOUND"})
+        wrong = await client.post("/nodes", headers={"Accept": "text/html"} | OURS)
+        assert (wrong.status_code, "does not accept" in wrong.text) == (405, True)
 
 
 @pytest.mark.process  # connects to a port without a listener
-def test_each_error_page_leads_on() -> None:
-    async def work() -> None:
-        async with browser(make(), **OURS) as client:
-            for path in ("/topics/t", "/topics/t/c", "/nodes/n:1", "/tasks/7", "/messages/t/c?node=n:1", "/body/t/c"):
-                found = await client.get(path)
-                assert found.status_code >= 400, path
-                assert '<li><a href="/">Topics</a></li>' in found.text, path
-
-    asyncio.run(work())
+@on_asyncio
+async def test_each_error_page_leads_on() -> None:
+    async with browser(make(), **OURS) as client:
+        for path in ("/topics/t", "/topics/t/c", "/nodes/n:1", "/tasks/7", "/messages/t/c?node=n:1", "/body/t/c"):
+            found = await client.get(path)
+            assert found.status_code >= 400, path
+            assert '<li><a href="/">Topics</a></li>' in found.text, path
 
 
 @pytest.mark.process
@@ -98,11 +95,9 @@ def test_a_tube_whose_name_is_no_topic_is_linked_as_a_tube() -> None:
     assert '<a href="/topics/orders">orders</a>' in page
 
 
-def test_a_form_after_the_end_of_the_session_leads_to_the_login_page(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with browser(make(auth_file=auth_file(tmp_path, ann=["admin"])), **OURS) as client:
-            found = await client.post("/topics/t", data={"action": "pause"})
-            assert found.status_code == 401
-            assert '<li><a href="/login?next=%2Ftopics%2Ft">Log in</a></li>' in found.text
-
-    asyncio.run(work())
+@on_asyncio
+async def test_a_form_after_the_end_of_the_session_leads_to_the_login_page(tmp_path: Path) -> None:
+    async with browser(make(auth_file=auth_file(tmp_path, ann=["admin"])), **OURS) as client:
+        found = await client.post("/topics/t", data={"action": "pause"})
+        assert found.status_code == 401
+        assert '<li><a href="/login?next=%2Ftopics%2Ft">Log in</a></li>' in found.text

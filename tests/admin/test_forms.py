@@ -13,6 +13,7 @@ import pytest
 
 from tests.admin.asking import NOWHERE, OURS, browser, make
 from tests.admin.conftest import told, upstream
+from tests.async_tests import on_asyncio
 
 pytestmark = pytest.mark.process
 
@@ -148,16 +149,14 @@ def test_what_a_node_refuses_is_told_in_a_sentence_beside_the_field() -> None:
     with_a_node(work, answers)
 
 
-def test_a_form_whose_page_cannot_be_shown_gets_an_error_with_links() -> None:
-    async def work() -> None:
-        async with browser(make(nsqd_http_address=(NOWHERE,)), **OURS) as client:
-            found = await client.post("/topics/t/c", data={"action": "empty", "confirm": "c"})
-            assert found.status_code == 502
-            assert "No nsqd answered. 127.0.0.1:1: " in found.text
-            for path, words in (("/topics/t/c", "Back to the page"), ("/topics/t", "Topic t"), ("/", "Topics")):
-                assert f'<li><a href="{path}">{words}</a></li>' in found.text
-
-    asyncio.run(work())
+@on_asyncio
+async def test_a_form_whose_page_cannot_be_shown_gets_an_error_with_links() -> None:
+    async with browser(make(nsqd_http_address=(NOWHERE,)), **OURS) as client:
+        found = await client.post("/topics/t/c", data={"action": "empty", "confirm": "c"})
+        assert found.status_code == 502
+        assert "No nsqd answered. 127.0.0.1:1: " in found.text
+        for path, words in (("/topics/t/c", "Back to the page"), ("/topics/t", "Topic t"), ("/", "Topics")):
+            assert f'<li><a href="{path}">{words}</a></li>' in found.text
 
 
 def test_what_was_done_is_told_once_and_no_link_can_claim_it() -> None:

@@ -46,8 +46,12 @@ def shows(page: Page, count: int) -> None:
     expect(page.locator("#live tfoot td[data-label=Messages]")).to_have_text(str(count), timeout=WAIT)
 
 
-def test_nsqadmin_stops_without_an_error_under_an_open_page(chrome: Browser, node: Daemon) -> None:
-    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin):
+def test_nsqadmin_stops_without_an_error_under_an_open_page(node: Daemon) -> None:
+    with (
+        nsqadmin("-nsqd-http-address", node.http) as admin,
+        httpx.stream("GET", f"http://{admin.http}/topics/orders?live=1", timeout=20) as page,
+    ):
+        assert next(page.iter_bytes())
         assert admin.stop() == 0
         assert "ASGI" not in admin.stderr
 
@@ -56,12 +60,30 @@ def test_nsqadmin_freezes(chrome: Browser, node: Daemon) -> None:
     with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
         admin.process.send_signal(signal.SIGSTOP)
         try:
-            expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
+            is_stale(page)
             publish(node, "orders", b"2")
         finally:
             admin.process.send_signal(signal.SIGCONT)
         shows(page, 2)
         expect(page.locator("#stale")).to_be_hidden(timeout=WAIT)
+
+
+def test_nsqadmin_is_killed_and_comes_back(chrome: Browser, node: Daemon) -> None:
+    with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
+        figure = "getComputedStyle(document.querySelector('#live tfoot td[data-label=Messages]')).color"
+        color = page.evaluate(figure)
+        admin.kill()
+        is_stale(page)
+        assert page.evaluate(figure) != color, "old figures are gray"
+        publish(node, "orders", b"2")
+        with nsqadmin("-nsqd-http-address", node.http, "-http-address", admin.http):
+            shows(page, 2)
+            expect(page.locator("#stale")).to_be_hidden(timeout=WAIT)
+            assert page.evaluate(figure) == color
+
+
+def is_stale(page: Page) -> None:
+    expect(page.locator("#stale")).to_contain_text("Disconnected. Data from", timeout=WAIT)
 
 
 def test_a_node_that_hangs_is_no_dead_nsqadmin(chrome: Browser, node: Daemon) -> None:

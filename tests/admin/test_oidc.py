@@ -15,8 +15,9 @@ import pytest
 from admin.oidc import open_provider
 from admin.options import AdminOptions
 from shared.http.api import Api
-from tests.admin.asking import NOWHERE, OURS, auth_file, browser, entry, in_loop, log_in, make
+from tests.admin.asking import NOWHERE, OURS, auth_file, browser, entry, in_loop, log_in, made_later, make
 from tests.admin.fake_provider import CLIENT, SECRET, FakeProvider, fake_provider, make_key, signed_by_secret, unsigned
+from tests.async_tests import on_asyncio
 
 pytestmark = pytest.mark.process
 
@@ -35,6 +36,11 @@ def app_of(provider: FakeProvider, directory: Path, **options: Any) -> Api:
     secret.chmod(0o600)
     told = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_client_secret_file": str(secret)}
     return make(**told | {"oidc_role": ("ops=operator",), "audit_file": str(directory / "audit")} | options)
+
+
+@pytest.fixture
+def client(provider: FakeProvider, tmp_path: Path) -> httpx.AsyncClient:
+    return browser(made_later(lambda: app_of(provider, tmp_path)))
 
 
 def audited(directory: Path) -> list[dict[str, Any]]:
@@ -72,35 +78,31 @@ def run(
     return in_loop(inside)
 
 
-def test_a_user_logs_in_and_goes_on_to_the_page(provider: FakeProvider, tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        led = await client.get("/counter", params={"x": "1"})
-        page = await client.get(led.headers["location"])
-        assert '<a role="button" href="/login/oidc?next=%2Fcounter%3Fx%3D1">Log in with OIDC</a>' in page.text
-        assert 'name="password"' not in page.text  # there is no file of users
-        url = await begin(client, "/counter?x=1")
-        asked = dict(parse_qsl(urlsplit(url).query))
-        assert asked["redirect_uri"] == "http://admin/login/oidc/callback"
-        assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
-        assert (asked["scope"], asked["client_id"]) == ("openid profile", CLIENT)
-        answer = await client.get(await agree(url))
-        assert (answer.status_code, answer.headers["refresh"]) == (200, "0; url=/counter?x=1")
-        cookies = answer.headers.get_list("set-cookie")
-        session = next(cookie for cookie in cookies if cookie.startswith("nsqadmin_session="))
-        assert "HttpOnly" in session
-        assert "SameSite=strict" in session
-        assert any(cookie.startswith('nsqadmin_oidc=""') and "Max-Age=0" in cookie for cookie in cookies)
-        shown = await client.get("/lookup")
-        assert shown.status_code == 200
-        assert "ann, operator" in shown.text
-        assert (await client.get("/audit")).status_code == 403
-        out = await client.post(
-            "/logout", data={"csrf": shown.text.partition('name="csrf" value="')[2][:32]}, headers=OURS
-        )
-        assert out.status_code == 303
-        assert (await client.get("/counter")).status_code == 303
-
-    run(provider, tmp_path, work)
+@on_asyncio
+async def test_a_user_logs_in_and_goes_on_to_the_page(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    led = await client.get("/counter", params={"x": "1"})
+    page = await client.get(led.headers["location"])
+    assert '<a role="button" href="/login/oidc?next=%2Fcounter%3Fx%3D1">Log in with OIDC</a>' in page.text
+    assert 'name="password"' not in page.text  # there is no file of users
+    url = await begin(client, "/counter?x=1")
+    asked = dict(parse_qsl(urlsplit(url).query))
+    assert asked["redirect_uri"] == "http://admin/login/oidc/callback"
+    assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
+    assert (asked["scope"], asked["client_id"]) == ("openid profile", CLIENT)
+    answer = await client.get(await agree(url))
+    assert (answer.status_code, answer.headers["refresh"]) == (200, "0; url=/counter?x=1")
+    cookies = answer.headers.get_list("set-cookie")
+    session = next(cookie for cookie in cookies if cookie.startswith("nsqadmin_session="))
+    assert "HttpOnly" in session
+    assert "SameSite=strict" in session
+    assert any(cookie.startswith('nsqadmin_oidc=""') and "Max-Age=0" in cookie for cookie in cookies)
+    shown = await client.get("/lookup")
+    assert shown.status_code == 200
+    assert "ann, operator" in shown.text
+    assert (await client.get("/audit")).status_code == 403
+    out = await client.post("/logout", data={"csrf": shown.text.partition('name="csrf" value="')[2][:32]}, headers=OURS)
+    assert out.status_code == 303
+    assert (await client.get("/counter")).status_code == 303
     first, second = (one for one in audited(tmp_path) if one["action"] in ("login", "logout"))
     assert (first["action"], first["user"], first["role"], first["outcome"]) == ("login", "ann", "operator", "done")
     assert first["detail"] == {"by": "oidc", "subject": "1"}
@@ -116,13 +118,11 @@ def test_the_cookie_of_the_login_is_lax_and_lives_for_ten_minutes(provider: Fake
         assert part in cookie
 
 
-def test_a_page_elsewhere_is_not_gone_to(provider: FakeProvider, tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        for elsewhere in ("https://evil.example/", "//evil.example", "/\\evil.example", "evil"):
-            assert (await whole(client, elsewhere)).headers["refresh"] == "0; url=/"
-        assert (await whole(client, "/topics/ü")).headers["refresh"] == "0; url=/topics/%C3%BC"
-
-    run(provider, tmp_path, work)
+@on_asyncio
+async def test_a_page_elsewhere_is_not_gone_to(client: httpx.AsyncClient) -> None:
+    for elsewhere in ("https://evil.example/", "//evil.example", "/\\evil.example", "evil"):
+        assert (await whole(client, elsewhere)).headers["refresh"] == "0; url=/"
+    assert (await whole(client, "/topics/ü")).headers["refresh"] == "0; url=/topics/%C3%BC"
 
 
 def refused(directory: Path, answer: httpx.Response, status: int, words: str, reason: str) -> None:
@@ -173,82 +173,72 @@ FORGED: dict[str, tuple[Callable[[FakeProvider, str], str], str]] = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_a_token_that_is_not_right_lets_nobody_in(provider: FakeProvider, tmp_path: Path, case: str) -> None:
+@on_asyncio
+async def test_a_token_that_is_not_right_lets_nobody_in(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path, case: str
+) -> None:
     forge, reason = FORGED[case]
+    url = await begin(client)
+    provider.token = forge(provider, dict(parse_qsl(urlsplit(url).query))["nonce"])
+    answer = await client.get(await agree(url))
+    refused(tmp_path, answer, 400, "The response of the OIDC provider is not valid.", reason)
+    assert (await client.get("/counter")).status_code == 303
 
-    async def work(client: httpx.AsyncClient) -> None:
+
+@on_asyncio
+async def test_the_clocks_may_differ_by_a_minute(client: httpx.AsyncClient, provider: FakeProvider) -> None:
+    for seconds, status in ((30, 200), (90, 400)):
         url = await begin(client)
-        provider.token = forge(provider, dict(parse_qsl(urlsplit(url).query))["nonce"])
-        answer = await client.get(await agree(url))
-        refused(tmp_path, answer, 400, "The response of the OIDC provider is not valid.", reason)
-        assert (await client.get("/counter")).status_code == 303
-
-    run(provider, tmp_path, work)
+        claims = provider.right_claims(dict(parse_qsl(urlsplit(url).query))["nonce"])
+        provider.token = provider.sign(claims | {"exp": claims["iat"] - seconds})
+        assert (await client.get(await agree(url))).status_code == status
 
 
-def test_the_clocks_may_differ_by_a_minute(provider: FakeProvider, tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        for seconds, status in ((30, 200), (90, 400)):
-            url = await begin(client)
-            claims = provider.right_claims(dict(parse_qsl(urlsplit(url).query))["nonce"])
-            provider.token = provider.sign(claims | {"exp": claims["iat"] - seconds})
-            assert (await client.get(await agree(url))).status_code == status
-
-    run(provider, tmp_path, work)
-
-
-def test_only_the_browser_that_began_it_ends_it_and_once(provider: FakeProvider, tmp_path: Path) -> None:
+@on_asyncio
+async def test_only_the_browser_that_began_it_ends_it_and_once(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path
+) -> None:
     words = "This login has expired, was already used, or was started in another browser."
-
-    async def work(client: httpx.AsyncClient) -> None:
-        back = await agree(await begin(client))
-        refused(tmp_path, await client.get("/login/oidc/callback?code=c&state=x"), 400, words, "the state is that")
-        assert words in (await client.get(back)).text  # the cookie is gone
-        assert len(audited(tmp_path)) == 1  # so that strangers cannot fill it
-        back = await agree(await begin(client))
-        cookie = client.cookies["nsqadmin_oidc"]
-        assert (await client.get(back)).status_code == 200
-        again = await client.get(back, headers={"Cookie": f"nsqadmin_oidc={cookie}"})
-        refused(tmp_path, again, 400, words, "the response of the provider was already used")
-        forged = await client.get(back, headers={"Cookie": f"nsqadmin_oidc={cookie[:-1]}x"})
-        refused(tmp_path, forged, 400, words, "the cookie was not made by this process")
-
-    run(provider, tmp_path, work)
+    back = await agree(await begin(client))
+    refused(tmp_path, await client.get("/login/oidc/callback?code=c&state=x"), 400, words, "the state is that")
+    assert words in (await client.get(back)).text  # the cookie is gone
+    assert len(audited(tmp_path)) == 1  # so that strangers cannot fill it
+    back = await agree(await begin(client))
+    cookie = client.cookies["nsqadmin_oidc"]
+    assert (await client.get(back)).status_code == 200
+    again = await client.get(back, headers={"Cookie": f"nsqadmin_oidc={cookie}"})
+    refused(tmp_path, again, 400, words, "the response of the provider was already used")
+    forged = await client.get(back, headers={"Cookie": f"nsqadmin_oidc={cookie[:-1]}x"})
+    refused(tmp_path, forged, 400, words, "the cookie was not made by this process")
 
 
-def test_a_code_of_somebody_else_is_of_no_use(provider: FakeProvider, tmp_path: Path) -> None:
+@on_asyncio
+async def test_a_code_of_somebody_else_is_of_no_use(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path
+) -> None:
     """An attacker has the victim's browser bring the attacker's code, or the victim's code brought elsewhere."""
-
-    async def work(client: httpx.AsyncClient) -> None:
-        foreign = dict(parse_qsl(urlsplit(await agree(await begin(client))).query))["code"]
-        client.cookies.clear()
-        own = dict(parse_qsl(urlsplit(await agree(await begin(client))).query))
-        answer = await client.get(
-            "/login/oidc/callback", params=own | {"code": foreign}
-        )  # PKCE binds it to another one
-        refused(
-            tmp_path,
-            answer,
-            400,
-            "The response of the OIDC provider is not valid.",
-            f"{provider.issuer}/token_endpoint answered 400",
-        )
-
-    run(provider, tmp_path, work)
+    foreign = dict(parse_qsl(urlsplit(await agree(await begin(client))).query))["code"]
+    client.cookies.clear()
+    own = dict(parse_qsl(urlsplit(await agree(await begin(client))).query))
+    answer = await client.get("/login/oidc/callback", params=own | {"code": foreign})  # PKCE binds it to another one
+    refused(
+        tmp_path,
+        answer,
+        400,
+        "The response of the OIDC provider is not valid.",
+        f"{provider.issuer}/token_endpoint answered 400",
+    )
 
 
-def test_who_has_no_role_is_told_so_and_only_the_log_says_why(
-    provider: FakeProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@on_asyncio
+async def test_who_has_no_role_is_told_so_and_only_the_log_says_why(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.claims["groups"] = ["secret-project"]
-
-    async def work(client: httpx.AsyncClient) -> None:
-        with caplog.at_level(logging.WARNING):
-            answer = await whole(client)
-        refused(tmp_path, answer, 403, "Your account has no role in nsqadmin.", "no role for ann")
-        assert "secret-project" not in answer.text
-
-    run(provider, tmp_path, work)
+    with caplog.at_level(logging.WARNING):
+        answer = await whole(client)
+    refused(tmp_path, answer, 403, "Your account has no role in nsqadmin.", "no role for ann")
+    assert "secret-project" not in answer.text
     assert "no -oidc-role for 'ann', whose claim 'groups' has ('secret-project',)" in caplog.text
 
 
@@ -260,15 +250,12 @@ def test_who_has_no_role_is_told_so_and_only_the_log_says_why(
     ],
     ids=["no name", "no valid name"],
 )
-def test_a_user_whom_nsqadmin_cannot_name(
-    provider: FakeProvider, tmp_path: Path, claims: dict[str, Any], reason: str
+@on_asyncio
+async def test_a_user_whom_nsqadmin_cannot_name(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path, claims: dict[str, Any], reason: str
 ) -> None:
     provider.claims |= claims
-
-    async def work(client: httpx.AsyncClient) -> None:
-        refused(tmp_path, await whole(client), 403, "nsqadmin cannot use the user name", reason)
-
-    run(provider, tmp_path, work)
+    refused(tmp_path, await whole(client), 403, "nsqadmin cannot use the user name", reason)
 
 
 def test_users_of_the_file_log_in_beside_it_and_nobody_takes_their_name(provider: FakeProvider, tmp_path: Path) -> None:
@@ -305,27 +292,24 @@ def test_roles_are_those_of_the_auth_file_as_it_is_now(provider: FakeProvider, t
     run(provider, tmp_path, work, auth_file=users, **options)
 
 
-def test_a_new_key_of_the_provider_is_found_and_it_is_not_asked_again_and_again(
-    provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@on_asyncio
+async def test_a_new_key_of_the_provider_is_found_and_it_is_not_asked_again_and_again(
+    client: httpx.AsyncClient, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("admin.oidc_provider.LEAST_BETWEEN", -1.0)
-
-    async def work(client: httpx.AsyncClient) -> None:
-        assert (await whole(client)).status_code == 200
-        assert (await whole(client)).status_code == 200
-        assert provider.asked["/jwks_uri"] == 1
-        provider.key = make_key("two")
-        provider.keys.append(provider.key)
-        assert (await whole(client)).status_code == 200
-        assert provider.asked["/jwks_uri"] == 2
-        monkeypatch.setattr("admin.oidc_provider.LEAST_BETWEEN", 30.0)
-        provider.key = make_key("three")  # which it does not publish
-        for _ in range(3):
-            assert (await whole(client)).status_code == 400
-        assert provider.asked["/jwks_uri"] == 2
-        assert provider.asked["/.well-known/openid-configuration"] == 1
-
-    run(provider, tmp_path, work)
+    assert (await whole(client)).status_code == 200
+    assert (await whole(client)).status_code == 200
+    assert provider.asked["/jwks_uri"] == 1
+    provider.key = make_key("two")
+    provider.keys.append(provider.key)
+    assert (await whole(client)).status_code == 200
+    assert provider.asked["/jwks_uri"] == 2
+    monkeypatch.setattr("admin.oidc_provider.LEAST_BETWEEN", 30.0)
+    provider.key = make_key("three")  # which it does not publish
+    for _ in range(3):
+        assert (await whole(client)).status_code == 400
+    assert provider.asked["/jwks_uri"] == 2
+    assert provider.asked["/.well-known/openid-configuration"] == 1
 
 
 def test_a_provider_that_is_down_is_told_on_the_login_page(provider: FakeProvider, tmp_path: Path) -> None:
@@ -349,15 +333,12 @@ WRONG_ANSWERS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("case", WRONG_ANSWERS)
-def test_what_is_no_discovery_document(provider: FakeProvider, tmp_path: Path, case: str) -> None:
+@on_asyncio
+async def test_what_is_no_discovery_document(client: httpx.AsyncClient, provider: FakeProvider, case: str) -> None:
     provider.body = WRONG_ANSWERS[case]
-
-    async def work(client: httpx.AsyncClient) -> None:
-        for _ in range(3):
-            assert (await client.get("/login/oidc")).status_code == 502
-        assert provider.asked["/.well-known/openid-configuration"] == 1  # not again within seconds
-
-    run(provider, tmp_path, work)
+    for _ in range(3):
+        assert (await client.get("/login/oidc")).status_code == 502
+    assert provider.asked["/.well-known/openid-configuration"] == 1  # not again within seconds
 
 
 @pytest.mark.parametrize(
@@ -381,20 +362,21 @@ def test_what_a_discovery_document_may_not_say(
     assert run(provider, tmp_path, work) == 502
 
 
-def test_what_the_provider_refuses_is_told(provider: FakeProvider, tmp_path: Path) -> None:
-    async def work(client: httpx.AsyncClient) -> None:
-        for error, word in (("access_denied", "access_denied"), ("<b>", "unknown error")):
-            state = dict(parse_qsl(urlsplit(await begin(client)).query))["state"]
-            told = {"error": error, "state": state, "error_description": "<i>no</i>"}
-            answer = await client.get("/login/oidc/callback", params=told)
-            refused(tmp_path, answer, 400, f"refused the login ({word})", f"the provider answered {word}")
-            assert "<i>no" not in answer.text
+@on_asyncio
+async def test_what_the_provider_refuses_is_told(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path
+) -> None:
+    for error, word in (("access_denied", "access_denied"), ("<b>", "unknown error")):
+        state = dict(parse_qsl(urlsplit(await begin(client)).query))["state"]
+        told = {"error": error, "state": state, "error_description": "<i>no</i>"}
+        answer = await client.get("/login/oidc/callback", params=told)
+        refused(tmp_path, answer, 400, f"refused the login ({word})", f"the provider answered {word}")
+        assert "<i>no" not in answer.text
 
-    run(provider, tmp_path, work)
 
-
-def test_codes_that_are_made_up_are_counted_and_a_provider_that_is_down_is_nobodys_fault(
-    provider: FakeProvider, tmp_path: Path
+@on_asyncio
+async def test_codes_that_are_made_up_are_counted_and_a_provider_that_is_down_is_nobodys_fault(
+    client: httpx.AsyncClient, provider: FakeProvider, tmp_path: Path
 ) -> None:
     async def tries(client: httpx.AsyncClient, count: int) -> list[int]:
         found = []
@@ -403,15 +385,12 @@ def test_codes_that_are_made_up_are_counted_and_a_provider_that_is_down_is_nobod
             found.append((await client.get("/login/oidc/callback", params={"code": "x", "state": state})).status_code)
         return found
 
-    async def work(client: httpx.AsyncClient) -> None:
-        await begin(client)  # discovery is known now
-        provider.body, provider.status = b"down", 503
-        assert await tries(client, 25) == [502] * 25
-        provider.body, provider.status = None, 0
-        assert not (tmp_path / "audit").exists()
-        assert await tries(client, 25) == [400] * 20 + [429] * 5
-
-    run(provider, tmp_path, work)
+    await begin(client)  # discovery is known now
+    provider.body, provider.status = b"down", 503
+    assert await tries(client, 25) == [502] * 25
+    provider.body, provider.status = None, 0
+    assert not (tmp_path / "audit").exists()
+    assert await tries(client, 25) == [400] * 20 + [429] * 5
     assert len(audited(tmp_path)) == 20
     assert provider.asked["/token_endpoint"] == 45
 

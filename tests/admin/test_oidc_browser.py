@@ -48,6 +48,7 @@ def test_a_user_comes_back_from_another_site_and_is_logged_in(chrome: Browser, t
             context.close()
 
 
+@pytest.mark.campaign
 def test_the_login_page_has_no_fault_by_axe_and_fits_a_phone(chrome: Browser, tmp_path: Path) -> None:
     require("node")  # which brings axe
     with an_nsqadmin("http://127.0.0.1:1") as admin:

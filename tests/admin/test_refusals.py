@@ -14,6 +14,7 @@ from admin.layout import MOST_STREAMS_OF_ONE
 from shared.http.errors import HttpError
 from tests.admin.asking import NOWHERE, OURS, browser, in_loop, make
 from tests.admin.conftest import told, upstream
+from tests.async_tests import on_asyncio
 
 ODD = ("x", "%00", "%ff", "a" * 3000, "..%2f..", "%0d%0aX: y", "-x", "%E4%B8%AD", "a%20b", "%3Cscript%3E")
 ROUTES = (
@@ -46,7 +47,8 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.process
-def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@on_asyncio
+async def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
     for module in ("admin.error_pages", "shared.http.api"):
         monkeypatch.setattr(f"{module}.log.critical", lambda words, *rest, **more: faults.append(str(rest)))
@@ -56,17 +58,13 @@ def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypat
         return {}
 
     monkeypatch.setattr(History, "_read", reads_nothing)
-
-    async def work() -> None:
-        async with browser(make(**options, lake="/nowhere"), **OURS) as client:
-            for route in ROUTES:
-                for name in ODD:
-                    path = route.replace("{}", name)
-                    found = await client.get(path)
-                    assert found.status_code in (200, 301, 400, 403, 404, 502), (path, found.status_code)
-                    assert "<script>" not in found.text.replace('<script src="', "")
-
-    in_loop(work)
+    async with browser(make(**options, lake="/nowhere"), **OURS) as client:
+        for route in ROUTES:
+            for name in ODD:
+                path = route.replace("{}", name)
+                found = await client.get(path)
+                assert found.status_code in (200, 301, 400, 403, 404, 502), (path, found.status_code)
+                assert "<script>" not in found.text.replace('<script src="', "")
     assert faults == []
 
 
@@ -173,51 +171,45 @@ class Lake(History):
         return self.output, "it is none"
 
 
-def test_few_wait_for_a_lake_and_one_process_reads_it() -> None:
-    async def work() -> None:
-        lake = Lake()
-        asked = [asyncio.create_task(lake.rollups(f"t{number}", "hour")) for number in range(MOST_WAITING + 5)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert len(lake.commands) == 1
-        assert [task.exception().status for task in asked if task.done()] == [503] * 5  # type: ignore[union-attr]
-        lake.goes.set()
-        await asyncio.gather(*asked[:MOST_WAITING])
-        assert len(lake.commands) == MOST_WAITING
-
-    asyncio.run(work())
+@on_asyncio
+async def test_few_wait_for_a_lake_and_one_process_reads_it() -> None:
+    lake = Lake()
+    asked = [asyncio.create_task(lake.rollups(f"t{number}", "hour")) for number in range(MOST_WAITING + 5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(lake.commands) == 1
+    assert [task.exception().status for task in asked if task.done()] == [503] * 5  # type: ignore[union-attr]
+    lake.goes.set()
+    await asyncio.gather(*asked[:MOST_WAITING])
+    assert len(lake.commands) == MOST_WAITING
 
 
-def test_what_a_lake_told_stands_for_a_while_also_of_a_topic_it_does_not_know() -> None:
-    async def work() -> None:
-        lake = Lake()
-        lake.goes.set()
-        lake.output = b'{"messages":[]}'
-        for _ in range(3):
-            assert await lake.rollups("-x", "hour") == {"messages": []}
-        assert len(lake.commands) == 1
-        assert "--topic=-x" in lake.commands[0]
-        lake.now = KEPT
-        await lake.rollups("-x", "hour")
-        assert len(lake.commands) == 2
-
-    asyncio.run(work())
+@on_asyncio
+async def test_what_a_lake_told_stands_for_a_while_also_of_a_topic_it_does_not_know() -> None:
+    lake = Lake()
+    lake.goes.set()
+    lake.output = b'{"messages":[]}'
+    for _ in range(3):
+        assert await lake.rollups("-x", "hour") == {"messages": []}
+    assert len(lake.commands) == 1
+    assert "--topic=-x" in lake.commands[0]
+    lake.now = KEPT
+    await lake.rollups("-x", "hour")
+    assert len(lake.commands) == 2
 
 
-def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> None:
-    async def work() -> None:
-        lake = Lake()
-        lake.goes.set()
-        lake.output = b""
-        for topic in ("a", "b", "c"):
-            with pytest.raises(HttpError, match="it is none") as failure:
-                await lake.rollups(topic, "hour")
-            assert failure.value.status == 502
-        assert len(lake.commands) == 1
-        lake.now, lake.output = FAILED, b"{}"
-        assert await lake.rollups("a", "hour") == {}
-
-    asyncio.run(work())
+@on_asyncio
+async def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> None:
+    lake = Lake()
+    lake.goes.set()
+    lake.output = b""
+    for topic in ("a", "b", "c"):
+        with pytest.raises(HttpError, match="it is none") as failure:
+            await lake.rollups(topic, "hour")
+        assert failure.value.status == 502
+    assert len(lake.commands) == 1
+    lake.now, lake.output = FAILED, b"{}"
+    assert await lake.rollups("a", "hour") == {}
 
 
 @pytest.mark.parametrize("topic", ["\0", "a\nb", "x" * 201])

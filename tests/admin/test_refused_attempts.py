@@ -13,6 +13,7 @@ import pytest
 from admin.audit import IN_MEMORY, Actor, Audit
 from admin.refused_attempts import BURST, MOST_KINDS, PER_SECOND, SUMMARY, WINDOW, RefusedAttempts
 from tests.admin.asking import NOWHERE, OURS, browser, make
+from tests.async_tests import on_asyncio
 
 EVE = Actor("eve", "10.0.0.9:5", "agent", "http://x", "viewer")
 
@@ -91,28 +92,26 @@ def test_the_kinds_that_are_told_apart_are_bounded() -> None:
 
 
 @pytest.mark.process  # the options name an address that is connected to
-def test_refusals_by_rights_and_by_confirmation_are_in_the_trail() -> None:
-    async def work() -> None:
-        async with browser(make(nsqd_http_address=(NOWHERE,), admin_user=("ann",)), **OURS) as client:
-            ann = {"X-Forwarded-User": "ann"}
+@on_asyncio
+async def test_refusals_by_rights_and_by_confirmation_are_in_the_trail() -> None:
+    async with browser(make(nsqd_http_address=(NOWHERE,), admin_user=("ann",)), **OURS) as client:
+        ann = {"X-Forwarded-User": "ann"}
 
-            async def trail() -> list[list[str]]:
-                rows = (await client.get("/audit?format=json", headers=ann)).json()
-                return [[one["user"], one["action"], one["target"], one["outcome"]] for one in reversed(rows)]
+        async def trail() -> list[list[str]]:
+            rows = (await client.get("/audit?format=json", headers=ann)).json()
+            return [[one["user"], one["action"], one["target"], one["outcome"]] for one in reversed(rows)]
 
-            eve = {"X-Forwarded-User": "eve"}
-            answers: list[httpx.Response] = [
-                await client.post("/topics/t", data={"action": "empty", "confirm": "t"}, headers=eve),
-                await client.get("/audit", headers=eve),
-                await client.delete("/api/topics/t", headers=eve),
-                await client.post("/topics/t", data={"action": "empty", "confirm": "x"}, headers=ann),
-            ]
-            assert [one.status_code for one in answers] == [403, 403, 403, 400]
-            assert await trail() == [
-                ["eve", "POST /topics/t", "t", "refused: no right"],
-                ["eve", "GET /audit", "/audit", "refused: no right"],
-                ["eve", "DELETE /api/topics/t", "t", "refused: no right"],
-                ["ann", "empty", "t", "refused: the confirmation does not match"],
-            ]
-
-    asyncio.run(work())
+        eve = {"X-Forwarded-User": "eve"}
+        answers: list[httpx.Response] = [
+            await client.post("/topics/t", data={"action": "empty", "confirm": "t"}, headers=eve),
+            await client.get("/audit", headers=eve),
+            await client.delete("/api/topics/t", headers=eve),
+            await client.post("/topics/t", data={"action": "empty", "confirm": "x"}, headers=ann),
+        ]
+        assert [one.status_code for one in answers] == [403, 403, 403, 400]
+        assert await trail() == [
+            ["eve", "POST /topics/t", "t", "refused: no right"],
+            ["eve", "GET /audit", "/audit", "refused: no right"],
+            ["eve", "DELETE /api/topics/t", "t", "refused: no right"],
+            ["ann", "empty", "t", "refused: the confirmation does not match"],
+        ]

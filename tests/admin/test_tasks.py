@@ -9,6 +9,7 @@ import pytest
 from admin.audit import Actor, Audit
 from admin.tasks import LARGEST_STEP, MOST_KEPT, MOST_RUNNING, Tasks, TaskState, TooManyTasks
 from admin.upstreams import UpstreamError
+from tests.async_tests import on_asyncio
 
 ANN = Actor("ann", "10.0.0.1:5", "agent", "http://x", "admin")
 FAST = 50_000
@@ -39,17 +40,15 @@ def test_all_that_was_wanted_and_no_more() -> None:
     assert outcomes(audit) == [("started", 2500), ("done", 2500)]
 
 
-def test_no_more_is_counted_than_was_asked_for() -> None:
+@on_asyncio
+async def test_no_more_is_counted_than_was_asked_for() -> None:
     async def step(count: int) -> int:
         return 1_000_000
 
-    async def work() -> None:
-        task = Tasks(Audit("", None)).begin("kick", "t", "x", 5, FAST, ANN, step)
-        while task.state is TaskState.RUNNING:
-            await asyncio.sleep(0.001)
-        assert (task.done, task.state) == (5, TaskState.DONE)
-
-    asyncio.run(work())
+    task = Tasks(Audit("", None)).begin("kick", "t", "x", 5, FAST, ANN, step)
+    while task.state is TaskState.RUNNING:
+        await asyncio.sleep(0.001)
+    assert (task.done, task.state) == (5, TaskState.DONE)
 
 
 def test_one_that_is_stopped_with_nsqadmin_is_in_the_trail() -> None:
@@ -102,21 +101,20 @@ def test_a_cancel_is_heard_while_it_waits() -> None:
 @pytest.mark.parametrize(
     ("failure", "words"), [(UpstreamError("gone"), "gone"), (KeyError("x"), "internal error in nsqadmin")]
 )
-def test_a_failure_is_told(failure: Exception, words: str) -> None:
+@on_asyncio
+async def test_a_failure_is_told(failure: Exception, words: str) -> None:
     async def step(count: int) -> int:
         raise failure
 
-    async def work() -> None:
-        task = Tasks(Audit("", None)).begin("kick", "t", "x", 10, 10, ANN, step)
-        while task.state is TaskState.RUNNING:
-            await asyncio.sleep(0.001)
-        assert task.state is TaskState.FAILED
-        assert words in task.error
-
-    asyncio.run(work())
+    task = Tasks(Audit("", None)).begin("kick", "t", "x", 10, 10, ANN, step)
+    while task.state is TaskState.RUNNING:
+        await asyncio.sleep(0.001)
+    assert task.state is TaskState.FAILED
+    assert words in task.error
 
 
-def test_as_many_as_may_run_run_and_the_oldest_are_forgotten() -> None:
+@on_asyncio
+async def test_as_many_as_may_run_run_and_the_oldest_are_forgotten() -> None:
     async def forever(count: int) -> int:
         await asyncio.Event().wait()
         return 0
@@ -124,19 +122,16 @@ def test_as_many_as_may_run_run_and_the_oldest_are_forgotten() -> None:
     async def nothing(count: int) -> int:
         return 0
 
-    async def work() -> None:
-        tasks = Tasks(Audit("", None))
-        first = tasks.begin("kick", "t", "x", 1, 1, ANN, forever)
-        for _ in range(MOST_KEPT + 10):
-            task = tasks.begin("kick", "t", "x", 1, 1, ANN, nothing)
-            while task.state is TaskState.RUNNING:
-                await asyncio.sleep(0)
-        assert len(tasks.all()) == MOST_KEPT
-        assert tasks.find(first.number) is first
-        assert tasks.find(2) is None
-        for _ in range(MOST_RUNNING - 1):
-            tasks.begin("kick", "t", "x", 1, 1, ANN, forever)
-        with pytest.raises(TooManyTasks):
-            tasks.begin("kick", "t", "x", 1, 1, ANN, forever)
-
-    asyncio.run(work())
+    tasks = Tasks(Audit("", None))
+    first = tasks.begin("kick", "t", "x", 1, 1, ANN, forever)
+    for _ in range(MOST_KEPT + 10):
+        task = tasks.begin("kick", "t", "x", 1, 1, ANN, nothing)
+        while task.state is TaskState.RUNNING:
+            await asyncio.sleep(0)
+    assert len(tasks.all()) == MOST_KEPT
+    assert tasks.find(first.number) is first
+    assert tasks.find(2) is None
+    for _ in range(MOST_RUNNING - 1):
+        tasks.begin("kick", "t", "x", 1, 1, ANN, forever)
+    with pytest.raises(TooManyTasks):
+        tasks.begin("kick", "t", "x", 1, 1, ANN, forever)

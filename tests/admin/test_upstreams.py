@@ -22,6 +22,7 @@ from admin.upstreams import EACH, Times, UpstreamError, Upstreams
 from shared.http.bounded import AnswerError
 from tests.admin.asking import OURS, browser, make
 from tests.admin.conftest import told, upstream
+from tests.async_tests import on_asyncio
 
 pytestmark = pytest.mark.process
 
@@ -192,37 +193,32 @@ def test_a_node_that_hangs_leaves_the_others_their_connections() -> None:
         asking(work, request=60)  # 200 questions wait for a few connections, which takes time on a busy machine
 
 
-def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
+@on_asyncio
+async def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
     """Whoever reaches nsqlookupd registers as many nodes as it lets him."""
-
-    async def run() -> None:
-        with ExitStack() as stack:
-            silent = [
-                stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-                for _ in range(AT_ONCE_ALL + 50)
-            ]
-            well = stack.enter_context(upstream(lambda path: told({"a": 1})))
-            nodes = [*(f"127.0.0.1:{port}" for port in silent), well]
-            upstreams = Upstreams(Times(4, 4), ssl.create_default_context(), AnswerBudget(SMALL))
-            for _ in range(2):  # the first time nobody knows which ones they are
-                await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
-            found = await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
-            assert found.answers == {well: {"a": 1}}
-            assert len(found.errors) == len(silent)
-            await upstreams.close()
-
-    asyncio.run(run())
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for _ in range(AT_ONCE_ALL + 50)
+        ]
+        well = stack.enter_context(upstream(lambda path: told({"a": 1})))
+        nodes = [*(f"127.0.0.1:{port}" for port in silent), well]
+        upstreams = Upstreams(Times(4, 4), ssl.create_default_context(), AnswerBudget(SMALL))
+        for _ in range(2):  # the first time nobody knows which ones they are
+            await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
+        found = await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
+        assert found.answers == {well: {"a": 1}}
+        assert len(found.errors) == len(silent)
+        await upstreams.close()
 
 
-def test_large_answers_are_parsed_in_another_thread() -> None:
-    async def work() -> None:
-        bounds = AnswerBudget(32 * 1024 * 1024)
-        ours = threading.get_ident()
-        assert await bounds.run_in_thread(AT_ONCE, threading.get_ident) == ours
-        assert await bounds.run_in_thread(AT_ONCE + 1, threading.get_ident) != ours
-        bounds.close()
-
-    asyncio.run(work())
+@on_asyncio
+async def test_large_answers_are_parsed_in_another_thread() -> None:
+    bounds = AnswerBudget(32 * 1024 * 1024)
+    ours = threading.get_ident()
+    assert await bounds.run_in_thread(AT_ONCE, threading.get_ident) == ours
+    assert await bounds.run_in_thread(AT_ONCE + 1, threading.get_ident) != ours
+    bounds.close()
 
 
 def test_a_node_that_tells_of_too_much_is_an_error_and_the_others_are_shown() -> None:
@@ -266,17 +262,15 @@ def test_a_rogue_node_among_others_is_told_of_on_the_pages() -> None:
     assert "bytes of memory" in text
 
 
-def test_answers_that_are_remembered_hold_a_bounded_memory() -> None:
+@on_asyncio
+async def test_answers_that_are_remembered_hold_a_bounded_memory() -> None:
     class Large:
         memory = 40
 
     async def question() -> Large:
         return Large()
 
-    async def work() -> None:
-        watch = ResponseCache(lambda: 0.0, most_memory=100)
-        for key in range(5):
-            await watch.get(key, question)
-        assert [watch.has_answer(key) for key in range(5)] == [False, False, False, True, True]
-
-    asyncio.run(work())
+    watch = ResponseCache(lambda: 0.0, most_memory=100)
+    for key in range(5):
+        await watch.get(key, question)
+    assert [watch.has_answer(key) for key in range(5)] == [False, False, False, True, True]

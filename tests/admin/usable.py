@@ -1,8 +1,9 @@
-"""Whether a page can be used by all: it fits in every window, and axe finds no fault in it."""
+"""Whether a page can be used by all: it fits in every window, axe finds no fault in it, and its controls have names."""
 
 from __future__ import annotations
 
 from functools import partial
+from html.parser import HTMLParser
 
 from playwright.sync_api import Page
 
@@ -37,3 +38,42 @@ def assert_usable(page: Page, url: str) -> None:
             assert faults(page) == [], url
     page.emulate_media(color_scheme="dark")
     assert faults(page) == [], f"{url}, dark"
+
+
+def obstacles(html: str) -> list[str]:
+    """Return the controls and links of a page that have no name or that Tab does not reach, and ids that it has twice.
+
+    axe finds more, but takes seconds for a page.
+    """
+    found = _Controls()
+    found.feed(html)
+    return [*found.faults, *(f"#{one}" for one in set(found.ids) if found.ids.count(one) > 1)]
+
+
+class _Controls(HTMLParser):
+    """What one can act on. It is named by a label around it, by its text if it is a link or button, or by an aria-label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[str] = []
+        self.ids: list[str] = []
+        self._open: list[list[str]] = []  # of elements that are named by their text: tag, text
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.ids += [given["id"]] if "id" in given else []
+        is_named = given.get("aria-label") or any(one == "label" for one, _ in self._open)
+        if tag in ("input", "select", "textarea") and given.get("type") != "hidden" and not is_named:
+            self.faults.append(self.get_starttag_text() or tag)
+        if tag in ("a", "button", "input", "select", "textarea", "summary") and given.get("tabindex") == "-1":
+            self.faults.append(f"Tab does not reach {self.get_starttag_text()}")
+        if tag in ("a", "button", "summary", "label", "caption"):
+            self._open.append([tag, given.get("aria-label", "")])
+
+    def handle_data(self, data: str) -> None:
+        for one in self._open:
+            one[1] += data.strip()
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and self._open[-1][0] == tag and not self._open.pop()[1]:
+            self.faults.append(f"<{tag}> without text")

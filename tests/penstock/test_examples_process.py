@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from penstock import aio, client
+from tests.async_tests import PATIENCE_S
 from tests.daemons import Daemon, post
-from tests.penstock.aio.running import PATIENCE_S
 
 EXAMPLE = re.compile(r"^( *)Example::\n\n((?:\1 .*\n|\n)+)", re.MULTILINE)
 NAMES = [(module, name) for module in (aio, client) for name in module.__all__]

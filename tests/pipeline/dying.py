@@ -89,15 +89,16 @@ def arm(stage: str) -> None:
 
 
 def run_jobs(jobs: list[str]) -> None:
-    """One behind the other, each split at its spaces (~ is one within a word)."""
+    """One behind the other, each split at its spaces (~ is one within a word). The exit code is 1 if one of them fails."""
+    codes = []
     for words in map(str.split, jobs):
         sys.argv[1:] = [word.replace("~", " ") for word in words]
         try:
-            if code := main.main():
-                sys.exit(code)
+            codes.append(main.main())
         except Died:
             print("died", file=sys.stderr)
         print("--", file=sys.stderr)
+    sys.exit(max(codes, default=0))
 
 
 if __name__ == "__main__":

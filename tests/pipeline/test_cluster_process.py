@@ -17,7 +17,6 @@ import pyspark
 import pytest
 
 from tests.daemons import ROOT, nsqd
-from tests.effort import EFFORT
 from tests.pipeline.test_pipeline_process import archived, environ, publish
 from tests.requirements import require
 
@@ -63,9 +62,8 @@ def executors(sessions: list[int]) -> list[int]:
     return [int(line) for line in found.stdout.split()]
 
 
+@pytest.mark.campaign  # five JVMs show what Spark does when an executor dies
 def test_an_archive_on_a_cluster_over_the_kill_of_an_executor(tmp_path: Path) -> None:
-    if EFFORT <= 1:
-        pytest.skip("only with PENSTOCK_EFFORT above 1: five JVMs show what Spark does when an executor dies")
     require("java")
     lake, total = tmp_path / "lake", 12_000
     with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node, ExitStack() as stack:

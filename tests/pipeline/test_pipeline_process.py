@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ import pytest
 from penstock.client import Consumer
 from tests.admin.conftest import nsqadmin
 from tests.daemons import ROOT, Daemon, eventually, nsqd, post
+from tests.penstock.spark.conftest import QUICK_JVM
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
@@ -27,24 +27,14 @@ pytestmark = pytest.mark.process
 START = 180.0  # s
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *arguments]
-
-
 def environ() -> dict[str, str]:
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for seconds needs no second compiler
-    return {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": quick}
+    return {**os.environ, "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": QUICK_JVM}
 
 
-def run(*arguments: str) -> str:
-    """Run one job to its end, and return its standard error."""
-    return run_all(arguments)[0]
-
-
-def run_all(*jobs: tuple[str, ...], stages: str = "") -> list[str]:
+def run_all(*jobs: tuple[str, ...], stages: str = "", code: int = 0) -> list[str]:
     """What each of them said, one behind the other in one process: its JVM is the same, and that takes the longest to start."""
     done = subprocess.run(dying(stages, *jobs), capture_output=True, text=True, env=environ(), timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stderr.split("--\n")[:-1]
 
 
@@ -60,13 +50,6 @@ def die(stage: str, *jobs: tuple[str, ...]) -> None:
         dying(stage, *jobs), env=environ(), cwd=ROOT, timeout=300, start_new_session=True, stderr=subprocess.PIPE
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-
-
-def refused(*arguments: str) -> str:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ(), timeout=300)
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
-    return done.stderr
 
 
 def stats(node: Daemon, topic: str) -> dict[str, Any]:
@@ -165,18 +148,19 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     with nsqd(tmp_path / "node", "-retention", "1h") as node:
         publish(node, 0, 5)
         some = ("--nsqd", node.http, "--once")
-        assert "no node has the topic 'nope'" in refused(
-            "archive", "--topic", "nope", "--out", str(tmp_path / "a"), *some
-        )
-        assert "is not empty and not a lake" in refused(
-            "archive", "--topic", "t", "--out", str(tmp_path / "node"), *some
-        )
-        assert "is not a lake" in refused("rollup", "--lake", str(tmp_path / "nowhere"))
-        assert "expected exactly one of the options nsqd, lookupd" in refused(
-            "archive", "--topic", "t", "--out", str(tmp_path / "b")
-        )
-    with contextlib.suppress(FileNotFoundError):
-        assert not (tmp_path / "b" / "archive").exists()
+        mistakes = {
+            "no node has the topic 'nope'": ("archive", "--topic", "nope", "--out", str(tmp_path / "a"), *some),
+            "is not empty and not a lake": ("archive", "--topic", "t", "--out", str(tmp_path / "node"), *some),
+            "is not a lake": ("rollup", "--lake", str(tmp_path / "nowhere")),
+            "expected exactly one of the options nsqd, lookupd": (
+                "archive", "--topic", "t", "--out", str(tmp_path / "b"),
+            ),
+        }  # fmt: skip
+        said = run_all(*mistakes.values(), code=1)
+    for words, lines in zip(mistakes, said, strict=True):
+        assert words in lines
+        assert "Traceback" not in lines
+    assert not (tmp_path / "b" / "archive").exists()
 
 
 def test_without_spark_a_line_tells_how_to_get_it(tmp_path: Path) -> None:

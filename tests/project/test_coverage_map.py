@@ -24,7 +24,6 @@ TRIED_BY = {
     "admin/test_api_process.py": ("admin.api",),
     "admin/test_audit.py": ("admin.outbox",),
     "admin/test_commands.py": ("admin.actions",),
-    "admin/test_inactive_process.py": ("admin.inactive",),
     "admin/test_monitor.py": ("admin.cluster", "admin.queries",),
     "admin/test_monitor_process.py": ("admin.alarm_pages",),
     "admin/test_oidc.py": ("admin.oidc_provider",),

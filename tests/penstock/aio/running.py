@@ -1,27 +1,12 @@
-"""What tests of the async client have in common: an event loop of either kind, and a network that breaks when told to."""
+"""What tests of the async client have in common: a network that breaks when told to, and waiting."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
 
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
-
-T = TypeVar("T")
-BACKENDS = ("asyncio", "trio")
-PATIENCE_S = 60.0
-
-
-def run(backend: str, main: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function; it fails if it takes more than PATIENCE_S."""
-
-    async def limited() -> T:
-        with anyio.fail_after(PATIENCE_S):
-            return await main()
-
-    return anyio.run(limited, backend=backend)
 
 
 class Network:

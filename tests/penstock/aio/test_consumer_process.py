@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 from penstock.aio import Consumer, ConsumerError, Message, Producer, Settings
+from tests.async_tests import on_asyncio, on_both
 from tests.daemons import Daemon, nsqd, publish
-from tests.penstock.aio.running import BACKENDS, network, run, until
+from tests.penstock.aio.running import network, until
 
 pytestmark = pytest.mark.process
 
@@ -33,277 +34,227 @@ async def rest(node: Daemon, topic: str, seconds: float = 0.3) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_iteration_finishes_and_gives_back(node: Daemon, backend: str) -> None:
-    topic = "iterate" + backend
+@on_both
+async def test_iteration_finishes_and_gives_back(node: Daemon, topic: str) -> None:
     publish(node, topic, *[b"%03d" % number for number in range(100)])
-
-    async def main() -> None:
-        seen = []
-        async with Consumer(topic, "c", [node.tcp], max_in_flight=30) as consumer:
-            async for message in consumer:
-                seen.append(message.body)
-                message.finish()
-                if len(seen) == 40:
-                    break
-        left = await rest(node, topic, 2)
-        assert sorted(seen + left) == [b"%03d" % number for number in range(100)]
-
-    run(backend, main)
+    seen = []
+    async with Consumer(topic, "c", [node.tcp], max_in_flight=30) as consumer:
+        async for message in consumer:
+            seen.append(message.body)
+            message.finish()
+            if len(seen) == 40:
+                break
+    left = await rest(node, topic, 2)
+    assert sorted(seen + left) == [b"%03d" % number for number in range(100)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_run_finishes_what_works_and_requeues_what_fails(node: Daemon, backend: str) -> None:
-    topic = "run" + backend
+@on_both
+async def test_run_finishes_what_works_and_requeues_what_fails(node: Daemon, topic: str) -> None:
     publish(node, topic, *[b"%d" % number for number in range(30)])
+    attempts: dict[bytes, list[int]] = {}
+    most = now = 0
+    settings = Settings(default_requeue_delay_ms=10, backoff_multiplier_s=0.01)
+    async with Consumer(topic, "c", [node.tcp], settings=settings) as consumer:
 
-    async def main() -> None:
-        attempts: dict[bytes, list[int]] = {}
-        most = now = 0
-        settings = Settings(default_requeue_delay_ms=10, backoff_multiplier_s=0.01)
-        async with Consumer(topic, "c", [node.tcp], settings=settings) as consumer:
+        async def handle(message: Message) -> None:
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            await anyio.sleep(0.001)
+            now -= 1
+            attempts.setdefault(message.body, []).append(message.attempts)
+            if len(attempts) == 30 and attempts.get(b"7") == [1, 2, 3]:
+                consumer.stop()
+            if message.body == b"7" and message.attempts < 3:
+                raise RuntimeError("not yet")
 
-            async def handle(message: Message) -> None:
-                nonlocal most, now
-                now += 1
-                most = max(most, now)
-                await anyio.sleep(0.001)
-                now -= 1
-                attempts.setdefault(message.body, []).append(message.attempts)
-                if len(attempts) == 30 and attempts.get(b"7") == [1, 2, 3]:
-                    consumer.stop()
-                if message.body == b"7" and message.attempts < 3:
-                    raise RuntimeError("not yet")
-
-            await consumer.run(handle, concurrency=5)
-        assert attempts == {b"%d" % number: [1] for number in range(30)} | {b"7": [1, 2, 3]}
-        assert 1 < most <= 5
-        assert await rest(node, topic) == []
-
-    run(backend, main)
+        await consumer.run(handle, concurrency=5)
+    assert attempts == {b"%d" % number: [1] for number in range(30)} | {b"7": [1, 2, 3]}
+    assert 1 < most <= 5
+    assert await rest(node, topic) == []
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_messages_that_came_too_often_are_given_up(node: Daemon, backend: str) -> None:
-    topic = "spent" + backend
+@on_both
+async def test_messages_that_came_too_often_are_given_up(node: Daemon, topic: str) -> None:
     publish(node, topic, b"poison")
+    given_up: list[bytes] = []
+    settings = Settings(default_requeue_delay_ms=1, backoff_multiplier_s=0.01, max_attempts=2)
+    async with Consumer(topic, "c", [node.tcp], settings=settings) as consumer:
 
-    async def main() -> None:
-        given_up: list[bytes] = []
-        settings = Settings(default_requeue_delay_ms=1, backoff_multiplier_s=0.01, max_attempts=2)
-        async with Consumer(topic, "c", [node.tcp], settings=settings) as consumer:
+        async def handle(message: Message) -> None:
+            raise RuntimeError("never")
 
-            async def handle(message: Message) -> None:
-                raise RuntimeError("never")
+        async def on_give_up(message: Message) -> None:
+            given_up.append(message.body)
+            consumer.stop()
 
-            async def on_give_up(message: Message) -> None:
-                given_up.append(message.body)
-                consumer.stop()
-
-            await consumer.run(handle, on_give_up=on_give_up)
-        assert given_up == [b"poison"]
-        assert await rest(node, topic) == []
-
-    run(backend, main)
+        await consumer.run(handle, on_give_up=on_give_up)
+    assert given_up == [b"poison"]
+    assert await rest(node, topic) == []
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_cancelled_handler_gives_its_message_back_at_once(node: Daemon, backend: str) -> None:
-    topic = "cancelled" + backend
+@on_both
+async def test_a_cancelled_handler_gives_its_message_back_at_once(node: Daemon, topic: str) -> None:
     publish(node, topic, b"one", b"two")
-
-    async def main() -> None:
-        async with Consumer(topic, "c", [node.tcp]) as consumer:
-            with anyio.CancelScope() as scope:
-
-                async def handle(message: Message) -> None:
-                    await until(lambda: len(consumer._in_work) == 2)
-                    scope.cancel()
-                    await anyio.sleep_forever()
-
-                await consumer.run(handle)
-            assert scope.cancelled_caught
-        assert sorted(await rest(node, topic, 2)) == [b"one", b"two"]
-
-    run(backend, main)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_messages_are_touched_while_handlers_work_and_while_they_wait(node: Daemon, backend: str) -> None:
-    topic = "touched" + backend
-    publish(node, topic, b"one", b"two")
-
-    async def main() -> None:
-        seen: list[tuple[bytes, int]] = []
-        async with Consumer(topic, "c", [node.tcp], settings=Settings(msg_timeout_ms=1000)) as consumer:
-
-            async def handle(message: Message) -> None:
-                await anyio.sleep(1.7)
-                seen.append((message.body, message.attempts))
-                if len(seen) == 2:
-                    consumer.stop()
-
-            await consumer.run(handle, concurrency=1)
-        assert sorted(seen) == [(b"one", 1), (b"two", 1)]
-
-    run(backend, main)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_scope_that_is_cancelled_around_the_consumer_sends_all_answers(node: Daemon, backend: str) -> None:
-    topic = "scope" + backend
-    publish(node, topic, *[b"%d" % number for number in range(4)])
-
-    async def main() -> None:
-        done: list[bytes] = []
+    async with Consumer(topic, "c", [node.tcp]) as consumer:
         with anyio.CancelScope() as scope:
-            async with Consumer(topic, "c", [node.tcp]) as consumer:
-
-                async def handle(message: Message) -> None:
-                    if message.body != b"0":
-                        await anyio.sleep_forever()
-                    message.finish()
-                    done.append(message.body)
-                    scope.cancel()
-
-                await consumer.run(handle)
-        assert scope.cancelled_caught
-        assert done == [b"0"]
-        assert sorted(await rest(node, topic, 2)) == [b"1", b"2", b"3"]
-
-    run(backend, main)
-
-
-def test_a_handler_that_meets_a_cancellation_of_something_else_has_failed(node: Daemon) -> None:
-    publish(node, "meets", b"one")
-
-    async def main() -> None:
-        attempts: list[int] = []
-        settings = Settings(default_requeue_delay_ms=1, backoff_multiplier_s=0.01)
-        async with Consumer("meets", "c", [node.tcp], settings=settings) as consumer:
-
-            async def handle(message: Message) -> None:
-                attempts.append(message.attempts)
-                if message.attempts == 1:
-                    other = asyncio.create_task(asyncio.sleep(60))
-                    other.cancel()
-                    await other
-                consumer.stop()
-
-            await consumer.run(handle)
-        assert attempts == [1, 2]
-
-    run("asyncio", main)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_stop_finishes_what_is_in_work_and_gives_back_the_rest(node: Daemon, backend: str) -> None:
-    topic = "stop" + backend
-    publish(node, topic, *[b"%d" % number for number in range(20)])
-
-    async def main() -> None:
-        done: list[bytes] = []
-        async with Consumer(topic, "c", [node.tcp]) as consumer:
 
             async def handle(message: Message) -> None:
                 await until(lambda: len(consumer._in_work) == 2)
+                scope.cancel()
+                await anyio.sleep_forever()
+
+            await consumer.run(handle)
+        assert scope.cancelled_caught
+    assert sorted(await rest(node, topic, 2)) == [b"one", b"two"]
+
+
+@on_both
+async def test_messages_are_touched_while_handlers_work_and_while_they_wait(node: Daemon, topic: str) -> None:
+    publish(node, topic, b"one", b"two")
+    seen: list[tuple[bytes, int]] = []
+    async with Consumer(topic, "c", [node.tcp], settings=Settings(msg_timeout_ms=1000)) as consumer:
+
+        async def handle(message: Message) -> None:
+            await anyio.sleep(1.7)
+            seen.append((message.body, message.attempts))
+            if len(seen) == 2:
                 consumer.stop()
-                await anyio.sleep(0.05)
+
+        await consumer.run(handle, concurrency=1)
+    assert sorted(seen) == [(b"one", 1), (b"two", 1)]
+
+
+@on_both
+async def test_a_scope_that_is_cancelled_around_the_consumer_sends_all_answers(node: Daemon, topic: str) -> None:
+    publish(node, topic, *[b"%d" % number for number in range(4)])
+    done: list[bytes] = []
+    with anyio.CancelScope() as scope:
+        async with Consumer(topic, "c", [node.tcp]) as consumer:
+
+            async def handle(message: Message) -> None:
+                if message.body != b"0":
+                    await anyio.sleep_forever()
+                message.finish()
                 done.append(message.body)
+                scope.cancel()
 
-            await consumer.run(handle, concurrency=2)
-        assert len(done) == 2
-        assert sorted(done + await rest(node, topic, 2)) == sorted(b"%d" % number for number in range(20))
+            await consumer.run(handle)
+    assert scope.cancelled_caught
+    assert done == [b"0"]
+    assert sorted(await rest(node, topic, 2)) == [b"1", b"2", b"3"]
 
-    run(backend, main)
+
+@on_asyncio
+async def test_a_handler_that_meets_a_cancellation_of_something_else_has_failed(node: Daemon) -> None:
+    publish(node, "meets", b"one")
+    attempts: list[int] = []
+    settings = Settings(default_requeue_delay_ms=1, backoff_multiplier_s=0.01)
+    async with Consumer("meets", "c", [node.tcp], settings=settings) as consumer:
+
+        async def handle(message: Message) -> None:
+            attempts.append(message.attempts)
+            if message.attempts == 1:
+                other = asyncio.create_task(asyncio.sleep(60))
+                other.cancel()
+                await other
+            consumer.stop()
+
+        await consumer.run(handle)
+    assert attempts == [1, 2]
 
 
-def test_a_consumer_is_opened_once_and_before_it_is_used(node: Daemon) -> None:
-    async def main() -> None:
-        consumer = Consumer("once", "c", [node.tcp])
-        with pytest.raises(RuntimeError, match="not open"):
-            await anext(consumer)
+@on_both
+async def test_stop_finishes_what_is_in_work_and_gives_back_the_rest(node: Daemon, topic: str) -> None:
+    publish(node, topic, *[b"%d" % number for number in range(20)])
+    done: list[bytes] = []
+    async with Consumer(topic, "c", [node.tcp]) as consumer:
+
+        async def handle(message: Message) -> None:
+            await until(lambda: len(consumer._in_work) == 2)
+            consumer.stop()
+            await anyio.sleep(0.05)
+            done.append(message.body)
+
+        await consumer.run(handle, concurrency=2)
+    assert len(done) == 2
+    assert sorted(done + await rest(node, topic, 2)) == sorted(b"%d" % number for number in range(20))
+
+
+@on_asyncio
+async def test_a_consumer_is_opened_once_and_before_it_is_used(node: Daemon) -> None:
+    consumer = Consumer("once", "c", [node.tcp])
+    with pytest.raises(RuntimeError, match="not open"):
+        await anext(consumer)
+    async with consumer:
+        with pytest.raises(ValueError, match="concurrency"):
+            await consumer.run(until, concurrency=0)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="opened once"):
         async with consumer:
-            with pytest.raises(ValueError, match="concurrency"):
-                await consumer.run(until, concurrency=0)  # type: ignore[arg-type]
-        with pytest.raises(RuntimeError, match="opened once"):
-            async with consumer:
-                pass
-
-    run("asyncio", main)
+            pass
 
 
-def test_a_node_found_through_nsqlookupd_is_killed_and_returns(tmp_path: Path) -> None:
-    async def main() -> None:
-        seen: set[bytes] = set()
-        with Daemon("nsqlookupd") as lookupd:
-            where = f"-lookupd-tcp-address={lookupd.tcp}"
-            settings = Settings(lookupd_poll_interval_s=1)
-            async with (
-                Consumer("t", "c", lookupd_addresses=[lookupd.http], settings=settings) as consumer,
-                anyio.create_task_group() as tasks,
-            ):
-
-                async def handle(message: Message) -> None:
-                    seen.add(message.body)
-
-                tasks.start_soon(consumer.run, handle)
-                for number in (1, 2):
-                    with nsqd(tmp_path, where, "-broadcast-address=127.0.0.1") as node:
-                        async with Producer(node.tcp) as producer:
-                            await producer.publish("t", b"%d" % number)
-                        await until(lambda number=number: b"%d" % number in seen)
-                        node.kill()
-                consumer.stop()
-
-    run("asyncio", main)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_network_that_breaks_loses_nothing(node: Daemon, backend: str) -> None:
-    topic = "breaks" + backend
-    publish(node, topic, *[b"%d" % number for number in range(500)])
-
-    async def main() -> None:
-        finished: set[bytes] = set()
-        settings = Settings(msg_timeout_ms=1000)
+@on_asyncio
+async def test_a_node_found_through_nsqlookupd_is_killed_and_returns(tmp_path: Path) -> None:
+    seen: set[bytes] = set()
+    with Daemon("nsqlookupd") as lookupd:
+        where = f"-lookupd-tcp-address={lookupd.tcp}"
+        settings = Settings(lookupd_poll_interval_s=1)
         async with (
-            network(node.tcp) as net,
-            Consumer(topic, "c", [net.address], max_in_flight=20, settings=settings) as consumer,
+            Consumer("t", "c", lookupd_addresses=[lookupd.http], settings=settings) as consumer,
             anyio.create_task_group() as tasks,
         ):
 
             async def handle(message: Message) -> None:
-                await anyio.sleep(0.001)
-                finished.add(message.body)
-                if len(finished) == 500:
-                    consumer.stop()
+                seen.add(message.body)
 
             tasks.start_soon(consumer.run, handle)
-            for _ in range(4):
-                await anyio.sleep(0.05)
-                await net.cut()
-            await until(lambda: len(finished) == 500)
-            assert net.connections >= 4
+            for number in (1, 2):
+                with nsqd(tmp_path, where, "-broadcast-address=127.0.0.1") as node:
+                    async with Producer(node.tcp) as producer:
+                        await producer.publish("t", b"%d" % number)
+                    await until(lambda number=number: b"%d" % number in seen)
+                    node.kill()
+            consumer.stop()
 
-    run(backend, main)
+
+@on_both
+async def test_a_network_that_breaks_loses_nothing(node: Daemon, topic: str) -> None:
+    publish(node, topic, *[b"%d" % number for number in range(500)])
+    finished: set[bytes] = set()
+    settings = Settings(msg_timeout_ms=1000)
+    async with (
+        network(node.tcp) as net,
+        Consumer(topic, "c", [net.address], max_in_flight=20, settings=settings) as consumer,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def handle(message: Message) -> None:
+            await anyio.sleep(0.001)
+            finished.add(message.body)
+            if len(finished) == 500:
+                consumer.stop()
+
+        tasks.start_soon(consumer.run, handle)
+        for _ in range(4):
+            await anyio.sleep(0.05)
+            await net.cut()
+        await until(lambda: len(finished) == 500)
+        assert net.connections >= 4
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_subscription_that_is_refused_for_good_is_an_error(tmp_path: Path, backend: str) -> None:
-    async def main() -> None:
-        with nsqd(tmp_path, "-auth-http-address=127.0.0.1:1") as node:
-            async with Consumer("t", "c", [node.tcp]) as consumer:
-                with pytest.raises(ConsumerError, match="E_AUTH_FIRST"):
-                    await anext(consumer)
+@on_both
+async def test_a_subscription_that_is_refused_for_good_is_an_error(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-auth-http-address=127.0.0.1:1") as node:
+        async with Consumer("t", "c", [node.tcp]) as consumer:
+            with pytest.raises(ConsumerError, match="E_AUTH_FIRST"):
+                await anext(consumer)
 
-                async def handle(message: Message) -> None:
-                    pass
+            async def handle(message: Message) -> None:
+                pass
 
-                with pytest.raises(ConsumerError, match="E_AUTH_FIRST"):
-                    await consumer.run(handle)
-
-    run(backend, main)
+            with pytest.raises(ConsumerError, match="E_AUTH_FIRST"):
+                await consumer.run(handle)
 
 
 def test_arguments() -> None:
@@ -312,14 +263,8 @@ def test_arguments() -> None:
             Consumer(*arguments)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_one_message_in_flight_from_two_nsqds_is_one_handler(tmp_path: Path, backend: str) -> None:
-    async def main() -> None:
-        with nsqd(tmp_path / "a") as one, nsqd(tmp_path / "b") as two:
-            for node in (one, two):
-                publish(node, "t", *[b"%d" % number for number in range(20)])
-            for _ in range(5):
-                await starts([one.tcp, two.tcp])
+@on_both
+async def test_one_message_in_flight_from_two_nsqds_is_one_handler(tmp_path: Path) -> None:
 
     async def starts(addresses: list[str]) -> None:
         at_work: set[bytes] = set()
@@ -344,4 +289,8 @@ def test_one_message_in_flight_from_two_nsqds_is_one_handler(tmp_path: Path, bac
                 assert not consumer._ready, "another one, while this one is not answered"
                 message.finish()
 
-    run(backend, main)
+    with nsqd(tmp_path / "a") as one, nsqd(tmp_path / "b") as two:
+        for node in (one, two):
+            publish(node, "t", *[b"%d" % number for number in range(20)])
+        for _ in range(5):
+            await starts([one.tcp, two.tcp])

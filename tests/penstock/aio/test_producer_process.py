@@ -11,8 +11,9 @@ import pytest
 
 from penstock.aio import Producer, PublishError, Settings
 from penstock.client import Consumer
+from tests.async_tests import on_asyncio, on_both
 from tests.daemons import Daemon, nsqd
-from tests.penstock.aio.running import BACKENDS, network, run, until
+from tests.penstock.aio.running import network, until
 
 pytestmark = pytest.mark.process
 
@@ -49,240 +50,200 @@ def bodies(node: Daemon, topic: str, count: int) -> list[bytes]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_publishes(node: Daemon, backend: str) -> None:
-    async def main() -> None:
-        async with Producer(node.tcp) as producer:
-            await producer.publish("plain" + backend, b"one")
-            await producer.publish_many("plain" + backend, [b"two", b"three"])
-            await producer.publish_many("plain" + backend, [])
-            await producer.publish("plain" + backend, b"late", delay_ms=50)
-
-    run(backend, main)
-    assert bodies(node, "plain" + backend, 4) == [b"late", b"one", b"three", b"two"]
+@on_both
+async def test_publishes(node: Daemon, topic: str) -> None:
+    async with Producer(node.tcp) as producer:
+        await producer.publish(topic, b"one")
+        await producer.publish_many(topic, [b"two", b"three"])
+        await producer.publish_many(topic, [])
+        await producer.publish(topic, b"late", delay_ms=50)
+    assert bodies(node, topic, 4) == [b"late", b"one", b"three", b"two"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_many_tasks_over_a_network_that_breaks_publish_each_message_once(node: Daemon, backend: str) -> None:
-    async def main() -> None:
-        async with network(node.tcp) as net, Producer(net.address) as producer:
+@on_both
+async def test_many_tasks_over_a_network_that_breaks_publish_each_message_once(node: Daemon, topic: str) -> None:
+    async with network(node.tcp) as net, Producer(net.address) as producer:
 
-            async def publish(task: int) -> None:
-                for number in range(40):
-                    await producer.publish("once" + backend, b"%d %d" % (task, number))
+        async def publish(task: int) -> None:
+            for number in range(40):
+                await producer.publish(topic, b"%d %d" % (task, number))
 
-            async with anyio.create_task_group() as tasks:
-                for task in range(20):
-                    tasks.start_soon(publish, task)
-                for _ in range(8):
-                    net.swallows_answers = True  # nsqd has the messages, and the producer does not know
-                    await anyio.sleep(0.03)
-                    await net.cut()
-                    net.swallows_answers = False
-                    await anyio.sleep(0.1)
-            assert net.connections > 4
-
-    run(backend, main)
-    assert bodies(node, "once" + backend, 800) == sorted(b"%d %d" % (i, j) for i in range(20) for j in range(40))
+        async with anyio.create_task_group() as tasks:
+            for task in range(20):
+                tasks.start_soon(publish, task)
+            for _ in range(8):
+                net.swallows_answers = True  # nsqd has the messages, and the producer does not know
+                await anyio.sleep(0.03)
+                await net.cut()
+                net.swallows_answers = False
+                await anyio.sleep(0.1)
+        assert net.connections > 4
+    assert bodies(node, topic, 800) == sorted(b"%d %d" % (i, j) for i in range(20) for j in range(40))
 
 
-def test_a_node_that_is_killed_and_returns_has_each_message_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        with nsqd(tmp_path, "-durability=always") as first:
-            port = first.tcp.rpartition(":")[2]
-            async with Producer(first.tcp) as producer, anyio.create_task_group() as tasks:
-                done: list[int] = []
+@on_asyncio
+async def test_a_node_that_is_killed_and_returns_has_each_message_once(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-durability=always") as first:
+        port = first.tcp.rpartition(":")[2]
+        async with Producer(first.tcp) as producer, anyio.create_task_group() as tasks:
+            done: list[int] = []
 
-                async def publish(number: int) -> None:
-                    await producer.publish("t", b"%d" % number)
-                    done.append(number)
+            async def publish(number: int) -> None:
+                await producer.publish("t", b"%d" % number)
+                done.append(number)
 
-                for number in range(300):
-                    tasks.start_soon(publish, number)
-                    if number == 150:
-                        await until(lambda: done)
-                        first.kill()
-                with nsqd(tmp_path, f"-tcp-address=127.0.0.1:{port}") as again:
-                    await until(lambda: len(done) == 300)
-                    assert await anyio.to_thread.run_sync(bodies, again, "t", 300) == sorted(
-                        b"%d" % i for i in range(300)
-                    )
-
-    run("asyncio", main)
+            for number in range(300):
+                tasks.start_soon(publish, number)
+                if number == 150:
+                    await until(lambda: done)
+                    first.kill()
+            with nsqd(tmp_path, f"-tcp-address=127.0.0.1:{port}") as again:
+                await until(lambda: len(done) == 300)
+                assert await anyio.to_thread.run_sync(bodies, again, "t", 300) == sorted(b"%d" % i for i in range(300))
 
 
-def test_two_nodes_take_turns_and_one_that_is_down_is_passed_over(node: Daemon, other: Daemon) -> None:
-    async def main() -> None:
-        async with Producer([node.tcp, other.tcp, nobody()]) as producer:
-            await until(lambda: len(producer._ready) == 2)
-            for number in range(10):
-                await producer.publish("turns", b"%d" % number)
-
-    run("asyncio", main)
+@on_asyncio
+async def test_two_nodes_take_turns_and_one_that_is_down_is_passed_over(node: Daemon, other: Daemon) -> None:
+    async with Producer([node.tcp, other.tcp, nobody()]) as producer:
+        await until(lambda: len(producer._ready) == 2)
+        for number in range(10):
+            await producer.publish("turns", b"%d" % number)
     first, second = bodies(node, "turns", 5), bodies(other, "turns", 5)
     assert len(first) == len(second) == 5
     assert sorted(first + second) == sorted(b"%d" % number for number in range(10))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_refusal_reaches_its_call_and_no_other(node: Daemon, backend: str) -> None:
+@on_both
+async def test_a_refusal_reaches_its_call_and_no_other(node: Daemon, topic: str) -> None:
     outcomes: list[str] = []
+    async with Producer(node.tcp) as producer:
 
-    async def main() -> None:
-        async with Producer(node.tcp) as producer:
+        async def publish(body: bytes) -> None:
+            try:
+                await producer.publish(topic, body)
+                outcomes.append("OK")
+            except PublishError as error:
+                outcomes.append(error.code)
 
-            async def publish(body: bytes) -> None:
-                try:
-                    await producer.publish("refused" + backend, body)
-                    outcomes.append("OK")
-                except PublishError as error:
-                    outcomes.append(error.code)
-
-            async with anyio.create_task_group() as tasks:
-                for size in (1, 2, 2 << 20, 3, 4):
-                    tasks.start_soon(publish, b"x" * size)
-
-    run(backend, main)
+        async with anyio.create_task_group() as tasks:
+            for size in (1, 2, 2 << 20, 3, 4):
+                tasks.start_soon(publish, b"x" * size)
     assert sorted(outcomes) == ["E_BAD_MESSAGE", "OK", "OK", "OK", "OK"]
-    assert [len(body) for body in bodies(node, "refused" + backend, 4)] == [1, 2, 3, 4]
+    assert [len(body) for body in bodies(node, topic, 4)] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_wrong_body_harms_nobody_else(node: Daemon, backend: str) -> None:
-    async def main() -> None:
-        async with Producer(node.tcp, max_unanswered=1000) as producer:
-            for _ in range(3):
-                with pytest.raises(TypeError, match="a body must be bytes, not str"):
-                    await producer.publish("wrong" + backend, "x" * 900)  # type: ignore[arg-type]
-                with pytest.raises(TypeError, match="a body must be bytes, not int"):
-                    await producer.publish_many("wrong" + backend, [b"x", 3])  # type: ignore[list-item]
-            await producer.publish("wrong" + backend, b"right")
-            await producer.publish_many("wrong" + backend, (b"%d" % number for number in range(2)))  # type: ignore[arg-type]
-
-    run(backend, main)
-    assert bodies(node, "wrong" + backend, 3) == [b"0", b"1", b"right"]
+@on_both
+async def test_a_wrong_body_harms_nobody_else(node: Daemon, topic: str) -> None:
+    async with Producer(node.tcp, max_unanswered=1000) as producer:
+        for _ in range(3):
+            with pytest.raises(TypeError, match="a body must be bytes, not str"):
+                await producer.publish(topic, "x" * 900)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="a body must be bytes, not int"):
+                await producer.publish_many(topic, [b"x", 3])  # type: ignore[list-item]
+        await producer.publish(topic, b"right")
+        await producer.publish_many(topic, (b"%d" % number for number in range(2)))  # type: ignore[arg-type]
+    assert bodies(node, topic, 3) == [b"0", b"1", b"right"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_server_without_deduplication_may_get_it_twice_and_nothing_is_lost(
-    node: Daemon, other: Daemon, backend: str, monkeypatch: pytest.MonkeyPatch
+@on_both
+async def test_a_server_without_deduplication_may_get_it_twice_and_nothing_is_lost(
+    node: Daemon, other: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Settings, "identify", lambda settings: {"feature_negotiation": True})
-    topic = "old" + backend
-
-    async def main() -> None:
-        async with network(node.tcp) as net, Producer([net.address, other.tcp]) as producer:
-            await until(lambda: len(producer._ready) == 2)
-            net.swallows_answers = True
-            async with anyio.create_task_group() as tasks:
-                for number in range(10):
-                    tasks.start_soon(producer.publish, topic, b"%d" % number)
-                await anyio.sleep(0.1)
-                await net.cut()
-                net.swallows_answers = False
-
-    run(backend, main)
+    async with network(node.tcp) as net, Producer([net.address, other.tcp]) as producer:
+        await until(lambda: len(producer._ready) == 2)
+        net.swallows_answers = True
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(producer.publish, topic, b"%d" % number)
+            await anyio.sleep(0.1)
+            await net.cut()
+            net.swallows_answers = False
     found = {*bodies(node, topic, 5), *bodies(other, topic, 5)}
     assert found == {b"%d" % number for number in range(10)}
 
 
-def test_nobody_answers() -> None:
-    async def main() -> None:
-        async with Producer(nobody(), retry_s=0.3) as producer:
-            with pytest.raises(PublishError, match=r"cannot connect to .*: Connection refused"):
-                await producer.publish("t", b"x")
-
-    run("asyncio", main)
+@on_asyncio
+async def test_nobody_answers() -> None:
+    async with Producer(nobody(), retry_s=0.3) as producer:
+        with pytest.raises(PublishError, match=r"cannot connect to .*: Connection refused"):
+            await producer.publish("t", b"x")
 
 
-def test_a_server_that_takes_and_never_answers(node: Daemon) -> None:
-    async def main() -> None:
-        async with network(node.tcp) as net, Producer(net.address, retry_s=0.5) as producer:
-            await producer.publish("silent", b"x")
-            net.swallows_answers = True
-            with pytest.raises(PublishError, match=r"no answer in 0\.5 s, so the messages may be published or not"):
-                await producer.publish("silent", b"y")
-            await until(lambda: producer._unanswered == 0)  # when the connection is dropped
-
-    run("asyncio", main)
+@on_asyncio
+async def test_a_server_that_takes_and_never_answers(node: Daemon) -> None:
+    async with network(node.tcp) as net, Producer(net.address, retry_s=0.5) as producer:
+        await producer.publish("silent", b"x")
+        net.swallows_answers = True
+        with pytest.raises(PublishError, match=r"no answer in 0\.5 s, so the messages may be published or not"):
+            await producer.publish("silent", b"y")
+        await until(lambda: producer._unanswered == 0)  # when the connection is dropped
 
 
-def test_a_silent_server_is_dropped_and_dialed_again(node: Daemon) -> None:
-    async def main() -> None:
-        settings = Settings(read_timeout_s=0.5)
-        async with network(node.tcp) as net, Producer(net.address, settings) as producer:
-            await producer.publish("dropped", b"x")
-            net.swallows_answers = True
-            await until(lambda: net.connections > 1)
-            net.swallows_answers = False
-            await producer.publish("dropped", b"y")
-
-    run("asyncio", main)
+@on_asyncio
+async def test_a_silent_server_is_dropped_and_dialed_again(node: Daemon) -> None:
+    settings = Settings(read_timeout_s=0.5)
+    async with network(node.tcp) as net, Producer(net.address, settings) as producer:
+        await producer.publish("dropped", b"x")
+        net.swallows_answers = True
+        await until(lambda: net.connections > 1)
+        net.swallows_answers = False
+        await producer.publish("dropped", b"y")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_waits_is_bounded_and_cancelled_calls_leave_nothing(node: Daemon, backend: str) -> None:
-    async def main() -> None:
-        async with network(node.tcp) as net, Producer(net.address, max_unanswered=1000) as producer:
-            await producer.publish("bounded", b"x")
-            net.swallows_answers = True
-            async with anyio.create_task_group() as tasks:
-                for _ in range(50):
-                    tasks.start_soon(producer.publish, "bounded", b"y" * 200)
-                await until(lambda: len(producer._queue) == 47)
-                assert producer._unanswered == 900
-                tasks.cancel_scope.cancel()
-            assert (producer._unanswered, len(producer._queue)) == (900, 0), "they are sent, and may be answered"
-            await net.cut()
-            await until(lambda: producer._unanswered == 0)
-            net.swallows_answers = False
-            await producer.publish("bounded", b"z" * 5000)  # larger than the bound, and alone
-
-    run(backend, main)
+@on_both
+async def test_what_waits_is_bounded_and_cancelled_calls_leave_nothing(node: Daemon) -> None:
+    async with network(node.tcp) as net, Producer(net.address, max_unanswered=1000) as producer:
+        await producer.publish("bounded", b"x")
+        net.swallows_answers = True
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(producer.publish, "bounded", b"y" * 200)
+            await until(lambda: len(producer._queue) == 47)
+            assert producer._unanswered == 900
+            tasks.cancel_scope.cancel()
+        assert (producer._unanswered, len(producer._queue)) == (900, 0), "they are sent, and may be answered"
+        await net.cut()
+        await until(lambda: producer._unanswered == 0)
+        net.swallows_answers = False
+        await producer.publish("bounded", b"z" * 5000)  # larger than the bound, and alone
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_producer_that_is_closed_fails_the_calls_of_others(node: Daemon, backend: str) -> None:
-    async def main() -> None:
-        failed: list[str] = []
+@on_both
+async def test_a_producer_that_is_closed_fails_the_calls_of_others(node: Daemon) -> None:
+    failed: list[str] = []
 
-        async def publish(producer: Producer) -> None:
-            try:
-                await producer.publish("closed", b"y" * 500)
-            except PublishError as error:
-                failed.append(str(error))
+    async def publish(producer: Producer) -> None:
+        try:
+            await producer.publish("closed", b"y" * 500)
+        except PublishError as error:
+            failed.append(str(error))
 
-        async with (
-            network(node.tcp) as net,
-            anyio.create_task_group() as tasks,
-            Producer(net.address, max_unanswered=1000) as producer,
-        ):
-            await producer.publish("closed", b"x")
-            net.swallows_answers = True
-            for _ in range(4):
-                tasks.start_soon(publish, producer)
-            await until(lambda: len(producer._queue) == 3)
-        assert len(failed) == 4
-        assert all("the producer is closed" in one for one in failed)
-
-    run(backend, main)
+    async with (
+        network(node.tcp) as net,
+        anyio.create_task_group() as tasks,
+        Producer(net.address, max_unanswered=1000) as producer,
+    ):
+        await producer.publish("closed", b"x")
+        net.swallows_answers = True
+        for _ in range(4):
+            tasks.start_soon(publish, producer)
+        await until(lambda: len(producer._queue) == 3)
+    assert len(failed) == 4
+    assert all("the producer is closed" in one for one in failed)
 
 
-def test_arguments() -> None:
+@on_asyncio
+async def test_arguments() -> None:
     with pytest.raises(ValueError, match="needs an nsqd address"):
         Producer([])
     with pytest.raises(ValueError, match="not an address"):
         Producer("nonsense")
-
-    async def main() -> None:
-        async with Producer(nobody()) as producer:
-            with pytest.raises(ValueError, match="not a legal topic"):
-                await producer.publish("a b", b"x")
-
-    run("asyncio", main)
+    async with Producer(nobody()) as producer:
+        with pytest.raises(ValueError, match="not a legal topic"):
+            await producer.publish("a b", b"x")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("settings", "code", "why"),
     [
@@ -290,29 +251,25 @@ def test_arguments() -> None:
         (Settings(auth_secret="s", tls_v1=True, tls_insecure_skip_verify=True), "", "does not support TLS"),
     ],
 )
-def test_a_client_that_is_refused_gets_the_error_at_once(
-    node: Daemon, backend: str, settings: Settings, code: str, why: str
+@on_both
+async def test_a_client_that_is_refused_gets_the_error_at_once(
+    node: Daemon, settings: Settings, code: str, why: str
 ) -> None:
-    async def main() -> None:
-        async with Producer(node.tcp, settings, retry_s=10_000) as producer:
-            for _ in range(2):  # while it connects, and afterwards
-                with pytest.raises(PublishError, match=why) as caught:
-                    await producer.publish("refused", b"x")
-                assert caught.value.code == code
-
-    run(backend, main)
+    async with Producer(node.tcp, settings, retry_s=10_000) as producer:
+        for _ in range(2):  # while it connects, and afterwards
+            with pytest.raises(PublishError, match=why) as caught:
+                await producer.publish("refused", b"x")
+            assert caught.value.code == code
 
 
-def test_an_nsqd_that_refuses_does_not_keep_the_others_from_publishing(tmp_path: Path, other: Daemon) -> None:
-    async def main() -> None:
-        with nsqd(tmp_path, "-max-heartbeat-interval=2s") as strict:
-            settings = Settings(heartbeat_interval_ms=20_000)
-            async with Producer([strict.tcp, other.tcp], settings, retry_s=10_000) as producer:
-                for number in range(4):
-                    await producer.publish("elsewhere", b"%d" % number)
-            async with Producer([strict.tcp, nobody()], settings, retry_s=0.5) as producer:
-                with pytest.raises(PublishError, match="heartbeat interval"):
-                    await producer.publish("elsewhere", b"x")
-        assert bodies(other, "elsewhere", 4) == [b"0", b"1", b"2", b"3"]
-
-    run("asyncio", main)
+@on_asyncio
+async def test_an_nsqd_that_refuses_does_not_keep_the_others_from_publishing(tmp_path: Path, other: Daemon) -> None:
+    with nsqd(tmp_path, "-max-heartbeat-interval=2s") as strict:
+        settings = Settings(heartbeat_interval_ms=20_000)
+        async with Producer([strict.tcp, other.tcp], settings, retry_s=10_000) as producer:
+            for number in range(4):
+                await producer.publish("elsewhere", b"%d" % number)
+        async with Producer([strict.tcp, nobody()], settings, retry_s=0.5) as producer:
+            with pytest.raises(PublishError, match="heartbeat interval"):
+                await producer.publish("elsewhere", b"x")
+    assert bodies(other, "elsewhere", 4) == [b"0", b"1", b"2", b"3"]

@@ -12,8 +12,8 @@ import pytest
 
 from penstock import aio
 from penstock.client import Consumer, Producer, resolver
+from tests.async_tests import BACKENDS, run
 from tests.daemons import Daemon, nsqd, publish
-from tests.penstock.aio.running import BACKENDS, run
 
 pytestmark = pytest.mark.process
 REAL = socket.getaddrinfo
