@@ -68,6 +68,10 @@ STAGES = (
     ),
     Stage("pages", "every page of nsqadmin, at every width", pytest("-m", "campaign", "tests/admin"), effort=2),
     Stage(
+        "programs", "what programs, tools and foreign clients do besides",
+        (*pytest("-m", "campaign", "tests/processes", "tests/clients"), "--dist", "loadfile"), effort=2,
+    ),
+    Stage(
         "faults", "real nodes whose network, disks and power fail",
         (*pytest(
             "tests/processes/test_cluster_network.py", "tests/processes/test_cluster_disks.py",

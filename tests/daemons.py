@@ -1,7 +1,7 @@
 """Real daemons for tests: started on loopback and free ports, waited for, stopped, and held to their exit code.
 
     with Daemon("nsqlookupd") as lookupd, Daemon("nsqd", "-lookupd-tcp-address", lookupd.tcp) as nsqd:
-        web.get(f"http://{nsqd.http}/ping")
+        httpx.get(f"http://{nsqd.http}/ping")
 
 Leaving the block sends SIGTERM and asserts exit code 0 and no traceback on standard error.
 """
@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 
 from penstock.client.consumer import Consumer
-from tests import forkserver, web
+from tests import forkserver
 from tests.forkserver import LAUNCH, ROOT, Popen
 
 START_TIMEOUT = 60.0  # s; a start takes 0.3 s, but CI machines sleep at times, and other tests run beside this one
@@ -182,7 +182,7 @@ def nsqd(directory: Path, *flags: str, **options: Any) -> Daemon:
 
 def post(node: Daemon, path: str, content: bytes | str = b"", **arguments: str) -> None:
     """Send a POST to the daemon's HTTP API. Raises httpx.HTTPStatusError unless the answer is a success."""
-    web.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
+    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
 
 
 def publish(node: Daemon, topic: str, *bodies: bytes | str) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+import httpx
 import pytest
 
 from penstock.client import Consumer
-from tests import web
 from tests.daemons import ROOT, START_TIMEOUT, STOP_TIMEOUT, Daemon, eventually, post
 from tests.forkserver import LAUNCH, Popen
 
@@ -97,7 +97,7 @@ def make_channel(node: Daemon, topic: str, channel: str) -> None:
 
 def state(node: Daemon, topic: str, channel: str) -> tuple[int, int, int]:
     """Return how many messages of a channel are queued, in flight, and deferred."""
-    stats = web.get(f"http://{node.http}/stats?format=json&topic={topic}&channel={channel}").json()
+    stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}&channel={channel}").json()
     found = [one for each in stats["topics"] or [] for one in each["channels"] if one["channel_name"] == channel]
     return (found[0]["depth"], found[0]["in_flight_count"], found[0]["deferred_count"]) if found else (0, 0, 0)
 

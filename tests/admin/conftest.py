@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,11 +10,9 @@ from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import greenstalk
 import httpx
-import httpx._transports.default as transports
 import pytest
 from playwright.sync_api import Browser
 
@@ -83,19 +80,6 @@ def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
         ):
             eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 2)
             yield Cluster(lookupd, (one, two), admin)
-
-
-@pytest.fixture(scope="package", autouse=True)
-def shared_ssl_context() -> Iterator[None]:
-    """Clients of httpx that want nothing special share an SSL context: to read all authorities takes 50 ms of CPU."""
-    new_context, usual = transports.create_ssl_context, ssl.create_default_context()
-
-    def context(verify: ssl.SSLContext | bool = True, *rest: Any, **named: Any) -> ssl.SSLContext:
-        return usual if verify is True else new_context(verify, *rest, **named)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(transports, "create_ssl_context", context)
-        yield
 
 
 @pytest.fixture(scope="module")

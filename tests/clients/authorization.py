@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import httpx
 import pytest
 
 from shared.auth.tokens import digest
-from tests import web
 from tests.auth_server import AuthServer, Visit, allowing, says
 from tests.certificates import Authority
 from tests.clients.upgrades import Exchanging, Secure, digests_of, hand_over
@@ -159,5 +159,5 @@ def until(pattern: re.Pattern[str], file: IO[str]) -> str:
 
 def messages(secure: Secure) -> int:
     """How many were published to the node."""
-    stats = web.get(f"http://{secure.node.http}/stats?format=json").json()
+    stats = httpx.get(f"http://{secure.node.http}/stats?format=json").json()
     return sum(topic["message_count"] for topic in stats["topics"])

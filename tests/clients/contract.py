@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tests import web
+import httpx
+
 from tests.daemons import Daemon, eventually, publish
 
 CLIENT_TIMEOUT = 60  # s; the longest test takes 5, and waits for a second process
@@ -47,7 +48,7 @@ class Cluster:
 
     def producers(self, topic: str) -> int:
         """How many nodes have the topic, as nsqlookupd knows."""
-        answer = web.get(f"http://{self.lookupd.http}/lookup?topic={topic}")
+        answer = httpx.get(f"http://{self.lookupd.http}/lookup?topic={topic}")
         return len(answer.json()["producers"]) if answer.status_code == 200 else 0
 
 
@@ -115,6 +116,6 @@ class ClientContract:
 
 def counts(node: Daemon, topic: str) -> dict[str, Any]:
     """What /stats counts for the topic's channel and is not 0: all is finished when no depth is among them."""
-    stats = web.get(f"http://{node.http}/stats?format=json&topic={topic}&include_clients=false").json()
+    stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}&include_clients=false").json()
     (channel,) = stats["topics"][0]["channels"]
     return {key: value for key, value in channel.items() if key.endswith(("_count", "depth")) and value}

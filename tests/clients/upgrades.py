@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+import httpx
 import pytest
 
-from tests import web
 from tests.certificates import Authority
 from tests.clients.contract import CLIENT_TIMEOUT
 from tests.daemons import Daemon
@@ -142,6 +142,6 @@ def digests_of(bodies: list[bytes]) -> list[str]:
 
 def consumer_of(node: Daemon, topic: str) -> dict[str, Any]:
     """What /stats says of the only consumer of the topic."""
-    stats = web.get(f"http://{node.http}/stats?format=json&topic={topic}").json()
+    stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}").json()
     (client,) = stats["topics"][0]["channels"][0]["clients"]
     return dict(client)

@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import web
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, several
 
 pytestmark = pytest.mark.process
@@ -58,7 +57,7 @@ class Worker:
 
 def ask(node: Daemon, method: str, path: str, **arguments: object) -> httpx.Response:
     params = {"topic": "t"} | {name: str(value) for name, value in arguments.items()}
-    return web.request(method, f"http://{node.http}{path}", params=params, timeout=30).raise_for_status()
+    return httpx.request(method, f"http://{node.http}{path}", params=params, timeout=30).raise_for_status()
 
 
 def operator(node: Daemon, seed: int, done: dict[str, int], over: threading.Event) -> Callable[[], None]:
@@ -118,5 +117,5 @@ def test_each_message_ends_once(tmp_path: Path) -> None:
         )
         assert all(total.values()), total
         assert by_consumers + total["finish"] + total["move"] == COUNT, (by_consumers, total)
-        moved = web.get(f"http://{node.http}/stats", params={"format": "json", "topic": "elsewhere"}).json()
+        moved = httpx.get(f"http://{node.http}/stats", params={"format": "json", "topic": "elsewhere"}).json()
         assert moved["topics"][0]["depth"] == total["move"]

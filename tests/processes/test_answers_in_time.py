@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import web
 from tests.certificates import Authority
 from tests.daemons import STOP_TIMEOUT, Daemon, nsqd
 
@@ -112,4 +112,4 @@ def test_input_that_is_not_http_reads_why(node: Daemon) -> None:
 def test_nsqlookupd_answers_as_well() -> None:
     with Daemon("nsqlookupd") as daemon, daemon.connect("HTTP") as client:
         assert b" 404 " in answer(client, b"POST /nix HTTP/1.1")
-        assert web.get(f"http://{daemon.http}/ping").text == "OK"
+        assert httpx.get(f"http://{daemon.http}/ping").text == "OK"

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from shared.audit.chain import FIRST, Head, Record, decode, follow
 from shared.auth.on_behalf import SIGNATURE, USER, headers_on_behalf
 from shared.auth.verbs import BUILT_IN
-from tests import web
 from tests.auth_files import bearer, token, write
 from tests.certificates import Authority
 from tests.daemons import Conversation, Daemon, drained, eventually, nsqd, post, run
@@ -50,7 +50,7 @@ class Audited:
 
     def ask(self, method: str, path: str, name: str = "", **more: Any) -> int:
         headers = (bearer(name) if name else {}) | more.pop("headers", {})
-        return web.request(method, f"http://{self.node.http}{path}", headers=headers, **more).status_code
+        return httpx.request(method, f"http://{self.node.http}{path}", headers=headers, **more).status_code
 
     def wait_for(self, action: str, outcome: str = "done", **more: object) -> Record:
         """The newest record of an action."""
@@ -109,7 +109,7 @@ def test_refusals_over_http(audited: Audited) -> None:
     assert audited.wait_for("pub", "refused", target="orders")["who"] == "viewer"
     assert audited.ask("GET", "/stats") == 401
     assert audited.wait_for("GET stats", "refused")["who"] == ""
-    with web.Client(base_url=f"http://{audited.node.http}", headers={"Authorization": f"Bearer {WRONG}"}) as client:
+    with httpx.Client(base_url=f"http://{audited.node.http}", headers={"Authorization": f"Bearer {WRONG}"}) as client:
         codes = {client.get("/stats").status_code for _ in range(60)}
     assert codes == {401, 429}
     audited.wait_for("GET stats", "throttled")
@@ -161,7 +161,7 @@ def test_the_auth_file_and_metrics(audited: Audited) -> None:
     file.write_text(text)
     os.utime(file, (1, 1))
     eventually(lambda: len([one for one in read(audited.file) if one["action"] == "auth/reload"]) >= 3)
-    metrics = web.get(f"http://{audited.node.http}/metrics").text
+    metrics = httpx.get(f"http://{audited.node.http}/metrics").text
     assert "nsqd_audit_left_out_total 0.0" in metrics
     count = float(metrics.split("\nnsqd_audit_records_total ")[1].split()[0])
     assert count >= len(read(audited.file)) - 1
@@ -221,7 +221,7 @@ def test_refusals_over_https_and_between_nodes(tmp_path: Path) -> None:
     with nsqd(tmp_path / "data", *flags, *cluster, "-https-address", "127.0.0.1:0", listens=listens) as node:
         audited = Audited(node, tmp_path / "audit")
         url = f"https://{node.addresses['HTTPS']}/topic/delete?topic=t"
-        assert web.post(url, headers=bearer("viewer"), verify=authority.client()).status_code == 403
+        assert httpx.post(url, headers=bearer("viewer"), verify=authority.client()).status_code == 403
         found = audited.wait_for("topic/delete", "refused", port="https", target="t")
         assert (found["who"], found["address"]) == ("viewer", "127.0.0.1")
         with node.connect("CLUSTER") as sock:

@@ -9,9 +9,10 @@ import time
 from io import BytesIO
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import forkserver, web
+from tests import forkserver
 from tests.daemons import ROOT, Daemon, nsqd, publish
 from tests.forkserver import LAUNCH
 
@@ -30,7 +31,7 @@ def test_a_copy_is_whole_and_has_what_was_acknowledged_before(tmp_path: Path) ->
     acked: list[int] = []
     with nsqd(tmp_path / "node") as node:
         for path in ("/topic/create?topic=t&retention=1h", "/channel/create?topic=t&channel=c"):
-            web.post(f"http://{node.http}{path}").raise_for_status()
+            httpx.post(f"http://{node.http}{path}").raise_for_status()
         publish(node, "t", *(b"%d" % number for number in range(1000)))
 
         def work() -> None:
@@ -58,11 +59,11 @@ def test_a_copy_is_whole_and_has_what_was_acknowledged_before(tmp_path: Path) ->
     code, out, _ = penstock("verify", str(tmp_path / "copy"))
     assert (code, out.splitlines()[-1]) == (0, "whole")
     with nsqd(tmp_path / "copy") as copy:
-        answer = web.get(f"http://{copy.http}/topic/read", params={"topic": "t", "max_bytes": "8000000"})
+        answer = httpx.get(f"http://{copy.http}/topic/read", params={"topic": "t", "max_bytes": "8000000"})
         bodies = [int(line.split('"body":"')[1].split('"')[0]) for line in answer.text.splitlines()]
         assert bodies == list(range(len(bodies)))
         assert before <= len(bodies) <= after
-        stats = web.get(f"http://{copy.http}/stats", params={"format": "json"}).json()
+        stats = httpx.get(f"http://{copy.http}/stats", params={"format": "json"}).json()
         assert stats["topics"][0]["channels"][0]["depth"] == len(bodies)
 
 
@@ -70,15 +71,15 @@ def test_one_at_a_time_and_one_that_is_given_up_holds_nothing(tmp_path: Path) ->
     with nsqd(tmp_path) as node:
         for _ in range(40):
             publish(node, "t", *[b"x" * 1000] * 1000)
-        with web.stream("GET", f"http://{node.http}/backup", timeout=30) as answer:
+        with httpx.stream("GET", f"http://{node.http}/backup", timeout=30) as answer:
             assert answer.status_code == 200
             chunks = answer.iter_raw(1000)
             assert next(chunks)
-            second = web.get(f"http://{node.http}/backup")
+            second = httpx.get(f"http://{node.http}/backup")
             assert (second.status_code, second.json()["message"]) == (409, "BACKUP_RUNNING")
         deadline = time.monotonic() + 20
         while True:
-            third = web.get(f"http://{node.http}/backup", timeout=30)
+            third = httpx.get(f"http://{node.http}/backup", timeout=30)
             if third.status_code == 200:
                 break
             assert time.monotonic() < deadline

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import greenstalk
+import httpx
 import pystalk
 import pytest
 
 from penstock.client import Consumer
-from tests import forkserver, web
+from tests import forkserver
 from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
 from tests.forkserver import LAUNCH
@@ -295,15 +296,15 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client,
             Consumer("mail", "copy", [node.tcp]) as consumer,
         ):
-            web.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
-            web.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
+            httpx.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
+            httpx.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
             client.put("from beanstalkd", priority=5)
             message = consumer.poll(10)[0]
             assert message.body == b"from beanstalkd"
             job = client.reserve(timeout=5)
             client.delete(job)  # the channel's copy is not touched
             message.finish()
-            web.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
+            httpx.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
             job = client.reserve(timeout=5)
             assert job.body == "from nsq"
             told = client.stats_job(job)
@@ -315,12 +316,12 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             client.use("a/b;c")  # no topic's name: beanstalkd's clients' alone
             client.put("hidden")
             client.put("later", delay=1000)
-            stats = web.get(f"http://{node.http}/stats?format=json").json()
+            stats = httpx.get(f"http://{node.http}/stats?format=json").json()
             assert {topic["topic_name"] for topic in stats["topics"]} >= {"mail"}
             (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
             assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
             assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
-            told = web.get(f"http://{node.http}/tubes").json()
+            told = httpx.get(f"http://{node.http}/tubes").json()
             assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
             assert told["tube_count"] == 2
             assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
@@ -331,10 +332,10 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
                 "job_count": 2,
                 "using_count": 1,
             }
-            page = web.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
+            page = httpx.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
             assert [tube["tube_name"] for tube in page["tubes"]] == ["mail"]
-            assert web.get(f"http://{node.http}/tubes?limit=x").status_code == 400
-            metrics = web.get(f"http://{node.http}/metrics").text
+            assert httpx.get(f"http://{node.http}/tubes?limit=x").status_code == 400
+            metrics = httpx.get(f"http://{node.http}/metrics").text
             for line in (
                 'nsqd_tube_delayed{tube="a/b;c"} 1.0',
                 'nsqd_tube_ready{tube="a/b;c"} 1.0',

@@ -6,10 +6,10 @@ import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 import trustme
 
-from tests import web
 from tests.admin.conftest import nsqadmin
 from tests.daemons import Daemon, eventually, nsqd, run
 
@@ -64,7 +64,7 @@ def test_a_client_certificate_and_an_authority_are_checked_too(tmp_path: Path) -
 
 def metric(daemon: Daemon, program: str) -> float | None:
     """The days that the daemon's certificate is valid for, by its metric."""
-    text = web.get(f"http://{daemon.http}/metrics", timeout=20).text
+    text = httpx.get(f"http://{daemon.http}/metrics", timeout=20).text
     name = f'{program}_certificate_expiry_seconds{{option="tls-cert"}} '
     return next((float(line.removeprefix(name)) / 86400 for line in text.splitlines() if line.startswith(name)), None)
 
@@ -81,16 +81,16 @@ def test_a_running_daemon_warns_has_a_metric_and_nsqadmin_an_alarm(tmp_path: Pat
             days = metric(daemon, program)
             assert days is not None, program
             assert 1 < days < 1.5
-        assert "certificates" in web.get(f"http://{lookupd.http}/info").json()
+        assert "certificates" in httpx.get(f"http://{lookupd.http}/info").json()
 
         def raised() -> set[tuple[str, str]]:
-            found = web.get(f"http://{admin.http}/api/alarms", timeout=20).json()["alarms"]
+            found = httpx.get(f"http://{admin.http}/api/alarms", timeout=20).json()["alarms"]
             return {(one["subject"], one["severity"]) for one in found if one["rule"] == "certificate-expiring"}
 
         eventually(
             lambda: raised() == {(f"{node.http}: tls-cert", "critical"), ("nsqadmin: tls-cert", "critical")}, 300
         )
-        page = web.get(f"http://{admin.http}/nodes/{node.http}", timeout=20).text
+        page = httpx.get(f"http://{admin.http}/nodes/{node.http}", timeout=20).text
         assert "Certificate expires</a> since" in page
         issue(tmp_path, -1, 40)
         for daemon, program in zip((node, lookupd, admin), PROGRAMS, strict=True):

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests import web
 from tests.daemons import Daemon, eventually, run
 from tests.processes.test_cluster import SECRET, connected, nodes_of
 from tests.processes.test_penstock_up import free_offset
@@ -27,12 +26,12 @@ ALL = set(range(COUNT))
 
 def in_sync(http: str) -> int:
     """Return how many followers of a node are in sync."""
-    followers = web.get(f"http://{http}/cluster").json()["followers"]
+    followers = httpx.get(f"http://{http}/cluster").json()["followers"]
     return sum(one["state"] == "in sync" for one in followers)
 
 
 def ask(daemon: Daemon, route: str, **query: str) -> httpx.Response:
-    return web.post(f"http://{daemon.http}/debug/cluster/{route}", params=query)
+    return httpx.post(f"http://{daemon.http}/debug/cluster/{route}", params=query)
 
 
 # the hook in the node
@@ -63,15 +62,15 @@ def test_a_partition_is_silence_on_a_connection_that_stays_open(node: Callable[.
     with node(0, *flags) as first, node(1, *flags, peers=(first,)) as second:
         eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
         publish = f"http://{first.http}/pub?topic=t&replicate=2"
-        assert web.post(publish, content=b"before").text == "OK"
+        assert httpx.post(publish, content=b"before").text == "OK"
         assert ask(first, "cut", node="1").json() == {"cut_off": [1]}
         assert ask(second, "cut", node="0").json() == {"cut_off": [0]}
-        assert web.post(publish, content=b"during").json()["message"] == "NOREPL_MAY_BE_DELIVERED"
+        assert httpx.post(publish, content=b"during").json()["message"] == "NOREPL_MAY_BE_DELIVERED"
         assert (connected(first), connected(second)) == ({1}, {0})
         assert not any("no connection to node" in line for line in (*first.lines, *second.lines))
         assert ask(first, "heal").json() == ask(second, "heal", node="0").json() == {"cut_off": []}
         eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
-        eventually(lambda: web.post(publish, content=b"after").text == "OK")
+        eventually(lambda: httpx.post(publish, content=b"after").text == "OK")
 
 
 def test_a_connection_that_lived_through_a_partition_is_replaced_whatever_was_dropped(
@@ -135,7 +134,7 @@ class Set:
 
     def sees(self, number: int) -> dict[int, dict[str, Any]]:
         """Return what a node knows of the nodes."""
-        nodes = web.get(f"http://{self.http[number]}/cluster").json()["nodes"]
+        nodes = httpx.get(f"http://{self.http[number]}/cluster").json()["nodes"]
         return {one["node"]: one for one in nodes}
 
     def suspects(self, number: int) -> set[int]:
@@ -193,7 +192,7 @@ def test_both_sides_of_a_partition_suspect_each_other_and_heal(whole: Set) -> No
 
 def test_a_partition_that_nsqlookupd_takes_part_in(whole: Set) -> None:
     def known() -> set[int]:
-        answer = web.get(f"http://{whole.lookupd}/nodes").json()
+        answer = httpx.get(f"http://{whole.lookupd}/nodes").json()
         return {int(one["http_port"]) for one in answer["producers"]}
 
     before = known()
@@ -268,7 +267,7 @@ def test_a_node_that_is_not_there(whole: Set) -> None:
 def test_the_routes_check_what_they_are_given(
     whole: Set, route: str, query: dict[str, str], status: int, word: str
 ) -> None:
-    answer = web.post(f"http://{whole.http[0]}/debug/cluster/{route}", params=query)
+    answer = httpx.post(f"http://{whole.http[0]}/debug/cluster/{route}", params=query)
     assert (answer.status_code, answer.json().get("message", "")) == (status, word)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests import web
+import httpx
+
 from tests.daemons import Daemon, eventually, run
 from tests.processes.test_cluster import connected, in_sync, node, publish_to
 
@@ -15,7 +16,7 @@ __all__ = ["node"]  # the fixture
 
 
 def claims(daemon: Daemon) -> dict[str, Any]:
-    found: dict[str, Any] = web.get(f"http://{daemon.http}/cluster").json()["claims"]
+    found: dict[str, Any] = httpx.get(f"http://{daemon.http}/cluster").json()["claims"]
     return found
 
 
@@ -61,7 +62,7 @@ def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: Callable[.
                 daemon.wait_for_line("its HTTP API is at")
             eventually(lambda: all(of_node(one, 0)["clean"] for one in others))
             for daemon in others:
-                web.post(f"http://{daemon.http}/debug/cluster/cut?node=0").raise_for_status()
+                httpx.post(f"http://{daemon.http}/debug/cluster/cut?node=0").raise_for_status()
             eventually(lambda: sum(claims(one)["postponed"] for one in others) > 2)
             assert [claims(one)["won"] for one in others] == [{"clean": 0, "unclean": 0}] * 2
             assert publish_to(first, "orders")[0] == 200
@@ -89,7 +90,7 @@ def test_an_operator_has_a_log_adopted_that_nobody_would_adopt_by_itself(node: C
             ):
                 code, _, told = adopt(*words)
                 assert (code, why in told) == (1, True), told
-            assert web.post(f"http://{second.http}/cluster/adopt").json()["message"] == "MISSING_ARG_LOG"
+            assert httpx.post(f"http://{second.http}/cluster/adopt").json()["message"] == "MISSING_ARG_LOG"
             first.kill()
         eventually(lambda: of_node(second, 0)["owner_lost"])
         assert adopt("--node", "0", "--json")[:2] == (0, json.dumps({"claimed": [lost]}) + "\n")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import OK, Conversation, Daemon, eventually, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
@@ -26,7 +26,7 @@ def copies(directory: Path, log_id: str) -> list[str]:
 
 
 def closed(daemon: Daemon) -> set[str]:
-    return {one["log_id"] for one in web.get(f"http://{daemon.http}/cluster").json()["closed"]}
+    return {one["log_id"] for one in httpx.get(f"http://{daemon.http}/cluster").json()["closed"]}
 
 
 def test_an_adopted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node: NodeMaker, tmp_path: Path) -> None:
@@ -68,5 +68,5 @@ def test_an_adopted_log_is_served_as_its_topics_were_configured_last(node: NodeM
         first.process.send_signal(signal.SIGKILL)
         eventually(lambda: any(lost in owned(daemon) for daemon in (second, third)))
         (adopter,) = [daemon for daemon in (second, third) if lost in owned(daemon)]
-        config = web.get(f"http://{adopter.http}/topic/config?topic=two").json()
+        config = httpx.get(f"http://{adopter.http}/topic/config?topic=two").json()
         assert (config["retention"], config["of_its_own"][:1]) == ("5m0s", ["retention"])

@@ -8,12 +8,12 @@ import socket
 import tomllib
 from pathlib import Path
 
+import httpx
 import pytest
 
 from nsqd.options import NsqdOptions
 from shared.options import OptionError
 from shared.startup import need_restart, reread
-from tests import web
 from tests.daemons import Daemon, nsqd, run
 from tests.nsqd.http.test_config import NSQD_FILE
 
@@ -34,7 +34,7 @@ def written(directory: Path, content: str) -> str:
 
 
 def config(node: Daemon, key: str) -> str:
-    return web.get(f"http://{node.http}/config/{key}").text
+    return httpx.get(f"http://{node.http}/config/{key}").text
 
 
 def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_tells_what_it_found_out(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning_and_tells_what_it_f
         assert (config(node, "broadcast_tcp_port"), config(node, "broadcast_http_port")) == (tcp, http)
         assert config(node, "statsd_prefix") == f"nsq.node_example_{http}."
         assert config(node, "data_path").endswith("/data")
-        info = web.get(f"http://{node.http}/info").json()
+        info = httpx.get(f"http://{node.http}/info").json()
         found = [info[key] for key in ("hostname", "broadcast_address", "tcp_port", "http_port")]
         assert found == [socket.gethostname(), "node.example", int(tcp), int(http)]
 
@@ -72,7 +72,7 @@ def test_an_nsqlookupd_without_a_port_is_named_in_the_words_of_dialling(tmp_path
 
 
 def test_odd_nsqlookupd_addresses_do_no_harm(tmp_path: Path) -> None:
-    with nsqd(tmp_path) as daemon, web.Client(base_url=f"http://{daemon.http}") as client:
+    with nsqd(tmp_path) as daemon, httpx.Client(base_url=f"http://{daemon.http}") as client:
         for address in ("", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"):
             put = client.put("/config/nsqlookupd_tcp_addresses", content=f'["{address}"]')
             assert put.status_code in (200, 400)  # the original takes anything; refusing is as good

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+import httpx
 import msgpack
 import pytest
 
 from nsqd.protocols.peer.frames import FrameKind, encode
 from shared.foreign import Foreign
-from tests import web
 from tests.admin.conftest import nsqadmin
 from tests.certificates import Authority
 from tests.daemons import Conversation, Daemon, nsqd, sized
@@ -120,7 +120,7 @@ class Running:
 
     def topics(self) -> list[str]:
         """All topics of all nodes."""
-        found = [web.get(f"http://{self.daemons[name].http}/stats?format=json").json() for name in ("nsqd", "jobs")]
+        found = [httpx.get(f"http://{self.daemons[name].http}/stats?format=json").json() for name in ("nsqd", "jobs")]
         return [topic["topic_name"] for one in found for topic in one["topics"]]
 
 

@@ -4,9 +4,9 @@ import re
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import Daemon, nsqd, post
 from tests.processes.test_message_commands import penstock
 
@@ -35,8 +35,8 @@ def flip(segment: Path, what: bytes) -> None:
 
 def counted(daemon: Daemon) -> tuple[int, int, int]:
     """The channel's depth, and bytes found damaged and torn."""
-    stats = web.get(f"http://{daemon.http}/stats?format=json&topic=t").json()
-    metrics = web.get(f"http://{daemon.http}/metrics").text
+    stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t").json()
+    metrics = httpx.get(f"http://{daemon.http}/metrics").text
     damage, torn = (re.search(rf"^nsqd_log_{name}_total (\S+)", metrics, re.M) for name in ("damage", "torn"))
     assert damage is not None
     assert torn is not None

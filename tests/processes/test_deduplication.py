@@ -6,9 +6,9 @@ import json
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import OK, Conversation, Daemon, nsqd, several, sized
 
 pytestmark = pytest.mark.process
@@ -20,7 +20,7 @@ def pub(node: Daemon, topic: str, body: bytes, **arguments: object) -> int:
     """How many messages of the request were repeated."""
     path = "mpub" if b"\n" in body else "pub"
     params = {"topic": topic} | {name: str(value) for name, value in arguments.items()}
-    answer = web.post(f"http://{node.http}/{path}", params=params, content=body)
+    answer = httpx.post(f"http://{node.http}/{path}", params=params, content=body)
     assert (answer.status_code, answer.text) == (200, "OK")
     return int(answer.headers.get("x-nsq-duplicates", 0))
 
@@ -28,7 +28,7 @@ def pub(node: Daemon, topic: str, body: bytes, **arguments: object) -> int:
 def bodies(node: Daemon, topic: str) -> list[str]:
     """Return the sorted bodies, once there are eight."""
     params = {"topic": topic, "wait_ms": "10000", "min": "8"}
-    answer = web.get(f"http://{node.http}/topic/read", params=params, timeout=30).raise_for_status()
+    answer = httpx.get(f"http://{node.http}/topic/read", params=params, timeout=30).raise_for_status()
     return sorted(json.loads(line)["body"] for line in answer.text.splitlines())
 
 
@@ -52,7 +52,7 @@ def test_a_kill_and_a_stop_between_publish_and_retry_give_one_message(tmp_path: 
                 client.send(b"MPUB t q 7\n" + several(b"six", b"seven"))
                 assert [client.frame() for _ in range(3)] == [OK] * 3
             assert bodies(node, "t") == sorted(["one", "two", "three", "four", "later", "five", "six", "seven"])
-            metrics = web.get(f"http://{node.http}/metrics").text
+            metrics = httpx.get(f"http://{node.http}/metrics").text
             assert f"nsqd_duplicates_total {[2, 10][life > 0]}.0" in metrics
             if life == 1:
                 fill(node)

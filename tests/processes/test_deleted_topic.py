@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 
 from penstock import aio
 from penstock.client import Consumer, Producer
-from tests import web
 from tests.daemons import Daemon, eventually, nsqd, post
 from tests.http_endpoint import Endpoint, Request, always, status
 from tests.tools import Tool, ours
@@ -36,7 +36,7 @@ NOT_FOUND = always(status(404))
 
 def topics_of(node: Daemon) -> dict[str, list[str]]:
     """Return the channels of each topic."""
-    topics = web.get(f"http://{node.http}/stats?format=json").json()["topics"]
+    topics = httpx.get(f"http://{node.http}/stats?format=json").json()["topics"]
     return {topic["topic_name"]: [one["channel_name"] for one in topic["channels"] or []] for topic in topics}
 
 

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
@@ -61,7 +61,7 @@ class Publisher:
         self.use(node)
 
     def use(self, node: Daemon) -> None:
-        self._client = web.Client(base_url=f"http://{node.http}", timeout=60)
+        self._client = httpx.Client(base_url=f"http://{node.http}", timeout=60)
 
     def publish(self) -> bool:
         """One message. False: it was refused."""
@@ -81,7 +81,7 @@ class Publisher:
 
 def held(node: Daemon) -> int:
     """How many messages the channel has, whatever they wait for."""
-    stats = web.get(f"http://{node.http}/stats?format=json&topic=t&include_clients=false").json()
+    stats = httpx.get(f"http://{node.http}/stats?format=json&topic=t&include_clients=false").json()
     (channel,) = stats["topics"][0]["channels"]
     return sum(channel[name] for name in ("depth", "in_flight_count", "deferred_count"))
 
@@ -106,13 +106,13 @@ def test_on_a_full_disk_nothing_is_lost_and_it_resumes_by_itself(volume: Path) -
     data = volume / "data"
     data.mkdir()
     with nsqd(data, "-requeue-on-disconnect") as node:
-        web.post(f"http://{node.http}/topic/create?topic=t")
-        web.post(f"http://{node.http}/channel/create?topic=t&channel=c")
+        httpx.post(f"http://{node.http}/topic/create?topic=t")
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c")
         publisher = Publisher(node)
         done: set[int] = set()
         for _ in range(2):
             publisher.fill()
-            assert web.get(f"http://{node.http}/readyz").status_code == 503
+            assert httpx.get(f"http://{node.http}/readyz").status_code == 503
             assert len(publisher.acked) - len(done) > 17, "it was refused with much room left"
             done.update(finish(node, len(publisher.acked) - len(done)))
             assert done == set(publisher.acked)

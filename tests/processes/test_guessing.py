@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import greenstalk
+import httpx
 import pytest
 import trustme
 
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.tokens import digest
-from tests import web
 from tests.certificates import Authority
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
 from tests.processes.test_beanstalkd import beanstalk
@@ -165,7 +165,7 @@ def test_many_wrong_tokens_of_one_address_hold_up_no_other(tmp_path: Path, port:
         before.sendall(b"auth %b\r\n" % RIGHT)
         assert before.recv(100) == b"AUTHORIZED\r\n"
         if port == "http":
-            with web.Client(headers={"Authorization": f"Bearer {WRONG.decode()}"}) as client:
+            with httpx.Client(headers={"Authorization": f"Bearer {WRONG.decode()}"}) as client:
                 codes = [client.get(f"http://{node.http}/stats").status_code for _ in range(10 * MOST_FAILURES)]
             assert codes[: MOST_FAILURES + 1] == [401] * MOST_FAILURES + [429]
             assert set(codes) == {401, 429}

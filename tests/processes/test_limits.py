@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from shared.auth.tokens import digest
-from tests import web
 from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, token
 from tests.daemons import Conversation, Daemon, eventually, nsqd
@@ -33,7 +33,7 @@ def hello(name: str) -> bytes:
 
 
 def use_of(node: Daemon, name: str) -> dict[str, int]:
-    answer = web.get(f"http://{node.http}/identities", headers=bearer("viewer"))
+    answer = httpx.get(f"http://{node.http}/identities", headers=bearer("viewer"))
     return next((one for one in answer.json()["identities"] if one["name"] == name), {})
 
 
@@ -76,12 +76,12 @@ def test_nsqadmin_shows_who_publishes_the_most(tmp_path: Path) -> None:
     with ExitStack() as stack:
         node = stack.enter_context(nsqd(tmp_path / "data", "-auth-file", str(file)))
         plain = stack.enter_context(nsqd(tmp_path / "plain"))
-        web.post(f"http://{node.http}/pub?topic=t", content=bytes(5000), headers=bearer("slow")).raise_for_status()
+        httpx.post(f"http://{node.http}/pub?topic=t", content=bytes(5000), headers=bearer("slow")).raise_for_status()
         flags = "-nsqd-http-address", node.http, "-nsqd-http-address", plain.http, "-auth-token-file", str(own)
         admin = stack.enter_context(nsqadmin(*flags))
-        page = web.get(f"http://{admin.http}/nodes/{node.http}").text
+        page = httpx.get(f"http://{admin.http}/nodes/{node.http}").text
         assert "Top talkers" in page
         assert '<th scope="row" data-label="Identity">slow</th>' in page
-        page = web.get(f"http://{admin.http}/nodes/{plain.http}").text
+        page = httpx.get(f"http://{admin.http}/nodes/{plain.http}").text
         assert "Top talkers" not in page
         assert "NOT_FOUND" not in page

@@ -19,7 +19,6 @@ from lookupd.options import LookupdOptions
 from lookupd.pending import MOST_PER_IP
 from shared.daemon import broadcast_address
 from shared.listen import Listener
-from tests import web
 from tests.daemons import Daemon, eventually, run
 
 pytestmark = pytest.mark.process
@@ -58,7 +57,7 @@ class Client:
 
 
 def get(daemon: Daemon, target: str) -> httpx.Response:
-    return web.get(f"http://{daemon.http}{target}")
+    return httpx.get(f"http://{daemon.http}{target}")
 
 
 def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:

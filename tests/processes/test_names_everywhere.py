@@ -15,15 +15,15 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from urllib.parse import quote_from_bytes
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, sized
 from tests.nsqd.http.test_names import ILLEGAL, LEGAL, escaped, shows_nothing
 
 pytestmark = pytest.mark.process
 
-HTTP = web.Client()  # one for all: each would read the machine's certificates anew
+HTTP = httpx.Client()  # one for all: each would read the machine's certificates anew
 
 
 LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|log\.id|reserve|spare\.\d+)")

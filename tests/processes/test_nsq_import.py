@@ -14,13 +14,14 @@ from pathlib import Path
 from struct import pack
 from typing import Any
 
+import httpx
 import pytest
 
 from nsqd.storage.data_import import MOVING, READING
 from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
-from tests import forkserver, web
+from tests import forkserver
 from tests.daemons import ROOT, Daemon, drained, nsqd
 from tests.forkserver import LAUNCH
 
@@ -64,7 +65,7 @@ def bodies(prefix: str, count: int) -> list[bytes]:
 
 
 def depths(node: Daemon) -> dict[str, Any]:
-    topics = web.get(f"http://{node.http}/stats", params={"format": "json"}).json()["topics"]
+    topics = httpx.get(f"http://{node.http}/stats", params={"format": "json"}).json()["topics"]
     return {
         topic["topic_name"]: (topic["depth"], {c["channel_name"]: c["depth"] for c in topic["channels"]})
         for topic in topics
@@ -73,7 +74,7 @@ def depths(node: Daemon) -> dict[str, Any]:
 
 def unpause(node: Daemon, topic: str, channel: str = "") -> None:
     path, arguments = ("/channel/unpause", {"channel": channel}) if channel else ("/topic/unpause", {})
-    web.post(f"http://{node.http}{path}", params={"topic": topic, **arguments}).raise_for_status()
+    httpx.post(f"http://{node.http}{path}", params={"topic": topic, **arguments}).raise_for_status()
 
 
 def compose(path: Path) -> None:
@@ -199,7 +200,7 @@ def test_a_foreign_directory_is_refused_and_nothing_changes(
 
 def test_a_log_that_is_there_is_not_touched(tmp_path: Path) -> None:
     with nsqd(tmp_path) as node:
-        web.post(f"http://{node.http}/pub", params={"topic": "t"}, content=b"ours").raise_for_status()
+        httpx.post(f"http://{node.http}/pub", params={"topic": "t"}, content=b"ours").raise_for_status()
     write_queue(tmp_path, "t", [record(b"theirs")])
     with nsqd(tmp_path) as node:
         assert drained(node, "t", "c", 1) == [b"ours"]
@@ -287,9 +288,9 @@ def test_what_the_real_nsqd_wrote(tmp_path: Path) -> None:
     flags = ["-mem-queue-size", "5", "-max-bytes-per-file", "3000", "-data-path", str(tmp_path)]
     with Daemon("nsqd", *flags, command=(ORIGINAL,)) as theirs:
         for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=a", "/channel/create?topic=t&channel=b"):
-            web.post(f"http://{theirs.http}{path}").raise_for_status()
+            httpx.post(f"http://{theirs.http}{path}").raise_for_status()
         for body in bodies("m", 500):
-            web.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
+            httpx.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
         with Consumer("t", "a", [theirs.tcp], max_in_flight=1) as consumer:
             done = []
             for message in consumer:
@@ -297,9 +298,9 @@ def test_what_the_real_nsqd_wrote(tmp_path: Path) -> None:
                 message.finish()
                 if len(done) == 100:
                     break
-        web.post(f"http://{theirs.http}/topic/pause", params={"topic": "t"}).raise_for_status()
+        httpx.post(f"http://{theirs.http}/topic/pause", params={"topic": "t"}).raise_for_status()
         for body in bodies("late", 50):
-            web.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
+            httpx.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
     with nsqd(tmp_path) as ours:
         unpause(ours, "t")
         everything = sorted(bodies("m", 500) + bodies("late", 50))

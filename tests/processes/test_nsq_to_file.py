@@ -15,7 +15,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import web
 from tests.daemons import Daemon, eventually, nsqd, publish
 from tests.processes.to_file import OURS, QUICK, lines, make_channel, numbers, waiting
 from tests.requirements import require
@@ -44,7 +43,7 @@ class Publisher:
             body = f"message-{number:06}"
             number += 1
             with contextlib.suppress(httpx.HTTPError):
-                if web.post(f"http://{self.node.http}/pub?topic=t", content=body, timeout=5).status_code == 200:
+                if httpx.post(f"http://{self.node.http}/pub?topic=t", content=body, timeout=5).status_code == 200:
                     self.acked.append(body)
 
 
@@ -226,7 +225,7 @@ def test_a_signal_writes_and_finishes_what_waits(number: int, tmp_path: Path) ->
             publish(node, "t", *numbers(60)[50:])
             eventually(
                 lambda: (
-                    web.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]["depth"] == 0
+                    httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]["depth"] == 0
                 )
             )
             assert tool.stop(number) == 0
@@ -301,7 +300,7 @@ def test_messages_that_wait_longer_than_the_servers_timeout_are_written_once(tmp
             eventually(lambda: lines(out) == ["first", "second"])
             eventually(lambda: waiting(node) == 0)
             assert tool.stop() == 0
-        channel = web.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]
+        channel = httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]
         assert channel["timeout_count"] == 0
     assert lines(out) == ["first", "second"]
 

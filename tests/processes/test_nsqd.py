@@ -17,9 +17,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests import forkserver, web
+from tests import forkserver
 from tests.admin.conftest import nsqadmin
 from tests.certificates import Authority
 from tests.daemons import OK, ROOT, Conversation, Daemon, eventually, nsqd, run, several, sized
@@ -37,18 +38,18 @@ def lookupd() -> Iterator[Daemon]:
 
 
 def get(daemon: Daemon, target: str) -> Any:
-    answer = web.get(f"http://{daemon.http}{target}")
+    answer = httpx.get(f"http://{daemon.http}{target}")
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def post(daemon: Daemon, target: str, body: bytes = b"") -> None:
-    assert web.post(f"http://{daemon.http}{target}", content=body).status_code == 200
+    assert httpx.post(f"http://{daemon.http}{target}", content=body).status_code == 200
 
 
 def put_lookupds(daemon: Daemon, *addresses: str) -> None:
     url = f"http://{daemon.http}/config/nsqlookupd_tcp_addresses"
-    assert web.put(url, content=json.dumps(addresses)).json() == list(addresses)
+    assert httpx.put(url, content=json.dumps(addresses)).json() == list(addresses)
 
 
 def stats(daemon: Daemon) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def channels(lookupd: Daemon, topic: str) -> list[str]:
 
 def registered(lookupd: Daemon, topic: str) -> list[int]:
     """TCP ports of the nodes that have the topic, as nsqlookupd says."""
-    answer = web.get(f"http://{lookupd.http}/lookup?topic={topic}")
+    answer = httpx.get(f"http://{lookupd.http}/lookup?topic={topic}")
     return sorted(p["tcp_port"] for p in answer.json()["producers"]) if answer.status_code == 200 else []
 
 
@@ -91,7 +92,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
         assert (daemon.tcp, daemon.http) == (str(tcp), str(http))
         with Conversation(daemon, b"  V2PUB t\n" + sized(b"body") + b"SUB t c\nRDY 1\n") as client:
             assert [client.frame(), client.frame(), client.message().body] == [OK, OK, b"body"]
-            with web.Client(transport=web.HTTPTransport(uds=str(http)), base_url="http://localhost") as http_client:
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(http)), base_url="http://localhost") as http_client:
                 assert http_client.get("/ping").text == "OK"
                 info = http_client.get("/info").json()
                 assert (info["tcp_port"], info["http_port"]) == (-1, -1)
@@ -414,7 +415,7 @@ def test_what_was_created_is_registered_before_the_answer(tmp_path: Path) -> Non
                 client.send(f"PUB q{number}\n".encode() + sized(b"x"))
                 assert client.frame() == OK
                 assert registered(lookupd, f"q{number}") == node
-                assert web.post(f"http://{daemon.http}/pub?topic=h{number}", content=b"x").text == "OK"
+                assert httpx.post(f"http://{daemon.http}/pub?topic=h{number}", content=b"x").text == "OK"
                 assert registered(lookupd, f"h{number}") == node
         post(daemon, "/topic/create?topic=made")
         assert stats(daemon)["made"]["channels"].keys() == {"elsewhere"}

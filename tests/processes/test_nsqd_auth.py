@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trustme
 
-from tests import web
 from tests.auth_server import AuthServer, Mood, Visit, allowing, hangs, says
 from tests.daemons import ERROR, OK, RESPONSE, Conversation, Daemon, eventually, nsqd, sized
 
@@ -76,7 +76,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def stats(node: Daemon) -> Any:
-    return web.get(f"http://{node.http}/stats?format=json").json()
+    return httpx.get(f"http://{node.http}/stats?format=json").json()
 
 
 def auth_fields(client: dict[str, Any]) -> dict[str, Any]:

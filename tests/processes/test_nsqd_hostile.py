@@ -21,12 +21,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import httpx
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shared.listen import SPARE_FILES
-from tests import web
 from tests.daemons import ERROR, MESSAGE, OK, RESPONSE, Conversation, Daemon, eventually, nsqd, several, sized
 from tests.effort import tries
 
@@ -91,7 +91,7 @@ def cpu(daemon: Daemon) -> float:
 def livez(daemon: Daemon) -> float:
     """How long /livez took, in s."""
     since = time.monotonic()
-    assert web.get(f"http://{daemon.http}/livez", timeout=10).text == "OK"
+    assert httpx.get(f"http://{daemon.http}/livez", timeout=10).text == "OK"
     return time.monotonic() - since
 
 
@@ -138,7 +138,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
     with nsqd(tmp_path) as daemon, ExitStack() as stack:
         for channel in ("slow", "healthy"):
             for step in ("topic/create?topic=t", f"channel/create?topic=t&channel={channel}"):
-                assert web.post(f"http://{daemon.http}/{step}").status_code == 200
+                assert httpx.post(f"http://{daemon.http}/{step}").status_code == 200
         with Conversation(daemon, b"  V2" + (b"MPUB t\n" + several(*[body] * 100)) * 100) as producer:
             assert [producer.frame() for _ in range(100)] == [OK] * 100
         witness = stack.enter_context(Witness(daemon))
@@ -161,7 +161,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         eventually(lambda: descriptors(daemon) <= files + 1, 2 * 2.0 + SLACK)
         assert time.monotonic() - since > 1.5
         assert witness.round_trip() < PROMPT
-        stats = web.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
+        stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
         (channel,) = stats["topics"][0]["channels"]
         assert channel["clients"] == []
         assert channel["depth"] + channel["in_flight_count"] == 10_000  # none is lost: they wait for their time-out
@@ -262,7 +262,7 @@ def test_out_of_file_descriptors(name: str, tmp_path: Path) -> None:
 
     with nsqd(tmp_path, preexec=few) as daemon, Witness(daemon) as witness:
         witness.round_trip()
-        web.get(f"http://{daemon.http}/info").raise_for_status()  # its HTTP server is there
+        httpx.get(f"http://{daemon.http}/info").raise_for_status()  # its HTTP server is there
         files = descriptors(daemon)
         crowd = [daemon.connect(name) for _ in range(120)]
         eventually(lambda: descriptors(daemon) >= 64 - 2 * SPARE_FILES)

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests import web
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, sized
 from tests.shared.http.test_debug import DEBUG_ROUTES
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.process
 
 
 def get(daemon: Daemon, path: str, **options: Any) -> httpx.Response:
-    return web.get(f"http://{daemon.http}{path}", timeout=20.0, **options)
+    return httpx.get(f"http://{daemon.http}{path}", timeout=20.0, **options)
 
 
 # statsd
@@ -80,7 +79,7 @@ def test_statsd_flags(tmp_path: Path) -> None:
         nsqd(tmp_path, "-statsd-address", statsd.address, *flags, "-statsd-exclude-ephemeral") as node,
     ):
         for topic in ("t", "t%23ephemeral"):
-            web.post(f"http://{node.http}/topic/create?topic={topic}")
+            httpx.post(f"http://{node.http}/topic/create?topic={topic}")
         eventually(lambda: len(statsd.packets) >= 8)
         names = ("message_count:0|c", "message_bytes:0|c", "depth:0|g", "backend_depth:0|g")
         assert statsd.packets[:8] == [f"x.topic.t.{name}\n".encode() for name in names] * 2
@@ -146,7 +145,7 @@ def debugged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def test_with_the_flag_there_are(debugged: Daemon) -> None:
     for path, method in DEBUG_ROUTES.items():
-        answer = web.request(method, f"http://{debugged.http}{path}?seconds=1&rate=1", timeout=20.0)
+        answer = httpx.request(method, f"http://{debugged.http}{path}?seconds=1&rate=1", timeout=20.0)
         assert answer.status_code in (200, 501), path
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert answer.headers["x-content-type-options"] == "nosniff"

@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from nsqd.storage.log.records import decode_header
-from tests import web
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
@@ -28,7 +27,7 @@ COUNT = 30
 
 def get(daemon: Daemon, path: str, **arguments: object) -> httpx.Response:
     params = {name.removesuffix("_"): str(value) for name, value in arguments.items()}
-    return web.get(f"http://{daemon.http}{path}", params=params, timeout=60)
+    return httpx.get(f"http://{daemon.http}{path}", params=params, timeout=60)
 
 
 def bodies(daemon: Daemon, **arguments: object) -> list[str]:
@@ -43,7 +42,7 @@ def refused(daemon: Daemon, path: str = "/topic/read", **arguments: object) -> t
 
 
 def post_refused(daemon: Daemon, path: str, **arguments: str) -> tuple[int, str]:
-    answer = web.post(f"http://{daemon.http}{path}", params=arguments)
+    answer = httpx.post(f"http://{daemon.http}{path}", params=arguments)
     return answer.status_code, answer.json()["message"]
 
 

@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import Daemon, nsqd, post
 
 pytestmark = pytest.mark.process
 
 
 def pauses(node: Daemon) -> dict[str, Any]:
-    found: dict[str, Any] = web.get(f"http://{node.http}/pauses").raise_for_status().json()
+    found: dict[str, Any] = httpx.get(f"http://{node.http}/pauses").raise_for_status().json()
     return found
 
 

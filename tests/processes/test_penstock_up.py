@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import httpx
 import pytest
 
 from apps import daemon_set
 from apps.secure_set import SecureSet
-from tests import web
 from tests.daemons import ROOT
 
 
@@ -116,9 +116,9 @@ def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
             said += line
         assert f"http://127.0.0.1:{4151 + offset}/pub?topic=greetings" in said
         deadline = time.monotonic() + 30
-        while len(web.get(f"{lookupd}/nodes").json()["producers"]) < 2:
+        while len(httpx.get(f"{lookupd}/nodes").json()["producers"]) < 2:
             assert time.monotonic() < deadline
-        assert web.post(f"http://127.0.0.1:{4251 + offset}/pub?topic=t", content=b"x").text == "OK"
+        assert httpx.post(f"http://127.0.0.1:{4251 + offset}/pub?topic=t", content=b"x").text == "OK"
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 0

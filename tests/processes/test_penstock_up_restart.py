@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import ROOT, STOP_TIMEOUT, Conversation, Daemon, eventually, sized
 from tests.processes.test_penstock_up import child, free_offset
 
@@ -118,7 +118,7 @@ class Producer(threading.Thread):
 
 def drained(daemons: Set, number: int) -> set[str]:
     """The bodies of all messages that a node has for the channel c of t."""
-    stats = web.get(f"{daemons.node(number)}/stats?format=json&topic=t&channel=c").json()
+    stats = httpx.get(f"{daemons.node(number)}/stats?format=json&topic=t&channel=c").json()
     depth = stats["topics"][0]["channels"][0]["depth"]
     node = Daemon("nsqd")
     node.addresses["TCP"] = f"127.0.0.1:{4150 + 100 * number + daemons.offset}"
@@ -133,23 +133,23 @@ def drained(daemons: Set, number: int) -> set[str]:
 
 
 def publish(daemons: Set, number: int, topic: str) -> str:
-    return web.post(f"{daemons.node(number)}/pub?topic={topic}", content=b"x").text
+    return httpx.post(f"{daemons.node(number)}/pub?topic={topic}", content=b"x").text
 
 
 def depth(daemons: Set, number: int, topic: str) -> int:
     """The messages that a node has for the topic. Raises HTTPError if the node does not answer."""
-    topics = web.get(f"{daemons.node(number)}/stats?format=json&topic={topic}").json()["topics"]
+    topics = httpx.get(f"{daemons.node(number)}/stats?format=json&topic={topic}").json()["topics"]
     return sum(int(one["depth"]) for one in topics)
 
 
 def known(daemons: Set) -> int:
     """How many nodes nsqlookupd knows. Raises HTTPError if it does not answer."""
-    return len(web.get(f"http://127.0.0.1:{4161 + daemons.offset}/nodes").json()["producers"])
+    return len(httpx.get(f"http://127.0.0.1:{4161 + daemons.offset}/nodes").json()["producers"])
 
 
 def shown(daemons: Set) -> set[int]:
     """The HTTP ports of the nodes that nsqadmin lists. Raises HTTPError if it does not answer."""
-    nodes = web.get(f"http://127.0.0.1:{4171 + daemons.offset}/api/nodes").raise_for_status().json()["nodes"]
+    nodes = httpx.get(f"http://127.0.0.1:{4171 + daemons.offset}/api/nodes").raise_for_status().json()["nodes"]
     return {int(node["http_port"]) for node in nodes}
 
 
@@ -157,7 +157,7 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
     with running(tmp_path, "--restart", shared=True) as daemons:
         for number in (0, 1):
             for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
-                web.post(f"{daemons.node(number)}{path}").raise_for_status()
+                httpx.post(f"{daemons.node(number)}{path}").raise_for_status()
         producers = [Producer(4149 + daemons.offset, name) for name in "abcd"]
         for producer in producers:
             producer.start()

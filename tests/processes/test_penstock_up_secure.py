@@ -17,7 +17,7 @@ import pytest
 from apps.daemon_set import HOST, Daemon, Plan
 from apps.secure_set import SecureSet
 from penstock.client import Consumer, Producer, Settings
-from tests import forkserver, web
+from tests import forkserver
 from tests.daemons import ROOT, eventually
 from tests.forkserver import LAUNCH
 from tests.processes.test_penstock_up import child, free_offset, run
@@ -40,7 +40,7 @@ class Set:
 
     def get(self, daemon: Daemon, path: str, token: str = "", **more: object) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        with web.Client(verify=self.files.context(), timeout=TIMEOUT, trust_env=False) as client:
+        with httpx.Client(verify=self.files.context(), timeout=TIMEOUT, trust_env=False) as client:
             return client.request("POST" if "content" in more else "GET", daemon.url + path, headers=headers, **more)  # type: ignore[arg-type]
 
     def dial(self, port: int, is_tls: bool) -> socket.socket:
@@ -116,7 +116,7 @@ def test_http_without_a_token_answers_nothing_but_its_refusal(whole_set: Set, wh
         answer = whole_set.get(daemon, path)
         assert answer.status_code in (401, 404, 405), path
         assert whole_set.get(daemon, path, "pst_" + "x" * 43).status_code in (401, 404, 405), path
-    plain = web.get(f"http://{HOST}:{daemon.http_port}/ping", trust_env=False)
+    plain = httpx.get(f"http://{HOST}:{daemon.http_port}/ping", trust_env=False)
     assert (plain.status_code, plain.json()["message"]) == (403, "TLS_REQUIRED")
 
 
@@ -141,7 +141,7 @@ def test_nsqadmin_is_known_by_its_certificate_and_a_node_is_not_nsqadmin(whole_s
         for name, status in (("nsqd-0", 401), ("client", 401), ("nsqadmin", 200)):
             context = whole_set.files.context()
             context.load_cert_chain(whole_set.files.path(f"{name}.pem"), whole_set.files.path(f"{name}-key.pem"))
-            with web.Client(verify=context, timeout=TIMEOUT, trust_env=False) as client:
+            with httpx.Client(verify=context, timeout=TIMEOUT, trust_env=False) as client:
                 answer = client.post(f"{daemon.url}/topic/create?topic=mine", headers={"Penstock-User": "ann"})
             assert answer.status_code == status, (daemon.name, name, answer.text)
 

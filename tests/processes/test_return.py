@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
-from tests import web
 from tests.daemons import Conversation, Daemon, drained, eventually, post, publish, sized
 
 ADOPTER = Epoch(1000, 2, b"adopters")
@@ -110,18 +110,18 @@ def member_address(node: Callable[..., Daemon], first: Daemon, directory: Path) 
 
 
 def channels(daemon: Daemon) -> dict[str, list[str]]:
-    answer = web.get(f"http://{daemon.http}/stats?format=json").json()
+    answer = httpx.get(f"http://{daemon.http}/stats?format=json").json()
     return {topic["topic_name"]: [one["channel_name"] for one in topic["channels"]] for topic in answer["topics"]}
 
 
 def log_id(daemon: Daemon) -> str:
-    nodes = web.get(f"http://{daemon.http}/cluster").json()["nodes"]
+    nodes = httpx.get(f"http://{daemon.http}/cluster").json()["nodes"]
     return str(next(each["log_id"] for each in nodes if each["node"] == 1))
 
 
 def possible_duplicates(daemon: Daemon) -> dict[str, int]:
     """How many messages may come twice because the log has changed its owner, as the node says, by reason."""
-    counts = web.get(f"http://{daemon.http}/cluster").json()["takeovers"]["possible_duplicates"]
+    counts = httpx.get(f"http://{daemon.http}/cluster").json()["takeovers"]["possible_duplicates"]
     return {reason: count for reason, count in counts.items() if count}
 
 
@@ -160,7 +160,7 @@ def test_a_node_returns_with_a_new_log_and_what_its_adopter_did_not_have(
         publish(again, "t", "e")
         assert drained(again, "t", "c", 3) == [b"c", b"d", b"e"]
         assert drained(again, "u", "x", 1) == [b"y"]
-        parents = web.get(f"http://{again.http}/topic/offsets?topic=t").json()["parents"]
+        parents = httpx.get(f"http://{again.http}/topic/offsets?topic=t").json()["parents"]
         assert [one["next"] for one in parents] == [4]
         assert parents[0]["log"].startswith(old)
         new = log_id(again)
@@ -224,7 +224,7 @@ def test_no_acknowledged_message_is_lost_and_none_comes_twice_when_a_node_is_fen
             finally:
                 is_over.set()
                 producer.join()
-            depth = web.get(f"http://{first.http}/stats?format=json&topic=t").json()["topics"][0]["channels"][0][
+            depth = httpx.get(f"http://{first.http}/stats?format=json&topic=t").json()["topics"][0]["channels"][0][
                 "depth"
             ]
             found = drained(first, "t", "c", depth)

@@ -19,7 +19,6 @@ import redis
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
 from nsqd.http.rights import NEEDS
 from shared.auth.verbs import BUILT_IN
-from tests import web
 from tests.auth_files import bearer, token, write
 from tests.daemons import Conversation, Daemon, eventually, nsqd
 from tests.disque_client import Client
@@ -39,7 +38,7 @@ class Guarded:
 
     def ask(self, method: str, path: str, name: str = "", **more: object) -> httpx.Response:
         headers = bearer(name) if name else {}
-        return web.request(method, f"http://{self.node.http}{path}", headers=headers, **more)  # type: ignore[arg-type]
+        return httpx.request(method, f"http://{self.node.http}{path}", headers=headers, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +56,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 def test_a_token_in_a_url_and_none(guarded: Guarded) -> None:
     url = f"{guarded.node.http}/pub?topic=orders"
-    assert web.post(f"http://any:{token('orders')}@{url}", content=b"x").text == "OK"
-    assert web.post(f"http://{url}", content=b"x").status_code == 401
+    assert httpx.post(f"http://any:{token('orders')}@{url}", content=b"x").text == "OK"
+    assert httpx.post(f"http://{url}", content=b"x").status_code == 401
 
 
 def test_debug_routes_need_what_their_rows_say(guarded: Guarded) -> None:
@@ -120,11 +119,11 @@ def test_connections_end_when_their_token_is_revoked(tmp_path: Path) -> None:
         while data := worker.recv(1000):
             said += data
         assert said.endswith(b"UNAUTHORIZED\r\n")
-        assert web.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
+        assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         file.write_text("x = [")
         os.utime(file, (1, 1))
         node.wait_for_line("what was read last stays in force")
-        assert web.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
+        assert httpx.get(f"http://{node.http}/stats", headers=bearer("viewer")).status_code == 200
         assert secret.decode() not in node.stderr
 
 
@@ -161,20 +160,20 @@ def test_nsqlookupd_takes_only_those_who_may_register(tmp_path: Path) -> None:
         stranger = stack.enter_context(nsqd(tmp_path / "stranger", *flags))
         node = stack.enter_context(nsqd(tmp_path / "node", *flags, "-auth-token-file", str(own)))
         for daemon in (stranger, node):
-            web.post(f"http://{daemon.http}/topic/create?topic=orders").raise_for_status()
+            httpx.post(f"http://{daemon.http}/topic/create?topic=orders").raise_for_status()
         url = f"http://{lookupd.http}"
 
         def found(name: str) -> list[int]:
-            answer = web.get(f"{url}/lookup?topic=orders", headers=bearer(name))
+            answer = httpx.get(f"{url}/lookup?topic=orders", headers=bearer(name))
             return [one["tcp_port"] for one in answer.json().get("producers", ())]
 
         eventually(lambda: found("orders") == [int(node.tcp.rpartition(":")[2])])
         stranger.wait_for_line("E_UNAUTHORIZED")
         for route, need in LOOKUPD_NEEDS.items():
             method, _, path = route.partition(" ")
-            assert (web.request(method, url + path).status_code == 401) is not need.is_open, route
+            assert (httpx.request(method, url + path).status_code == 401) is not need.is_open, route
             if method == "POST":
-                assert web.post(f"{url}{path}?topic=t&channel=c&node=x", headers=bearer("viewer")).status_code == 403
+                assert httpx.post(f"{url}{path}?topic=t&channel=c&node=x", headers=bearer("viewer")).status_code == 403
         write(file, "viewer", "orders")
         eventually(lambda: found("orders") == [])
         assert token("node") not in lookupd.stderr + node.stderr
@@ -186,7 +185,7 @@ def test_nodes_of_a_cluster_show_each_other_their_token(tmp_path: Path) -> None:
     own.write_text(token("admin"))
     own.chmod(0o600)
     with nsqd(tmp_path / "data", "-auth-file", str(file), "-auth-token-file", str(own)) as node:
-        assert web.get(f"http://{node.http}/cluster").status_code == 401
+        assert httpx.get(f"http://{node.http}/cluster").status_code == 401
     own.write_text("no token")
     with pytest.raises(AssertionError, match="--auth-token-file"):
         nsqd(tmp_path / "data", "-auth-token-file", str(own)).__enter__()

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests import forkserver, web
+from tests import forkserver
 from tests.admin.asking import PASSWORD, auth_file, bearer, entry, token
 from tests.admin.conftest import nsqadmin
 from tests.daemons import ROOT, Daemon, eventually, nsqd, status_of
@@ -37,18 +38,20 @@ class Daemons:
 
     def ask(self, method: str, path: str, name: str, body: object = None) -> int:
         url = f"http://{self.admin.http}{path}"
-        return web.request(method, url, json=body, headers=bearer(name), timeout=30).status_code
+        return httpx.request(method, url, json=body, headers=bearer(name), timeout=30).status_code
 
     def topics(self) -> dict[str, bool]:
         """The topics of the node, and whether they are paused."""
-        stats = web.get(f"http://{self.node.http}/stats?format=json", headers=bearer("admin")).json()
+        stats = httpx.get(f"http://{self.node.http}/stats?format=json", headers=bearer("admin")).json()
         return {one["topic_name"]: one["paused"] for one in stats["topics"]}
 
     def create(self, *topics: str) -> None:
         for topic in topics:
-            web.post(f"http://{self.node.http}/topic/create?topic={topic}", headers=bearer("admin")).raise_for_status()
+            httpx.post(
+                f"http://{self.node.http}/topic/create?topic={topic}", headers=bearer("admin")
+            ).raise_for_status()
             at = f"http://{self.lookupd.http}/lookup?topic={topic}"
-            eventually(lambda at=at: web.get(at, headers=bearer("admin")).json().get("producers"))
+            eventually(lambda at=at: httpx.get(at, headers=bearer("admin")).json().get("producers"))
 
 
 def token_file(directory: Path, name: str) -> str:
@@ -114,7 +117,9 @@ def test_each_does_what_its_role_allows_and_nsqd_does_it(
 def test_pages_by_password(daemons: Daemons) -> None:
     daemons.create("orders.eu")
     for name, button in (("vic", False), ("ann", True)):
-        with web.Client(base_url=f"http://{daemons.admin.http}", headers={"User-Agent": "tests"}, timeout=30) as client:
+        with httpx.Client(
+            base_url=f"http://{daemons.admin.http}", headers={"User-Agent": "tests"}, timeout=30
+        ) as client:
             ours = {"Origin": f"http://{daemons.admin.http}"}
             form = {"user": name, "password": PASSWORD, "next": "/topics/orders.eu"}
             back = client.post("/login", data=form, headers=ours)
@@ -132,12 +137,12 @@ def test_a_user_who_is_removed_is_refused_everywhere_and_the_session_is_over(dae
     file = daemons.file
     before = file.read_text()
     file.write_text(before + entry("eve", ["viewer"], proof="password") + entry("mallory", ["viewer"]))
-    with web.Client(base_url=f"http://{daemons.admin.http}", headers={"User-Agent": "tests"}, timeout=30) as client:
+    with httpx.Client(base_url=f"http://{daemons.admin.http}", headers={"User-Agent": "tests"}, timeout=30) as client:
 
         def found() -> list[int]:
             url, headers = f"http://{daemons.node.http}/stats", bearer("mallory")
             api = status_of(lambda: client.get("/api/topics", headers=headers))
-            return [status_of(lambda: client.get("/nodes")), api, status_of(lambda: web.get(url, headers=headers))]
+            return [status_of(lambda: client.get("/nodes")), api, status_of(lambda: httpx.get(url, headers=headers))]
 
         ours = {"Origin": f"http://{daemons.admin.http}"}
         eventually(lambda: found()[1:] == [200, 200])  # both have read the file

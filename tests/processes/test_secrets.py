@@ -23,7 +23,6 @@ from admin.users import User, written
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
 from nsqd.http.rights import NEEDS
 from shared.auth.tokens import digest
-from tests import web
 from tests.admin.asking import with_token
 from tests.admin.conftest import nsqadmin
 from tests.auth_server import AuthServer, Visit, allowing, says
@@ -56,7 +55,7 @@ class World:
     def __init__(self, path: Path, auth_server: str) -> None:
         self.path = path
         self.heard: list[tuple[str, bytes]] = []  # where, and what
-        self._client = web.Client(timeout=30)
+        self._client = httpx.Client(timeout=30)
         self.session = ""  # the cookie of nsqadmin
         authority = Authority(path / "tls")
         self.key = Path(authority.key).read_text().splitlines()[1]

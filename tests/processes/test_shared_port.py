@@ -9,10 +9,11 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from shared.listen import Listener, bind_shared, listen
-from tests import forkserver, web
+from tests import forkserver
 from tests.certificates import Authority
 from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, nsqd, post, sized
 from tests.forkserver import LAUNCH
@@ -56,7 +57,7 @@ def nodes(tmp_path: Path, place: Listener, *flags: str) -> Iterator[tuple[Daemon
 
 
 def published(node: Daemon) -> int:
-    topics = web.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"]
+    topics = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"]
     return int(topics[0]["message_count"]) if topics else 0
 
 
@@ -94,7 +95,7 @@ def test_nobody_subscribes_there_and_a_node_announces_its_own_port(tmp_path: Pat
         assert frames[0][1].startswith(b"E_SUB_FAILED SUB failed several nsqd share this port")
         with Conversation(first, b"  V2SUB t c\n") as consumer:
             assert consumer.frame() == OK
-        assert web.get(f"http://{first.http}/info").json()["tcp_port"] == int(first.tcp.rpartition(":")[2])
+        assert httpx.get(f"http://{first.http}/info").json()["tcp_port"] == int(first.tcp.rpartition(":")[2])
 
 
 def test_limits_and_tls_hold_for_both_ports_together(tmp_path: Path, place: Listener) -> None:
@@ -161,7 +162,7 @@ def test_the_config_file_has_it(tmp_path: Path, place: Listener) -> None:
     (tmp_path / "nsqd.cfg").write_text(f"tcp_shared_address = {json.dumps(place.address)}\n")
     with nsqd(tmp_path / "n", "-config", str(tmp_path / "nsqd.cfg")) as node:
         node.wait_for_line("TCP SHARED: listening")
-        answer = web.get(f"http://{node.http}/config/tcp_shared_address")
+        answer = httpx.get(f"http://{node.http}/config/tcp_shared_address")
         assert answer.text == place.address
         (tmp_path / "nsqd.cfg").write_text("")
         node.process.send_signal(signal.SIGHUP)

@@ -19,7 +19,6 @@ import httpx
 import pytest
 
 from penstock.client import Producer
-from tests import web
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, nsqd
 from tests.forkserver import LAUNCH, Popen
 from tests.processes.test_penstock_up import free_offset
@@ -100,7 +99,7 @@ def stuck_nsqd(path: Path, *flags: str) -> Iterator[tuple[Stuck, str, tuple[str,
         tcp = node.address("TCP")
         http = "http://{}:{}".format(*node.address("HTTP"))
         for _ in range(100):  # lines of 2 KB, more than 64 KiB together
-            web.get(f"{http}/info?{'x' * 2000}")
+            httpx.get(f"{http}/info?{'x' * 2000}")
         yield node, http, tcp
 
 
@@ -108,20 +107,20 @@ def stuck_nsqd(path: Path, *flags: str) -> Iterator[tuple[Stuck, str, tuple[str,
 def test_nsqd_goes_on_and_ends_while_nobody_reads_its_log(form: str, tmp_path: Path) -> None:
     with stuck_nsqd(tmp_path, "-log-format", form) as (node, http, tcp):
         for route in ("/ping", "/livez", "/stats?format=json"):
-            assert web.get(http + route).status_code == 200
+            assert httpx.get(http + route).status_code == 200
         with Producer("{}:{}".format(*tcp)) as producer:
             producer.publish("t", b"x")
-        assert web.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
+        assert httpx.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
         assert node.stop() == 0
 
 
 def test_the_log_tells_how_many_lines_were_dropped_when_it_is_read_again(tmp_path: Path) -> None:
     with stuck_nsqd(tmp_path) as (node, http, _):
-        assert web.get(f"{http}/ping").text == "OK"
+        assert httpx.get(f"{http}/ping").text == "OK"
         dropped = node.read_until(DROPPED)  # without another line
         assert "WARNING: dropped" in node.text
         assert 0 < int(dropped[1]) <= 110
-        assert web.get(f"{http}/config/log_level").text
+        assert httpx.get(f"{http}/config/log_level").text
         assert node.stop() == 0
         node.read_until(r"NSQ: bye|SIGTERM: stopping")
 
@@ -183,7 +182,7 @@ TOOLS = {
 def test_every_tool_ends(program: str, tmp_path: Path) -> None:
     with nsqd(tmp_path / "node") as node, Stuck([program, f"-nsqd-tcp-address={node.tcp}", *TOOLS[program]]) as tool:
         tool.fill()
-        while not web.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"]:
+        while not httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"]:
             assert tool.process.poll() is None
         assert tool.stop() == 0
 
@@ -191,9 +190,9 @@ def test_every_tool_ends(program: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("program", ["nsq_tail", "nsq_stat"])
 def test_a_tool_ends_whose_output_nobody_reads(program: str, tmp_path: Path) -> None:
     with nsqd(tmp_path / "node") as node:
-        web.post(f"http://{node.http}/topic/create?topic=t")
-        web.post(f"http://{node.http}/channel/create?topic=t&channel=c")
-        web.post(f"http://{node.http}/mpub?topic=t", content=b"\n".join([LINE] * 100))
+        httpx.post(f"http://{node.http}/topic/create?topic=t")
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c")
+        httpx.post(f"http://{node.http}/mpub?topic=t", content=b"\n".join([LINE] * 100))
         flags = {
             "nsq_tail": [f"-nsqd-tcp-address={node.tcp}", "-max-in-flight=8"],
             "nsq_stat": [f"-nsqd-http-address={node.http}", "-interval=10ms"],
@@ -201,7 +200,7 @@ def test_a_tool_ends_whose_output_nobody_reads(program: str, tmp_path: Path) -> 
         with Stuck([program, "-topic=t", "-channel=c", *flags[program]], "stdout") as tool:
             tool.read()
             tool.fill()
-            web.post(f"http://{node.http}/mpub?topic=t", content=b"\n".join([LINE] * 100))
+            httpx.post(f"http://{node.http}/mpub?topic=t", content=b"\n".join([LINE] * 100))
             while stats_of(node)["message_count"] < 200 and tool.process.poll() is None:
                 time.sleep(0.01)
             assert tool.stop() == 0
@@ -212,7 +211,7 @@ def test_a_tool_ends_whose_output_nobody_reads(program: str, tmp_path: Path) -> 
 
 
 def stats_of(node: Daemon) -> dict[str, int]:
-    found = web.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]["channels"][0]
+    found = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]["channels"][0]
     return cast("dict[str, int]", found)
 
 
@@ -224,8 +223,8 @@ def test_penstock_up_watches_its_daemons_while_its_terminal_is_stuck(stream: str
         http = f"http://127.0.0.1:{4151 + offset}"
         while True:
             with contextlib.suppress(httpx.HTTPError):
-                web.get(f"{http}/ping")
+                httpx.get(f"{http}/ping")
                 break
             assert up.process.poll() is None
-        assert web.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
+        assert httpx.post(f"{http}/pub?topic=t", content=b"x").text == "OK"
         assert up.stop() == 0

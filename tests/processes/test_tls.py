@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 import trustme
 
-from tests import web
 from tests.admin.conftest import nsqadmin
 from tests.certificates import Authority, only
 from tests.daemons import ERROR, OK, Conversation, Daemon, nsqd, run, sized
@@ -153,7 +153,7 @@ def test_clients_certificates(
 def test_a_policy_about_certificates_requires_tls(mutual: Node) -> None:
     with Conversation(mutual.daemon, b"  V2NOP\n") as client:
         assert client.frame() == (ERROR, b"E_INVALID cannot NOP in current state (TLS required)")
-    assert web.get(f"http://{mutual.daemon.http}/ping").status_code == 403
+    assert httpx.get(f"http://{mutual.daemon.http}/ping").status_code == 403
 
 
 # Downgrades
@@ -176,7 +176,7 @@ def test_no_command_goes_without_tls(strict: Node, identified: bytes) -> None:
     ("method", "path"), [("GET", "/ping"), ("POST", "/pub?topic=t"), ("PUT", "/config/log_level"), ("OPTIONS", "/x")]
 )
 def test_no_request_goes_without_tls(strict: Node, method: str, path: str) -> None:
-    answer = web.request(method, f"http://{strict.daemon.http}{path}", content=b"x")
+    answer = httpx.request(method, f"http://{strict.daemon.http}{path}", content=b"x")
     port = strict.daemon.addresses["HTTPS"].rpartition(":")[2]
     assert answer.status_code == 403
     assert answer.text == f'{{"message": "TLS_REQUIRED", "https_port": {port}}}'
@@ -187,7 +187,7 @@ def test_no_request_goes_without_tls(strict: Node, method: str, path: str) -> No
 
 def topics(node: Node) -> list[str]:
     """Return the names of the topics, asked over HTTPS."""
-    answer = web.get(f"https://{node.daemon.addresses['HTTPS']}/stats?format=json", verify=node.authority.client())
+    answer = httpx.get(f"https://{node.daemon.addresses['HTTPS']}/stats?format=json", verify=node.authority.client())
     return [topic["topic_name"] for topic in answer.json()["topics"]]
 
 
@@ -199,7 +199,7 @@ def test_with_tls_all_goes(strict: Node, ask: Ask) -> None:
 def test_http_may_stay_open(tmp_path: Path) -> None:
     authority, daemon = secured(tmp_path, "-tls-required=tcp-https")
     with daemon:
-        assert web.get(f"http://{daemon.http}/ping").text == "OK"
+        assert httpx.get(f"http://{daemon.http}/ping").text == "OK"
         over_https(Node(daemon, authority), authority.client())
         with Conversation(daemon, b"  V2NOP\n") as client:
             assert client.frame() == (ERROR, b"E_INVALID cannot NOP in current state (TLS required)")
@@ -233,7 +233,7 @@ def test_stats_tell_of_the_connection(lenient: Node) -> None:
         with context.wrap_socket(client.socket, server_hostname="localhost") as secure:
             secure.sendall(b"SUB mine c#ephemeral\n")
             assert len(all_of(secure, 20)) == 20
-            stats = web.get(f"http://{lenient.daemon.http}/stats?format=json&topic=mine").json()
+            stats = httpx.get(f"http://{lenient.daemon.http}/stats?format=json&topic=mine").json()
             told = stats["topics"][0]["channels"][0]["clients"][0]
     assert {key: value for key, value in told.items() if key.startswith("tls")} == {
         "tls": True,

@@ -22,7 +22,7 @@ import trustme
 
 from penstock.client import Consumer, Producer, Settings
 from shared.auth.tokens import digest
-from tests import forkserver, web
+from tests import forkserver
 from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
 from tests.certificates import NAMES, Authority
@@ -67,7 +67,7 @@ class Secure:
         context = self.authority.client()
         if certificate:
             context.load_cert_chain(self.cert, self.key)
-        return web.Client(verify=context, headers={"Authorization": f"Bearer {token('admin')}"})
+        return httpx.Client(verify=context, headers={"Authorization": f"Bearer {token('admin')}"})
 
     def settings(self) -> Settings:
         files = {"tls_root_ca_file": self.authority.root, "tls_cert": self.cert, "tls_key": self.key}
@@ -151,7 +151,7 @@ def test_browsers_are_to_ask_nsqadmin_by_https_only(secure: Secure) -> None:
             for path in ("/ping", "/no-such-page"):
                 answer = client.get(f"https://{daemon.addresses['HTTPS']}{path}")
                 assert answer.headers.get("strict-transport-security") == wanted
-        refused = web.get(f"http://{secure.admin.http}/ping", trust_env=False)
+        refused = httpx.get(f"http://{secure.admin.http}/ping", trust_env=False)
     assert "strict-transport-security" not in refused.headers
 
 
@@ -195,7 +195,7 @@ def test_clear_text_over_http_is_refused(secure: Secure, name: str) -> None:
     daemon: Daemon = getattr(secure, name)
     port = int(daemon.addresses["HTTPS"].rpartition(":")[2])
     for path in ("/ping", "/topics", "/"):
-        answer = web.get(f"http://{daemon.http}{path}")
+        answer = httpx.get(f"http://{daemon.http}{path}")
         assert (answer.status_code, answer.json()) == (403, {"message": "TLS_REQUIRED", "https_port": port})
 
 
@@ -294,7 +294,7 @@ def test_a_reload_gives_new_connections_the_new_certificate(program: str, tmp_pa
         Path(authority.cert).write_text("nothing")
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for_line("SIGHUP: cannot reload the certificates, the current ones stay in use")
-        assert web.get(f"http://{daemon.http}/ping").text == "OK"  # clear text is not refused here
+        assert httpx.get(f"http://{daemon.http}/ping").text == "OK"  # clear text is not refused here
 
 
 def serial(daemon: Daemon, authority: Authority) -> object:
@@ -320,12 +320,12 @@ def test_the_printed_commands_start_a_set(tmp_path: Path) -> None:
         admin = stack.enter_context(nsqadmin(*flags("nsqadmin", **places), *anywhere[2:]))
         place = admin.wait_for_line("HTTPS: listening on").split()[-1]
         context = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
-        (one,) = web.get(f"https://{place}/api/nodes", verify=context).json()["nodes"]
+        (one,) = httpx.get(f"https://{place}/api/nodes", verify=context).json()["nodes"]
         context.load_cert_chain(tmp_path / "certs" / "client.pem", tmp_path / "certs" / "client-key.pem")
-        web.post(
+        httpx.post(
             f"https://{node.addresses['HTTPS']}/pub?topic=TOPIC", content=b"one", verify=context
         ).raise_for_status()
-        eventually(lambda: web.get(f"https://{place}/api/topics/TOPIC", verify=context).json()["message_count"] == 1)
+        eventually(lambda: httpx.get(f"https://{place}/api/topics/TOPIC", verify=context).json()["message_count"] == 1)
         done = run("nsq_tail", *flags("nsq_tail", **places), "-channel", "c", "-n", "1")
         assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
     assert one["broadcast_address"] == "127.0.0.1"
@@ -354,8 +354,8 @@ def test_a_node_without_https_is_not_asked_in_clear_text(tmp_path: Path) -> None
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
         node = stack.enter_context(nsqd(tmp_path, "-lookupd-tcp-address", lookupd.tcp))
         admin = stack.enter_context(nsqadmin("-lookupd-http-address", lookupd.http, "-nsqd-https"))
-        eventually(lambda: web.get(f"http://{lookupd.http}/nodes").json()["producers"])
-        answer = web.get(f"http://{admin.http}/api/nodes/{node.http}")
+        eventually(lambda: httpx.get(f"http://{lookupd.http}/nodes").json()["producers"])
+        answer = httpx.get(f"http://{admin.http}/api/nodes/{node.http}")
         assert answer.status_code == 502
         assert "registers no HTTPS port, and -nsqd-https is on" in answer.text
 
@@ -366,10 +366,10 @@ def test_nodes_that_are_given_with_https_are_asked_there(tmp_path: Path) -> None
     with nsqd(tmp_path / "data", *tls, listens=ALL) as node:
         given = ("-nsqd-http-address", f"https://{node.addresses['HTTPS']}")
         with nsqadmin(*given, "-http-client-tls-root-ca-file", authority.root) as admin:
-            answer = web.get(f"http://{admin.http}/api/nodes/{node.http}")
+            answer = httpx.get(f"http://{admin.http}/api/nodes/{node.http}")
             assert (answer.status_code, answer.json()["node"]) == (200, node.http)
         with nsqadmin(*given) as admin:
-            answer = web.get(f"http://{admin.http}/api/nodes")
+            answer = httpx.get(f"http://{admin.http}/api/nodes")
             assert "-http-client-tls-root-ca-file must name the authority" in answer.text
 
 
@@ -380,7 +380,7 @@ def test_a_cookie_that_came_by_https_goes_back_by_https_only(tmp_path: Path) -> 
         place = admin.wait_for_line("HTTPS: listening on").split()[-1]
         for url, is_secure in ((f"https://{place}", True), (f"http://{admin.http}", False)):
             form = {"user": "ann", "password": PASSWORD}
-            answer = web.post(f"{url}/login", data=form, headers={"Origin": url}, verify=authority.client())
+            answer = httpx.post(f"{url}/login", data=form, headers={"Origin": url}, verify=authority.client())
             assert ("Secure" in answer.headers["set-cookie"]) is is_secure
 
 

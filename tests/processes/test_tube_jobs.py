@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import greenstalk
+import httpx
 import pytest
 
-from tests import web
 from tests.daemons import Daemon, eventually, nsqd
 from tests.disque_client import Client as Disque
 
@@ -28,7 +28,7 @@ def client(node: Daemon, tube: str, **options: Any) -> greenstalk.Client:
 
 def ask(node: Daemon, method: str, path: str, **arguments: object) -> Any:
     params = {name: str(value) for name, value in arguments.items()}
-    answer = web.request(method, f"http://{node.http}{path}", params=params, timeout=30)
+    answer = httpx.request(method, f"http://{node.http}{path}", params=params, timeout=30)
     if answer.status_code != 200:
         return answer.status_code, answer.json()["message"]
     return answer.json() if answer.content else None
@@ -116,7 +116,7 @@ def test_pages_from_disk_and_many_looks_change_nothing(shared: Daemon) -> None:
 def test_a_message_with_headers_is_a_job_too(shared: Daemon) -> None:
     with client(shared, "mixed") as worker:
         url = f"http://{shared.http}/pub?topic=mixed"
-        web.post(url, content=b"h", headers={"X-Nsq-Header-Kind": "k"}).raise_for_status()
+        httpx.post(url, content=b"h", headers={"X-Nsq-Header-Kind": "k"}).raise_for_status()
         (job,) = look(shared, "mixed", "ready")["jobs"]
         assert (job["body"], job["priority"], job["ttr"]) == ("h", 65536, 60)
         assert worker.reserve(timeout=5).id == job["id"]
@@ -186,7 +186,7 @@ def test_a_pause(shared: Daemon) -> None:
 
 
 def tube_of(node: Daemon, name: str) -> dict[str, Any]:
-    (found,) = [one for one in web.get(f"http://{node.http}/tubes").json()["tubes"] if one["tube_name"] == name]
+    (found,) = [one for one in httpx.get(f"http://{node.http}/tubes").json()["tubes"] if one["tube_name"] == name]
     return dict(found)
 
 
@@ -212,7 +212,7 @@ def test_queues_of_disque(tmp_path: Path) -> None:
             found = tube_of(node, "mail")
             names = ("watching_count", "disque_waiting_count", "node_waiting_count", "queue_paused", "pause_left")
             assert [found[name] for name in names] == [2, 1, 0, "none", 0]
-            stats = web.get(f"http://{node.http}/stats?format=json&topic=mail").json()["topics"][0]["tube"]
+            stats = httpx.get(f"http://{node.http}/stats?format=json&topic=mail").json()["topics"][0]["tube"]
             assert stats == {name: value for name, value in found.items() if name != "tube_name"}
             assert ask(node, "POST", "/tube/pause", tube="mail", queue="all", by="ann") is None
             assert other.do("PAUSE", "mail", "state") == "all"

@@ -20,7 +20,6 @@ import pytest
 
 from penstock import aio
 from penstock.client import Producer
-from tests import web
 from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, token, write
 from tests.certificates import Authority
@@ -324,7 +323,7 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
         Daemon("nsqlookupd", *flags),
         nsqd(tmp_path / "data", "-lookupd-tcp-address", f"unix:{tcp}", "-broadcast-address", "me") as node,
     ):
-        web.post(f"http://{node.http}/topic/create?topic=work").raise_for_status()
+        httpx.post(f"http://{node.http}/topic/create?topic=work").raise_for_status()
         eventually(lambda: '"me"' in ask(http, 0, "GET", "/lookup?topic=work")[1])
         assert ask(http, SIDECAR, "GET", "/lookup?topic=work")[0] == 200  # for everybody who is known
         assert ask(http, SIDECAR, "GET", "/topics")[0] == 403
@@ -357,7 +356,7 @@ def test_a_certificate_counts_over_https(tmp_path: Path) -> None:
         url = f"https://{node.addresses['HTTPS']}"
 
         def client(context: ssl.SSLContext) -> httpx.Client:
-            return web.Client(verify=context, base_url=url)
+            return httpx.Client(verify=context, base_url=url)
 
         with client(authority.client(authority.issue("billing1"))) as known:
             for _ in range(2):
@@ -388,11 +387,11 @@ def test_several_addresses_serve_the_same_clients(tmp_path: Path) -> None:
         for address in addresses:
             with Producer([address]) as producer:
                 producer.publish("t", b"x")
-        topic = web.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]
+        topic = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]
         assert topic["message_count"] == 3
-        info = web.get(f"http://{node.http}/info").json()
+        info = httpx.get(f"http://{node.http}/info").json()
         assert info["tcp_port"] == int(addresses[1].rpartition(":")[2])
-        assert web.get(f"http://{node.http}/config/tcp_address").json() == [str(path), "127.0.0.1:0", "127.0.0.1:0"]
+        assert httpx.get(f"http://{node.http}/config/tcp_address").json() == [str(path), "127.0.0.1:0", "127.0.0.1:0"]
     assert not path.exists()
 
 
@@ -403,11 +402,11 @@ def test_metrics_are_for_those_who_may_see_stats(program: str, tmp_path: Path) -
     flags = ("-auth-file", str(file), "-metrics-auth", *(("-data-path", str(tmp_path)) if program == "nsqd" else ()))
     with Daemon(program, *flags) as daemon:
         url = f"http://{daemon.http}"
-        assert web.get(f"{url}/metrics").status_code == 401
-        assert web.get(f"{url}/metrics", headers=bearer("consumer")).status_code == 403
-        assert "# TYPE" in web.get(f"{url}/metrics", headers=bearer("viewer")).text
+        assert httpx.get(f"{url}/metrics").status_code == 401
+        assert httpx.get(f"{url}/metrics", headers=bearer("consumer")).status_code == 403
+        assert "# TYPE" in httpx.get(f"{url}/metrics", headers=bearer("viewer")).text
         for open_path in ("/ping", "/livez", "/readyz", "/info"):
-            assert web.get(f"{url}{open_path}").status_code == 200
+            assert httpx.get(f"{url}{open_path}").status_code == 200
     ended = run(program, "-metrics-auth", "-http-address", "127.0.0.1:0", "-tcp-address", "127.0.0.1:0")
     assert ended.returncode == 1
     assert "--metrics-auth needs --auth-file" in ended.stderr

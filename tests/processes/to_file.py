@@ -6,7 +6,8 @@ import contextlib
 import gzip
 from pathlib import Path
 
-from tests import web
+import httpx
+
 from tests.daemons import Daemon, post
 from tests.tools import ours
 
@@ -37,7 +38,7 @@ def content(path: Path) -> bytes:
 def waiting(node: Daemon, topic: str = "t", channel: str = "nsq_to_file") -> int:
     """How many messages the channel still has."""
     arguments = f"format=json&topic={topic}&channel={channel}&include_clients=false"
-    topics = web.get(f"http://{node.http}/stats?{arguments}").json()["topics"]
+    topics = httpx.get(f"http://{node.http}/stats?{arguments}").json()["topics"]
     channels = topics[0]["channels"] if topics else []
     return sum(one[name] for one in channels for name in ("depth", "in_flight_count", "deferred_count"))
 
