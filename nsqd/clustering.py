@@ -5,6 +5,7 @@ A node that is in no cluster does not import this module.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,8 +13,12 @@ from pathlib import Path
 
 import trio
 
-from nsqd.cluster.claims import Quorum
+from nsqd.cluster.claimant import Witnesses
+from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.leaving import Handovers, Leaving
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.stripes import Attachment, Deletions
 from nsqd.http.node import Info
@@ -25,28 +30,28 @@ from nsqd.options import NsqdOptions
 from nsqd.protocols.disque.jobs import USUAL_COPIES
 from nsqd.protocols.peer.node_identity import MOST_ZONE
 from nsqd.replication.adoption import Adoptions, Parts
+from nsqd.replication.arbiter import Arbiter
+from nsqd.replication.claiming import CountsTellers, KeptMirrors
+from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying, Threads
 from nsqd.replication.deleting import Deleting
-from nsqd.replication.directory import AdoptedDirectory
-from nsqd.replication.joining import (
-    begin_claims,
-    begin_closing,
-    begin_taking_in,
-    begin_times,
-    connect_claims,
-    copy_adopted,
-    end_copying,
-    join,
-    make_copying,
-    use_configs,
-)
+from nsqd.replication.departure import Departure
+from nsqd.replication.directory import AdoptedDirectory, RemnantDirectory
+from nsqd.replication.facts_file import FactsFile
+from nsqd.replication.joined import Joined, Stop
+from nsqd.replication.joining import join, make_copying, use_configs
+from nsqd.replication.log_times import LogTimes
 from nsqd.replication.mending import Mending
 from nsqd.replication.offers import HttpMirrors
+from nsqd.replication.origin import Origin
+from nsqd.replication.parted import PartedDirectory
 from nsqd.replication.port import ClusterPort
 from nsqd.replication.rejoin import is_owned_by_another
+from nsqd.replication.remnants import Remnants
 from nsqd.replication.standstill import Standstill
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.clocks import Anchor
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
@@ -59,7 +64,7 @@ SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: e
 MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
 
 
-def open_cluster_port(
+def join_cluster(
     options: NsqdOptions,
     listeners: Listeners,
     info: Info,
@@ -67,38 +72,86 @@ def open_cluster_port(
     opened: Opened,
     reactor: Reactor,
     nursery: trio.Nursery,
-) -> ClusterPort:
+    daemon: DaemonPart,
+) -> Joined:
     """Join the cluster, and accept connections of its nodes. Raises DirectoryError."""
     assert listeners.cluster is not None
+    own, broker, now = opened.log, opened.broker, time.monotonic_ns
     cluster = _join(options, listeners, info, directory, opened)
-    lease, refused = (lambda: opened.log.store.leased), opened.broker.refused
-    port = ClusterPort(cluster, reactor, directory, lease, refused, listeners.cluster_tls)
-    if options.debug_routes:
-        port.allow_cuts()
     cluster.is_searching = bool(options.lookupd_tcp_address)
-    threads = Threads(nursery, port.wake)
-    port.copying = copying = make_copying(*_numbers(options), cluster, opened.log, directory, threads)
-    cluster.add(copying)
-    _take_over(options, port, copying, directory, opened, nursery)
-    store = opened.log.store
-    store.after_write = port.copied_group
-    store.copies.patience = options.replicate_timeout
-    use_configs(cluster, opened.broker, store.copies)
+    lease = lambda: own.store.leased  # noqa: E731
+    port = ClusterPort(
+        cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls, options.debug_routes
+    )
+    threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
+    copying = make_copying(*_numbers(options), cluster, own, directory, threads)
+    quorum, random = Quorum(options.takeover_quorum), os.urandom
+    after = options.takeover_after, options.unclean_after
+    claims = Claims(cluster, KeptMirrors(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now())
+    tellers = CountsTellers(cluster, claims, copying.origin)
+    tellers.add(copying.origin, own)
+    cluster.add(copying, Handovers(cluster, claims), tellers, claims)
+    times = LogTimes(cluster, copying, own.clock.clocks, threads)
+    times.own[own.identity.log_id] = own.clock.now
+    adopting = Adopting(options, port, copying, tellers, times, opened, threads)
+    adoptions = Adoptions(
+        AdoptedDirectory(directory), copying.mirrors, threads, adopting.parts(times.noted, claims.given_up)
+    )
+    try:
+        adoptions.reopen()
+    except OSError as error:
+        raise DirectoryError(f"failed to find the adopted logs - {error}") from None
+    cluster.add(adoptions)
+    adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
+    closed = ClosedLogs(cluster, facts.keep)
+    old, writer = RemnantDirectory(directory), own.writer
+    closing = Closing(cluster, closed, adoptions, copying, old, threads, lambda: writer.written.position)
+    arbiter = Arbiter(cluster, copying.origins, facts.keep, now)
+    parted = PartedDirectory(directory, cluster.own.number, stop.interrupt)
+    departure = Departure(broker, own, copying, adoptions, daemon.hold, daemon.end)
+    leaving = Leaving(cluster, facts.keep, claims, departure)
+    cluster.add(
+        Deleting(cluster, adoptions, broker), Standstill(cluster, broker, options.takeover_after), times, closed, closing,
+        Remnants(cluster, copying, adoptions, arbiter, parted, threads, now, options.unclean_after), leaving, daemon,
+    )  # fmt: skip
+    own.store.after_write = partial(port.send_group, copying.origin)
+    own.store.copies.patience = options.replicate_timeout
+    own.writer.files.mend = _mending(port, own)
+    use_configs(cluster, broker, own.store.copies)
     port.listen(listeners.cluster.socket)
-    opened.log.writer.files.mend = _mending(port, opened.log)
-    number, name = opened.log.identity.node, options.cluster_name
-    log.info("CLUSTER: listening on %s as node %d of %s", listeners.cluster.address, number, name)
-    return port
+    log.info(
+        "CLUSTER: listening on %s as node %d of %s",
+        listeners.cluster.address, own.identity.node, options.cluster_name,
+    )  # fmt: skip
+    return Joined(port, facts, copying, claims, adoptions, leaving, stop)
 
 
-def copies_to_wait_for(options: NsqdOptions, port: ClusterPort, has_disque: bool) -> int:
+class DaemonPart(Part):
+    """What the daemon does for the cluster."""
+
+    def __init__(
+        self,
+        witnesses: Witnesses,
+        fenced: Callable[[bytes, Epoch], None],
+        refused: Callable[[str], None],
+        hold: Callable[[], object],
+        end: Callable[[], None],
+    ) -> None:
+        """`fenced`: see Part; `refused`, `hold` and `end`: see ClusterPort and Departure."""
+        self.witnesses, self.refused, self.hold, self.end = witnesses, refused, hold, end
+        self._fenced = fenced
+
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        self._fenced(log_id, epoch)
+
+
+def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -> int:
     """Return how many nodes must be able to have a copy before this node, which starts, keeps what it promises its clients.
 
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """
-    assert port.copying is not None
-    most = max(port.copying.origin.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
-    return min(most, len(port.cluster.membership.members), 1 + options.mirrors)
+    most = max(joined.copying.origin.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
+    return min(most, len(joined.cluster.membership.members), 1 + options.mirrors)
 
 
 def _numbers(options: NsqdOptions) -> tuple[int, int, int]:
@@ -125,47 +178,31 @@ def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Pat
     )
 
 
-def _take_over(
-    options: NsqdOptions, port: ClusterPort, copying: Copying, directory: Path, opened: Opened, nursery: trio.Nursery
-) -> None:
-    """Claim the logs of lost nodes, and serve those that were taken over. Raises DirectoryError."""
-    quorum, own = Quorum(options.takeover_quorum), opened.log
-    claims = begin_claims(port, copying, own, quorum, options.takeover_after, options.unclean_after)
-    times = begin_times(port, own, Threads(nursery, port.wake))
-    adopting = Adopting(options, port, opened, Threads(nursery, port.wake))
-    port.adoptions = adoptions = Adoptions(
-        AdoptedDirectory(directory), copying.mirrors, adopting.threads, adopting.parts(times.noted)
-    )
-    try:
-        adoptions.reopen()
-    except OSError as error:
-        raise DirectoryError(f"failed to find the adopted logs - {error}") from None
-    adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
-    connect_claims(port, claims, adoptions)
-    cluster, broker = port.cluster, opened.broker
-    standstill = Standstill(cluster, broker, options.takeover_after)
-    for part in (adoptions, Deleting(cluster, adoptions, broker), standstill, times):
-        cluster.add(part)
-    begin_closing(port, adoptions, own, directory, Threads(nursery, port.wake))
-    begin_taking_in(port, adoptions, directory, Threads(nursery, port.wake), options.unclean_after)
-
-
 class Adopting:
     """What the node does for the logs that it adopts."""
 
-    def __init__(self, options: NsqdOptions, port: ClusterPort, opened: Opened, threads: Threads) -> None:
-        self.threads = threads
-        self._options, self._port, self._opened = options, port, opened
+    def __init__(
+        self,
+        options: NsqdOptions,
+        port: ClusterPort,
+        copying: Copying,
+        tellers: CountsTellers,
+        times: LogTimes,
+        opened: Opened,
+        threads: Threads,
+    ) -> None:
+        self._options, self._port, self._copying, self._tellers, self._times = options, port, copying, tellers, times
+        self._opened, self._threads = opened, threads
         self._attachments: dict[Broker, Attachment] = {}
 
-    def parts(self, noted: Callable[[bytes], Anchor | None]) -> Parts:
-        """Return it as nsqd.replication.adoption calls it. `noted` as there."""
+    def parts(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> Parts:
+        """Return it as nsqd.replication.adoption calls it. `noted` and `failed` as there."""
         opened, cluster = self._opened, self._port.cluster
         return Parts(
             open=partial(open_adopted, self._options, opened.wake),
             make_broker=partial(make_adopted_broker, opened.broker),
             copy=self._copy,
-            end_copying=partial(end_copying, self._port),
+            end_copying=self._end_copying,
             clocks=clocks,
             cache=opened.log.cache,
             budget=self._options.mem_budget,
@@ -177,6 +214,7 @@ class Adopting:
             detach=self._detach,
             watch=partial(Deletions, opened.broker),
             noted=noted,
+            failed=failed,
             is_lost=self._is_lost,
             is_closed=cluster.ownership.closed.__contains__,
         )
@@ -199,8 +237,22 @@ class Adopting:
         return is_owned_by_another(others, log_id, epochs, number, followers, cluster.ownership.owner(log_id))
 
     def _copy(self, opened: OpenLog) -> None:
-        copy_adopted(*_numbers(self._options), self._port, self.threads, opened)
+        log_id = opened.identity.log_id
+        source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
+        mirrors, patience, rate = _numbers(self._options)
+        copies, cluster = opened.store.copies, self._port.cluster
+        origin = Origin(cluster, source, copies, self._threads, mirrors, patience, rate, log_id)
+        source.tap(origin)
+        opened.store.after_write = partial(self._port.send_group, origin)
+        self._copying.add(origin)
+        self._tellers.add(origin, opened)
+        self._times.own[log_id] = opened.clock.now
         opened.writer.files.mend = _mending(self._port, opened)
+
+    def _end_copying(self, log_id: bytes) -> None:
+        self._copying.remove(log_id)
+        self._tellers.remove(log_id)
+        self._times.own.pop(log_id, None)
 
 
 def _mending(port: ClusterPort, opened: OpenLog) -> Mending:

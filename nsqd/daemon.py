@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from nsqd.protocols.beanstalk.client import BeanstalkContext
     from nsqd.protocols.disque.context import DisqueContext
     from nsqd.protocols.job_client import JobContext
-    from nsqd.replication.port import ClusterPort
+    from nsqd.replication.joined import Joined
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
     from shared.audit.trail import Trail
@@ -191,7 +191,7 @@ class Daemon:
         self.ports = ClientPorts(broker)
         self._http: HttpFrontEnd | None = None
         self._shared_port: SharedPort | None = None
-        self._cluster: ClusterPort | None = None
+        self._cluster: Joined | None = None
         self._lent_jobs: LentJobs | None = None
         self._beanstalk_context: BeanstalkContext | None = None
         self._disque_context: DisqueContext | None = None
@@ -237,7 +237,7 @@ class Daemon:
         if self._cluster is not None:
             from nsqd.lent_jobs import LentJobs
 
-            contexts = front_end.context, self._cluster, self._beanstalk_context
+            contexts = front_end.context, self._cluster.port, self._beanstalk_context
             self._lent_jobs = LentJobs(self._broker, *contexts)
             self.reactor.others = self._lent_jobs
 
@@ -250,39 +250,33 @@ class Daemon:
         """Connect to the other nodes of the cluster, if this one is in a cluster. Raises DirectoryError."""
         if self._listeners.cluster is None:
             return
-        from nsqd.clustering import open_cluster_port
+        from nsqd.clustering import DaemonPart, join_cluster
 
-        self._cluster = cluster = open_cluster_port(
-            self._options, self._listeners, self._info, directory.path, self._opened, self.reactor, self._nursery
+        part = DaemonPart(
+            witnesses=partial(self._lookupds.ask_witnesses, self._options.cluster_name),
+            fenced=self.fenced,
+            refused=self._audit.record_peer_refused,
+            hold=partial(self._drain, True),
+            end=partial(self._nursery.start_soon, self._end_after_leaving),
         )
-        cluster.on_fenced = self.fenced
-        cluster.on_refused = self._audit.record_peer_refused
-        self._prepare_leaving(cluster)
-        self._nursery.start_soon(cluster.run, self._nursery)
-        self._nursery.start_soon(cluster.discover, self._lookupds.find_cluster_peers)
-        if cluster.claims is not None:
-            cluster.claims.ask_witnesses = partial(self._lookupds.ask_witnesses, self._options.cluster_name)
+        self._cluster = joined = join_cluster(
+            self._options, self._listeners, self._info, directory.path, self._opened, self.reactor, self._nursery, part
+        )
+        self._nursery.start_soon(joined.run, self._nursery)
+        self._nursery.start_soon(joined.port.discover, self._lookupds.find_cluster_peers)
+
+    async def _end_after_leaving(self) -> None:
+        if self._disque_context is not None:
+            from nsqd.protocols.disque.jobs import end_waits
+
+            end_waits(self._disque_context)  # no other node lends them jobs any more
+        await trio.sleep(LINGER)
+        self.has_left.set()
 
     def stop_adopting(self) -> None:
         """Take over no log any more, so that no thread which does so holds up the end."""
         if self._cluster is not None:
             self._cluster.stop_adopting()
-
-    def _prepare_leaving(self, cluster: ClusterPort) -> None:
-        from nsqd.replication.joining import prepare_leaving
-
-        async def end() -> None:
-            if self._disque_context is not None:
-                from nsqd.protocols.disque.jobs import end_waits
-
-                end_waits(self._disque_context)  # no other node lends them jobs any more
-            await trio.sleep(LINGER)
-            self.has_left.set()
-
-        def hold() -> None:
-            self._drain(True)
-
-        prepare_leaving(cluster, self._broker, self._opened.log, hold, partial(self._nursery.start_soon, end))
 
     def announce_stop(self) -> None:
         """Tell the other nodes of the cluster that this one stops, and will be back."""
@@ -306,7 +300,9 @@ class Daemon:
     def hang_up(self) -> Fence:
         """Close all connections at once. Returns what is needed to serve again. Raises ListenError, OSError."""
         assert self._fencing_epoch is not None
-        in_flight = self._cluster.in_flight() if self._cluster is not None else 0
+        from nsqd.core.observation.drain_status import count_in_flight
+
+        in_flight = count_in_flight(self._broker)
         self._bridge.close()
         self._audit.stop_publishing()
         self.reactor.hang_up()

@@ -32,7 +32,7 @@ from shared.listen import display, parse_address
 from shared.values import MILLISECOND
 
 if TYPE_CHECKING:
-    from nsqd.replication.port import ClusterPort
+    from nsqd.replication.joined import Joined
 
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 HEARTBEAT_EVERY = 1_000_000_000  # ns, as nodes send them
@@ -107,30 +107,30 @@ class FrontEnd:
 class Members:
     """The cluster as clients of Disque see it. Implements ClusterFacts."""
 
-    def __init__(self, port: ClusterPort, disque_port: int) -> None:
+    def __init__(self, joined: Joined, disque_port: int) -> None:
         """`disque_port`: of this node, for clients of Disque."""
-        self._port = port
+        self._joined = joined
         self._disque_port = disque_port
-        self.number = port.cluster.own.number
+        self.number = joined.cluster.own.number
 
     def nodes(self) -> Sequence[NodeFacts]:
-        cluster = self._port.cluster
+        cluster = self._joined.cluster
         words = cluster.membership.words
         others = [number for number in sorted(words) if words[number].standing is not Standing.FORGOTTEN]
         numbers = [self.number, *(number for number in others if number != self.number)]
         return [self._facts(number) for number in numbers]
 
     def size(self) -> int:
-        words = self._port.cluster.membership.words
+        words = self._joined.cluster.membership.words
         others = (word.standing is not Standing.FORGOTTEN for number, word in words.items() if number != self.number)
         return 1 + sum(others)
 
     def _facts(self, number: int) -> NodeFacts:
-        cluster = self._port.cluster
+        cluster = self._joined.cluster
         word = cluster.membership.words[number]
         is_leaving = word.standing is Standing.LEFT
         if number == self.number:
-            is_leaving = is_leaving or self._port.cluster.is_leaving
+            is_leaving = is_leaving or self._joined.cluster.is_leaving
             priority = Priority.GONE if is_leaving else Priority.GOOD
         elif is_leaving or self._has_failed(number):
             priority = Priority.GONE
@@ -152,7 +152,7 @@ class Members:
 
         Disque asks the majority whether they suspect it, too.
         """
-        membership, links = self._port.cluster.membership, self._port.cluster.links
+        membership, links = self._joined.cluster.membership, self._joined.cluster.links
         members = [member.number for member in membership.members]
         reached = 1 + sum(one in links for one in members)
         heard = membership.heard_at(number)
@@ -161,22 +161,22 @@ class Members:
         return time.monotonic_ns() - heard >= 2 * membership.suspect_after
 
     def meet(self, ip: str, port: int) -> bool:
-        self._port.cluster.meet(display(ip, port))
+        self._joined.cluster.meet(display(ip, port))
         return True
 
     def forget(self, number: int) -> str:
         try:
-            self._port.forget(number, lambda kept: None)
+            self._joined.forget(number, lambda kept: None)
         except (KeyError, ValueError) as error:
             return str(error)
         return ""
 
     def leave(self) -> str:
-        self._port.leave(LEAVE_WITHIN)
+        self._joined.leave(LEAVE_WITHIN)
         return ""
 
     def stay(self) -> str:
-        is_leaving = self._port.cluster.is_leaving
+        is_leaving = self._joined.cluster.is_leaving
         return (
             "A node that leaves hands its log over, and cannot stay: let it end, and start it again"
             if is_leaving
@@ -192,7 +192,7 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def cluster_facts(number: int, port: int, cluster: ClusterPort | None, drain: Callable[[bool], object]) -> ClusterFacts:
+def cluster_facts(number: int, port: int, cluster: Joined | None, drain: Callable[[bool], object]) -> ClusterFacts:
     """Return what commands ask of the cluster. `number`: of this node; `port`: its one for clients of Disque.
 
     `drain`: begins or ends that the node takes no jobs.

@@ -46,6 +46,9 @@ class MirrorView(Protocol):
     def mirrors(self) -> Iterable[MirrorState]:
         """Return the state of each mirror."""
 
+    def own_extent(self, log_id: bytes) -> Extent:
+        """Return how far a log goes that this node owns or has given up; NO_MIRROR: that is not known in this run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
@@ -92,13 +95,13 @@ class Cases:
         self.takeover_after, self.unclean_after = takeover_after, unclean_after
         self.by_log: dict[bytes, Case] = {}
         self.now = now  # of the latest tick
-        self._mirrors = mirrors
+        self.mirrors = mirrors
 
     # what is known
 
     def look_at_mirrors(self) -> None:
         """Take note of the mirrors that this node has, and of logs that are not known any more."""
-        found = {mirror.log_id: mirror for mirror in self._mirrors.mirrors()}
+        found = {mirror.log_id: mirror for mirror in self.mirrors.mirrors()}
         for log_id, mirror in found.items():
             epoch = mirror.epoch if mirror.epoch.number else Epoch(0, mirror.node, bytes(8))
             if self.ownership.owner(log_id) is None and len(self.ownership.epochs) < MOST_LOGS:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from nsqd.cluster.cases import FIRST_RETRY, LONGEST_RETRY, Case, Cases, Invitation, MirrorState, Quorum, extent_of
+from nsqd.cluster.facts import Keep
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Standing
 from nsqd.cluster.ownership import Promise
@@ -28,14 +28,8 @@ SOON = 100_000_000  # ns: a claim is repeated so long after the last node should
 AFTER_FAILURE = 5_000_000_000  # ns: a log whose adoption has failed here is left to others for so long
 TELL_EVERY = 1_000_000_000  # ns between two words that a log is being adopted
 
-
-class Listener(Protocol):
-    """What a node does about its claims."""
-
-    keep: Callable[[Callable[[bool], None]], None]  # see Claims, as for all of these
-    on_won: Callable[[bytes, int], None]
-    on_called_off: Callable[[bytes], None]
-    ask_witnesses: Callable[[int, Callable[[int | None], None]], None]
+# asks all nsqlookupds about a node, by its number, and then tells how many ns ago one heard it last; None: none has
+Witnesses = Callable[[int, Callable[[int | None], None]], None]
 
 
 @dataclass(slots=True)
@@ -61,7 +55,9 @@ class Attempt:
 class Claimant:
     """The claims of one node. All times are monotonic ns."""
 
-    def __init__(self, cases: Cases, quorum: Quorum, random: Callable[[int], bytes], listener: Listener) -> None:
+    def __init__(
+        self, cases: Cases, quorum: Quorum, random: Callable[[int], bytes], keep: Keep, witnesses: Witnesses
+    ) -> None:
         """`random` returns so many random bytes."""
         self.attempt: Attempt | None = None
         self.won = {"clean": 0, "unclean": 0}  # how many claims were won, since the start
@@ -71,7 +67,7 @@ class Claimant:
         self._ownership = cases.ownership
         self._quorum = quorum
         self._random = random
-        self._listener = listener
+        self._keep, self._ask_witnesses = keep, witnesses
         self._serial = 0
 
     # time
@@ -235,7 +231,7 @@ class Claimant:
         self.attempt = attempt
         if self._needs_witness(attempt):
             attempt.awaits_witness = True
-            self._listener.ask_witnesses(case.epoch.node, lambda ago: self._witnessed(attempt, ago))
+            self._ask_witnesses(case.epoch.node, lambda ago: self._witnessed(attempt, ago))
         else:
             self._promise(attempt)
 
@@ -263,7 +259,7 @@ class Claimant:
         attempt.awaits_witness, attempt.deadline = False, self._cases.now + VOTE_WITHIN
         case.number = attempt.number
         self._ownership.promise(case.log_id, own)
-        self._listener.keep(lambda is_kept: self._ask(attempt) if is_kept else None)
+        self._keep(lambda is_kept: self._ask(attempt) if is_kept else None)
 
     def _ask(self, attempt: Attempt) -> None:
         """Ask all nodes for their promise: this node's own one is durable."""
@@ -399,7 +395,8 @@ class Claimant:
         case.number = 0  # it is not claimed under this number again
         self.won["clean" if attempt.stage is Stage.CLEAN else "unclean"] += 1
         self._go_on(attempt, now)
-        self._listener.on_won(case.log_id, attempt.number)
+        for part in self._cluster.parts:
+            part.won(case.log_id, attempt.number, attempt.stage is Stage.CLEAN)
 
     def _go_on(self, attempt: Attempt, now: int) -> None:
         """Tell all nodes that the log is being adopted."""
@@ -415,7 +412,8 @@ class Claimant:
         case.why, case.is_ordered = why, False
         self._pause(case, self._cases.now, FIRST_RETRY)
         self.called_off += 1
-        self._listener.on_called_off(case.log_id)
+        for part in self._cluster.parts:
+            part.called_off(case.log_id)
 
 
 def _hears(vote: Vote) -> bool:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from nsqd.cluster.cases import Case, Cases, MirrorState, MirrorView, Quorum
-from nsqd.cluster.claimant import Attempt, Claimant
+from nsqd.cluster.claimant import Attempt, Claimant, Witnesses
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.facts import Keep
 from nsqd.cluster.link import Link
 from nsqd.cluster.part import Part
 from nsqd.cluster.voter import Voter
@@ -41,6 +42,8 @@ class Claims(Part):
         self,
         cluster: Cluster,
         mirrors: MirrorView,
+        keep: Keep,
+        witnesses: Witnesses,
         quorum: Quorum,
         takeover_after: int,
         unclean_after: int,
@@ -49,22 +52,13 @@ class Claims(Part):
     ) -> None:
         """Begin at `now`. `random` returns so many random bytes; `takeover_after` and `unclean_after` are in ns."""
         self.quorum = quorum
-        # has what the node knows and has promised written durably, and then says whether that has succeeded
-        self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
-        self.on_won: Callable[[bytes, int], None] = lambda log_id, number: None
-        self.on_called_off: Callable[[bytes], None] = lambda log_id: (
-            None
-        )  # the owner is back before the log was adopted
-        self.on_fenced: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
-        # asks all nsqlookupds about a node, by its number, and then tells how many ns ago one heard it last; None: none has
-        self.ask_witnesses: Callable[[int, Callable[[int | None], None]], None] = lambda number, then: then(None)
         self.cases = Cases(cluster, mirrors, takeover_after, unclean_after, now)
-        self.claimant = Claimant(self.cases, quorum, random, self)
-        self.voter = Voter(self.cases, self.claimant, quorum, lambda then: self.keep(then))
+        self.claimant = Claimant(self.cases, quorum, random, keep, witnesses)
+        self.voter = Voter(self.cases, self.claimant, quorum, keep)
         self._cluster = cluster
         self._ownership = cluster.ownership
         cluster.disputes.needs_majority = quorum is not Quorum.ANY
-        self._fenced: dict[bytes, Epoch] = {}  # what on_fenced was told
+        self._fenced: dict[bytes, Epoch] = {}  # what the parts were told
         self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last COUNTS of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[Counts, int]]]] = {}
@@ -154,7 +148,7 @@ class Claims(Part):
     def led(self, log_id: bytes, epoch: Epoch) -> None:
         """Take note of a new owner of a log."""
         if self.claimant.learned(log_id, epoch):
-            self.on_fenced(log_id, epoch)
+            self._fence(log_id, epoch)
         self._tell_fences()
 
     def _tell_fences(self) -> None:
@@ -162,7 +156,16 @@ class Claims(Part):
         for log_id, epoch in self._ownership.lost():
             if self._fenced.get(log_id) != epoch:
                 self._fenced[log_id] = epoch
-                self.on_fenced(log_id, epoch)
+                self._fence(log_id, epoch)
+
+    def _fence(self, log_id: bytes, epoch: Epoch) -> None:
+        own = self._cluster.own
+        if log_id == own.log_id and self._cluster.is_leaving:
+            return  # it was handed over, and no other log is begun
+        for part in self._cluster.parts:
+            part.fenced(log_id, epoch)
+        if log_id != own.log_id and epoch.node != own.number:
+            self._cluster.drop_log(log_id)
 
     # figures
 

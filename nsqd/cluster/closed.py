@@ -10,10 +10,10 @@ See docs/design/cluster.md#closed-logs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.facts import Keep
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import MOST_CLOSED
 from nsqd.cluster.part import Part
@@ -38,12 +38,9 @@ class ClosedLogs(Part):
 
     takes = (FrameKind.CLOSED,)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, keep: Keep) -> None:
         """Begin with the closed logs that an earlier run of this node has kept in cluster.json."""
-        # has what the node knows written durably, and then says whether that has succeeded
-        self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
-        self.on_closed: Callable[[bytes], None] = lambda log_id: None  # this node has durably that a log is closed
-        self.on_removable: Callable[[bytes], None] = lambda log_id: None  # so have enough nodes, of a log it has closed
+        self._keep = keep
         self._cluster = cluster
         self._ownership = cluster.ownership
         self._durable = set(cluster.ownership.closed)  # ids of the logs of which this node has the word durably
@@ -110,7 +107,7 @@ class ClosedLogs(Part):
                 if link is not source and source is not None:
                     link.send_claiming(pack_closed(word))
         if log_id not in self._durable and log_id in self._ownership.closed:
-            self.keep(lambda is_written: self._kept(log_id) if is_written else None)
+            self._keep(lambda is_written: self._kept(log_id) if is_written else None)
 
     def _kept(self, log_id: bytes) -> None:
         if log_id in self._durable or log_id not in self._ownership.closed:
@@ -119,7 +116,8 @@ class ClosedLogs(Part):
         self._durable &= self._ownership.closed.keys()
         for link in self._cluster.links.values():
             link.send_claiming(pack_closed_kept(log_id))
-        self.on_closed(log_id)
+        for part in self._cluster.parts:
+            part.log_closed(log_id)
         self._count(log_id)
 
     def _note_kept(self, link: Link, log_id: bytes) -> None:
@@ -137,7 +135,8 @@ class ClosedLogs(Part):
         needed = min(max(own.copies, LEAST_COPIES), len(members))
         if 1 + len(own.had_by & members) >= needed:
             del self._own[log_id]
-            self.on_removable(log_id)
+            for part in self._cluster.parts:
+                part.log_removable(log_id)
 
     def tick(self, now: int) -> None:
         """Do what is due by time. Call it several times a second; `now` in monotonic ns."""
@@ -145,7 +144,7 @@ class ClosedLogs(Part):
             return
         self._again_due = now + AGAIN
         for log_id in [one for one in self._ownership.closed if one not in self._durable]:
-            self.keep(lambda is_written, log_id=log_id: self._kept(log_id) if is_written else None)  # type: ignore[misc]
+            self._keep(lambda is_written, log_id=log_id: self._kept(log_id) if is_written else None)  # type: ignore[misc]
         for log_id in list(self._own):
             if log_id in self._ownership.closed:
                 self._count(log_id)  # a member may have been forgotten

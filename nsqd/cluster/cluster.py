@@ -113,10 +113,11 @@ class Cluster:
         self._ended = {word.node.number for word in facts.members} - {self.own.number}
         self._back_in = 0  # ms: the grace that was announced; 0: none
 
-    def add(self, part: Part) -> None:
-        """Give a part the frames that it takes, and have it called with the others from now on."""
-        self.parts.append(part)
-        self._takers |= dict.fromkeys(part.takes, part)
+    def add(self, *parts: Part) -> None:
+        """Give parts the frames that they take, and have them called behind the others from now on."""
+        for part in parts:
+            self.parts.append(part)
+            self._takers |= dict.fromkeys(part.takes, part)
 
     def set_found(self, addresses: Iterable[str]) -> None:
         """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
@@ -396,20 +397,23 @@ class Cluster:
         """
         self.announce_owner(log_id, self.ownership.owner(log_id) or Epoch(0, self.own.number, bytes(8)))
 
-    def give_up_log(self, log_id: bytes) -> None:
-        """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once."""
-        self.ownership.given_up.add(log_id)
+    def give_up_log(self, log_id: bytes, asked: int | None = None) -> None:
+        """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once.
+
+        `asked`: the number of the node that is to own it, None: any.
+        """
+        self.ownership.given_up[log_id] = asked
         self._tell_owners(None, [log_id])
 
     def drop_log(self, log_id: bytes) -> None:
         """Note that this node does not hold a log any more that another node owns."""
         self.ownership.held.pop(log_id, None)
-        self.ownership.given_up.discard(log_id)
+        self.ownership.given_up.pop(log_id, None)
 
     def may_write_mirror(self, number: int, log_id: bytes) -> bool:
         """Return True if a node may write the mirror of a log here: it owns the log, or proved its id and nobody owns it."""
-        if log_id in self.ownership.closed:
-            return False
+        if log_id in self.ownership.closed or (self.is_leaving and log_id in self.ownership.held):
+            return False  # who takes the log of a node that leaves over is not to make a mirror of it there
         owner = self.ownership.owner(log_id)
         if owner is not None and owner.node == number:
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqd.cluster.membership import Member
@@ -11,6 +12,9 @@ from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
 from nsqd.protocols.peer.configs import VersionedConfig
+
+# writes what the node knows of its cluster durably, and then says whether that has succeeded
+Keep = Callable[[Callable[[bool], None]], None]
 
 
 @dataclass(frozen=True, slots=True)

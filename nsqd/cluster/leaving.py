@@ -13,13 +13,14 @@ See docs/design/cluster.md#leaving.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.facts import Keep
 from nsqd.cluster.link import Link
 from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
@@ -50,22 +51,38 @@ class Followed:
     whole: tuple[int, ...]  # numbers of the nodes that have all of it durably, the best first
 
 
-class Leaving:
+class LeavingNode(Protocol):
+    """The node that leaves."""
+
+    def hold(self) -> None:
+        """Take no publishes, and deliver nothing more."""
+
+    def in_flight(self) -> int:
+        """Return how many messages clients have."""
+
+    def followed(self) -> Sequence[Followed]:
+        """Return the logs that are copied, of those that this node owns."""
+
+    def adopting(self) -> Iterable[bytes]:
+        """Return the logs that this node is taking over, of which it has told nobody yet."""
+
+    def hand_over(self, log_id: bytes) -> None:
+        """Note that another node is asked to own a log: what is recorded in it from now on may not reach that node."""
+
+    def end(self, leaving: Leaving) -> None:
+        """End the process: `leaving` is over."""
+
+
+class Leaving(Part):
     """The leaving of one node. All times are monotonic ns."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, keep: Keep, claims: Claims, node: LeavingNode) -> None:
         self.state = LeavingState.STAYING
-        self.on_begin: Callable[[], None] = lambda: None  # take no publishes, and deliver nothing more
-        # is told of each log that another node is asked to own: what is recorded in it from now on may not reach that node
-        self.on_hand_over: Callable[[bytes], None] = lambda log_id: None
-        self.on_end: Callable[[bool], None] = lambda is_left: None  # the process is to end
-        # has what the node knows written durably, and then says whether that has succeeded
-        self.keep: Callable[[Callable[[bool], None]], None] = lambda then: then(False)
-        self.adopting: Callable[[], Iterable[bytes]] = tuple  # returns the logs of whose adoption nobody was told yet
-        # returns the logs of which there is a whole mirror here and whose owner is lost: no node has taken them over
-        self.unclaimed: Callable[[], Iterable[bytes]] = tuple
+        self._keep, self._claims, self._node = keep, claims, node
         self.lacking: list[bytes] = []  # logs that another node owns now, of which it may lack what this node has
-        self.left_behind: list[bytes] = []  # what `unclaimed` returned last
+        self.left_behind: list[
+            bytes
+        ] = []  # logs that no node owns, because their owners are lost, and that are whole here
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0
@@ -80,17 +97,17 @@ class Leaving:
             self._cluster.is_leaving = True
             self.state, self._limit, self._begun = LeavingState.WAITING, limit, now
             self._find_owned()
-            self.on_begin()
+            self._node.hold()
 
-    def tick(self, now: int, in_flight: int, logs: Sequence[Followed]) -> None:
-        """Go on. `in_flight`: messages that clients have; `logs`: those that are copied, of those that this node owns."""
+    def tick(self, now: int) -> None:
         if self.state not in (LeavingState.WAITING, LeavingState.HANDING_OVER):
             return
-        self._in_flight, self.left_behind = in_flight, list(self.unclaimed())
+        logs = self._node.followed()
+        self._in_flight, self.left_behind = self._node.in_flight(), self._claims.unclaimed()
         self._find_owned()
         for one in logs:
             self._whole.setdefault(one.log_id, set()).update(one.whole)
-        if self.state is LeavingState.WAITING and (not in_flight or now - self._begun >= self._limit // 2):
+        if self.state is LeavingState.WAITING and (not self._in_flight or now - self._begun >= self._limit // 2):
             self.state = LeavingState.HANDING_OVER
         if self.state is LeavingState.HANDING_OVER:
             if not self.owned:
@@ -102,13 +119,8 @@ class Leaving:
         if now - self._begun >= self._limit:
             self._give_up()
 
-    def has_all(self, log_id: bytes, number: int) -> None:
-        """Note that a node has claimed a log, and has all of it, whether it was asked or not."""
+    def whole(self, log_id: bytes, number: int) -> None:
         self._whole.setdefault(log_id, set()).add(number)
-
-    def asked(self, log_id: bytes) -> int | None:
-        """Return the number of the node that was asked last to own a log; None: none was."""
-        return self._asked[log_id][0] if log_id in self._asked else None
 
     def _find_owned(self) -> None:
         """Find the logs that this node owns, opened or not, and those that it is taking over; and who owns the others now."""
@@ -119,7 +131,7 @@ class Leaving:
             if owner is not None and owner.node not in self._whole.get(log_id, ()):
                 self.lacking.append(log_id)
         self._own = set(own)
-        self.owned = [*own, *(log_id for log_id in self.adopting() if log_id not in self._own)]
+        self.owned = [*own, *(log_id for log_id in self._node.adopting() if log_id not in self._own)]
 
     def _is_own(self, log_id: bytes) -> bool:
         ownership = self._cluster.ownership
@@ -135,13 +147,13 @@ class Leaving:
             return
         number = next((other for other in able if other > asked), able[0])  # in turn
         self._asked[one.log_id] = number, now
-        self.on_hand_over(one.log_id)
-        self._cluster.give_up_log(one.log_id)
+        self._node.hand_over(one.log_id)
+        self._cluster.give_up_log(one.log_id, number)
         links[number].send_claiming(pack_handover(one.log_id, epoch))
 
     def _give_up(self) -> None:
         self.state = LeavingState.GAVE_UP
-        self.on_end(False)
+        self._node.end(self)
 
     def _end(self) -> None:
         """End: all logs have other owners."""
@@ -150,12 +162,12 @@ class Leaving:
             return
         self.state = LeavingState.TELLING
         self._cluster.leave()
-        self.keep(self._left)
+        self._keep(self._left)
 
     def _left(self, is_kept: bool) -> None:
         """End: the others know it, whether it could be written here or not."""
         self.state = LeavingState.LEFT
-        self.on_end(True)
+        self._node.end(self)
 
     def figures(self) -> dict[str, Any]:
         """Return how far it is, as JSON has it."""

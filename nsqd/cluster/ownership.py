@@ -39,7 +39,8 @@ class Ownership:
         self.promises: dict[bytes, Promise] = dict(promises)  # by log id, at most MOST_LOGS
         self.closed: dict[bytes, Closed] = {word.log_id: word for word in closed}  # by log id, at most MOST_CLOSED
         self.held: dict[bytes, Epoch] = {}  # the logs that this node owns in this run, or gave up
-        self.given_up: set[bytes] = set()  # those of them that it gave up
+        # those of them that it gave up, each with the number of the node that it asked to own it; None: any
+        self.given_up: dict[bytes, int | None] = {}
         # by node number: a run of the node, by its incarnation, and what that says of the logs that it owns
         self._said: dict[int, tuple[int, dict[bytes, tuple[Epoch, Hold]]]] = {}
 
@@ -87,7 +88,7 @@ class Ownership:
     def hold(self, log_id: bytes, epoch: Epoch) -> None:
         """Note that this node owns a log by an epoch."""
         self.held[log_id] = epoch
-        self.given_up.discard(log_id)
+        self.given_up.pop(log_id, None)
 
     def holds(self, log_id: bytes) -> bool:
         """Return True if this node owns a log and goes on."""

@@ -32,6 +32,27 @@ class Part:
     def led(self, log_id: bytes, epoch: Epoch) -> None:
         """Note that a log has another leader, by a greater epoch."""
 
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        """Note that another run or node leads a log that this node has led: nothing more of it is delivered here."""
+
+    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
+        """Note that this node is to lead a log that it has claimed, by an epoch with that number.
+
+        `is_clean`: its copy has all that clients were told that it is kept.
+        """
+
+    def called_off(self, log_id: bytes) -> None:
+        """Note that this node is not to lead a log after all: its leader is back, or another node claims it as well."""
+
+    def whole(self, log_id: bytes, number: int) -> None:
+        """Note that the node with that number, which claims a log that this one gave up, has all of it."""
+
+    def log_closed(self, log_id: bytes) -> None:
+        """Note that a log is closed, and that this node has that durably."""
+
+    def log_removable(self, log_id: bytes) -> None:
+        """Note that so have enough nodes, of a log that this one has closed: its files may go."""
+
     def attached(self, broker: Broker) -> None:
         """Note an adopted log, within the turn in which its topics begin to be attached."""
 
@@ -40,6 +61,9 @@ class Part:
 
     def figures(self) -> object:
         """Return its value in the answer to /cluster, which JSON can encode."""
+
+    def pump(self, now: int) -> None:
+        """Go on after frames came, or when the network has taken what was sent. What there is to say leaves afterwards."""
 
     def tick(self, now: int) -> None:
         """Do what is due at `now` (monotonic ns). It is called several times a second, after Cluster.tick."""

@@ -5,13 +5,12 @@ See docs/design/cluster.md#claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nsqd.cluster.cases import Case, Cases, Invitation, Quorum, extent_of
 from nsqd.cluster.claimant import MOST_AHEAD, PATIENT, Claimant
+from nsqd.cluster.facts import Keep
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Promise
-from nsqd.protocols.peer.claims import NEVER, NO_MIRROR, Answer, Claim, Extent, Stage, Vote, pack_vote
+from nsqd.protocols.peer.claims import NEVER, Answer, Claim, Stage, Vote, pack_vote
 
 YIELD = 3_000_000_000  # ns for which a voter does not claim what it has promised to another node
 INVITED = 10_000_000_000  # ns for which a node with a longer mirror claims at once, after another node's claim
@@ -20,22 +19,14 @@ INVITED = 10_000_000_000  # ns for which a node with a longer mirror claims at o
 class Voter:
     """The votes of one node. All times are monotonic ns."""
 
-    def __init__(
-        self, cases: Cases, claimant: Claimant, quorum: Quorum, keep: Callable[[Callable[[bool], None]], None]
-    ) -> None:
-        """`claimant`: this node's own claims, which may have to yield; `keep`: see Claims."""
+    def __init__(self, cases: Cases, claimant: Claimant, quorum: Quorum, keep: Keep) -> None:
+        """`claimant`: this node's own claims, which may have to yield."""
         self._cases = cases
         self._cluster = cases.cluster
         self._ownership = cases.ownership
         self._claimant = claimant
         self._quorum = quorum
         self._keep = keep
-        # returns how far the log goes that this node owned and gave up; NO_MIRROR: it does not know
-        self.own_extent: Callable[[bytes], Extent] = lambda log_id: NO_MIRROR
-        # returns the node that this one, which leaves, asked last to own a log; None: it has asked none
-        self.asked: Callable[[bytes], int | None] = lambda log_id: None
-        # is told of each node that has all of a log which this one owned and gave up
-        self.on_whole: Callable[[bytes, int], None] = lambda log_id, number: None
 
     def vote(self, link: Link, claim: Claim, now: int) -> None:
         """Answer the claim of another node on a log."""
@@ -104,12 +95,13 @@ class Voter:
         It knows how far its log goes, and promises it to no node that may lack messages which others have. A node that leaves
         promises it to the node that it asked.
         """
-        asked = self.asked(case.log_id)
-        is_short = claim.mirror < self.own_extent(case.log_id)
+        asked = self._ownership.given_up[case.log_id]
+        is_short = claim.mirror < self._cases.mirrors.own_extent(case.log_id)
         if is_short and (claim.stage is Stage.CLEAN or asked is not None):
             return Answer.LONGER
         if not is_short:
-            self.on_whole(case.log_id, number)
+            for part in self._cluster.parts:
+                part.whole(case.log_id, number)
         return Answer.PROMISED if asked in (None, number) else Answer.CANNOT
 
     def _is_longer(self, case: Case, claim: Claim) -> bool:
@@ -152,7 +144,7 @@ class Voter:
             answer,
             promised.number if promised is not None else 0,
             NEVER if heard is None else max(0, now - heard),
-            self.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.mirror),
+            self._cases.mirrors.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.mirror),
             case.counts,
         )
         link.send_claiming(pack_vote(vote))

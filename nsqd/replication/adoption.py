@@ -18,6 +18,7 @@ from typing import Any
 
 from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
+from nsqd.core.message.epoch import Epoch
 from nsqd.replication.adopted_log import (
     ATTACHING,
     CLOSED,
@@ -65,7 +66,7 @@ class Adoptions(Part):
 
     # what the cluster decides
 
-    def adopt(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
+    def won(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
         """Take over a log of which this node has a mirror, in the epoch with that number. It was claimed with success.
 
         `is_clean`: the mirror has all that clients were told that it is kept.
@@ -97,7 +98,7 @@ class Adoptions(Part):
             self.logs[log_id] = AdoptedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
             self._begin_next()
 
-    def call_off(self, log_id: bytes) -> None:
+    def called_off(self, log_id: bytes) -> None:
         """Do not take over a log after all: its owner is back. It stays a mirror, unless the epoch is durable already."""
         owned = self.logs.get(log_id)
         if owned is None or not owned.number or owned.is_announced:
@@ -105,6 +106,12 @@ class Adoptions(Part):
         owned.is_called_off = True
         if owned.state == WAITING and log_id in self._mirrors.kept:
             del self.logs[log_id]
+
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        if epoch.node == self.parts.node:
+            self.begin_again(log_id, epoch.number + 1)
+        else:
+            self.lose(log_id)
 
     def lose(self, log_id: bytes) -> None:
         """Give up a log: another node owns it by a greater epoch. What is here is set aside."""
@@ -129,10 +136,14 @@ class Adoptions(Part):
             owned.state = CLOSING
             self._end(owned)
 
+    def unannounced(self) -> list[bytes]:
+        """Return the logs that this node is taking over, of which it has told nobody yet."""
+        return [one.log_id for one in self.logs.values() if one.number and not one.is_announced]
+
     # closing
 
     def end(self, log_id: bytes) -> None:
-        """Serve a log no more, because it is closed. Its files stay until `remove`."""
+        """Serve a log no more, because it is closed. Its files stay until `log_removable`."""
         owned = self.logs.get(log_id)
         if owned is None or owned.state in (LOST, CLOSED):
             return
@@ -141,7 +152,7 @@ class Adoptions(Part):
         if not is_busy:
             self._end(owned)
 
-    def remove(self, log_id: bytes) -> None:
+    def log_removable(self, log_id: bytes) -> None:
         """Remove the files of a log that this node has closed, as soon as nothing uses them."""
         owned = self.logs.get(log_id)
         if owned is not None and owned.is_ending:
@@ -308,7 +319,7 @@ class Adoptions(Part):
         if owned.state == CLOSING:
             owned.state = WAITING
         elif owned.state == CLOSED and owned.is_removable:
-            self.remove(owned.log_id)
+            self.log_removable(owned.log_id)
         if self._current is owned:
             self._current = None
         self._begin_next()

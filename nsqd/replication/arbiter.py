@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.facts import Keep
 from nsqd.cluster.taken_in import tail_of
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.remnants import Answer, Question, Verdict
@@ -46,13 +47,10 @@ class Arbiter:
         self,
         cluster: Cluster,
         origins: Mapping[bytes, Origin],
-        keep: Callable[[Callable[[bool], None]], None],
+        keep: Keep,
         clock: Callable[[], int],
     ) -> None:
-        """`origins`: by log id. `keep` writes what the node knows durably, and then says whether that has succeeded.
-
-        `clock` returns monotonic ns.
-        """
+        """`origins`: by log id; `clock` returns monotonic ns."""
         self._cluster, self._origins, self._keep, self._clock = cluster, origins, keep, clock
         self._pending: dict[bytes, Pending] = {}  # by log id
         self._asked: set[bytes] = set()  # logs about which the nodes that published into them have asked

@@ -5,24 +5,27 @@ See docs/design/cluster.md#claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from nsqd.cluster.claims import Claims, MirrorState
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.link import Link
 from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
-from nsqd.replication.mirrors import Kept, Mirrors
+from nsqd.replication.copying import Copying
+from nsqd.replication.mirrors import Kept
 from nsqd.replication.origin import Origin
+from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
 
 class KeptMirrors:
     """The mirrors of this node, for claims. Implements nsqd.cluster.claims.MirrorView."""
 
-    def __init__(self, mirrors: Mirrors, clock: Callable[[], int]) -> None:
-        """Look at the mirrors that a node keeps. `clock` returns monotonic ns."""
-        self._mirrors = mirrors
+    def __init__(self, copying: Copying, clock: Callable[[], int]) -> None:
+        """Look at the copies that a node keeps and sends. `clock` returns monotonic ns."""
+        self.own_extent = copying.extent
+        self._mirrors = copying.mirrors
         self._clock = clock
         self._links: dict[bytes, Link] = {}  # by log id: the connection over which its bytes come, or came last
         self._ended: dict[bytes, int] = {}  # when they ended, monotonic ns
@@ -70,9 +73,20 @@ def give_up_broken(cluster: Cluster, origin: Origin) -> None:
 class CountsTellers(Part):
     """Send all nodes which followers of this node's logs count, and let others have its own log after a failed sync."""
 
-    def __init__(self, cluster: Cluster, own: Origin, tellers: Mapping[bytes, CountsTeller]) -> None:
-        """`own`: the copies of the log into which this node publishes; `tellers`: one for each log, by log id."""
-        self._cluster, self._own, self._tellers = cluster, own, tellers
+    def __init__(self, cluster: Cluster, claims: Claims, own: Origin) -> None:
+        """`own`: the copies of the log into which this node publishes."""
+        self._cluster, self._claims, self._own = cluster, claims, own
+        self._tellers: dict[bytes, CountsTeller] = {}  # by log id
+
+    def add(self, origin: Origin, opened: OpenLog) -> None:
+        """Tell of the followers of a log that this node owns from now on."""
+        identity, writer = opened.identity, opened.writer
+        end = lambda: writer.written.position  # noqa: E731
+        self._tellers[identity.log_id] = CountsTeller(self._claims, origin, identity.log_id, identity.epoch, end)
+
+    def remove(self, log_id: bytes) -> None:
+        """Tell no more of the followers of a log."""
+        del self._tellers[log_id]
 
     def tick(self, now: int) -> None:
         """Send each connected node the followers that count, where they have changed."""

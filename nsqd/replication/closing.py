@@ -62,7 +62,6 @@ class Closing(Part):
         self._look_due = 0
         self._is_busy = False  # remnants are being removed
         self._start = own_end()  # what the own log held at the start of this run ends here
-        closed.on_closed, closed.on_removable = self._was_closed, adoptions.remove
         for log_id, owned in adoptions.logs.items():
             if owned.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
                 self._go_on_closing(log_id)
@@ -89,7 +88,7 @@ class Closing(Part):
         log_id = owned.log_id
         if owned.state != SERVING or owned.log is None or owned.broker is None:
             if owned.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
-                self._was_closed(log_id)
+                self.log_closed(log_id)
             if owned.state == CLOSED and self._is_void(log_id):
                 self._adoptions.lose(log_id)
             return
@@ -121,8 +120,8 @@ class Closing(Part):
         is_closed = log_id in self._cluster.ownership.closed
         return not is_closed and owner is not None and owner.node != self._cluster.own.number
 
-    def _was_closed(self, log_id: bytes) -> None:
-        """Remove the mirror that this node has of a log that is closed, and end with the log. It has that durably."""
+    def log_closed(self, log_id: bytes) -> None:
+        """Remove the mirror that this node has of the log, and end with the log."""
         self._discard(log_id)
         owned = self._adoptions.logs.get(log_id)
         if (

@@ -13,6 +13,7 @@ import trio
 
 from nsqd.cluster.link import Link
 from nsqd.cluster.part import Part
+from nsqd.protocols.peer.claims import NO_MIRROR, Extent
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.stream import unpack_log
 from nsqd.replication.mirrors import Mirrors
@@ -36,6 +37,7 @@ class Copying(Part):
         self.origin = origin
         self.origins = {origin.log_id: origin}  # by log id, also those of logs that this node has taken over
         self.mirrors = mirrors
+        self._ends: dict[bytes, Extent] = {}  # how far logs went that are not copied any more, by log id
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -54,13 +56,20 @@ class Copying(Part):
         """Copy another log that this node owns, too."""
         origin.on_counts = self.origin.on_counts
         self.origins[origin.log_id] = origin
+        self._ends.pop(origin.log_id, None)
 
     def remove(self, log_id: bytes) -> None:
         """Copy a log that this node had taken over no more. Raises KeyError if it is not copied."""
-        self.origins.pop(log_id).close()
+        origin = self.origins.pop(log_id)
+        self._ends[log_id] = origin.extent()
+        origin.close()
 
-    def turn(self, now: int) -> None:
-        """Go on after input, or when the network has taken output."""
+    def extent(self, log_id: bytes) -> Extent:
+        """Return how far a log goes that this node owns, or how far it went; NO_MIRROR: that is not known in this run."""
+        origin = self.origins.get(log_id)
+        return origin.extent() if origin is not None else self._ends.get(log_id, NO_MIRROR)
+
+    def pump(self, now: int) -> None:
         self.mirrors.turn(now)
         for origin in self.origins.values():
             origin.pump()

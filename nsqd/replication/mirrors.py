@@ -82,14 +82,23 @@ class Kept:
 class Mirrors:
     """The mirrors that this node keeps, by log id."""
 
-    def __init__(self, directory: Directory, work: Work, clock: Callable[[], int]) -> None:
-        """Find the mirrors in `directory`, and open none yet. `clock` returns monotonic ns."""
+    def __init__(
+        self,
+        directory: Directory,
+        work: Work,
+        clock: Callable[[], int],
+        may_write: Callable[[int, bytes], bool] | None = None,
+    ) -> None:
+        """Find the mirrors in `directory`, and open none yet.
+
+        `clock` returns monotonic ns; `may_write` tells whether the node with a number owns a log, None: it does if it has
+        proved the log's id.
+        """
         self.kept: dict[bytes, Kept] = {}
         self._directory = directory
         self._work = work
         self._clock = clock
-        # Tells whether the node with a number owns a log; None: it does if it has proved the log's id.
-        self.may_write: Callable[[int, bytes], bool] | None = None
+        self.may_write = may_write
         # tells whether this node itself owns a log, or is taking it over
         self.is_taken_over: Callable[[bytes], bool] = lambda log_id: False
         self.failures = 0  # how often a mirror was given up for a while, since the start

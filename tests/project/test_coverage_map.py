@@ -117,7 +117,7 @@ TRIED_BY = {
     "nsqd/replication/test_facts.py": ("nsqd.cluster.facts",),
     "nsqd/replication/test_early_owned.py": ("nsqd.replication.early",),
     "nsqd/replication/test_log_times.py": ("nsqd.replication.follower",),
-    "nsqd/replication/test_offers.py": ("nsqd.replication.port",),
+    "nsqd/replication/test_offers.py": ("nsqd.replication.joined",),
     "nsqd/replication/test_parted.py": ("nsqd.replication.taken_in_note",),
     "nsqd/replication/test_tube_owners.py": (
         "nsqd.protocols.beanstalk.borrower", "nsqd.protocols.beanstalk.guest", "nsqd.replication.job_owners",
@@ -201,7 +201,7 @@ TRIED_BY = {
     "processes/test_chaos.py": ("nsqd.http.cuts",),
     "processes/test_cluster.py": (
         "apps.cluster_adopt", "apps.cluster_forget", "nsqd.http.archive",
-        "nsqd.http.cluster", "nsqd.replication.joining",
+        "nsqd.http.cluster", "nsqd.replication.joining", "nsqd.replication.port",
     ),
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),
     "processes/test_disque_server.py": ("nsqd.disque_server",),
@@ -233,7 +233,7 @@ TRIED_BY = {
     "shared/test_options.py": ("shared.environment", "shared.flags", "shared.values",),
     "shared/test_tls.py": ("shared.configuration", "shared.tls_info", "shared.tls_strength",),
     "shared/test_unix_sockets.py": ("shared.checks",),
-    "simulation/test_cluster.py": ("nsqd.disque", "nsqd.storage.log.history",),
+    "simulation/test_cluster.py": ("nsqd.disque", "nsqd.replication.departure", "nsqd.storage.log.history",),
 }  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from nsqd.core.retention.policy import Durability
 from nsqd.core.stripes import Attachment, Deletions, adopted_broker
 from nsqd.replication.adopted_log import Parts
 from nsqd.replication.adoption import Adoptions
-from nsqd.replication.claiming import CountsTeller
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
@@ -120,7 +119,7 @@ class OpenedLog:
 
 
 class AdoptedLogs:
-    """The logs that a node has taken over, wired as nsqd/clustering.py and nsqd/replication/joining.py do it."""
+    """The logs that a node has taken over, wired as nsqd/clustering.py does it."""
 
     def __init__(self, node: ClusterNode, machine: Machine) -> None:
         self._node, self._machine = node, machine
@@ -143,6 +142,7 @@ class AdoptedLogs:
             detach=self._detach,
             watch=lambda: Deletions(node.broker),
             is_lost=self._is_lost,
+            failed=node.claims.given_up,
             is_closed=node.cluster.ownership.closed.__contains__,
         )
         self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
@@ -181,17 +181,13 @@ class AdoptedLogs:
         source.tap(one.archive)
         opened.store.after_write = partial(node.copied_group, origin)
         node.copying.add(origin)
-        node.ends.pop(log_id, None)
-        writer = opened.writer
-        node.tellers[log_id] = CountsTeller(
-            node.claims, origin, log_id, opened.identity.epoch, lambda: writer.written.position
-        )
+        node.tellers.add(origin, opened)
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:
-        self._node.ends[log_id] = self._node.copying.origins[log_id].extent()
         self._node.copying.remove(log_id)
-        del self._node.tellers[log_id], self.logs[log_id]
+        self._node.tellers.remove(log_id)
+        del self.logs[log_id]
 
     def _announce(self, log_id: bytes, epoch: Epoch) -> None:
         one = self.logs.get(log_id) or self._opening.get(log_id)

@@ -25,7 +25,7 @@ from random import Random
 from nsqd.cluster.claims import Claims, Quorum
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
-from nsqd.replication import port
+from nsqd.replication import joined
 from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.origin import Origin
 from tests.nsqd.core.node import MS, SECOND
@@ -56,13 +56,13 @@ REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node r
 @contextmanager
 def small_cluster(random: Random) -> Iterator[None]:
     """Let happen in small logs what happens at large sizes."""
-    before = ids.LEASE, port.LEASE
+    before = ids.LEASE, joined.LEASE
     with small(random):
-        port.LEASE = ids.LEASE  # type: ignore[attr-defined]
+        joined.LEASE = ids.LEASE  # type: ignore[attr-defined]
         try:
             yield
         finally:
-            ids.LEASE, port.LEASE = before  # type: ignore[attr-defined]
+            ids.LEASE, joined.LEASE = before  # type: ignore[attr-defined]
 
 
 class ClusterRun:

@@ -1,6 +1,6 @@
 """A whole node of a simulated cluster: broker, log, its side of the cluster, and clients that publish and consume.
 
-It is wired as nsqd/clustering.py and nsqd/replication/port.py do it.
+It is wired as nsqd/clustering.py does it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.closed import ClosedLogs
 from nsqd.cluster.cluster import TICK, Cluster
 from nsqd.cluster.facts import ClusterFacts
-from nsqd.cluster.leaving import Handovers, Leaving
+from nsqd.cluster.leaving import Handovers, Leaving, LeavingState
 from nsqd.cluster.link import Link
+from nsqd.cluster.part import Part
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
 from nsqd.core.message.epoch import Epoch
-from nsqd.core.observation.drain_status import count_in_flight
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.topic import Topic
-from nsqd.protocols.peer.claims import NO_MIRROR, Extent, Stage
 from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
 from nsqd.replication.arbiter import Arbiter
-from nsqd.replication.claiming import CountsTeller, CountsTellers, KeptMirrors
+from nsqd.replication.claiming import CountsTellers, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.deleting import Deleting
+from nsqd.replication.departure import Departure
 from nsqd.replication.facts import facts_of
 from nsqd.replication.joining import use_configs
 from nsqd.replication.mirrors import Directory, Mirrors
@@ -241,6 +241,23 @@ class _WatchedCopying(Copying):
                 self._told[number] = max(known[0], one.written), max(known[1], one.durable)
 
 
+class _Watch(Part):
+    """Checks what claims lead to, before anything is done about it."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+
+    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
+        self._node.machine.run.won(log_id, self._node.claims, self._node)
+
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        node = self._node
+        held = node.cluster.ownership.held.get(log_id)
+        assert held is None or epoch > held, f"node {node.number} gives a log up to a lower epoch: {held}, {epoch}"
+        if log_id == node.cluster.own.log_id:
+            node.fence = log_id, epoch
+
+
 class ClusterNode(SimNode):
     """See above. Raises LogError if the log cannot be opened."""
 
@@ -297,7 +314,7 @@ class ClusterNode(SimNode):
         self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
         self.archive.after = self.origin
         self.source.tap(self.archive)
-        self.mirrors = Mirrors(directory, self.work, lambda: clock.now)
+        self.mirrors = Mirrors(directory, self.work, lambda: clock.now, cluster.may_write_mirror)
         self.mirrors.open_all()
         self.copying = _WatchedCopying(self.origin, self.mirrors, self.told)
         cluster.add(self.copying)
@@ -306,33 +323,27 @@ class ClusterNode(SimNode):
         use_configs(cluster, self.broker, copies)
         self.facts_file = FactsFile(self, side)
         self.facts_file.written, self.facts_file.promised = machine.keep_facts, machine.promised
-        kept = KeptMirrors(self.mirrors, lambda: clock.now)
+        keep = self.facts_file.keep
+        kept, witnesses = KeptMirrors(self.copying, lambda: clock.now), partial(machine.run.lookups.ask, machine, self)
         self.claims = claims = Claims(
-            cluster, kept, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
+            cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
-        claims.keep = self.facts_file.keep
-        claims.ask_witnesses = partial(machine.run.lookups.ask, machine, self)
-        writer, identity = log.writer, log.identity
-        teller = CountsTeller(claims, self.origin, identity.log_id, identity.epoch, lambda: writer.written.position)
-        self.tellers = {identity.log_id: teller}
-        for part in (Handovers(cluster, claims), CountsTellers(cluster, self.origin, self.tellers), claims):
-            cluster.add(part)
-        self.mirrors.may_write = cluster.may_write_mirror
+        self.tellers = CountsTellers(cluster, claims, self.origin)
+        self.tellers.add(self.origin, log)
+        cluster.add(_Watch(self), Handovers(cluster, claims), self.tellers, claims)
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
-        self.ends: dict[bytes, Extent] = {}  # how far adopted logs went that are not copied any more, by log id
-        self._prepare_leaving(claims)
-        machine.run.jobs.join(self)
         self.adopted = AdoptedLogs(self, machine)
         adoptions = self.adopted.adoptions
-        claims.on_won, claims.on_called_off, claims.on_fenced = self._won, adoptions.call_off, self._fenced
-        adoptions.parts.failed = claims.given_up
-        closed = ClosedLogs(cluster)
-        closed.keep = self.facts_file.keep
+        ended = lambda: machine.run.departures.ended(machine, self.leaving.state is LeavingState.LEFT)  # noqa: E731
+        departure = Departure(self.broker, log, self.copying, adoptions, partial(self.broker.drain, True), ended)
+        self.leaving = Leaving(cluster, keep, claims, departure)
+        machine.run.jobs.join(self)
+        closed, writer = ClosedLogs(cluster, keep), log.writer
         self.remnants = Remnants(
             cluster,
             self.copying,
             adoptions,
-            Arbiter(cluster, self.copying.origins, self.facts_file.keep, lambda: clock.now),
+            Arbiter(cluster, self.copying.origins, keep, lambda: clock.now),
             SimParted(machine),
             self.work,
             lambda: clock.now,
@@ -340,57 +351,7 @@ class ClusterNode(SimNode):
         )
         own_end = lambda: writer.written.position  # noqa: E731
         closing = Closing(cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, own_end)
-        for part in (adoptions, Deleting(cluster, adoptions, self.broker), closed, closing, self.remnants):
-            cluster.add(part)
-
-    def _hand_over(self, log_id: bytes) -> None:
-        adopted = self.adopted.adoptions.logs.get(log_id)
-        opened = self.log if log_id == self.log.identity.log_id else adopted.log if adopted is not None else None
-        if opened is not None:
-            opened.store.is_handed_over = True
-
-    def _prepare_leaving(self, claims: Claims) -> None:
-        cluster, machine = self.cluster, self.machine
-        self.leaving = leaving = Leaving(cluster)
-        leaving.keep, leaving.unclaimed = self.facts_file.keep, claims.unclaimed
-        leaving.adopting = lambda: [
-            one.log_id for one in self.adopted.adoptions.logs.values() if one.number and not one.is_announced
-        ]
-        leaving.on_begin, leaving.on_end = self._hold, lambda is_left: machine.run.departures.ended(machine, is_left)
-        leaving.on_hand_over = self._hand_over
-        claims.voter.own_extent, claims.voter.asked = self.own_extent, leaving.asked
-        claims.voter.on_whole = leaving.has_all
-
-    def _hold(self) -> None:
-        """Take no publishes, and deliver nothing more: this node leaves."""
-        copying, cluster = self.copying, self.cluster
-        self.broker.drain(True)
-        self.broker.agenda.is_held = True
-        copying.mirrors.may_write = lambda number, log_id: (
-            log_id not in copying.origins and cluster.may_write_mirror(number, log_id)
-        )
-
-    def own_extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node owns, or how far it went; NO_MIRROR: this was not known in this run."""
-        origin = self.copying.origins.get(log_id)
-        return origin.extent() if origin is not None else self.ends.get(log_id, NO_MIRROR)
-
-    def _won(self, log_id: bytes, number: int) -> None:
-        self.machine.run.won(log_id, self.claims, self)
-        attempt = self.claims.attempt
-        self.adopted.adoptions.adopt(log_id, number, attempt is not None and attempt.stage is Stage.CLEAN)
-
-    def _fenced(self, log_id: bytes, epoch: Epoch) -> None:
-        held = self.cluster.ownership.held.get(log_id)
-        assert held is None or epoch > held, f"node {self.number} gives a log up to a lower epoch: {held}, {epoch}"
-        if log_id == self.cluster.own.log_id:
-            if not self.cluster.is_leaving:  # otherwise it was handed over
-                self.fence = log_id, epoch
-        elif epoch.node == self.number:
-            self.adopted.adoptions.begin_again(log_id, epoch.number + 1)
-        else:
-            self.adopted.adoptions.lose(log_id)
-            self.cluster.drop_log(log_id)
+        cluster.add(adoptions, Deleting(cluster, adoptions, self.broker), closed, closing, self.remnants, self.leaving)
 
     def owned(self) -> list[dict[str, Any]]:
         """Return what /cluster tells of the logs that this node owns."""
@@ -425,7 +386,8 @@ class ClusterNode(SimNode):
 
     def events(self) -> None:
         """What the port does after input."""
-        self.copying.turn(self.clock.now)
+        for part in self.cluster.parts:
+            part.pump(self.clock.now)
         self.flush()
 
     def tick(self) -> list[str]:
@@ -443,9 +405,6 @@ class ClusterNode(SimNode):
             dials.append(address)
         for part in self.cluster.parts:
             part.tick(now)
-        if self.cluster.is_leaving:
-            followed = [origin.followed() for origin in self.copying.origins.values()]
-            self.leaving.tick(now, count_in_flight(self.broker), followed)
         self.events()
         return dials
 

@@ -21,9 +21,9 @@ from nsqd.core.message.ids import first_of_new_log
 from nsqd.replication.duplicates import of_return
 from nsqd.replication.early import AtOnce
 from nsqd.replication.facts import describe_closed, facts_of, for_another, next_incarnation
+from nsqd.replication.joined import safe_id
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
-from nsqd.replication.port import safe_id
 from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
 from nsqd.replication.taken_in_note import CopyExtent, Note
 from nsqd.storage.log.disk import Disk

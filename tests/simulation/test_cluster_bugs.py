@@ -11,7 +11,7 @@ import pytest
 
 from nsqd.cluster.cases import Cases
 from nsqd.cluster.claimant import Claimant
-from nsqd.cluster.claims import Quorum
+from nsqd.cluster.claims import Claims, Quorum
 from nsqd.cluster.leaving import Leaving
 from nsqd.cluster.link import Link
 from nsqd.cluster.ownership import Ownership
@@ -222,7 +222,7 @@ def an_adopter_ignores_the_fence(patch: Patch) -> None:
 
 
 def an_owner_ignores_the_fence(patch: Patch) -> None:
-    patch.setattr(ClusterNode, "_fenced", lambda self, log_id, epoch: None)
+    patch.setattr(Claims, "_fence", lambda self, log_id, epoch: None)
 
 
 def owners_of_one_number_are_equal(patch: Patch) -> None:

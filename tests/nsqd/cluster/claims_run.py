@@ -14,15 +14,16 @@ from random import Random
 from typing import Any
 
 from nsqd.cluster.cases import Case, MirrorState, Quorum
-from nsqd.cluster.claimant import VOTE_WITHIN, WITNESS_WITHIN, Attempt
+from nsqd.cluster.claimant import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
 from nsqd.cluster.claims import Claims
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.link import Link
 from nsqd.cluster.membership import Member
 from nsqd.cluster.ownership import Promise
+from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
-from nsqd.protocols.peer.claims import Answer, Claim, Counts, Extent, Stage
+from nsqd.protocols.peer.claims import NO_MIRROR, Answer, Claim, Counts, Extent, Stage
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from tests.nsqd.cluster.network import MS, SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
@@ -170,6 +171,22 @@ class Witness:
         self.cut = {number for number in range(self.run.size) if self.random.random() < 0.3}
 
 
+class _Results(Part):
+    """What a node does about its claims."""
+
+    def __init__(self, node: ClaimNode) -> None:
+        self._node = node
+
+    def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
+        self._node.run.won(self._node, log_id, number)
+
+    def called_off(self, log_id: bytes) -> None:
+        self._node.cancel(log_id)
+
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        self._node.run.fenced(self._node, log_id, epoch)
+
+
 class ClaimNode(SimMember):
     """One run of a node. Implements nsqd.cluster.claims.MirrorView."""
 
@@ -187,15 +204,14 @@ class ClaimNode(SimMember):
             ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.promises.items())),
             self.now,
         )
-        self.claims = Claims(self.cluster, self, run.quorum, SUSPECT_AFTER, UNCLEAN_AFTER, random.randbytes, self.now)
-        self.cluster.add(self.claims)
-        self.observed = Observed(self)
-        self.claims.keep = self.keep
-        self.claims.on_won = lambda log_id, number: run.won(self, log_id, number)
-        self.claims.on_called_off = lambda log_id: self.cancel(log_id)
-        self.claims.on_fenced = lambda log_id, epoch: run.fenced(self, log_id, epoch)
+        self.witnesses: Witnesses = lambda number, then: then(None)
         if run.witness is not None:
-            self.claims.ask_witnesses = self.ask_witnesses
+            self.witnesses = self.ask_witnesses
+        ask = lambda number, then: self.witnesses(number, then)  # noqa: E731
+        times = SUSPECT_AFTER, UNCLEAN_AFTER
+        self.claims = Claims(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
+        self.cluster.add(self.claims, _Results(self))
+        self.observed = Observed(self)
         self.waiting: list[Callable[[bool], None]] = []
         self.writing: tuple[int, Facts, list[Callable[[bool], None]]] | None = None
         self.adopting: tuple[bytes, int, int] | None = None  # log, number, when it is done
@@ -208,6 +224,9 @@ class ClaimNode(SimMember):
         self.must_restart = False
         self.asked_at: dict[int, int] = {}  # when the witness was asked about each node
         self.turned = self.network.now
+
+    def own_extent(self, log_id: bytes) -> Extent:
+        return NO_MIRROR
 
     def mirrors(self) -> list[MirrorState]:
         states = []

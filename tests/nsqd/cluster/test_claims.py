@@ -213,14 +213,14 @@ def test_an_owner_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> No
 def test_an_nsqlookupd_that_hears_the_owner_postpones_a_claim() -> None:
     run, nodes = started()
     for node in nodes:
-        node.claims.ask_witnesses = lambda number, then: then(SECOND)
+        node.witnesses = lambda number, then: then(SECOND)
     run.kill(nodes[0])
     run.advance(30)
     assert owner(run) == 0
     assert nodes[1].claims.claimant.postponed > 1
     assert nodes[1].claims.claimant.failed == 0
     assert LOG not in nodes[1].cluster.ownership.promises
-    nodes[2].claims.ask_witnesses = lambda number, then: None  # no answer
+    nodes[2].witnesses = lambda number, then: None  # no answer
     run.advance(20)
     assert owner(run) == 2
 
@@ -228,7 +228,7 @@ def test_an_nsqlookupd_that_hears_the_owner_postpones_a_claim() -> None:
 def test_no_nsqlookupd_is_asked_about_an_owner_that_gave_the_log_up() -> None:
     run, nodes = started()
     for node in nodes:
-        node.claims.ask_witnesses = lambda number, then: then(0)
+        node.witnesses = lambda number, then: then(0)
     nodes[0].cluster.give_up_log(LOG)
     run.advance(15)
     assert owner(run) in (1, 2)
@@ -237,8 +237,8 @@ def test_no_nsqlookupd_is_asked_about_an_owner_that_gave_the_log_up() -> None:
 def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
     run, nodes = started()
     words: list[Callable[[int | None], None]] = []
-    nodes[1].claims.ask_witnesses = lambda number, then: words.append(then)
-    nodes[2].claims.ask_witnesses = lambda number, then: then(0)
+    nodes[1].witnesses = lambda number, then: words.append(then)
+    nodes[2].witnesses = lambda number, then: then(0)
     run.duration = 60_000, 60_001
     run.kill(nodes[0])
     run.advance(5 + 3)

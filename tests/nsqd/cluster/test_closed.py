@@ -22,13 +22,13 @@ class Node:
 
     def __init__(self, member: SimMember) -> None:
         self.member = member
-        self.closed = ClosedLogs(member.cluster)
-        member.cluster.add(self.closed)
+        self.waiting: list[Callable[[bool], None]] = []
+        self.closed = ClosedLogs(member.cluster, lambda then: self.waiting.append(then))
         self.heard: list[bytes] = []
         self.removable: list[bytes] = []
-        self.waiting: list[Callable[[bool], None]] = []
-        self.closed.on_closed, self.closed.on_removable = self.heard.append, self.removable.append
-        self.closed.keep = lambda then: self.waiting.append(then)
+        part = Part()
+        part.log_closed, part.log_removable = self.heard.append, self.removable.append  # type: ignore[method-assign]
+        member.cluster.add(self.closed, part)
 
     def write(self, is_written: bool = True) -> None:
         waiting, self.waiting = self.waiting, []

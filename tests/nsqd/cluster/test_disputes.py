@@ -132,7 +132,7 @@ def test_a_run_that_cannot_be_is_none() -> None:
 def test_a_log_is_closed_by_its_owner_and_nobody_else() -> None:
     network = Network(6)
     nodes = members(network)
-    closed = {node.own.number: ClosedLogs(node.cluster) for node in nodes}
+    closed = {node.own.number: ClosedLogs(node.cluster, lambda then: then(False)) for node in nodes}
     for node in nodes:
         node.cluster.add(closed[node.own.number])
     log_id = nodes[0].own.log_id

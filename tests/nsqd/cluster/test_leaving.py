@@ -21,29 +21,49 @@ HEAD = 5  # bytes of a frame before its content
 
 
 class Leaver:
-    """Node 0 of a cluster, which leaves. What it knows becomes durable at once."""
+    """Node 0 of a cluster, which leaves. What it knows becomes durable at once. Implements LeavingNode."""
 
     def __init__(self, quorum: Quorum = Quorum.MAJORITY, size: int = 3) -> None:
         self.run, self.nodes = started(quorum, size)
         self.node = self.nodes[0]
         self.begun: list[None] = []
         self.ended: list[bool] = []
-        self.leaving = Leaving(self.node.cluster)
-        self.leaving.keep = lambda then: then(True)
-        self.node.claims.voter.asked = self.leaving.asked
-        self.node.claims.voter.on_whole = self.leaving.has_all
-        self.leaving.on_begin, self.leaving.on_end = lambda: self.begun.append(None), self.ended.append
         self.handed_over: list[tuple[bytes, bool]] = []  # and whether others may adopt it by then
-        given_up = self.node.cluster.ownership.given_up
-        self.leaving.on_hand_over = lambda log_id: self.handed_over.append((log_id, log_id in given_up))
+        self.adopted: list[bytes] = []  # logs that it is taking over
+        self.whole: tuple[int, ...] = ()  # who has all of the log
+        self.clients_have = 0
+        self.leaving = Leaving(self.node.cluster, lambda then: then(True), self.node.claims, self)
+        self.node.cluster.add(self.leaving)
         for node in self.nodes[1:]:
             _hears_handovers(node)
         self.run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
 
     def advance(self, seconds: float, *whole: int, in_flight: int = 0) -> None:
         for _ in range(int(seconds * 4)):
-            self.leaving.tick(self.node.now, in_flight, [Followed(LOG, whole)])
+            self.tick(*whole, in_flight=in_flight)
             self.run.advance(0.25)
+
+    def tick(self, *whole: int, in_flight: int = 0) -> None:
+        self.whole, self.clients_have = whole, in_flight
+        self.leaving.tick(self.node.now)
+
+    def hold(self) -> None:
+        self.begun.append(None)
+
+    def in_flight(self) -> int:
+        return self.clients_have
+
+    def followed(self) -> list[Followed]:
+        return [Followed(LOG, self.whole)]
+
+    def adopting(self) -> list[bytes]:
+        return self.adopted
+
+    def hand_over(self, log_id: bytes) -> None:
+        self.handed_over.append((log_id, log_id in self.node.cluster.ownership.given_up))
+
+    def end(self, leaving: Leaving) -> None:
+        self.ended.append(leaving.state is LeavingState.LEFT)
 
 
 def _hears_handovers(node: ClaimNode) -> None:
@@ -179,12 +199,11 @@ def test_a_log_that_is_owned_and_not_copied_yet_is_waited_for() -> None:
 
 def test_an_adoption_of_which_nobody_was_told_is_waited_for() -> None:
     leaver = Leaver()
-    adopting = [(7).to_bytes(16)]
-    leaver.leaving.adopting = lambda: adopting
+    leaver.adopted.append((7).to_bytes(16))
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(20, 1, 2)
     assert leaver.leaving.figures()["state"] == "handing over"
-    adopting.clear()
+    leaver.adopted.clear()
     leaver.advance(1, 1, 2)
     assert leaver.ended == [True]
 
@@ -207,7 +226,7 @@ def test_a_node_that_leaves_claims_nothing() -> None:
 
 def test_two_nodes_that_leave_do_not_hand_their_logs_to_each_other() -> None:
     leaver = Leaver(size=2)
-    second = Leaving(leaver.nodes[1].cluster)
+    second = Leaving(leaver.nodes[1].cluster, lambda then: then(True), leaver.nodes[1].claims, leaver)
     second.begin(LIMIT, leaver.node.now)
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(30, 1)
@@ -222,7 +241,7 @@ def _one_lags(run: ClaimRun, nodes: list[ClaimNode]) -> None:
     run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
     node.disk.owned[LOG].end += 1000
     whole.disk.mirrors[LOG] = node.disk.owned[LOG].copy()
-    node.claims.voter.own_extent = lambda log_id: node.disk.owned[log_id].extent
+    node.own_extent = lambda log_id: node.disk.owned[log_id].extent  # type: ignore[method-assign]
     pairs = [(one.own.address, whole.own.address) for one in nodes[:2]]
     run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
     run.advance(8)
@@ -232,8 +251,8 @@ def test_a_node_that_leaves_promises_its_log_to_nobody_who_lacks_a_part_of_it() 
     leaver = Leaver()
     run, leaving = leaver.run, leaver.leaving
     leaving.begin(LIMIT, leaver.node.now)
-    leaving.tick(leaver.node.now, 0, [Followed(LOG, (2,))])
-    assert leaving.asked(LOG) == 2
+    leaver.tick(2)
+    assert leaver.node.cluster.ownership.given_up == {LOG: 2}
     _one_lags(run, leaver.nodes)
     run.advance(UNCLEAN_AFTER / SECOND + 10)
     assert leaver.node.cluster.ownership.epochs[LOG].node == 0
@@ -247,12 +266,10 @@ def test_a_node_that_leaves_promises_its_log_to_the_node_that_it_asked() -> None
     leaver = Leaver(size=2)
     leaver.run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
     leaver.nodes[1].disk.mirrors[LOG] = leaver.node.disk.owned[LOG].copy()
-    asked: list[int | None] = [5]
-    leaver.node.claims.voter.asked = lambda log_id: asked[-1]
-    leaver.node.cluster.give_up_log(LOG)
+    leaver.node.cluster.give_up_log(LOG, 5)
     leaver.run.advance(20)
     assert owner(leaver.run) == 0
-    asked.append(1)
+    leaver.node.cluster.give_up_log(LOG, 1)
     leaver.run.advance(60)
     assert owner(leaver.run) == 1
 
@@ -293,7 +310,7 @@ def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_
 def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_the_one_that_it_asked() -> None:
     leaver = Leaver()
     leaver.leaving.begin(LIMIT, leaver.node.now)
-    leaver.leaving.tick(leaver.node.now, 0, [Followed(LOG, (2,))])
+    leaver.tick(2)
     pair = leaver.node.own.address, leaver.nodes[2].own.address
     leaver.run.network.cut = {pair, pair[::-1]}
     leaver.advance(60)
@@ -303,7 +320,6 @@ def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_
 
 def test_logs_of_dead_nodes_that_nobody_has_taken_over_are_named() -> None:
     leaver = Leaver(Quorum.NONE)
-    leaver.leaving.unclaimed = leaver.node.claims.unclaimed
     theirs = (2).to_bytes(16)
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(1, in_flight=1)

@@ -39,7 +39,7 @@ def test_a_node_that_held_a_log_has_lost_it_when_another_epoch_is_greater() -> N
     known.learn(LOG, epoch(5, 1))
     assert (known.holds(LOG), known.lost()) == (True, [])
     assert known.words() == [Owned(LOG, epoch(5, 1), Hold.OWNS)]
-    known.given_up.add(LOG)
+    known.given_up[LOG] = None
     assert not known.holds(LOG)
     assert known.words() == [Owned(LOG, epoch(5, 1), Hold.GAVE_UP)]
     known.learn(LOG, epoch(5, 1, 1))  # another run with the same number

@@ -260,12 +260,12 @@ class Third:
         self.mirrors.tick(now)
         for _ in range(5):
             self.theirs.receive(b"".join(self.ours.drain()), now)
-            self.copying.turn(now)
+            self.copying.pump(now)
             while self.work.step(self.random):
-                self.copying.turn(now)
+                self.copying.pump(now)
             self.ours.receive(b"".join(self.theirs.drain()), now)
             while self.owner_work.step(self.random):
-                self.owner.turn(now)
+                self.owner.pump(now)
             assert not self.ours.closing, self.ours.closing
             assert not self.theirs.closing, self.theirs.closing
 
@@ -452,7 +452,7 @@ class AdoptingRun(CopyingRun):
                 adopter.run()
                 assert bool(adopter.announced) == is_told, "a claim has outlived the run of its node"
                 if places.mirror is not None:
-                    adopter.adoptions.adopt(places.log_id, number)
+                    adopter.adoptions.won(places.log_id, number)
                     adopter.run()
                 assert adopter.adoptions.logs[places.log_id].state == SERVING, adopter.adoptions.figures()
                 disk.cut_in = None

@@ -396,7 +396,7 @@ class CopyingRun:
             pass
         if random.random() < 0.5:
             self.copying.tick(node.clock.now)
-        self.copying.turn(node.clock.now)
+        self.copying.pump(node.clock.now)
 
     def _clean(self) -> None:
         job = self.node.cleaner.waits
@@ -445,7 +445,7 @@ class CopyingRun:
                 data = _taken(pipe.to_follower, random)
                 self._do(follower, lambda pipe=pipe, data=data: pipe.theirs.receive(data, self.now))  # type: ignore[misc]
             if random.random() < 0.7:
-                self._do(follower, lambda follower=follower: follower.copying.turn(self.now))  # type: ignore[misc]
+                self._do(follower, lambda follower=follower: follower.copying.pump(self.now))  # type: ignore[misc]
             while random.random() < 0.6 and self._works(follower):
                 pass
             pipe = self.pipes.get(follower.number)
@@ -587,7 +587,7 @@ class CopyingRun:
                 pass
             for _ in range(20):
                 self._network(0)
-                self.copying.turn(self.node.clock.now)
+                self.copying.pump(self.node.clock.now)
                 while self.work.step(random):
                     pass
             if self._is_whole():

@@ -50,7 +50,7 @@ def adopter() -> tuple[Adopter, bytes]:
 
 def test_a_log_is_served_and_copied_from_its_directory_and_no_mirror_of_it_is_kept() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     assert node.adoptions.owns(log_id)
     assert node.mirrors.is_taken_over(log_id)
     node.run()
@@ -61,7 +61,7 @@ def test_a_log_is_served_and_copied_from_its_directory_and_no_mirror_of_it_is_ke
     owned = node.adoptions.logs[log_id]
     assert owned.broker is not None
     assert owned.broker.topics["t"].channels["c"].depth == 110
-    node.adoptions.adopt(log_id, 71)  # it was claimed once more
+    node.adoptions.won(log_id, 71)  # it was claimed once more
     node.run()
     assert [epoch.number for epoch in node.announced] == [70]
     node.adoptions.close()
@@ -72,7 +72,7 @@ def test_a_log_is_served_and_copied_from_its_directory_and_no_mirror_of_it_is_ke
 @pytest.mark.parametrize(("is_clean", "unclean"), [(True, 0), (False, 110)])
 def test_what_may_come_twice_after_a_take_over_is_counted_once(is_clean: bool, unclean: int) -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70, is_clean)
+    node.adoptions.won(log_id, 70, is_clean)
     node.run()
     assert node.adoptions.takeovers.last_seconds is not None
     assert node.adoptions.takeovers.possible_duplicates["unclean"] == unclean
@@ -84,7 +84,7 @@ def test_what_may_come_twice_after_a_take_over_is_counted_once(is_clean: bool, u
 
 def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted_once() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     node.adoptions.close()
     node.places.restarted(False, Random(1))
@@ -112,7 +112,7 @@ def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
 
 def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     node.adoptions.close()
     node.places.restarted(False, Random(1))
@@ -129,7 +129,7 @@ def test_a_mirror_in_which_replay_cannot_begin_stays_a_mirror() -> None:
     log = log_with_checkpoints()
     disk, manifest = mirror_of(log, len(log.log.tidying.segments) - 1)
     node = Adopter(Places(manifest.log_id, disk), Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
-    node.adoptions.adopt(manifest.log_id, 70)
+    node.adoptions.won(manifest.log_id, 70)
     node.run()
     assert not node.announced
     assert not node.adoptions.owns(manifest.log_id)
@@ -138,7 +138,7 @@ def test_a_mirror_in_which_replay_cannot_begin_stays_a_mirror() -> None:
 
 def test_a_log_of_which_there_is_no_mirror_is_not_adopted() -> None:
     node, _ = adopter()
-    node.adoptions.adopt(bytes(16), 70)
+    node.adoptions.won(bytes(16), 70)
     assert node.adoptions.logs == {}
 
 
@@ -146,7 +146,7 @@ def test_a_mirror_that_fails_is_not_adopted() -> None:
     node, log_id = adopter()
     node.mirrors.open_all()
     node.places.disk.fail("open", 1, errno.EIO)
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     assert not node.adoptions.owns(log_id)
     assert node.mirrors.kept[log_id].failure
@@ -157,14 +157,14 @@ def test_a_mirror_that_fails_is_not_adopted() -> None:
 def test_after_a_failure_a_log_is_a_mirror_or_is_opened_later(operation: str, number: int) -> None:
     node, log_id = adopter()
     node.places.disk.fail(operation, number, errno.EIO)
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     if node.places.mirror is not None:
         assert not node.adoptions.owns(log_id)
         node.clock.advance(RETRY_AFTER)
         node.mirrors.tick(node.clock.now)  # a mirror that has failed is opened again
         node.run()
-        node.adoptions.adopt(log_id, 71)
+        node.adoptions.won(log_id, 71)
     elif node.adoptions.logs[log_id].state == FAILED:
         assert not node.announced
         node.clock.advance(RETRY_AFTER)
@@ -177,10 +177,10 @@ def test_after_a_failure_a_log_is_a_mirror_or_is_opened_later(operation: str, nu
 def test_an_adoption_that_is_called_off_and_fails_when_its_epoch_is_durable_is_finished_later() -> None:
     node, log_id = adopter()
     node.places.disk.fail("sync_directory", 8, errno.EIO)  # when the manifest is gone
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     assert node.places.mirror is None
-    node.adoptions.call_off(log_id)
+    node.adoptions.called_off(log_id)
     for _ in range(2):
         node.clock.advance(RETRY_AFTER)
         node.adoptions.tick(node.clock.now)
@@ -191,16 +191,16 @@ def test_an_adoption_that_is_called_off_and_fails_when_its_epoch_is_durable_is_f
 
 def test_one_log_is_opened_at_a_time() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.mirrors.put_back(bytes(16), 3)
-    node.adoptions.adopt(bytes(16), 71)
+    node.adoptions.won(bytes(16), 71)
     assert [one.state for one in node.adoptions.logs.values()] == [READING, WAITING]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 100])
 def test_what_another_node_owns_is_set_aside_whenever_that_is_known(steps: int) -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     for _ in range(steps):
         node.work.step(node.random)
     node.adoptions.lose(log_id)
@@ -219,7 +219,7 @@ def again(node: Adopter) -> Adopter:
 
 def test_a_log_that_another_node_has_adopted_meanwhile_is_not_opened_at_a_start() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     node.adoptions.close()
     node = again(node)
@@ -244,13 +244,13 @@ def test_an_adoption_that_is_called_off_before_its_epoch_is_durable_leaves_the_m
     reads: list[Callable[[], None]] = []
 
     def back_while_it_is_read(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
-        node.adoptions.call_off(log_id)
+        node.adoptions.called_off(log_id)
         assert taken_over.interrupt is not None
         reads.append(taken_over.interrupt)
         return opened(disk, taken_over, extend)
 
     node.adoptions.parts.open = back_while_it_is_read
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     assert len(reads) == 1
     assert not node.announced
@@ -259,7 +259,7 @@ def test_an_adoption_that_is_called_off_before_its_epoch_is_durable_leaves_the_m
     assert kept.mirror is not None
     assert (kept.mirror.end > 0, kept.mirror.manifest.won, kept.node) == (True, 0, NODE)
     node.adoptions.parts.open = opened
-    node.adoptions.adopt(log_id, 170)  # the owner is lost again
+    node.adoptions.won(log_id, 170)  # the owner is lost again
     node.run()
     assert [epoch.number for epoch in node.announced] == [170]
 
@@ -274,27 +274,27 @@ def test_an_adoption_that_is_called_off_when_its_epoch_is_durable_goes_on() -> N
 
         def synced() -> bool:
             is_synced = sync()
-            node.adoptions.call_off(log_id)
+            node.adoptions.called_off(log_id)
             return is_synced
 
         log.writer.sync = synced  # type: ignore[method-assign]
         return log
 
     node.adoptions.parts.open = back_when_it_was_read
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     assert [epoch.number for epoch in node.announced] == [70]
-    node.adoptions.call_off(log_id)
+    node.adoptions.called_off(log_id)
     node.run()
     assert node.adoptions.logs[log_id].state == SERVING
 
 
 def test_an_adoption_that_waits_is_called_off() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.mirrors.put_back(bytes(16), 3)
-    node.adoptions.adopt(bytes(16), 71)
-    node.adoptions.call_off(bytes(16))
+    node.adoptions.won(bytes(16), 71)
+    node.adoptions.called_off(bytes(16))
     assert list(node.adoptions.logs) == [log_id]
     assert not node.adoptions.owns(bytes(16))
 
@@ -303,7 +303,7 @@ def test_an_adoption_that_waits_is_called_off() -> None:
 def test_a_kill_before_the_epoch_is_told_leaves_a_mirror_for_the_next_run(cut_in: int) -> None:
     node, log_id = adopter()
     node.places.disk.cut_in = cut_in
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     try:
         node.run()
     except PowerCut:
@@ -327,7 +327,7 @@ def test_a_kill_before_the_epoch_is_told_leaves_a_mirror_for_the_next_run(cut_in
 @pytest.mark.parametrize("steps", range(5))
 def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int) -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     for _ in range(steps):
         node.work.step(node.random)
     node.adoptions.stop()
@@ -350,7 +350,7 @@ def is_closed(opened: OpenLog) -> bool:
 
 def test_reading_and_filling_end_when_the_node_stops() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     opened = node.adoptions.parts.open
     ended: list[str] = []
 
@@ -370,7 +370,7 @@ def test_reading_and_filling_end_when_the_node_stops() -> None:
 
 def test_a_log_whose_closing_was_cancelled_by_the_stop_is_closed_nevertheless() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     opened = node.adoptions.logs[log_id].log
     assert opened is not None
@@ -393,7 +393,7 @@ def test_files_that_are_no_log_are_tried_again() -> None:
 
 def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     node.adoptions.begin_again(log_id, 75)
     node.run()
@@ -405,7 +405,7 @@ def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know()
 @pytest.mark.parametrize("steps", range(4))
 def test_a_later_run_of_this_node_is_noted_while_a_log_is_opened(steps: int) -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     for _ in range(steps):
         node.work.step(Random(1))
     node.adoptions.begin_again(log_id, 75)
@@ -449,7 +449,7 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
         return detach_some
 
     node.adoptions.parts.attach, node.adoptions.parts.detach = attach, detach
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     while not brokers:
         node.work.step(node.random)
     owned = node.adoptions.logs[log_id]
@@ -484,7 +484,7 @@ def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_be
     parts = node.adoptions.parts
     parts.attach, parts.watch = attach, lambda: Deletions(home)
     noted = home.directory.on_deleted
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     assert not noted, "this node does not own it yet"
     while not node.announced:
         node.work.step(node.random)
@@ -529,7 +529,7 @@ def with_words(node: Adopter) -> list[str]:
 def test_an_adopted_log_whose_sync_fails_is_given_up_and_opened_again_later() -> None:
     node, log_id = adopter()
     words = with_words(node)
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     node.places.disk.fail("sync", 1, errno.EIO)
     write_something(node, log_id)
@@ -549,7 +549,7 @@ def test_an_adopted_log_whose_sync_fails_is_given_up_and_opened_again_later() ->
 
 def test_a_log_that_was_given_up_is_set_aside_when_another_node_has_adopted_it() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     node.places.disk.fail("sync", 1, errno.EIO)
     write_something(node, log_id)
@@ -562,7 +562,7 @@ def test_a_log_that_was_given_up_is_set_aside_when_another_node_has_adopted_it()
 def test_an_adopted_log_that_cannot_be_written_for_long_may_be_taken_over_and_goes_on_meanwhile() -> None:
     node, log_id = adopter()
     words = with_words(node)
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     disk, owned = node.places.disk, node.adoptions.logs[log_id]
     disk.capacity = 0
@@ -583,7 +583,7 @@ def test_an_adopted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
 
 def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
     node, log_id = adopter()
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     owned = node.adoptions.logs[log_id]
     assert owned.broker is not None
@@ -605,7 +605,7 @@ def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
 def test_the_memory_of_all_logs_is_shared_when_one_is_opened() -> None:
     node, log_id = adopter()
     node.own_cache.cached_bytes = 1 << 20
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     owned = node.adoptions.logs[log_id]
     assert owned.log is not None
@@ -624,7 +624,7 @@ def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -
         Mirror(disk, log_id, NODE).close()
     else:
         node.adoptions.parts.noted = {log_id: note}.get
-    node.adoptions.adopt(log_id, 70)
+    node.adoptions.won(log_id, 70)
     node.run()
     owned = node.adoptions.logs[log_id]
     assert owned.log is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.protocols.peer import stream
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.replication.claiming import CountsTeller, KeptMirrors, give_up_broken
+from nsqd.replication.copying import Copying
 from nsqd.replication.in_sync import InSync
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.followers import Followers
@@ -30,13 +32,13 @@ def state(side: Side, view: KeptMirrors) -> MirrorState:
 
 def test_a_mirror_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
     side = Side()
-    view = KeptMirrors(side.mirrors, lambda: side.now)
+    view = KeptMirrors(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.mirrors), lambda: side.now)
     assert list(view.mirrors()) == []
     side.now = 10
     side.say(stream.pack_follow(1))
     assert state(side, view) == MirrorState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its owner has not gone on yet
     side = Side()
-    view = KeptMirrors(side.mirrors, lambda: side.now)
+    view = KeptMirrors(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.mirrors), lambda: side.now)
     side.now = 20
     side.follow()
     end = side.log.end
@@ -124,6 +126,6 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
     origin.is_broken = True
     give_up_broken(cluster, cast(Origin, origin))
     give_up_broken(cluster, cast(Origin, origin))
-    assert cluster.ownership.given_up == {own.log_id}
+    assert cluster.ownership.given_up == {own.log_id: None}
     assert origin.noted == 1, "how far the followers are"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]

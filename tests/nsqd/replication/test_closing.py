@@ -57,8 +57,7 @@ class ClosingNode:
     def __init__(self) -> None:
         self.node, self.log_id = adopter()
         self.cluster = Network(1).start(1).cluster
-        self.closed = ClosedLogs(self.cluster)
-        self.closed.keep = lambda then: then(True)
+        self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.remnants, self.own_end = FakeRemnants([bytes(16), self.log_id]), 50
         self.own = FakeOrigin(self.node, b"o" * 16)
         origins = {self.log_id: FakeOrigin(self.node, self.log_id)}
@@ -69,10 +68,13 @@ class ClosingNode:
     def make(self) -> Closing:
         work = self.node.work
         arguments = self.cluster, self.closed, self.node.adoptions, self.copying, self.remnants, work
-        return Closing(*arguments, lambda: self.own_end)
+        self.cluster.parts[:] = [self.node.adoptions]
+        closing = Closing(*arguments, lambda: self.own_end)
+        self.cluster.add(closing)
+        return closing
 
     def adopt(self) -> Broker:
-        self.node.adoptions.adopt(self.log_id, 70)
+        self.node.adoptions.won(self.log_id, 70)
         self.node.run()
         owned = self.node.adoptions.logs[self.log_id]
         assert (owned.state, owned.node) == (SERVING, NODE)
@@ -185,8 +187,7 @@ def test_a_start_sets_aside_what_another_node_has_closed() -> None:
     node = closing_node(owes=True)
     epoch = node.node.announced[-1]._replace(number=170, node=2)
     node.cluster.ownership.close(make_closed(node.log_id, 100, [(epoch, 0)]))
-    node.closed = ClosedLogs(node.cluster)
-    node.closed.keep = lambda then: then(True)
+    node.closed = ClosedLogs(node.cluster, lambda then: then(True))
     node.node.adoptions.logs.clear()
     node.node.adoptions.parts.is_closed = node.closed.is_closed
     node.node.adoptions.reopen()

@@ -47,7 +47,7 @@ class DeletingNode:
         self.deleting = Deleting(self.cluster, self.node.adoptions, self.home)
 
     def adopt(self) -> None:
-        self.node.adoptions.adopt(self.log_id, 70)
+        self.node.adoptions.won(self.log_id, 70)
         self.node.run()
         assert self.owned.state == SERVING
 

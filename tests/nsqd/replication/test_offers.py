@@ -8,8 +8,8 @@ import pytest
 from nsqd.protocols.peer.closed import Closed
 from nsqd.replication import offers as offers_module
 from nsqd.replication.facts import describe_closed
+from nsqd.replication.joined import told_of_adopted
 from nsqd.replication.offers import MOST_OWNED, Offer, ask, find_offers, is_enough
-from nsqd.replication.port import told_of_adopted
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 

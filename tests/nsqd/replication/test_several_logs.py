@@ -130,7 +130,7 @@ class Pair:
         self.adopter.adoptions.parts.copy = self._copy
         self.a.connect(self.b.own)
         self.b.connect(self.a.own)
-        self.adopter.adoptions.adopt(self.log_id, 70)
+        self.adopter.adoptions.won(self.log_id, 70)
         self.adopter.run()
         opened = self.adopter.adoptions.logs[self.log_id].log
         assert opened is not None
@@ -160,9 +160,9 @@ class Pair:
             for _ in range(20):
                 for side, other in ((self.a, self.b), (self.b, self.a)):
                     side.say(other.link, self.now)
-                    other.copying.turn(self.now)
+                    other.copying.pump(self.now)
                     while other.work.step(random):
-                        other.copying.turn(self.now)
+                        other.copying.pump(self.now)
 
     def kinds(self, side: Side, log_id: bytes) -> list[FrameKind]:
         return [kind for log, kind, _ in side.sent if log == log_id]
