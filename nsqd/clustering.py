@@ -30,13 +30,15 @@ from nsqd.options import NsqdOptions
 from nsqd.protocols.disque.jobs import USUAL_COPIES
 from nsqd.protocols.peer.node_identity import MOST_ZONE
 from nsqd.replication.adoption import Adoptions, Parts
-from nsqd.replication.arbiter import Arbiter
 from nsqd.replication.claiming import CountsTellers, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying, Threads
 from nsqd.replication.deleting import Deleting
 from nsqd.replication.departure import Departure
-from nsqd.replication.directory import AdoptedDirectory, RemnantDirectory
+from nsqd.replication.directory import AdoptedDirectory, OldLogDirectory
+from nsqd.replication.diverged.arbiter import Arbiter
+from nsqd.replication.diverged.directory import DivergedDirectory
+from nsqd.replication.diverged.salvage import Salvage
 from nsqd.replication.facts_file import FactsFile
 from nsqd.replication.joined import Joined, Stop
 from nsqd.replication.joining import join, make_copying, use_configs
@@ -44,10 +46,8 @@ from nsqd.replication.log_times import LogTimes
 from nsqd.replication.mending import Mending
 from nsqd.replication.offers import HttpMirrors
 from nsqd.replication.origin import Origin
-from nsqd.replication.parted import PartedDirectory
 from nsqd.replication.port import ClusterPort
 from nsqd.replication.rejoin import is_owned_by_another
-from nsqd.replication.remnants import Remnants
 from nsqd.replication.standstill import Standstill
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.clocks import Anchor
@@ -104,15 +104,15 @@ def join_cluster(
     cluster.add(adoptions)
     adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
     closed = ClosedLogs(cluster, facts.keep)
-    old, writer = RemnantDirectory(directory), own.writer
+    old, writer = OldLogDirectory(directory), own.writer
     closing = Closing(cluster, closed, adoptions, copying, old, threads, lambda: writer.written.position)
     arbiter = Arbiter(cluster, copying.origins, facts.keep, now)
-    parted = PartedDirectory(directory, cluster.own.number, stop.interrupt)
+    diverged = DivergedDirectory(directory, cluster.own.number, stop.interrupt)
     departure = Departure(broker, own, copying, adoptions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, claims, departure)
     cluster.add(
         Deleting(cluster, adoptions, broker), Standstill(cluster, broker, options.takeover_after), times, closed, closing,
-        Remnants(cluster, copying, adoptions, arbiter, parted, threads, now, options.unclean_after), leaving, daemon,
+        Salvage(cluster, copying, adoptions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
     own.store.after_write = partial(port.send_group, copying.origin)
     own.store.copies.patience = options.replicate_timeout

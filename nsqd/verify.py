@@ -65,7 +65,7 @@ def _adopted_logs(path: Path) -> list[Disk]:
 
 
 def log_of(path: Path) -> Disk | None:
-    """Return the log in a data directory, of a mirror or of a remnant; None if there is none. Raises ManifestError, OSError."""
+    """Return the log of a data directory, mirror or diverged copy. None if there is none. Raises ManifestError, OSError."""
     if (path / "log").is_dir():
         return RealDisk(path / "log", is_read_only=True)
     if (path / "log.id").is_file():
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "directory",
         metavar="DIR",
-        help="-data-path of nsqd, or a directory in its mirrors, adopted or remnants; no nsqd may be using it",
+        help="-data-path of nsqd, or a directory in its mirrors, adopted or diverged; no nsqd may be using it",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -11,7 +11,7 @@
 * `disputes`: which words about owners are believed.
 * `leaving`: a node that leaves hands its logs over. `topic_configs`: how topics are configured, for adopted logs.
 * `lending`: jobs for clients of other nodes, and questions about jobs.
-* `taken_in`: what other nodes have taken in that this node's logs lack.
+* `salvaged`: what other nodes have salvaged that this node's logs lack.
 
 Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.
 """

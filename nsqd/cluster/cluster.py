@@ -18,7 +18,7 @@ from nsqd.cluster.link import Link, Superseded, make_link
 from nsqd.cluster.membership import Member, Membership, Standing
 from nsqd.cluster.ownership import Ownership
 from nsqd.cluster.part import Part
-from nsqd.cluster.taken_in import TakenInTails
+from nsqd.cluster.salvaged import SalvagedTails
 from nsqd.cluster.topic_configs import TopicConfigs
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
@@ -90,7 +90,7 @@ class Cluster:
         )  # of the runs of this node's number that it was told of: the next is above
         self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
         self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall)  # of topics
-        self.taken_in = TakenInTails(facts.taken_in)  # of logs that this node owns, by other nodes
+        self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node owns, by other nodes
         self.ownership = Ownership(facts.owners, facts.promises, facts.closed)
         self.parts: list[Part] = []
         self._takers: dict[int, Part] = {}  # by the kinds of frames that they take

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nsqd.cluster.membership import Member
 from nsqd.cluster.ownership import Promise
-from nsqd.cluster.taken_in import TakenInTail
+from nsqd.cluster.salvaged import SalvagedTail
 from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
@@ -30,7 +30,7 @@ class ClusterFacts:
     configs: tuple[VersionedConfig, ...] = ()  # of topics
     knows_configs: bool = False  # those are all that the cluster had when this node was told
     deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
-    taken_in: tuple[TakenInTail, ...] = ()  # of logs that this node owned
+    salvaged: tuple[SalvagedTail, ...] = ()  # of logs that this node owned
 
 
 NO_FACTS = ClusterFacts()

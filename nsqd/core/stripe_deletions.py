@@ -20,7 +20,7 @@ from nsqd.core.work_queue.tube import Tube
 def delete_from_adopted(home: Broker, adopted: Broker, deletions: Iterable[Deletion]) -> list[str]:
     """Delete and empty topics and channels of an adopted log, within a turn. Returns what was there to be deleted, in words.
 
-    `adopted` must have joined the turns of `home`, and have parted from the copy to which the deletions happened at the point
+    `adopted` must have joined the turns of `home`, and have diverged from the copy to which the deletions happened at the point
     that they name (`LogDeletions.holds_for`): then it has no message that they did not know. What was deleted before does
     nothing, so the call may be repeated.
     """

@@ -15,8 +15,8 @@
        {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
         "reason": ""}, ...]},
      "takeovers": {"last_seconds": null, "possible_duplicates": {"ready_again": 0, "unclean": 0, "unfinished": 0, "untold": 0,
-       "moved": 0, "moved_all": 0, "remnant": 0}},
-     "set_aside": [{"name": "mirrors/ID.parted-1", "log_id": "ID", "taken_in": true, "made": "...", "failure": ""}, ...]}
+       "moved": 0, "moved_all": 0, "salvaged": 0}},
+     "diverged": [{"name": "mirrors/ID.diverged-1", "log_id": "ID", "salvaged": true, "made": "...", "failure": ""}, ...]}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
@@ -37,7 +37,7 @@ into which it publishes, then those that it has adopted: `node` has published in
 `state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs that owe
 nothing any more, and are removed: `node` owned it last. `takeovers`: how long the last take-over by this node took, in
 seconds, and how many messages may be delivered twice because a log has changed its owner; docs/guarantees.md
-says what the reasons mean. `set_aside`: copies with what the owner of their log may lack, by the names of their directories;
+says what the reasons mean. `diverged`: copies with what the owner of their log may lack, by the names of their directories;
 `made` is the log that was made of that, and is among `owned`. A node that is in no cluster answers 404 NO_CLUSTER.
 
 /cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts

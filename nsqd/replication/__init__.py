@@ -14,8 +14,7 @@
   thread does for it, and `closing` ends with those that owe nothing any more. `log_times` tells followers the time of a log,
   so that due times go on in it. `standstill` holds the deliveries of a node that was stopped. `duplicates` counts what may be
   delivered twice because of that. `deleting` deletes from such logs what was deleted at a node that was cut off.
-* Remnants: `remnants` takes in what copies hold that the owners of their logs lack, as the `arbiter` of such an owner says.
-  `parted` has the directories, with a note (`taken_in_note`) about each copy that was taken in.
+* Diverged copies: the folder `diverged`.
 * Jobs: `job_owners` says who may own a job, and keeps acknowledgements for those that are away. `tube_owners` is the same for
   clients of beanstalkd.
 

@@ -41,7 +41,7 @@ class Directory(Protocol):
     def open(self, log_id: bytes) -> Disk:
         """Return the directory of an adopted log. Raises OSError."""
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         """Rename an adopted log, because another node owns it now. Returns the new name. Raises OSError."""
 
     def remove(self, log_id: bytes) -> None:

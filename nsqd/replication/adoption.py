@@ -73,7 +73,7 @@ class Adoptions(Part):
         """
         kept = self._mirrors.kept.get(log_id)
         if log_id in self.logs:
-            self.parts.failed(log_id, "it is being adopted, or set aside")
+            self.parts.failed(log_id, "it is being adopted, or kept as a diverged copy")
             return
         if kept is None:
             self.parts.failed(log_id, "this node has no mirror of it")
@@ -92,7 +92,7 @@ class Adoptions(Part):
                 self.parts.resume(log_id)
         self._begin_next()
 
-    def take_in(self, log_id: bytes) -> None:
+    def serve_salvaged(self, log_id: bytes) -> None:
         """Serve a log that this node has made of what another log's owner lacks. It is in the directory, durably."""
         if log_id not in self.logs and not self.parts.is_closed(log_id):
             self.logs[log_id] = AdoptedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
@@ -114,7 +114,7 @@ class Adoptions(Part):
             self.lose(log_id)
 
     def lose(self, log_id: bytes) -> None:
-        """Give up a log: another node owns it by a greater epoch. What is here is set aside."""
+        """Give up a log: another node owns it by a greater epoch. What is here is kept as a diverged copy."""
         owned = self.logs.get(log_id)
         if owned is None or owned.state == LOST:
             return
@@ -279,7 +279,7 @@ class Adoptions(Part):
             log.warning("CLUSTER: adopted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
             if owned.is_new:
-                self.takeovers.taken_in(owned.delivered)
+                self.takeovers.salvaged(owned.delivered)
                 owned.is_new = False
             log.info("CLUSTER: opened the log of node %d again, in epoch %d: %d topics, after %.1f s", *figures)
         self._begin_next()
@@ -325,14 +325,15 @@ class Adoptions(Part):
         self._begin_next()
 
     def _put_aside(self, log_id: bytes) -> str:
-        return self._directory.set_aside(log_id) if log_id in self._directory.found() else ""
+        return self._directory.keep_diverged(log_id) if log_id in self._directory.found() else ""
 
     def _was_put_aside(self, owned: AdoptedLog, result: str | OSError) -> None:
         self._forget(owned)
         if self._current is owned:
             self._current = None
         if isinstance(result, OSError):
-            log.error("CLUSTER: cannot set aside the log %s, which another node owns: %s", owned.log_id.hex(), result)
+            name = owned.log_id.hex()
+            log.error("CLUSTER: cannot keep the log %s, which another node owns, as a diverged copy: %s", name, result)
         elif result:
             log.warning(
                 "CLUSTER: another node owns the log %s now: what was recorded here is kept in %s",

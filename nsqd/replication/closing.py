@@ -1,9 +1,9 @@
-"""When an adopted log is closed, and what then goes: its directory, mirrors of it, and what is left of it in remnants/.
+"""When an adopted log is closed, and what then goes: its directory, mirrors of it, and what is left of it in diverged/.
 
 An adopted log is closed when it owes nothing and retains nothing, and the node that published into it publishes into another
 one, has left, or was forgotten. It is served no more from then on; its files go when enough nodes have durably that it is
-closed. A remnant of it goes on the node that publishes into the log that succeeds it, once the followers have what that log
-held at the start: everything that the remnant held and the owner had not.
+closed. What is left of it goes on the node that publishes into the log that succeeds it, once the followers have what that log
+held at the start: everything that it held and the owner had not.
 
 See docs/design/cluster.md#closed-logs.
 """
@@ -22,8 +22,8 @@ from nsqd.core.observation.drain_status import drain_statuses
 from nsqd.protocols.peer.closed import make_closed
 from nsqd.replication.adopted_log import CLOSED, LOST, SERVING, AdoptedLog
 from nsqd.replication.adoption import Adoptions
-from nsqd.replication.arbiter import is_copied
 from nsqd.replication.copying import Copying
+from nsqd.replication.diverged.arbiter import is_copied
 from nsqd.replication.follower import Work
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.epochs import unpack
@@ -33,8 +33,8 @@ from shared.log import log
 LOOK_EVERY = 5_000_000_000  # ns between two looks at what may be closed or removed
 
 
-class Remnants(Protocol):
-    """The logs that this node had before: nsqd.replication.directory.RemnantDirectory."""
+class OldLogs(Protocol):
+    """The logs that this node had before: nsqd.replication.directory.OldLogDirectory."""
 
     def found(self) -> list[bytes]:
         """Return the ids of the logs of which something is left. Raises OSError."""
@@ -52,15 +52,15 @@ class Closing(Part):
         closed: ClosedLogs,
         adoptions: Adoptions,
         copying: Copying,
-        remnants: Remnants,
+        old_logs: OldLogs,
         work: Work,
         own_end: Callable[[], int],
     ) -> None:
         """`own_end`: returns the position at which this node's own log ends."""
         self._cluster, self._closed, self._adoptions = cluster, closed, adoptions
-        self._copying, self._remnants, self._work = copying, remnants, work
+        self._copying, self._old_logs, self._work = copying, old_logs, work
         self._look_due = 0
-        self._is_busy = False  # remnants are being removed
+        self._is_busy = False  # old logs are being removed
         self._start = own_end()  # what the own log held at the start of this run ends here
         for log_id, owned in adoptions.logs.items():
             if owned.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
@@ -82,7 +82,7 @@ class Closing(Part):
             self._discard(log_id)  # it was begun before this node knew, or in use
         for owned in list(self._adoptions.logs.values()):
             self._look_at(owned)
-        self._look_at_remnants()
+        self._look_at_old_logs()
 
     def _look_at(self, owned: AdoptedLog) -> None:
         log_id = owned.log_id
@@ -135,22 +135,22 @@ class Closing(Part):
         epochs = self._cluster.ownership.closed[log_id].epochs
         self._copying.mirrors.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
 
-    # remnants
+    # old logs
 
-    def _look_at_remnants(self) -> None:
+    def _look_at_old_logs(self) -> None:
         """Remove what is left of logs that are closed, if this node's own log is safe as it was at the start."""
         if not self._is_busy and is_copied(self._copying.origin, self._start, self._cluster):
             self._is_busy = True
-            self._work.run(self._remove_remnants, self._removed_remnants)
+            self._work.run(self._remove_old_logs, self._removed_old_logs)
 
-    def _remove_remnants(self) -> list[bytes]:
-        """Remove the remnants of closed logs, and return the ids of these logs. Any thread."""
-        over = [log_id for log_id in self._remnants.found() if self._closed.is_closed(log_id)]
+    def _remove_old_logs(self) -> list[bytes]:
+        """Remove what is left of closed logs, and return the ids of these logs. Any thread."""
+        over = [log_id for log_id in self._old_logs.found() if self._closed.is_closed(log_id)]
         for log_id in over:
-            self._remnants.remove(log_id)
+            self._old_logs.remove(log_id)
         return over
 
-    def _removed_remnants(self, result: list[bytes] | OSError) -> None:
+    def _removed_old_logs(self, result: list[bytes] | OSError) -> None:
         self._is_busy = False
         if isinstance(result, OSError):
             log.error("CLUSTER: cannot remove what is left of closed logs: %s; trying again", result)

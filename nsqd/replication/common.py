@@ -65,7 +65,7 @@ def _is_gapless(log: Segments, bases: Sequence[int]) -> bool:
 
 def first_missing(log: Segments, bases: Sequence[int], common: int, have: Have) -> int:
     """Return the first segment of the log that a mirror does not have as a whole. The arguments are those of `continued`."""
-    if common < have.end or not bases:  # the mirror is set aside, and another one begins
+    if common < have.end or not bases:  # the mirror is kept as a diverged copy, and another one begins
         return bases[0] if bases else log.end
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         if base not in have.segments or following is None or following > common:

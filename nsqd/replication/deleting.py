@@ -80,7 +80,7 @@ class Deleting(Part):
         if opened is None or broker is None or broker not in self._home.adopted:
             return
         if not notice.word.holds_for(opened.writer.all_epochs()):
-            return  # this copy has parted from that one elsewhere: what both mean by a number may differ
+            return  # this copy has diverged from that one elsewhere: what both mean by a number may differ
         notice.opened, notice.before, notice.position = opened, opened.writer.written.position, -1
         done = delete_from_adopted(self._home, broker, notice.word.deletions)
         if done:

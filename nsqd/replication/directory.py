@@ -1,7 +1,7 @@
-"""The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of those that were set aside.
+"""The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of the diverged copies.
 
 A log of another node that this one has taken over is in DATA-PATH/adopted/<log id in hex>/log. What was this node's own log,
-until another one took it over, is in DATA-PATH/remnants/<log id in hex>, or with .1 and so on behind it.
+until another one took it over, is in DATA-PATH/diverged/<log id in hex>, or with .1 and so on behind it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from shared.log import log
 
 NAME = "mirrors"  # in the data directory
 ADOPTED = "adopted"  # likewise
-REMNANTS = "remnants"  # likewise: logs that this node had before
-NOTE_OF_PARTED = ".taken-in"  # behind the name of what was set aside: the file that says what was made of it
+DIVERGED = "diverged"  # likewise: logs that this node had before
+NOTE = ".salvaged"  # behind the name of a diverged copy: the file that says what was made of it
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -52,8 +52,8 @@ class MirrorDirectory:
             sync_directory(self.path.parent)
         return RealDisk(self.path / log_id.hex())
 
-    def set_aside(self, log_id: bytes) -> str:
-        return _set_aside(self.path, log_id)
+    def keep_diverged(self, log_id: bytes) -> str:
+        return _keep_diverged(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
         shutil.rmtree(self.path / log_id.hex())
@@ -104,11 +104,11 @@ class AdoptedDirectory:
                 if self.put_back(log_id) is not None:
                     log.warning("CLUSTER: the adoption of the log %s had not ended: it is a mirror again", log_id.hex())
 
-    def set_aside(self, log_id: bytes) -> str:
-        return _set_aside(self.path, log_id)
+    def keep_diverged(self, log_id: bytes) -> str:
+        return _keep_diverged(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
-        """Remove a closed log. What was set aside of it may hold what its owner did not have, and stays. Raises OSError."""
+        """Remove a closed log. A diverged copy of it may hold what its owner did not have, and stays. Raises OSError."""
         path = self.path / log_id.hex()
         if path.is_dir():
             shutil.rmtree(path)
@@ -119,11 +119,11 @@ class AdoptedDirectory:
         return self.path / log_id.hex() / "log"
 
 
-class RemnantDirectory:
-    """The logs that a node had before. Implements nsqd.replication.closing.Remnants."""
+class OldLogDirectory:
+    """The logs that a node had before. Implements nsqd.replication.closing.OldLogs."""
 
     def __init__(self, data_path: Path) -> None:
-        self.path = data_path / REMNANTS
+        self.path = data_path / DIVERGED
 
     def found(self) -> list[bytes]:
         return sorted({log_id for _, log_id in self._all()})
@@ -141,12 +141,10 @@ class RemnantDirectory:
         return [(path, bytes.fromhex(match[0])) for path, match in found if match]
 
 
-def _set_aside(path: Path, log_id: bytes) -> str:
+def _keep_diverged(path: Path, log_id: bytes) -> str:
     """Rename the directory of a log below `path`, durably. Returns the new name. Raises OSError."""
     number = 1
-    while (aside := path / f"{log_id.hex()}.parted-{number}").exists() or (
-        path / f"{aside.name}{NOTE_OF_PARTED}"
-    ).exists():
+    while (aside := path / f"{log_id.hex()}.diverged-{number}").exists() or (path / f"{aside.name}{NOTE}").exists():
         number += 1  # a note that was left is not about this copy
     (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing is written to it any more
     (path / log_id.hex()).rename(aside)

@@ -15,9 +15,9 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.succession import Succession
 
 READY_AGAIN, UNCLEAN = "ready_again", "unclean"  # at the node that takes a log over
-REMNANT = "remnant"  # at the node that takes in what a log's owner lacks
+SALVAGED = "salvaged"  # at the node that salvages what a log's owner lacks
 UNFINISHED, UNTOLD, MOVED, MOVED_ALL = "unfinished", "untold", "moved", "moved_all"  # at the node that has lost its log
-REASONS = (READY_AGAIN, UNCLEAN, UNFINISHED, UNTOLD, MOVED, MOVED_ALL, REMNANT)
+REASONS = (READY_AGAIN, UNCLEAN, UNFINISHED, UNTOLD, MOVED, MOVED_ALL, SALVAGED)
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class TakeoverFigures:
         if not is_clean:
             self.possible_duplicates[UNCLEAN] += max(0, unfinished - delivered)
 
-    def taken_in(self, delivered: int) -> None:
+    def salvaged(self, delivered: int) -> None:
         """Note that this node serves what the owner of a log lacked. `delivered`: messages that had been delivered before."""
-        self.possible_duplicates[REMNANT] += delivered
+        self.possible_duplicates[SALVAGED] += delivered
 
     def figures(self) -> dict[str, Any]:
         """Return how long the last take-over took, in s, and the possible duplicates by reason, as /cluster tells them."""

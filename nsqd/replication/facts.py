@@ -2,7 +2,7 @@
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
 issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, what was deleted from
-logs that this node has lost, how topics are configured, and which tails of copies were taken in.
+logs that this node has lost, how topics are configured, and which tails of copies were salvaged.
 
 The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
 file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
@@ -20,7 +20,7 @@ from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.membership import Member, Standing
 from nsqd.cluster.ownership import Promise
-from nsqd.cluster.taken_in import TakenInTail
+from nsqd.cluster.salvaged import SalvagedTail
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
 from nsqd.core.message.epoch import Epoch
@@ -52,10 +52,10 @@ def read_facts(directory: Path) -> ClusterFacts:
         closed = tuple(map(_closed, content["closed"]))
         configs = tuple(map(from_fields, content["configs"]))
         deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content["deletions"])
-        taken_in = tuple(map(_taken_in, content["taken_in"]))
+        salvaged = tuple(map(_salvaged, content["salvaged"]))
         members = tuple(map(_member, content["members"]))
         knows = content["knows_configs"] is True
-        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, knows, deletions, taken_in)
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, knows, deletions, salvaged)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -82,7 +82,7 @@ def content_of(facts: ClusterFacts) -> bytes:
         "configs": [to_fields(word) for word in facts.configs],
         "knows_configs": facts.knows_configs,
         "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
-        "taken_in": [_describe_taken_in(tail) for tail in facts.taken_in],
+        "salvaged": [_describe_salvaged(tail) for tail in facts.salvaged],
     }
     return json.dumps(content, indent=1).encode()
 
@@ -90,7 +90,7 @@ def content_of(facts: ClusterFacts) -> bytes:
 def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:
     """Return what the node `number` is to know, which has lost its own file, of what this node knows."""
     members = tuple(member for member in facts.members if member.node.number != number)
-    return replace(facts, incarnation=0, members=members, promises=(), deletions=(), taken_in=())
+    return replace(facts, incarnation=0, members=members, promises=(), deletions=(), salvaged=())
 
 
 def next_incarnation(facts: ClusterFacts, wall: int) -> int:
@@ -128,14 +128,14 @@ def _closed(fields: dict[str, Any]) -> Closed:
     return make_closed(_log_id(fields["log_id"]), _number(fields["end"], MOST_POSITION), epochs)
 
 
-def _describe_taken_in(tail: TakenInTail) -> dict[str, Any]:
+def _describe_salvaged(tail: SalvagedTail) -> dict[str, Any]:
     return tail._asdict() | {"log_id": tail.log_id.hex(), "epochs": [(one.pack().hex(), at) for one, at in tail.epochs]}
 
 
-def _taken_in(fields: dict[str, Any]) -> TakenInTail:
+def _salvaged(fields: dict[str, Any]) -> SalvagedTail:
     epochs = tuple((_epoch(epoch), _number(at, MOST_POSITION)) for epoch, at in fields["epochs"])
     start, end = _number(fields["start"], MOST_POSITION), _number(fields["end"], MOST_POSITION)
-    return TakenInTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
+    return SalvagedTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
 
 
 def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
@@ -175,7 +175,7 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
         tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
         cluster.configs.is_complete,
         tuple(cluster.deletions.known.items()),
-        tuple(cluster.taken_in.known),
+        tuple(cluster.salvaged.known),
     )
 
 

@@ -44,7 +44,7 @@ class Directory(Protocol):
     def open(self, log_id: bytes) -> Disk:
         """Return the directory of a log's mirror, which is made if it does not exist. Raises OSError."""
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         """Rename a log's mirror, because it holds what the log does not have. Returns the new name. Raises OSError."""
 
     def remove(self, log_id: bytes) -> None:
@@ -177,9 +177,9 @@ class Mirrors:
             mirror.resume([(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.ANEW:
             base, epochs = stream.unpack_anew(content)
-            parted = self._part(kept, mirror, epochs)
-            if parted:
-                mirror = self._begin_again(kept, mirror, parted)
+            diverged = self._part(kept, mirror, epochs)
+            if diverged:
+                mirror = self._begin_again(kept, mirror, diverged)
             kept.is_resumed = kept.must_tell = True
             mirror.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.SWITCH:
@@ -219,7 +219,7 @@ class Mirrors:
         except MirrorError as error:
             raise OSError(str(error)) from None
         except ManifestError as error:
-            name = self._directory.set_aside(kept.log_id)
+            name = self._directory.keep_diverged(kept.log_id)
             log.error(
                 "MIRROR: the mirror of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name
             )
@@ -251,10 +251,10 @@ class Mirrors:
         return mirror.end - common_end(epochs, 1 << 62, own, mirror.end)
 
     def _begin_again(self, kept: Kept, mirror: Mirror, size: int) -> Mirror:
-        """Set a mirror aside that holds `size` bytes which the log does not have, and begin another one. Raises OSError."""
+        """Begin another mirror, and keep this one as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
         mirror.close()
         kept.mirror = kept.disk = None
-        self._set_aside(kept, size)
+        self._keep_diverged(kept, size)
         kept.disk, kept.mirror = self._open(kept)
         return kept.mirror
 
@@ -387,7 +387,7 @@ class Mirrors:
             self._send(kept.link, kept.log_id, stream.pack_gave_up(why))
 
     def _drop(self, kept: Kept, epochs: stream.Epochs) -> None:
-        """Remove a mirror that its owner does not need, or set it aside if it holds what the log does not have.
+        """Remove a mirror that its owner does not need, or keep it as a diverged copy if it holds what the log does not have.
 
         `epochs`: those of the log. The owner may have an old copy of it, and this mirror alone what clients were told is kept.
         """
@@ -396,28 +396,28 @@ class Mirrors:
         if kept.mirror is None:
             self._begin_opening(kept)
             return
-        parted = self._part(kept, kept.mirror, epochs)
+        diverged = self._part(kept, kept.mirror, epochs)
         kept.mirror.close()
         del self.kept[kept.log_id]
         try:
-            if parted:
-                self._set_aside(kept, parted)
+            if diverged:
+                self._keep_diverged(kept, diverged)
             else:
                 self._directory.remove(kept.log_id)
                 log.info("MIRROR: removed a mirror of node %d, which is no longer needed", kept.node)
         except OSError as error:
             log.error("MIRROR: cannot remove the mirror of node %d: %s", kept.node, error)
 
-    def _set_aside(self, kept: Kept, size: int) -> None:
-        """Set a mirror aside that holds `size` bytes which the log does not have. Raises OSError."""
-        name = self._directory.set_aside(kept.log_id)
+    def _keep_diverged(self, kept: Kept, size: int) -> None:
+        """Keep a mirror as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
+        name = self._directory.keep_diverged(kept.log_id)
         log.warning(
             "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
             kept.node, size, name,
         )  # fmt: skip
 
     def discard(self, log_id: bytes, epochs: stream.Epochs) -> None:
-        """Remove the mirror of a log that is closed, if there is one, or set it aside as `_drop` says."""
+        """Remove the mirror of a log that is closed, if there is one, or keep it as `_drop` says."""
         kept = self.kept.get(log_id)
         if kept is not None and kept.on_released is None:
             kept.link, kept.dropped = None, epochs

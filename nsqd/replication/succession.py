@@ -1,10 +1,10 @@
 """The directories of a log that another node has taken over, and of the log that succeeds it.
 
 The new log is written to `log.partial`, beside the old one. When it is durable, two renames put it in place: the old log
-becomes `remnants/LOG-ID`, and `log.partial` becomes `log`. A start that finds the first one done does the second. Without the
+becomes `diverged/LOG-ID`, and `log.partial` becomes `log`. A start that finds the first one done does the second. Without the
 first one, what is in `log.partial` is removed, and made again if the log is still another node's.
 
-A remnant is removed when its log is closed (closing.py).
+The old log is removed when its log is closed (closing.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsqd.cluster.deletions import with_deletions
-from nsqd.replication.directory import REMNANTS
+from nsqd.replication.directory import DIVERGED
+from nsqd.replication.diverged.note import OWN_NOTE, CopyExtent, Note, write_note
 from nsqd.replication.facts import read_facts, write_facts
 from nsqd.replication.rejoin import Taken
-from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, write_note
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.succession import Succession, succeed
@@ -40,14 +40,14 @@ def resume_succession(path: Path) -> None:
         shutil.rmtree(partial)
     else:
         partial.rename(path / LOG)
-        log.info("CLUSTER: the log that succeeds the one in %s is in place", path / REMNANTS)
+        log.info("CLUSTER: the log that succeeds the one in %s is in place", path / DIVERGED)
     sync_directory(path)
 
 
 def succeed_taken(
     path: Path, taken: Taken, least_id: int, known_lease: int, simulated: Simulated | None = None
 ) -> Succession:
-    """Replace the log of the data directory `path` by one that succeeds it, and keep the old one as a remnant.
+    """Replace the log of the data directory `path` by one that succeeds it, and keep the old one as a diverged copy.
 
     What was deleted, and the other node is to be told, is kept in cluster.json before that. `least_id`, `known_lease`: as in
     `succeed`. No other part of the program may use the log. Raises LogError, OSError, DirectoryError.
@@ -58,10 +58,10 @@ def succeed_taken(
     lease = max(known_lease, taken.lease)
     made = succeed(old, RealDisk(path / PARTIAL), taken.common, least_id, lease, simulated)
     if old.reserved():
-        old.release()  # a remnant needs no space in reserve
+        old.release()  # a copy needs no space in reserve
     _keep_deletions(path, made)
     held = CopyExtent(made.parent.position, made.epochs)
-    write_note(path / LOG / OWN_NOTE, Note(made.log_id, made.common, held))  # for nsqd/replication/remnants.py
+    write_note(path / LOG / OWN_NOTE, Note(made.log_id, made.common, held))  # for nsqd/replication/diverged/salvage.py
     for _ in replace_log(path, made.parent.log_id):
         pass
     _report(taken, made)
@@ -77,33 +77,33 @@ def _keep_deletions(path: Path, made: Succession) -> None:
 
 
 def replace_log(path: Path, log_id: bytes) -> Iterator[None]:
-    """Make the log with the id `log_id` a remnant, and `log.partial` the log of `path`. Yields after each step.
+    """Make the log with the id `log_id` a diverged copy, and `log.partial` the log of `path`. Yields after each step.
 
     Raises OSError.
     """
     sync_directory(path / PARTIAL)
     sync_directory(path)
     yield
-    set_aside(path, path / LOG, log_id)
+    keep_diverged(path, path / LOG, log_id)
     yield
     (path / PARTIAL).rename(path / LOG)
     sync_directory(path)
     yield
 
 
-def set_aside(path: Path, log: Path, log_id: bytes) -> Path:
-    """Make a log that this node had adopted a remnant, because another node owns it now. Returns where it is. Raises OSError.
+def keep_diverged(path: Path, log: Path, log_id: bytes) -> Path:
+    """Make a log a diverged copy, because another node owns it now. Returns where it is. Raises OSError.
 
     `path`: the data directory; `log`: the directory of that log, in the same file system.
     """
-    remnants = path / REMNANTS
-    remnants.mkdir(mode=0o700, exist_ok=True)
+    diverged = path / DIVERGED
+    diverged.mkdir(mode=0o700, exist_ok=True)
     sync_directory(path)
-    remnant = free_path(remnants / log_id.hex())
-    log.rename(remnant)
-    sync_directory(remnants)
+    copy = free_path(diverged / log_id.hex())
+    log.rename(copy)
+    sync_directory(diverged)
     sync_directory(log.parent)
-    return remnant
+    return copy
 
 
 def free_path(path: Path) -> Path:
@@ -122,7 +122,7 @@ def _report(taken: Taken, made: Succession) -> None:
             " with the log %s, and with all %d unfinished messages of the old one: those that the other node has, too, come"
             " twice. The old log is kept in %s",
             taken.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,
-            f"{REMNANTS}/{made.parent.log_id.hex()}",
+            f"{DIVERGED}/{made.parent.log_id.hex()}",
         )  # fmt: skip
         return
     left_out = ", ".join(f"{name} of {count} messages" for name, count in sorted(made.dropped.items())) or "nothing"
@@ -131,5 +131,5 @@ def _report(taken: Taken, made: Succession) -> None:
         " and with the %d unfinished messages behind that position. Left out, because the other node delivers these messages:"
         " %s. The old log is kept in %s%s",
         taken.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,
-        f"{REMNANTS}/{made.parent.log_id.hex()}", "" if made.is_exact else IN_DOUBT,
+        f"{DIVERGED}/{made.parent.log_id.hex()}", "" if made.is_exact else IN_DOUBT,
     )  # fmt: skip

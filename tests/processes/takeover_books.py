@@ -23,7 +23,7 @@ KILL, RESTART, RETURN = "a kill", "a restart", "a return"
 _PAUSE = 0.3  # s between two looks at the counts of a node
 
 AT_FORMER_OWNER = "untold", "unfinished", "moved", "moved_all"
-AT_ADOPTER = "ready_again", "unclean", "remnant"
+AT_ADOPTER = "ready_again", "unclean", "salvaged"
 UNREAD = "a finish that a node did not read before it stopped"
 UNANSWERED = "a worker was not told that its job was deleted"
 IN_FLIGHT = "not counted: in flight at a kill of its node, which kept its log"

@@ -212,13 +212,13 @@ class TakeoverCluster(NetworkedCluster):
         return True
 
     def _aside(self, number: int) -> set[str]:
-        """Return the copies that a node has set aside, but for those that it says it cannot read."""
+        """Return the diverged copies of a node, but for those that it says it cannot read."""
         found = {
             f"{kind}/{path.name}"
             for kind in ("mirrors", "adopted")
-            for path in (self.directory(number) / kind).glob("*.parted-*[0-9]")
+            for path in (self.directory(number) / kind).glob("*.diverged-*[0-9]")
         }
-        return found - {str(one["name"]) for one in self.figures(number).get("set_aside", ()) if one["failure"]}
+        return found - {str(one["name"]) for one in self.figures(number).get("diverged", ()) if one["failure"]}
 
     def closed(self) -> set[str]:
         """Return the ids of the logs that owe nothing any more, as all nodes together know them."""

@@ -43,7 +43,7 @@ def test_an_adopted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node
         (third,) = [daemon for daemon in others if daemon is not adopter]
         back = again(stack, node, 0, first, adopter, **flags)
         eventually(lambda: log_of(back, 0) not in ("", lost))
-        eventually(lambda: len(copies(tmp_path, lost)) == 4)  # adopted, two mirrors, and a remnant
+        eventually(lambda: len(copies(tmp_path, lost)) == 4)  # adopted, two mirrors, and the old one
         number = others.index(third) + 1
         third.kill()  # it keeps its mirror while the others forget the log
         with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:

@@ -51,20 +51,20 @@ def test_a_node_opens_its_adopted_logs_at_each_start(node: Callable[..., Daemon]
     assert {epoch[4:6] for epoch in (first_epoch, second_epoch)} == {bytes(2)}
 
 
-def test_verify_checks_adopted_logs_and_remnants_too(tmp_path: Path) -> None:
+def test_verify_checks_adopted_and_old_logs_too(tmp_path: Path) -> None:
     log_id, files = lost_log(tmp_path)
     with nsqd(tmp_path / "0"):
         pass
     adopted = tmp_path / "0" / "adopted" / log_id / "log"
     shutil.copytree(files, adopted)
-    remnant = tmp_path / "0" / "remnants" / log_id
-    shutil.copytree(files, remnant)
+    old = tmp_path / "0" / "diverged" / log_id
+    shutil.copytree(files, old)
     done = run("penstock", "verify", str(tmp_path / "0"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"adopted log {log_id}: ")
     assert "topic t: 3 published, 3 live" in done.stdout
-    assert f"log {log_id}: " in run("penstock", "verify", str(remnant)).stdout
-    assert run("penstock", "restore", str(remnant), str(tmp_path / "copy")).returncode == 0
+    assert f"log {log_id}: " in run("penstock", "verify", str(old)).stdout
+    assert run("penstock", "restore", str(old), str(tmp_path / "copy")).returncode == 0
     newest = max(adopted.glob("*.log"))
     content = bytearray(newest.read_bytes())
     content[content.index(b"message 1")] ^= 1

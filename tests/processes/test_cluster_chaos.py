@@ -115,8 +115,8 @@ def cut(directory: Path, size: int) -> None:
     os.truncate(last, end - size)
 
 
-def parted(directory: Path) -> list[Path]:
-    return list(directory.glob("*/mirrors/*.parted-*"))
+def diverged(directory: Path) -> list[Path]:
+    return list(directory.glob("*/mirrors/*.diverged-*"))
 
 
 # kills
@@ -136,7 +136,7 @@ def test_kills_of_followers_in_turn_lose_nothing(node: NodeMaker, tmp_path: Path
                 eventually(lambda: in_sync(first) == {1, 2})
                 publisher.goes_on()
         check(first, publisher)
-        assert parted(tmp_path) == []
+        assert diverged(tmp_path) == []
 
 
 def test_kills_of_the_origin_lose_nothing_that_was_acknowledged(node: NodeMaker, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_kills_of_the_origin_lose_nothing_that_was_acknowledged(node: NodeMaker,
                 publisher.use(first)
         eventually(lambda: in_sync(first) == {1, 2})
         check(first, publisher)
-        assert parted(tmp_path) == []
+        assert diverged(tmp_path) == []
 
 
 def test_two_nodes_are_lost_one_after_the_other(node: NodeMaker, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_the_end_of_a_log_that_a_power_cut_took_comes_back_from_a_mirror(node: N
             eventually(lambda first=first: in_sync(first) == {1})
         found = drained(first, "two", "c", 600)
         assert sorted(found) == sorted(b"%d.%d" % (size, number) for size in (5, 1000, 3000) for number in range(200))
-        assert parted(tmp_path) == []
+        assert diverged(tmp_path) == []
 
 
 def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_together(
@@ -234,7 +234,7 @@ def test_after_a_power_cut_of_all_the_end_of_a_log_comes_back_though_all_start_t
         for started in (first, *others):
             stack.push(started)
         assert sorted(drained(first, "three", "c", 400)) == sorted(b"%d" % number for number in range(400))
-        assert parted(tmp_path) == []
+        assert diverged(tmp_path) == []
 
 
 def test_a_node_whose_followers_are_down_goes_on_without_its_end_which_a_follower_delivers_when_it_returns(
@@ -257,7 +257,7 @@ def test_a_node_whose_followers_are_down_goes_on_without_its_end_which_a_followe
         assert publish_to(first, "two", b"after") == (200, "OK")
         assert "of node 0" in second.wait_for_line("unfinished messages of the log")
         second.wait_for_line("opened the log of node 0 again")
-        eventually(lambda: parted(tmp_path) == [])
+        eventually(lambda: diverged(tmp_path) == [])
         lost = depth(second, "two")
         assert lost == 400  # they were one publish
         bodies = [*drained(second, "two", "c", lost), *drained(first, "two", "c", 400 - lost + 1)]

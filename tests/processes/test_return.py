@@ -167,7 +167,7 @@ def test_a_node_returns_with_a_new_log_and_what_its_adopter_did_not_have(
         assert again.stop() == 0
     with node(1, "-cluster-address", port) as third:
         assert log_id(third) == new
-        assert [one.name for one in (directory / "remnants").iterdir()] == [old]
+        assert [one.name for one in (directory / "diverged").iterdir()] == [old]
 
 
 def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_twice(
@@ -195,7 +195,7 @@ def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_
                 assert said(first, "has adopted this node's log") == round_
                 with Conversation(first, b"  V2PUB t\n" + sized(b"z")) as producer:
                     assert producer.frame() == (0, b"OK")
-        assert len(list((directory / "remnants").iterdir())) == 2
+        assert len(list((directory / "diverged").iterdir())) == 2
 
 
 def said(daemon: Daemon, part: str) -> int:

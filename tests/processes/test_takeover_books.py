@@ -83,11 +83,11 @@ def test_a_count_explains_as_many_duplicates_as_it_says() -> None:
     assert (counts, wrong) == ({"counted as ready_again": 1, "counted as untold": 1}, [])
 
 
-def test_what_a_node_has_taken_in_is_counted_by_that_node() -> None:
+def test_what_a_node_has_salvaged_is_counted_by_that_node() -> None:
     made = books(0, Delivery(0, 99), Delivery(1, 110))
     cut = [Disturbance("a partition", frozenset({0}), 100)]
-    assert made.explained(cut, {(1, "remnant"): 1}) == ({"counted as remnant": 1}, [])
-    for disturbances, counted in ((cut, {(0, "remnant"): 1}), ([], {(1, "remnant"): 1})):
+    assert made.explained(cut, {(1, "salvaged"): 1}) == ({"counted as salvaged": 1}, [])
+    for disturbances, counted in ((cut, {(0, "salvaged"): 1}), ([], {(1, "salvaged"): 1})):
         assert len(made.explained(disturbances, counted)[1]) == 1
 
 

@@ -118,7 +118,7 @@ TRIED_BY = {
     "nsqd/replication/test_early_owned.py": ("nsqd.replication.early",),
     "nsqd/replication/test_log_times.py": ("nsqd.replication.follower",),
     "nsqd/replication/test_offers.py": ("nsqd.replication.joined",),
-    "nsqd/replication/test_parted.py": ("nsqd.replication.taken_in_note",),
+    "nsqd/replication/diverged/test_directory.py": ("nsqd.replication.diverged.note",),
     "nsqd/replication/test_tube_owners.py": (
         "nsqd.protocols.beanstalk.borrower", "nsqd.protocols.beanstalk.guest", "nsqd.replication.job_owners",
     ),

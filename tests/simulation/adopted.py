@@ -61,9 +61,9 @@ class SimAdopted:
     def open(self, log_id: bytes) -> Disk:
         return self._disks.adopted[log_id]
 
-    def set_aside(self, log_id: bytes) -> str:
-        self._machine.run.books.counts["adopted logs set aside"] += 1
-        self._disks.set_aside(log_id, self._disks.adopted.pop(log_id), False)
+    def keep_diverged(self, log_id: bytes) -> str:
+        self._machine.run.books.counts["adopted logs kept as diverged"] += 1
+        self._disks.keep_diverged(log_id, self._disks.adopted.pop(log_id), False)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
@@ -72,19 +72,19 @@ class SimAdopted:
             self._machine.run.books.counts["closed logs"] += 1
 
 
-class SimRemnants:
-    """The logs that a machine's node had before. Implements nsqd.replication.closing.Remnants."""
+class SimOldLogs:
+    """The logs that a machine's node had before. Implements nsqd.replication.closing.OldLogs."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
 
     def found(self) -> list[bytes]:
-        return sorted({one.log_id for one in self._disks.remnants})
+        return sorted({one.log_id for one in self._disks.old_logs})
 
     def remove(self, log_id: bytes) -> None:
         self._machine.judge_letting_go(log_id)
-        self._machine.run.books.counts["remnants removed"] += 1
-        self._disks.remnants = [one for one in self._disks.remnants if one.log_id != log_id]
+        self._machine.run.books.counts["old logs removed"] += 1
+        self._disks.old_logs = [one for one in self._disks.old_logs if one.log_id != log_id]
 
 
 class OpenedLog:
@@ -158,7 +158,7 @@ class AdoptedLogs:
         opened = open_log(disk, options, node._wake, parts, extend, taken_over)
         archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
         self._machine.run.archives[opened.identity.log_id, self._machine.name] = (
-            archive  # a log that was made of a remnant has none
+            archive  # a log that was made of a diverged copy has none
         )
         self._opening[opened.identity.log_id] = OpenedLog(opened, disk, archive, node.random)
         return opened

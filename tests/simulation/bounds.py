@@ -1,7 +1,7 @@
 """What comes to an end in a simulated cluster when all is well and nobody publishes: files that are not needed, and waiting.
 
 * A node keeps a mirror only of a log whose owner has it among its followers, and none of a closed log.
-* Adopted logs and remnants of closed logs are gone, and so is every file that was only begun.
+* Adopted logs and old logs that are closed are gone, and so is every file that was only begun.
 * No reply, claim, vote or adoption waits.
 """
 
@@ -53,7 +53,7 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
     needless = [f"the mirror of {log_id.hex()[:6]}" for log_id in disks.mirrors if not _is_needed(run, machine, log_id)]
     needless += [f"the adopted log {log_id.hex()[:6]}, which is closed" for log_id in disks.adopted if log_id in closed]
     needless += [
-        f"a remnant of {one.log_id.hex()[:6]}, which is closed" for one in disks.remnants if one.log_id in closed
+        f"an old log {one.log_id.hex()[:6]}, which is closed" for one in disks.old_logs if one.log_id in closed
     ]
     needless += [file for disk in disks.all() for file in disk.names() if file.endswith(".partial")]
     return needless

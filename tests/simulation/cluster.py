@@ -86,7 +86,7 @@ class ClusterRun:
         self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of adopters, by log id, that were told
         self.luck = Random(f"luck {seed}")  # for witnesses
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
-        self.made: set[bytes] = set()  # ids of the logs that were made of remnants
+        self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
         self.has_seeds = random.random() < 0.3
         self.machines = [Machine(self, number) for number in range(count)]
         self.seeds = [machine.address for machine in self.machines[:2]]
@@ -612,18 +612,18 @@ class ClusterRun:
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one owner."""
         is_in_sync = all(one.node is not None and self._is_in_sync(one, one.node) for one in self.members)
-        return is_in_sync and not any(self._must_take_in(machine) for machine in self.members)
+        return is_in_sync and not any(self._must_salvage(machine) for machine in self.members)
 
-    def _must_take_in(self, machine: Machine) -> bool:
+    def _must_salvage(self, machine: Machine) -> bool:
         """Return True if a machine has a copy that may hold what the owner of its log lacks."""
-        copies = machine.node.remnants.copies if machine.node is not None else {}
+        copies = machine.node.salvage.copies if machine.node is not None else {}
         agreed = {
             name for name, copy in copies.items() if copy.agreed is not None and copy.is_own
         }  # the others go then
         return any(self.has_arbiter(one.log_id) and one.name not in agreed for one in machine.disks.copies())
 
     def has_arbiter(self, log_id: bytes) -> bool:
-        """Return True if a log has an owner, or is known to be closed: then what copies hold besides is taken in."""
+        """Return True if a log has an owner, or is known to be closed: then what copies hold besides is salvaged."""
         nodes = [machine.node for machine in self.machines if machine.node is not None]
         return log_id in self.owners() or any(log_id in node.cluster.ownership.closed for node in nodes)
 
@@ -699,7 +699,7 @@ class ClusterRun:
                     f" {node.owned()} {node.claims.figures()}"
                 )
         lines += [
-            f"{one.name}: {one.node.remnants.figures()}" for one in self.machines if one.node and one.disks.parted
+            f"{one.name}: {one.node.salvage.figures()}" for one in self.machines if one.node and one.disks.diverged
         ]
         return "\n".join(lines)
 
@@ -742,7 +742,7 @@ class ClusterRun:
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
-        """Return True if a copy that was set aside has the message, and its log has no owner who could be asked about it."""
+        """Return True if a diverged copy has the message, and its log has no owner who could be asked about it."""
         logs = [publish.log_id, *publish.former]
         return any(
             one.log_id in logs and any(publish.body in one.disk.content(name) for name in one.disk.names())

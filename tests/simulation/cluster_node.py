@@ -28,17 +28,17 @@ from nsqd.protocols.peer.frames import FrameKind
 from nsqd.protocols.peer.handshake import Credentials
 from nsqd.protocols.peer.node_identity import NodeIdentity
 from nsqd.replication.adopted_log import SERVING
-from nsqd.replication.arbiter import Arbiter
 from nsqd.replication.claiming import CountsTellers, KeptMirrors
 from nsqd.replication.closing import Closing
 from nsqd.replication.copying import Copying
 from nsqd.replication.deleting import Deleting
 from nsqd.replication.departure import Departure
+from nsqd.replication.diverged.arbiter import Arbiter
+from nsqd.replication.diverged.salvage import Salvage
 from nsqd.replication.facts import facts_of
 from nsqd.replication.joining import use_configs
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
-from nsqd.replication.remnants import Remnants
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
@@ -48,10 +48,10 @@ from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
-from tests.simulation.adopted import AdoptedLogs, SimRemnants
+from tests.simulation.adopted import AdoptedLogs, SimOldLogs
 from tests.simulation.books import Publish
+from tests.simulation.diverged import SimDiverged
 from tests.simulation.job_node import JobNode
-from tests.simulation.parted import SimParted
 from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
@@ -339,19 +339,19 @@ class ClusterNode(SimNode):
         self.leaving = Leaving(cluster, keep, claims, departure)
         machine.run.jobs.join(self)
         closed, writer = ClosedLogs(cluster, keep), log.writer
-        self.remnants = Remnants(
+        self.salvage = Salvage(
             cluster,
             self.copying,
             adoptions,
             Arbiter(cluster, self.copying.origins, keep, lambda: clock.now),
-            SimParted(machine),
+            SimDiverged(machine),
             self.work,
             lambda: clock.now,
             sizes.unclean_after,
         )
         own_end = lambda: writer.written.position  # noqa: E731
-        closing = Closing(cluster, closed, adoptions, self.copying, SimRemnants(machine), self.work, own_end)
-        cluster.add(adoptions, Deleting(cluster, adoptions, self.broker), closed, closing, self.remnants, self.leaving)
+        closing = Closing(cluster, closed, adoptions, self.copying, SimOldLogs(machine), self.work, own_end)
+        cluster.add(adoptions, Deleting(cluster, adoptions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def owned(self) -> list[dict[str, Any]]:
         """Return what /cluster tells of the logs that this node owns."""

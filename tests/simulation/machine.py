@@ -18,6 +18,7 @@ from nsqd.cluster.membership import Standing
 from nsqd.cluster.ownership import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
+from nsqd.replication.diverged.note import CopyExtent, Note
 from nsqd.replication.duplicates import of_return
 from nsqd.replication.early import AtOnce
 from nsqd.replication.facts import describe_closed, facts_of, for_another, next_incarnation
@@ -25,7 +26,6 @@ from nsqd.replication.joined import safe_id
 from nsqd.replication.mirrors import Mirrors
 from nsqd.replication.offers import Offer, Part, TransferError, find_offers
 from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
-from nsqd.replication.taken_in_note import CopyExtent, Note
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
@@ -41,7 +41,7 @@ from tests.nsqd.storage.sim_node import Clock
 from tests.simulation.adopted import SimAdopted
 from tests.simulation.books import Loss
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.parted import Parted
+from tests.simulation.diverged import Diverged
 from tests.simulation.wires import Wire
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class Disks:
 
     log: SimDisk
     mirrors: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
-    parted: list[Parted] = field(default_factory=list)  # mirrors and adopted logs that were set aside
+    diverged: list[Diverged] = field(default_factory=list)  # of mirrors and adopted logs
     waiting: dict[bytes, SimDisk] = field(
         default_factory=dict
     )  # logs made of these that wait for their rename, by log id
-    remnants: list[Parted] = field(default_factory=list)  # logs that the node had before
+    old_logs: list[Diverged] = field(default_factory=list)  # logs that the node had before
     adopted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     first_id: int = 1  # in nsqd.dat
@@ -77,23 +77,25 @@ class Disks:
 
     def _each(self, deed: Callable[[SimDisk], SimDisk]) -> Disks:
         mirrors = {log_id: deed(disk) for log_id, disk in self.mirrors.items()}
-        parted = [replace(one, disk=deed(one.disk)) for one in self.parted]
+        diverged = [replace(one, disk=deed(one.disk)) for one in self.diverged]
         waiting = {log_id: deed(disk) for log_id, disk in self.waiting.items()}
-        remnants = [replace(one, disk=one.disk.kill()) for one in self.remnants]
+        old_logs = [replace(one, disk=one.disk.kill()) for one in self.old_logs]
         adopted = {log_id: deed(disk) for log_id, disk in self.adopted.items()}
-        return Disks(deed(self.log), mirrors, parted, waiting, remnants, adopted, self.facts, self.first_id)
+        return Disks(deed(self.log), mirrors, diverged, waiting, old_logs, adopted, self.facts, self.first_id)
 
-    def copies(self) -> list[Parted]:
+    def copies(self) -> list[Diverged]:
         """Return the copies that may hold what the owners of their logs lack."""
-        return [*self.parted, *self.remnants]
+        return [*self.diverged, *self.old_logs]
 
-    def set_aside(self, log_id: bytes, disk: SimDisk, is_mirror: bool) -> None:
-        """Note a copy that is set aside."""
-        self.parted.append(Parted(self._free("mirror" if is_mirror else "adopted", log_id), log_id, disk, is_mirror))
+    def keep_diverged(self, log_id: bytes, disk: SimDisk, is_mirror: bool) -> None:
+        """Note a copy that is kept as a diverged copy."""
+        self.diverged.append(
+            Diverged(self._free("mirror" if is_mirror else "adopted", log_id), log_id, disk, is_mirror)
+        )
 
     def leave(self, log_id: bytes, disk: SimDisk, note: Note) -> None:
         """Note a log that the node does not publish into any more."""
-        self.remnants.append(Parted(self._free("remnant", log_id), log_id, disk, False, note, True))
+        self.old_logs.append(Diverged(self._free("salvaged", log_id), log_id, disk, False, note, True))
 
     def _free(self, kind: str, log_id: bytes) -> str:
         names = {one.name for one in self.copies()}
@@ -124,8 +126,8 @@ class SimDirectory:
             self._disks.mirrors[log_id] = self._machine.new_disk()
         return self._disks.mirrors[log_id]
 
-    def set_aside(self, log_id: bytes) -> str:
-        self._machine.run.books.counts["mirrors set aside"] += 1
+    def keep_diverged(self, log_id: bytes) -> str:
+        self._machine.run.books.counts["mirrors kept as diverged"] += 1
         disk = self._disks.mirrors[log_id].kill()
         manifest, run = read_manifest(disk), self._machine.run
         if manifest is not None and manifest.files:
@@ -133,8 +135,8 @@ class SimDirectory:
             header = decode_header(content)
             key, size = (header.base, header.epoch), len(content)
             is_part = all(archive.is_part(key, size) for archive in run.archives_of(log_id))
-            assert not is_part, "a mirror is set aside of which the log lost nothing"
-        self._disks.set_aside(log_id, self._disks.mirrors.pop(log_id), True)
+            assert not is_part, "a mirror is kept as a diverged copy of which the log lost nothing"
+        self._disks.keep_diverged(log_id, self._disks.mirrors.pop(log_id), True)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
@@ -384,7 +386,7 @@ class Machine:
         assert knows_followers, "a log does not know any more which followers count"
 
     def judge_letting_go(self, log_id: bytes) -> None:
-        """Assert that what this machine's log has from a remnant, which it removes, is in as many copies as were asked for."""
+        """Assert that what this machine's log has from an old one, which it removes, is in as many copies as were asked for."""
         others = [one for one in self.run.machines if one is not self and self.log_id in one.disks.mirrors]
         for publish in self.run.books.publishes:
             if (
@@ -543,10 +545,10 @@ class Machine:
         self.run.note(f"disk of {self.name} lost")
 
     def begin_anew(self, number: int) -> None:
-        """The machine, which is down, gets an empty directory. What was set aside is kept elsewhere."""
+        """The machine, which is down, gets an empty directory. What was kept as a diverged copy is kept elsewhere."""
         before = self.disks
         first_id = first_of_new_log(self.clock.true, 0)
-        self.disks = Disks(self.new_disk(), parted=before.parted, remnants=before.remnants, first_id=first_id)
+        self.disks = Disks(self.new_disk(), diverged=before.diverged, old_logs=before.old_logs, first_id=first_id)
         self.durable, self.promised, self.log_id = {}, {}, b""
         self.stated.clear()
         self.backup, self.vain_until, self.is_lost = None, 0, False

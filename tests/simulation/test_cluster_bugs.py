@@ -29,15 +29,15 @@ from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
 from nsqd.replication import arbiter, closing, common, deleting, mirrors, origin
 from nsqd.replication.adoption import Adoptions
+from nsqd.replication.diverged.note import CopyExtent
 from nsqd.replication.mirrors import Kept, Mirrors
-from nsqd.replication.taken_in_note import CopyExtent
 from nsqd.storage.log import checkpoint, reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
-from nsqd.storage.log.succession import TakenIn
+from nsqd.storage.log.succession import Salvaged
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
@@ -45,10 +45,10 @@ from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation import adopted, cluster, machine
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.diverged import SimDiverged
 from tests.simulation.history import History
 from tests.simulation.machine import SimDirectory
-from tests.simulation.parted import SimParted
-from tests.simulation.test_cluster_histories import a_partition_with_a_witness, the_remnant_of_a_closed_log
+from tests.simulation.test_cluster_histories import a_partition_with_a_witness, the_old_log_that_is_closed
 
 pytestmark = pytest.mark.long
 MOST_SEEDS = 300
@@ -279,13 +279,13 @@ def deletions_are_of_names(patch: Patch) -> None:
     patch.setattr(deleting, "delete_from_adopted", by_name)
 
 
-def a_remnant_goes_before_the_new_log_has_copies(patch: Patch) -> None:
+def an_old_log_goes_before_the_new_log_has_copies(patch: Patch) -> None:
     def at_once(self: closing.Closing) -> None:
         if not self._is_busy:
             self._is_busy = True
-            self._work.run(self._remove_remnants, self._removed_remnants)
+            self._work.run(self._remove_old_logs, self._removed_old_logs)
 
-    patch.setattr(closing.Closing, "_look_at_remnants", at_once)
+    patch.setattr(closing.Closing, "_look_at_old_logs", at_once)
 
 
 def without_record(patch: Patch, kind: RecordKind) -> None:
@@ -337,31 +337,31 @@ def an_unfinished_mirror_stays(patch: Patch) -> None:
     patch.setattr(SimDirectory, "found", keeping)
 
 
-# remnants
+# diverged copies
 
 
 def a_copy_goes_before_its_log_is_in_place(patch: Patch) -> None:
-    take_in = SimParted.take_in
+    salvage = SimDiverged.salvage
 
-    def removing(self: SimParted, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+    def removing(self: SimDiverged, name: str, held: CopyExtent, start: int) -> Salvaged | None:
         one = self._find(name)
         if one.is_own:
-            return take_in(self, name, held, start)
-        self._disks.parted.remove(one)
+            return salvage(self, name, held, start)
+        self._disks.diverged.remove(one)
         if self._machine.run.side.random() < 0.5:
             raise PowerCut
-        self._disks.parted.append(one)
-        return take_in(self, name, held, start)
+        self._disks.diverged.append(one)
+        return salvage(self, name, held, start)
 
-    patch.setattr(SimParted, "take_in", removing)
+    patch.setattr(SimDiverged, "salvage", removing)
 
 
 def positions_tell_what_the_owner_has(patch: Patch) -> None:
     patch.setattr(arbiter, "common_end", lambda ours, our_end, theirs, their_end: min(our_end, their_end))
 
 
-def what_was_taken_in_is_not_served(patch: Patch) -> None:
-    patch.setattr(Adoptions, "take_in", lambda self, log_id: None)
+def what_was_salvaged_is_not_served(patch: Patch) -> None:
+    patch.setattr(Adoptions, "serve_salvaged", lambda self, log_id: None)
 
 
 BUGS: list[Callable[[Patch], None]] = [
@@ -396,7 +396,7 @@ BUGS: list[Callable[[Patch], None]] = [
     an_unfinished_mirror_stays,
     a_copy_goes_before_its_log_is_in_place,
     positions_tell_what_the_owner_has,
-    what_was_taken_in_is_not_served,
+    what_was_salvaged_is_not_served,
 ]
 
 
@@ -417,11 +417,11 @@ def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Pat
     assert_found()
 
 
-def test_a_remnant_that_goes_too_early_is_found_in_its_history(monkeypatch: Patch) -> None:
+def test_an_old_log_that_goes_too_early_is_found_in_its_history(monkeypatch: Patch) -> None:
     """At random it takes too many seeds: the adopter must finish all and be slow to copy the new log. Seed 0 finds it."""
-    a_remnant_goes_before_the_new_log_has_copies(monkeypatch)
+    an_old_log_goes_before_the_new_log_has_copies(monkeypatch)
     with pytest.raises(AssertionError, match="let go before there are copies"):
-        History(0, Quorum.ANY).tell(the_remnant_of_a_closed_log)
+        History(0, Quorum.ANY).tell(the_old_log_that_is_closed)
 
 
 def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:

@@ -40,10 +40,10 @@ def test_an_owner_with_an_old_backup_does_not_remove_the_only_copy(quorum: Quoru
         run.publish_some(owner, 2)
         run.join()
         run.until(lambda: owner.log_id not in run.node(holder).mirrors.kept)
-        assert any(owner.log_id == one.log_id for one in holder.disks.parted)
+        assert any(owner.log_id == one.log_id for one in holder.disks.diverged)
 
     run = History(seed, quorum, mirrors=1).tell(story)
-    assert (run.books.counts["kept aside"], run.books.counts["remnants taken in"]) == (0, 1)
+    assert (run.books.counts["kept aside"], run.books.counts["copies salvaged"]) == (0, 1)
 
 
 def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None:
@@ -61,7 +61,7 @@ def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
 
     runs = [History(seed, quorum, mirrors=1).tell(story) for seed in SEEDS for quorum in (Quorum.NONE, Quorum.MAJORITY)]
     assert sum(run.books.counts["kept aside"] for run in runs) == 0
-    assert sum(run.books.counts["remnants taken in"] for run in runs) > 0
+    assert sum(run.books.counts["copies salvaged"] for run in runs) > 0
 
 
 def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
@@ -100,13 +100,13 @@ def test_of_two_followers_with_the_same_tail_one_delivers_it(seed: int) -> None:
         followers = run.followers(run.machines[0])
         made = lose_the_end(run, followers)
         run.start(*followers)
-        run.until(lambda: run.books.counts["mirrors set aside"] == 2)
-        run.until(lambda: not any(machine.disks.parted for machine in run.machines))
+        run.until(lambda: run.books.counts["mirrors kept as diverged"] == 2)
+        run.until(lambda: not any(machine.disks.diverged for machine in run.machines))
         seen = [number for one in followers for number in run.finish_all(one)]
         assert sorted(seen) == [one.number for one in made if one.number in seen]
 
     run = History(seed, Quorum.MAJORITY).tell(story)
-    assert run.books.counts["remnants taken in"] <= 1
+    assert run.books.counts["copies salvaged"] <= 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -117,7 +117,7 @@ def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one
         first, second = run.followers(run.machines[0])
         lose_the_end(run, [first, second])
         run.start(first)
-        run.until(lambda: run.books.counts["remnants taken in"] + run.books.counts["remnants without messages"] > 0)
+        run.until(lambda: run.books.counts["copies salvaged"] + run.books.counts["copies without messages"] > 0)
         first.lose_disk()
         first.start_at = run.now + 100 * SECOND
         run.start(second)
@@ -126,7 +126,7 @@ def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_taken_in_again(seed: int) -> None:
+def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_again(seed: int) -> None:
     """The follower with the tail is down until the adopter has closed the log."""
 
     def story(run: History) -> None:
@@ -145,28 +145,28 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_taken_in_ag
         assert len(run.finish_all(adopter)) == 5
         run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
         run.start(late)
-        run.until(lambda: log_id not in run.node(late).mirrors.kept and not late.disks.parted)
+        run.until(lambda: log_id not in run.node(late).mirrors.kept and not late.disks.diverged)
         seen = [number for one in run.machines for number in run.finish_all(one)]
         assert sorted(seen) == [one.number for one in made]
 
     run = History(seed, Quorum.ANY).tell(story)
-    assert (run.books.counts["mirrors set aside"], run.books.counts["remnants taken in"]) == (1, 0)
+    assert (run.books.counts["mirrors kept as diverged"], run.books.counts["copies salvaged"]) == (1, 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_lost_owner_lacked_is_taken_in_by_the_word_of_its_adopter(seed: int) -> None:
+def test_what_the_lost_owner_lacked_is_salvaged_by_the_word_of_its_adopter(seed: int) -> None:
     def story(run: History) -> None:
         owner, *others = run.machines
         late, adopter = run.followers(owner)
         lose_the_end(run, [late, adopter])
         log_id = owner.log_id
         run.start(adopter)
-        run.until(lambda: log_id in run.node(adopter).mirrors.kept and not adopter.disks.parted, 200)
+        run.until(lambda: log_id in run.node(adopter).mirrors.kept and not adopter.disks.diverged, 200)
         run.wait(6)
         run.kill(owner)
         run.start(late)
         run.until(run.is_served(log_id, others))
-        run.until(lambda: not late.disks.parted)
+        run.until(lambda: not late.disks.diverged)
 
     assert History(seed, Quorum.ANY).tell(story).books.counts["kept aside"] == 0
 
@@ -413,7 +413,7 @@ def test_a_node_that_is_recovered_from_a_copy_of_the_adopters_log_begins_another
         assert run.owner_of(log_id)[0] in others
 
     counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
-    assert (counts["recovered"], counts["successions"], counts["adopted logs set aside"]) == (1, 1, 0)
+    assert (counts["recovered"], counts["successions"], counts["adopted logs kept as diverged"]) == (1, 1, 0)
 
 
 def a_partition_with_a_witness(run: History) -> None:
@@ -471,7 +471,7 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
     assert counts["leaves"] + counts["leaves given up"] == 1
 
 
-def the_remnant_of_a_closed_log(run: History) -> None:
+def the_old_log_that_is_closed(run: History) -> None:
     """The adopter lacks what two nodes had, and is slow to copy the log in which that goes on, when the old log is closed."""
     owner, adopter, other = run.machines
     log_id = owner.log_id
@@ -489,12 +489,12 @@ def the_remnant_of_a_closed_log(run: History) -> None:
     run.start(owner)
     run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
     run.wait(12)
-    assert [one.log_id for one in owner.disks.remnants] == [log_id]
+    assert [one.log_id for one in owner.disks.old_logs] == [log_id]
     run.kill(adopter)
     run.start(adopter, other)
-    run.until(lambda: not owner.disks.remnants)
+    run.until(lambda: not owner.disks.old_logs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_remnant_stays_until_what_goes_on_of_it_has_copies(seed: int) -> None:
-    assert History(seed, Quorum.ANY).tell(the_remnant_of_a_closed_log).books.counts["remnants removed"] >= 1
+def test_an_old_log_stays_until_what_goes_on_of_it_has_copies(seed: int) -> None:
+    assert History(seed, Quorum.ANY).tell(the_old_log_that_is_closed).books.counts["old logs removed"] >= 1

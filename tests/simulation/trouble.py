@@ -151,7 +151,7 @@ class Trouble:
                 assert run.now < deadline, f"a restart that was announced does not end: {run.state()}"
                 run.step(300 * MS)
             run.is_healing = False
-        # a log that was made of a remnant meanwhile is no log that has changed its owner
+        # a log that was made of a diverged copy meanwhile is no log that has changed its owner
         found = {log_id: [one.name for one in them] for log_id, them in run.owners().items() if log_id in owners}
         closed = {
             log_id for one in run.machines if one.node is not None for log_id in one.node.cluster.ownership.closed

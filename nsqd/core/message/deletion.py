@@ -46,7 +46,7 @@ class LogDeletions(NamedTuple):
     deletions: tuple[Deletion, ...]
 
     def holds_for(self, epochs: Iterable[tuple[Epoch, int]]) -> bool:
-        """Return True if a copy of the log has nothing of `epoch` but what is before the point: it has parted there.
+        """Return True if a copy of the log has nothing of `epoch` but what is before the point: it has diverged there.
 
         `epochs`: those of the copy, each with the position at which it begins, ascending.
         """

@@ -6,7 +6,7 @@
 * `claims`: who owns which log, and who takes over that of a node that is lost.
 * `closed`: which logs nobody owns any more, because they owe nothing. `handover`: who is to own the log of a node that leaves.
 * `deleted`: what was deleted from a log at a node that did not own it any more.
-* `remnants`: what a copy holds that the owner of its log lacks.
+* `salvage`: what a copy holds that the owner of its log lacks.
 * `configs`: how topics are configured. `jobs`: how jobs are lent, and asked about.
 * `handshake`: two nodes prove to each other that they know the cluster's secret. Nothing else is accepted before.
 

@@ -56,7 +56,7 @@ class FrameKind(IntEnum):
     HANDOVER = 28  # a node that leaves asks the receiver to own a log: see handover.py
     TIME = 29  # from the owner of a log: its id, and its own time, in ns
     DELETED = 30  # what was deleted from a log at a node that did not own it any more: see deleted.py
-    REMNANT = 32  # about what a copy holds that the log's owner lacks: see remnants.py
+    SALVAGE = 32  # about what a copy holds that the log's owner lacks: see salvage.py
     # How jobs are lent, and asked about: see jobs.py
     WANT = 40
     BODY = 41

@@ -5,15 +5,15 @@ those that were published behind the common point, the tail. Each keeps its id, 
 owed by the readers that owed it at the old log's end. What the tail says of earlier messages is left out, and counted.
 
 `succeed` makes the log with which a node goes on when another node owns its own one: it has all topics, readers, pauses,
-settings, cursors and the de-duplication memory of the old log. `take_in` makes a log into which nobody publishes, of a copy
-that was set aside: it has the topics of which messages are left, and there is none if none is left.
+settings, cursors and the de-duplication memory of the old log. `salvage` makes a log into which nobody publishes, of a
+diverged copy: it has the topics of which messages are left, and there is none if none is left.
 
 What the tail deletes of what existed at the common point is returned (tail_deletions.py): the owner is to be told.
 
 The new log is a copy of the tail's segments under an id of its own, with two checkpoints behind them. The old log is not
 changed.
 
-See docs/design/cluster.md#return-after-a-take-over and docs/design/cluster.md#remnants.
+See docs/design/cluster.md#return-after-a-take-over and docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Succession:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenIn:
-    """What was made of the tail of a copy that was set aside."""
+class Salvaged:
+    """What was made of the tail of a diverged copy."""
 
     log_id: bytes  # of the new log
     node: int  # number of the node that published into the old one
@@ -114,7 +114,7 @@ def succeed(
     )
 
 
-def take_in(
+def salvage(
     source: Disk,
     target: Disk,
     start: int,
@@ -123,7 +123,7 @@ def take_in(
     noted: Anchor | None = None,
     simulated: Simulated | None = None,
     interrupt: Callable[[], None] | None = None,
-) -> TakenIn | None:
+) -> Salvaged | None:
     """Make a log on the empty disk `target` of what the copy on `source` holds behind the position `start`. All is synced.
 
     Returns None, and writes nothing, if that part owes and retains no message. `owner`: number of the node that will own the
@@ -139,7 +139,7 @@ def take_in(
         return None
     followers = old.replay.followers._replace(numbers=())  # of the new log there is no copy yet
     log_id = _write(old, target, owner, followers, clock, parts)
-    return TakenIn(log_id, old.identity.node, old.messages, old.tail.dropped)
+    return Salvaged(log_id, old.identity.node, old.messages, old.tail.dropped)
 
 
 def holds_any(sequence: Sequence) -> bool:

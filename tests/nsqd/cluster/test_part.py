@@ -9,10 +9,11 @@ from nsqd.cluster import claims, closed, leaving, topic_configs
 from nsqd.cluster.link import Link
 from nsqd.cluster.part import Part
 from nsqd.protocols.peer.frames import HANDSHAKE, FrameKind, encode
-from nsqd.replication import copying, deleting, log_times, remnants
+from nsqd.replication import copying, deleting, log_times
+from nsqd.replication.diverged import salvage
 from tests.nsqd.cluster.network import Network
 
-MODULES = (claims, closed, copying, deleting, leaving, lent_jobs, log_times, remnants, topic_configs)
+MODULES = (claims, closed, copying, deleting, leaving, lent_jobs, log_times, salvage, topic_configs)
 OF_THE_CLUSTER = {FrameKind.MEMBERS, FrameKind.OWNERS, FrameKind.REFUSED}
 
 

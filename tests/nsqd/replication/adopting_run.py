@@ -99,7 +99,7 @@ class Places:
         assert self.mirror is not None
         return self.mirror
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         raise AssertionError("nothing parts here")
 
     def remove(self, log_id: bytes) -> None:
@@ -136,7 +136,7 @@ class Adopted:
         assert self._places.adopted is not None
         return self._places.adopted
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         self.aside.append(self._places.disk)
         self._places.adopted = None
         return "aside"
@@ -290,7 +290,7 @@ class Third:
     def open(self, log_id: bytes) -> Disk:
         return self.disk
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         self.aside.append(self.disk)
         self.disk = new_disk()
         return "aside"
@@ -308,7 +308,7 @@ class AdoptingRun(CopyingRun):
         self.adopted = 0  # logs that were taken over and compared
         self.kills = 0  # of adopters
         self.copied = 0  # logs that a third node has copied from the adopter
-        self.parted = 0  # mirrors of third nodes that were set aside then
+        self.diverged = 0  # mirrors of third nodes that were kept as diverged copies then
 
     def run(self, steps: int) -> None:
         """Let anything happen, and take a mirror over now and then. AssertionError if something is wrong."""
@@ -411,7 +411,7 @@ class AdoptingRun(CopyingRun):
         assert found == expected, "the mirror of a third node is not the log"
         assert mirror.manifest.epochs[-1][0] == opened.identity.epoch
         self.copied += 1
-        self.parted += len(third.aside)
+        self.diverged += len(third.aside)
 
     def _record_something(self, broker: Broker) -> None:
         random = self.random

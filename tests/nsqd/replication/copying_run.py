@@ -189,7 +189,7 @@ class SimDirectory:
 
     def __init__(self, run: CopyingRun, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks
-        self.parted: list[SimDisk] = []
+        self.diverged: list[SimDisk] = []
         self._run = run
 
     def found(self) -> list[tuple[bytes, int]]:
@@ -201,10 +201,10 @@ class SimDirectory:
             self.disks[log_id] = self._run.new_disk()
         return self.disks[log_id]
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         disk = self.disks.pop(log_id)
-        self._run.judge_parted(disk.kill())
-        self.parted.append(disk)
+        self._run.judge_diverged(disk.kill())
+        self.diverged.append(disk)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
@@ -218,7 +218,7 @@ class SimFollower:
         self.number = number
         self._run = run
         self.told = 0, 0  # written and durable, of the mirror as it is now
-        self.parted = 0  # mirrors that were set aside
+        self.diverged = 0  # mirrors that were kept as diverged copies
         self.start({})
 
     def start(self, disks: dict[bytes, SimDisk]) -> None:
@@ -241,8 +241,8 @@ class SimFollower:
     def note_told(self) -> None:
         """Check and note what the follower says."""
         for kept in self.mirrors.kept.values():
-            if len(self.directory.parted) > self.parted:
-                self.parted, self.told = len(self.directory.parted), (0, 0)
+            if len(self.directory.diverged) > self.diverged:
+                self.diverged, self.told = len(self.directory.diverged), (0, 0)
             if kept.trusted is not None:  # a sync has failed
                 self.told = self.told[1], self.told[1]
             if kept.reported[0] >= 0:
@@ -253,10 +253,10 @@ class SimFollower:
         """Kill the process, or cut the power. AssertionError if something is lost that was told."""
         self.note_told()
         disks = {log_id: disk.crash(random) if is_cut else disk.kill() for log_id, disk in self.directory.disks.items()}
-        parted = self.directory.parted
+        diverged = self.directory.diverged
         least = self.told[1] if is_cut else self.told[0]
         self.start(disks)
-        self.directory.parted = parted
+        self.directory.diverged = diverged
         for log_id, disk in disks.items():
             copy = disk.kill()
             mirror = Mirror(copy, log_id, NODE)
@@ -538,16 +538,16 @@ class CopyingRun:
             judge_state(self.archive, disk, mirror.manifest, mirror.end)
         return self.archive.record_end(newest[0], mirror.end) if newest else 0
 
-    def judge_parted(self, disk: SimDisk) -> None:
-        """Assert that the log does not hold all that a mirror holds which is set aside."""
+    def judge_diverged(self, disk: SimDisk) -> None:
+        """Assert that the log does not hold all that a mirror holds which is kept as a diverged copy."""
         manifest = read_manifest(disk)
         assert manifest is not None
-        assert manifest.files, "an empty mirror is set aside"
+        assert manifest.files, "an empty mirror is kept as a diverged copy"
         content = disk.content(manifest.files[-1].name)
         header = decode_header(content)
         key = header.base, header.epoch
         if header.epoch in [epoch for epoch, _ in self.node.log.writer.all_epochs()]:
-            assert not self.archive.is_part(key, len(content)), "a mirror is set aside of which the log lost nothing"
+            assert not self.archive.is_part(key, len(content)), "a mirror diverged of which the log lost nothing"
         else:
             assert header.epoch in self.undone, "the log has forgotten an epoch in which a mirror ends"
 

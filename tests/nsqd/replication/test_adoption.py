@@ -90,7 +90,7 @@ def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted
     node.places.restarted(False, Random(1))
     again = Adopter(node.places, node.clock, Random(1), Limits())
     for _ in range(2):
-        again.adoptions.take_in(log_id)
+        again.adoptions.serve_salvaged(log_id)
         again.run()
     (figures,) = again.adoptions.figures()
     assert (figures["state"], figures["node"]) == (SERVING, NODE)
@@ -98,7 +98,7 @@ def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted
     again.adoptions.begin_again(log_id, 80)
     again.run()
     takeovers = again.adoptions.takeovers
-    assert takeovers.possible_duplicates == Counter(remnant=owned.delivered)
+    assert takeovers.possible_duplicates == Counter(salvaged=owned.delivered)
     assert takeovers.last_seconds is None
     assert [epoch.number for epoch in again.announced] == [71, 80]
 
@@ -106,7 +106,7 @@ def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted
 def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
     node, log_id = adopter()
     node.adoptions.parts.is_closed = lambda one: one == log_id
-    node.adoptions.take_in(log_id)
+    node.adoptions.serve_salvaged(log_id)
     assert node.adoptions.logs == {}
 
 

@@ -41,7 +41,7 @@ class FakeOrigin:
 
 
 @dataclass
-class FakeRemnants:
+class FakeOldLogs:
     left: list[bytes] = field(default_factory=list)
 
     def found(self) -> list[bytes]:
@@ -58,7 +58,7 @@ class ClosingNode:
         self.node, self.log_id = adopter()
         self.cluster = Network(1).start(1).cluster
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
-        self.remnants, self.own_end = FakeRemnants([bytes(16), self.log_id]), 50
+        self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
         self.own = FakeOrigin(self.node, b"o" * 16)
         origins = {self.log_id: FakeOrigin(self.node, self.log_id)}
         self.copying = cast("Copying", SimpleNamespace(origin=self.own, origins=origins, mirrors=self.node.mirrors))
@@ -67,7 +67,7 @@ class ClosingNode:
 
     def make(self) -> Closing:
         work = self.node.work
-        arguments = self.cluster, self.closed, self.node.adoptions, self.copying, self.remnants, work
+        arguments = self.cluster, self.closed, self.node.adoptions, self.copying, self.old_logs, work
         self.cluster.parts[:] = [self.node.adoptions]
         closing = Closing(*arguments, lambda: self.own_end)
         self.cluster.add(closing)
@@ -115,7 +115,7 @@ def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_
     assert node.cluster.ownership.closed[node.log_id].epoch == node.node.announced[-1]
     assert node.node.places.adopted is None, "its directory is removed"
     assert node.node.adoptions.logs == {}
-    assert node.remnants.left == [bytes(16)]
+    assert node.old_logs.left == [bytes(16)]
 
 
 def test_its_files_stay_until_another_member_has_that_durably() -> None:
@@ -236,7 +236,7 @@ def test_a_mirror_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
     assert removed == [node.log_id]
 
 
-def test_a_mirror_of_a_closed_log_goes_and_so_does_a_remnant_once_the_own_log_has_its_copies() -> None:
+def test_a_mirror_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_has_its_copies() -> None:
     node = ClosingNode()
     node.node.mirrors.open_all()
     node.node.run()
@@ -252,18 +252,18 @@ def test_a_mirror_of_a_closed_log_goes_and_so_does_a_remnant_once_the_own_log_ha
     assert removed == [node.log_id]
     assert node.node.mirrors.kept == {}
     node.look()
-    assert node.remnants.left == [bytes(16), node.log_id], "the follower lacks the last byte"
+    assert node.old_logs.left == [bytes(16), node.log_id], "the follower lacks the last byte"
     node.own.followers[2].durable = 50
     node.look()
-    assert node.remnants.left == [bytes(16)]
+    assert node.old_logs.left == [bytes(16)]
 
 
-def test_a_remnant_of_a_closed_log_does_not_wait_for_more_copies_than_the_cluster_has_members() -> None:
+def test_an_old_log_that_is_closed_does_not_wait_for_more_copies_than_the_cluster_has_members() -> None:
     node = ClosingNode()
     node.own.in_sync.stated = Followers((2, 3), 2, 3)
     node.cluster.ownership.close(make_closed(bytes(16), 9, [(Epoch(1, NODE, bytes(8)), 0)]))
     node.look()
-    assert node.remnants.left == [node.log_id]
+    assert node.old_logs.left == [node.log_id]
 
 
 def test_a_mirror_that_holds_more_than_a_closed_log_is_set_aside() -> None:
@@ -271,7 +271,7 @@ def test_a_mirror_that_holds_more_than_a_closed_log_is_set_aside() -> None:
     node.node.mirrors.open_all()
     node.node.run()
     aside: list[bytes] = []
-    node.node.places.set_aside = lambda log_id: aside.append(log_id) or "aside"  # type: ignore[func-returns-value]
+    node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"  # type: ignore[func-returns-value]
     node.cluster.ownership.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
     node.look()
     assert aside == [node.log_id]

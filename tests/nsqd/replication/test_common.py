@@ -87,7 +87,12 @@ class ThreeSegments:
         (650, 650, {0: 0, 300: 0, 600: 0}, 600),
         (450, 450, {0: 0, 300: 0}, 300),
         (900, 900, {0: 0, 600: 0}, 300),  # one is missing
-        (450, 700, {0: 0, 300: 0, 600: 0}, 0),  # it holds more than the log: it is set aside, and a new one begins
+        (
+            450,
+            700,
+            {0: 0, 300: 0, 600: 0},
+            0,
+        ),  # it holds more than the log: it has diverged, and a new one begins
     ],
 )
 def test_the_first_segment_that_a_mirror_lacks(common: int, end: int, segments: dict[int, int], first: int) -> None:

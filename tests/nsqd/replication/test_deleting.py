@@ -178,7 +178,7 @@ def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opene
     assert node.answers() == 1
 
 
-def test_a_copy_that_parted_elsewhere_is_left_as_it_is_and_nobody_is_answered() -> None:
+def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_and_nobody_is_answered() -> None:
     node = served()
     for behind in (-1, 1):
         node.tell(node.word(node.channel(), behind=behind))

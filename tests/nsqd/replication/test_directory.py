@@ -33,7 +33,7 @@ def test_the_directory_of_a_mirror_becomes_that_of_an_adopted_log(tmp_path: Path
     assert adopted.move_mirror(GOOD).names() == [NAME]
     assert (mirrors.found(), adopted.found()) == ([(BAD, 7)], [GOOD])
     assert adopted.open(GOOD).names() == [NAME]
-    aside = Path(adopted.set_aside(GOOD))
+    aside = Path(adopted.keep_diverged(GOOD))
     assert (aside / "log" / NAME).exists()
     assert adopted.found() == []
     adopted.move_mirror(BAD)
@@ -46,7 +46,7 @@ def test_what_was_set_aside_is_never_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         write_manifest(mirrors.open(GOOD), Manifest(GOOD, 7))
         adopted.move_mirror(GOOD).reserve(4096)  # as the log did while it was open
-        asides.add(adopted.set_aside(GOOD))
+        asides.add(adopted.keep_diverged(GOOD))
     assert len(asides) == 2
     assert not any(RealDisk(Path(aside, "log")).reserved() for aside in asides)
 

@@ -55,10 +55,10 @@ def test_a_clean_take_over_counts_what_was_delivered_and_an_unclean_one_everythi
     assert figures.figures() == {"last_seconds": 0.5, "possible_duplicates": NONE | {"ready_again": 5, "unclean": 9}}
 
 
-def test_what_was_delivered_before_it_was_taken_in_is_counted() -> None:
+def test_what_was_delivered_before_it_was_salvaged_is_counted() -> None:
     figures = TakeoverFigures()
-    figures.taken_in(3)
-    assert figures.figures()["possible_duplicates"] == NONE | {"remnant": 3}
+    figures.salvaged(3)
+    assert figures.figures()["possible_duplicates"] == NONE | {"salvaged": 3}
 
 
 def test_a_return_counts_finishes_that_the_owner_lacks_and_what_moved() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nsqd.cluster.facts import ClusterFacts
 from nsqd.cluster.membership import Member, Standing
-from nsqd.cluster.taken_in import TakenInTail
+from nsqd.cluster.salvaged import SalvagedTail
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import Closed
@@ -32,14 +32,14 @@ def test_what_was_written_is_read(
     closed = Closed(bytes(range(16)), 9, ((Epoch(1, 0, bytes(8)), 0), (Epoch(101, 3, b"01234567"), 5)))
     deleted = LogDeletions(Epoch(1, 0, bytes(8)), 5, (Deletion(DeletionKind.CHANNEL_EMPTIED, 1, 2, 3),))
     deletions = ((bytes(16), deleted), (bytes(range(16)), deleted))
-    tail = TakenInTail(bytes(range(16)), 3, 5, 9, closed.epochs)
+    tail = SalvagedTail(bytes(range(16)), 3, 5, 9, closed.epochs)
     facts = ClusterFacts(
         incarnation,
         tuple(members),
         closed=(closed,),
         configs=(CONFIG,),
         deletions=deletions,
-        taken_in=(tail,),
+        salvaged=(tail,),
     )
     write_facts(directory, facts)
     assert read_facts(directory) == facts
@@ -70,7 +70,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: bytes) -> None:
         ("closed", [{"log_id": "00", "epochs": [], "end": 0}]),
         ("deletions", ["00"]),
         ("deletions", [1]),
-        ("taken_in", [{"log_id": "00"}]),
+        ("salvaged", [{"log_id": "00"}]),
     ],
 )
 def test_a_file_with_a_wrong_value_is_refused(tmp_path: Path, key: str, value: Any) -> None:

@@ -36,7 +36,7 @@ class OneDirectory:
     def open(self, log_id: bytes) -> Disk:
         return self.disk
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         self.aside.append(self.disk)
         self.disk = new_disk()
         return "aside"

@@ -48,7 +48,7 @@ class Directories:
     def open(self, log_id: bytes) -> Disk:
         return self.disks.setdefault(log_id, new_disk())
 
-    def set_aside(self, log_id: bytes) -> str:
+    def keep_diverged(self, log_id: bytes) -> str:
         self.aside.append(self.disks.pop(log_id))
         return "aside"
 

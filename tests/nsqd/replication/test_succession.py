@@ -13,11 +13,11 @@ from nsqd.cluster.facts import ClusterFacts
 from nsqd.core.broker import Broker
 from nsqd.core.message.deletion import DeletionKind
 from nsqd.replication import succession
-from nsqd.replication.directory import REMNANTS
+from nsqd.replication.directory import DIVERGED
+from nsqd.replication.diverged.note import OWN_NOTE, CopyExtent, Note, read_note
 from nsqd.replication.facts import NAME, read_facts, write_facts
 from nsqd.replication.rejoin import Taken
 from nsqd.replication.succession import LOG, PARTIAL, replace_log, resume_succession, succeed_taken
-from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, read_note
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.frozen import FrozenDisk
@@ -68,16 +68,16 @@ def ends(path: Path) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def test_the_new_log_is_in_place_and_the_old_one_a_remnant(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_new_log_is_in_place_and_the_old_one_a_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     taken = taken_log(tmp_path)
     before = {one.name: one.read_bytes() for one in (tmp_path / LOG).iterdir()}
     made = succeed_taken(tmp_path, taken, LEAST, 0)
-    remnant = tmp_path / REMNANTS / made.parent.log_id.hex()
-    note = read_note(remnant / OWN_NOTE)
+    copy = tmp_path / DIVERGED / made.parent.log_id.hex()
+    note = read_note(copy / OWN_NOTE)
     assert note == Note(made.log_id, made.common, CopyExtent(made.parent.position, made.epochs))
-    assert {one.name: one.read_bytes() for one in remnant.iterdir() if one.name != OWN_NOTE} == before
+    assert {one.name: one.read_bytes() for one in copy.iterdir() if one.name != OWN_NOTE} == before
     assert not (tmp_path / PARTIAL).exists()
-    assert ends(remnant) == {"t": [(0, 4)], "u": [(0, 1)]}
+    assert ends(copy) == {"t": [(0, 4)], "u": [(0, 1)]}
     assert ends(tmp_path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
     assert made.messages == 3
     assert made.first_id > 1 << 41
@@ -96,7 +96,7 @@ def test_a_start_finishes_what_a_kill_interrupts(tmp_path: Path) -> None:
             assert ends(path / LOG) == {"t": [(0, 4)], "u": [(0, 1)]}
             succeed_taken(path, taken, LEAST, 0)
         assert ends(path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
-        assert len(list((path / REMNANTS).iterdir())) == 1
+        assert len(list((path / DIVERGED).iterdir())) == 1
         resume_succession(path)
         assert ends(path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
 
@@ -107,7 +107,7 @@ def succeed_in(path: Path, taken: Taken, steps: int) -> bool:
     shutil.copytree(path, copy)
     succeed_taken(copy, taken, LEAST, 0)
     (copy / LOG).rename(path / PARTIAL)
-    log_id = next((copy / REMNANTS).iterdir()).name
+    log_id = next((copy / DIVERGED).iterdir()).name
     for _ in zip(range(steps), replace_log(path, bytes.fromhex(log_id)), strict=False):
         pass
     return steps > 1
@@ -134,7 +134,7 @@ def test_a_log_that_is_taken_over_again_succeeds_again(tmp_path: Path) -> None:
     assert list(parents) == [first.parent.log_id, second.parent.log_id]
 
 
-def test_what_the_tail_deletes_is_kept_durably_before_the_old_log_is_a_remnant(
+def test_what_the_tail_deletes_is_kept_durably_before_the_old_log_is_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = taken_log(tmp_path, lambda broker: broker.directory.delete_channel(broker.topics["t"], "c"))

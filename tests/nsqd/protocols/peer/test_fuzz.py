@@ -20,7 +20,7 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import NO_END, IdRange
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.work_queue.loan import Loan
-from nsqd.protocols.peer import claims, closed, configs, deleted, handover, jobs, remnants, stream
+from nsqd.protocols.peer import claims, closed, configs, deleted, handover, jobs, salvage, stream
 from nsqd.protocols.peer.claims import Answer, Claim, Counts, Extent, Hold, Owned, Stage, Vote
 from nsqd.protocols.peer.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.protocols.peer.handshake import NONCE_SIZE, PROOF_SIZE, Credentials, Handshake
@@ -102,15 +102,15 @@ def deletions(random: Random) -> tuple[bytes, LogDeletions]:
     return random.randbytes(16), LogDeletions(epoch(random), position(random), tuple(found))
 
 
-def question(random: Random) -> remnants.Question:
+def question(random: Random) -> salvage.Question:
     starts, end = log_epochs(random)
     taken, is_copied = random.choice((None, position(random))), random.random() < 0.5
-    return remnants.Question(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
+    return salvage.Question(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
 
 
-def answer(random: Random) -> remnants.Answer:
-    verdict = random.choice(list(remnants.Verdict))
-    return remnants.Answer(edge(random, U32), random.randbytes(16), verdict, position(random))
+def answer(random: Random) -> salvage.Answer:
+    verdict = random.choice(list(salvage.Verdict))
+    return salvage.Answer(edge(random, U32), random.randbytes(16), verdict, position(random))
 
 
 def configurations(random: Random) -> list[configs.VersionedConfig]:
@@ -248,8 +248,8 @@ PARSERS = [
     Parser("vote", vote, frame(K.VOTE, claims.pack_vote), claims.unpack_vote),
     Parser("closed", closed_log, frame(K.CLOSED, closed.pack_closed), closed.unpack_closed),
     Parser("deleted", deletions, frame(K.DELETED, deleted.pack_deleted, spread=True), deleted.unpack_deleted),
-    Parser("question", question, frame(K.REMNANT, remnants.pack_question), remnants.unpack),
-    Parser("answer", answer, frame(K.REMNANT, remnants.pack_answer), remnants.unpack),
+    Parser("question", question, frame(K.SALVAGE, salvage.pack_question), salvage.unpack),
+    Parser("answer", answer, frame(K.SALVAGE, salvage.pack_answer), salvage.unpack),
     Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
            frame(K.HANDOVER, handover.pack_handover, spread=True), handover.unpack_handover),
     Parser("configs", configurations, frame(K.CONFIGS, configs.pack_configs), configs.unpack_configs, True),

@@ -28,7 +28,7 @@ from nsqd.storage.log.locations import read_frames
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
-from nsqd.storage.log.succession import Succession, TakenIn, holds_any, succeed, take_in
+from nsqd.storage.log.succession import Salvaged, Succession, holds_any, salvage, succeed
 from nsqd.storage.sequence import Sequence
 from tests.cases import each
 from tests.effort import seeds
@@ -186,7 +186,7 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
         assert all(one.offset >= expected.cursors[name].offset for name, one in kept[number].cursors.items())
         assert replace(kept[number], cursors={}, distributed=0) == replace(expected, cursors={}, distributed=0)
     judge_identity(made, source, target, reading, common)
-    judge_taken_in(run, source, common, target)
+    judge_salvaged(run, source, common, target)
     judge_start(run, target)
     return made.messages > 0
 
@@ -211,17 +211,17 @@ def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: 
 ANOTHER = 9  # number of the node that takes a tail in
 
 
-def taken_in(run: SuccessionRun, source: SimDisk, common: int, target: SimDisk) -> TakenIn | None:
+def salvaged(run: SuccessionRun, source: SimDisk, common: int, target: SimDisk) -> Salvaged | None:
     """Make the log of another node's copy, at the time at which `successor` makes one."""
     clock = run.clock.after(300 * MS, 5 * SECOND, rebooted=False)
     parts = Simulated(clock.clocks(), random=run.random.randbytes)
-    return take_in(source, target, common, ANOTHER, simulated=parts)
+    return salvage(source, target, common, ANOTHER, simulated=parts)
 
 
-def judge_taken_in(run: SuccessionRun, source: SimDisk, common: int, succeeding: SimDisk) -> None:
+def judge_salvaged(run: SuccessionRun, source: SimDisk, common: int, succeeding: SimDisk) -> None:
     """Assert that what another node makes of a copy is what the node itself makes, without topics of which nothing is left."""
     target = SimDisk(run.random)
-    made = taken_in(run, source, common, target)
+    made = salvaged(run, source, common, target)
     expected, wanted, reading = told(succeeding)
     left = {number for number, sequence in reading.replay.sequences.items() if holds_any(sequence)}
     if made is None:
@@ -345,9 +345,9 @@ def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> N
 def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
     run, disk, common = small_log()
     target = SimDisk()
-    assert taken_in(run, disk, 1 << 40, target) is None
+    assert salvaged(run, disk, 1 << 40, target) is None
     assert not target.names()
-    made = taken_in(run, disk, common, target)
+    made = salvaged(run, disk, common, target)
     assert made is not None
     assert (made.messages, made.dropped["FINISH"]) == (3, 2)
 

@@ -1,8 +1,8 @@
-"""Which tails of copies were taken in, as the owner of a log knows it: so that no other node takes the same bytes in again.
+"""Which tails of copies were salvaged, as the owner of a log knows it: so that no other node salvages the same bytes again.
 
 A node may forget it: then messages come twice.
 
-See docs/design/cluster.md#remnants.
+See docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST = 1000  # tails that a node remembers; the oldest are forgotten first
 MOST_EPOCHS = 64  # of one tail: one of more epochs is not remembered
 
 
-class TakenInTail(NamedTuple):
+class SalvagedTail(NamedTuple):
     """What a node has made a log of, which has its copies or is closed."""
 
     log_id: bytes
@@ -28,25 +28,25 @@ class TakenInTail(NamedTuple):
     ]  # of the copy, with the position at which each begins: those that the tail has bytes of
 
 
-def tail_of(log_id: bytes, node: int, start: int, end: int, epochs: tuple[tuple[Epoch, int], ...]) -> TakenInTail:
+def tail_of(log_id: bytes, node: int, start: int, end: int, epochs: tuple[tuple[Epoch, int], ...]) -> SalvagedTail:
     """Return the tail of a copy with these epochs from `start` to `end`."""
     first = max([place for place, (_, at) in enumerate(epochs) if at <= start], default=0)
-    return TakenInTail(log_id, node, start, end, epochs[first:])
+    return SalvagedTail(log_id, node, start, end, epochs[first:])
 
 
-class TakenInTails:
-    """The tails that were taken in, the oldest first."""
+class SalvagedTails:
+    """The tails that were salvaged, the oldest first."""
 
-    def __init__(self, known: Iterable[TakenInTail] = ()) -> None:
+    def __init__(self, known: Iterable[SalvagedTail] = ()) -> None:
         """`known`: what an earlier run of this node knew."""
-        self.known: list[TakenInTail] = list(known)
+        self.known: list[SalvagedTail] = list(known)
 
-    def add(self, tail: TakenInTail) -> None:
+    def add(self, tail: SalvagedTail) -> None:
         """Note a tail, unless it is known."""
         if tail not in self.known and len(tail.epochs) <= MOST_EPOCHS:
             self.known.append(tail)
             del self.known[:-MOST]
 
-    def of_log(self, log_id: bytes) -> list[TakenInTail]:
+    def of_log(self, log_id: bytes) -> list[SalvagedTail]:
         """Return the tails of a log, by the position at which they begin."""
         return sorted((one for one in self.known if one.log_id == log_id), key=lambda one: one.start)

@@ -1,14 +1,14 @@
-"""The copies that a machine of a simulated cluster has set aside, and the logs that its node makes of them."""
+"""The diverged copies of a machine of a simulated cluster, and the logs that its node makes of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsqd.replication.parted import make_log, read_copy
-from nsqd.replication.remnants import PartedCopy
-from nsqd.replication.taken_in_note import CopyExtent, Note
-from nsqd.storage.log.succession import TakenIn
+from nsqd.replication.diverged.directory import make_log, read_copy
+from nsqd.replication.diverged.note import CopyExtent, Note
+from nsqd.replication.diverged.salvage import DivergedCopy
+from nsqd.storage.log.succession import Salvaged
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Parted:
-    """A mirror or an adopted log that was set aside, or a log that the node had published into."""
+class Diverged:
+    """A mirror or an adopted log that was kept as a diverged copy, or a log that the node had published into."""
 
     name: str
     log_id: bytes
@@ -27,8 +27,8 @@ class Parted:
     is_own: bool = False
 
 
-class SimParted:
-    """The copies that a machine has set aside. Implements nsqd.replication.remnants.Directory. It may die between two steps."""
+class SimDiverged:
+    """The diverged copies of a machine. Implements nsqd.replication.diverged.salvage.Directory. It may die between steps."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -41,14 +41,14 @@ class SimParted:
         self._disks.waiting.clear()
         return made
 
-    def found(self) -> list[PartedCopy]:
-        return [PartedCopy(one.name, one.log_id, one.note, one.is_own) for one in self._disks.copies()]
+    def found(self) -> list[DivergedCopy]:
+        return [DivergedCopy(one.name, one.log_id, one.note, one.is_own) for one in self._disks.copies()]
 
     def read(self, name: str) -> CopyExtent:
         one = self._find(name)
         return read_copy(one.disk, one.log_id, one.is_mirror)
 
-    def take_in(self, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
         machine, run, one = self._machine, self._machine.run, self._find(name)
         target = machine.new_disk()
         if not run.is_healing and run.side.random() < 0.2:
@@ -59,14 +59,14 @@ class SimParted:
         self._step()
         if made is None:
             one.note = Note(b"", start, held)
-            run.books.counts["remnants without messages"] += 1
+            run.books.counts["copies without messages"] += 1
             return None
         self._disks.waiting[made.log_id] = target
         self._step()
         one.note = Note(made.log_id, start, held)
         files = [target.content(file) for file in target.names()]
         run.books.moved(one.log_id, made.log_id, start, machine.name, files)
-        run.books.counts["remnants taken in"] += 1
+        run.books.counts["copies salvaged"] += 1
         run.made.add(made.log_id)
         run.note(f"{machine.name} makes {made.log_id.hex()[:6]} of {one.log_id.hex()[:6]} from {start} on: {name}")
         self._step()
@@ -77,10 +77,10 @@ class SimParted:
     def remove(self, name: str) -> None:
         one = self._find(name)
         self._step()
-        self._disks.parted.remove(one)
-        self._machine.run.books.counts["remnants let go"] += 1
+        self._disks.diverged.remove(one)
+        self._machine.run.books.counts["copies let go"] += 1
 
-    def _find(self, name: str) -> Parted:
+    def _find(self, name: str) -> Diverged:
         one = next((one for one in self._disks.copies() if one.name == name), None)
         if one is None:
             raise FileNotFoundError(name)

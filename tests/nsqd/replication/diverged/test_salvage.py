@@ -1,4 +1,4 @@
-"""What a node does about its copies that hold more than their log: it asks, takes in, and lets go, in that order."""
+"""What a node does about its copies that hold more than their log: it asks, salvages, and lets go, in that order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.claims import Hold, Owned
 from nsqd.protocols.peer.closed import make_closed
 from nsqd.protocols.peer.frames import FrameKind, PeerError
-from nsqd.protocols.peer.remnants import Answer, Question, Verdict, pack_answer, unpack
+from nsqd.protocols.peer.salvage import Answer, Question, Verdict, pack_answer, unpack
+from nsqd.replication.diverged.note import CopyExtent, Note
+from nsqd.replication.diverged.salvage import LOOK_EVERY, NO_OWNER, RETRY_AFTER, DivergedCopy, Salvage
 from nsqd.replication.early import AtOnce
-from nsqd.replication.remnants import LOOK_EVERY, NO_OWNER, RETRY_AFTER, PartedCopy, Remnants
-from nsqd.replication.taken_in_note import CopyExtent, Note
-from nsqd.storage.log.succession import TakenIn
+from nsqd.storage.log.succession import Salvaged
 from tests.nsqd.cluster.network import Network
 from tests.nsqd.protocols.peer.identities import node as identity
 from tests.nsqd.protocols.peer.test_claims import HEAD
@@ -26,7 +26,7 @@ from tests.nsqd.protocols.peer.test_claims import HEAD
 LOG, MADE = b"l" * 16, b"m" * 16
 OLD, OWNERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
 HELD = CopyExtent(900, ((OLD, 0),))
-NAME, OWN = f"mirrors/{LOG.hex()}.parted-1", f"remnants/{LOG.hex()}"
+NAME, OWN = f"mirrors/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
 UNCLEAN_AFTER = 10 * LOOK_EVERY
 
 
@@ -34,8 +34,8 @@ class FakeDirectory:
     """One copy, of which a log is made or not."""
 
     def __init__(self) -> None:
-        self.copies = {NAME: PartedCopy(NAME, LOG, None)}
-        self.made: TakenIn | None = TakenIn(MADE, 2, 3, Counter())
+        self.copies = {NAME: DivergedCopy(NAME, LOG, None)}
+        self.made: Salvaged | None = Salvaged(MADE, 2, 3, Counter())
         self.deeds: list[Any] = []
         self.unfinished: list[bytes] = []
         self.error: OSError | None = None
@@ -43,14 +43,14 @@ class FakeDirectory:
     def finish(self) -> list[bytes]:
         return self.unfinished
 
-    def found(self) -> list[PartedCopy]:
+    def found(self) -> list[DivergedCopy]:
         return list(self.copies.values())
 
     def read(self, name: str) -> CopyExtent:
         self._do("read")
         return HELD
 
-    def take_in(self, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
         self._do(start)
         note = Note(self.made.log_id if self.made else b"", start, held)
         self.copies[name] = self.copies[name]._replace(note=note)
@@ -90,15 +90,15 @@ class Holder:
         self.cluster.links[2] = self.link
         self.origins: dict[bytes, Any] = {}
         self.mirrors: dict[bytes, Any] = {LOG: "a mirror that is made anew"}
-        self.taken_in: list[bytes] = []
+        self.salvaged: list[bytes] = []
         self.owned: set[bytes] = set()
         self.directory, self.arbiter, self.now = FakeDirectory(), FakeArbiter(), 0
-        self.remnants = self.make()
+        self.salvage = self.make()
 
-    def make(self) -> Remnants:
+    def make(self) -> Salvage:
         copying = SimpleNamespace(origins=self.origins, mirrors=SimpleNamespace(kept=self.mirrors))
-        adoptions = SimpleNamespace(take_in=self.taken_in.append, owns=self.owned.__contains__)
-        return Remnants(
+        adoptions = SimpleNamespace(serve_salvaged=self.salvaged.append, owns=self.owned.__contains__)
+        return Salvage(
             self.cluster, cast("Any", copying), cast("Any", adoptions), cast("Any", self.arbiter), self.directory,
             AtOnce(), lambda: self.now, UNCLEAN_AFTER,
         )  # fmt: skip
@@ -107,7 +107,7 @@ class Holder:
         """Let so much time pass, and everything be done that is due then."""
         self.now += ns
         for _ in range(4):
-            self.remnants.tick(self.now)
+            self.salvage.tick(self.now)
 
     def question(self) -> Question:
         """Return the question that was sent last."""
@@ -117,8 +117,8 @@ class Holder:
 
     def answer(self, verdict: Verdict, start: int = 0) -> None:
         """Let the owner answer the last question."""
-        self.remnants.receive(
-            self.link, FrameKind.REMNANT, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
+        self.salvage.receive(
+            self.link, FrameKind.SALVAGE, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
         )
 
     def serve(self, is_copied: bool) -> None:
@@ -132,15 +132,15 @@ class Holder:
         self.origins[MADE] = origin
 
 
-def test_the_owner_is_asked_and_what_it_lacks_is_taken_in_before_the_copy_goes(
+def test_the_owner_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     holder = Holder()
     holder.look()
     assert holder.question()[1:] == (LOG, 900, HELD.epochs, None, False)
-    holder.answer(Verdict.TAKE, 500)
-    assert (holder.directory.deeds, holder.taken_in) == (["read", 500], [MADE])
-    assert "took in 3 unfinished messages of the log" in caplog.text
+    holder.answer(Verdict.SALVAGE, 500)
+    assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
+    assert "salvaged 3 unfinished messages of the log" in caplog.text
     holder.look()
     assert holder.question()[4:] == (500, False)
     holder.serve(is_copied=False)
@@ -152,16 +152,16 @@ def test_the_owner_is_asked_and_what_it_lacks_is_taken_in_before_the_copy_goes(
     assert holder.question()[4:] == (500, True)
     assert holder.directory.copies
     holder.answer(Verdict.LET_GO)
-    assert (holder.directory.copies, holder.remnants.figures()) == ({}, [])
+    assert (holder.directory.copies, holder.salvage.figures()) == ({}, [])
 
 
 def test_a_tail_without_messages_is_only_noted() -> None:
     holder = Holder()
     holder.directory.made = None
     holder.look()
-    holder.answer(Verdict.TAKE, 500)
+    holder.answer(Verdict.SALVAGE, 500)
     holder.look()
-    assert holder.taken_in == []
+    assert holder.salvaged == []
     assert holder.question()[4:] == (500, True)
 
 
@@ -169,7 +169,7 @@ def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_owns_i
     for is_closed in (True, False):
         holder = Holder()
         holder.look()
-        holder.answer(Verdict.TAKE, 500)
+        holder.answer(Verdict.SALVAGE, 500)
         if is_closed:
             holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
         else:
@@ -180,10 +180,10 @@ def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_owns_i
 
 def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> None:
     holder = Holder()
-    holder.directory.copies[NAME] = PartedCopy(NAME, LOG, Note(MADE, 500, HELD))
+    holder.directory.copies[NAME] = DivergedCopy(NAME, LOG, Note(MADE, 500, HELD))
     holder.directory.unfinished = [MADE]
     holder.look()
-    assert holder.taken_in == [MADE]
+    assert holder.salvaged == [MADE]
     assert holder.question()[2:] == (900, HELD.epochs, 500, False)
     assert holder.directory.deeds == []
 
@@ -195,7 +195,7 @@ def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_owner_cha
     holder.look()
     assert holder.question().serial != early.serial
     frame = pack_answer(Answer(early.serial, LOG, Verdict.LET_GO))[HEAD:]
-    holder.remnants.receive(holder.link, FrameKind.REMNANT, frame, 0)
+    holder.salvage.receive(holder.link, FrameKind.SALVAGE, frame, 0)
     holder.cluster.ownership.learn(LOG, Epoch(3, 3, bytes(8)))
     holder.answer(Verdict.LET_GO)
     assert holder.directory.deeds == ["read"]
@@ -204,25 +204,25 @@ def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_owner_cha
 def test_an_answer_that_names_a_position_behind_the_copy_ends_the_connection() -> None:
     holder = Holder()
     holder.look()
-    with pytest.raises(PeerError, match="nothing to take in"):
-        holder.answer(Verdict.TAKE, 900)
+    with pytest.raises(PeerError, match="nothing to salvage"):
+        holder.answer(Verdict.SALVAGE, 900)
 
 
 def test_a_question_of_another_node_is_for_the_arbiter() -> None:
     holder = Holder()
     holder.look()
-    holder.arbiter.verdict = Verdict.TAKE, 7
-    holder.remnants.receive(holder.link, FrameKind.REMNANT, holder.sent.pop()[HEAD:], 0)
+    holder.arbiter.verdict = Verdict.SALVAGE, 7
+    holder.salvage.receive(holder.link, FrameKind.SALVAGE, holder.sent.pop()[HEAD:], 0)
     assert holder.arbiter.asked[0][0] == 2
-    assert unpack(holder.sent[0][HEAD:]) == Answer(1, LOG, Verdict.TAKE, 7)
+    assert unpack(holder.sent[0][HEAD:]) == Answer(1, LOG, Verdict.SALVAGE, 7)
 
 
 def test_the_owner_itself_asks_itself() -> None:
     holder = Holder()
     holder.cluster.ownership.learn(LOG, Epoch(3, 1, bytes(8)))
-    holder.arbiter.verdict = Verdict.TAKE, 500
+    holder.arbiter.verdict = Verdict.SALVAGE, 500
     holder.look()
-    assert (holder.directory.deeds, holder.taken_in) == (["read", 500], [MADE])
+    assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
 
 
 def test_an_owner_without_a_connection_is_waited_for() -> None:
@@ -244,8 +244,8 @@ def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
     holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
     holder.look()
     assert (holder.directory.deeds, holder.question().log_id) == (["read"], LOG)
-    holder.answer(Verdict.LET_GO)  # another node has taken in what it holds
-    assert (holder.directory.deeds, holder.taken_in) == (["read", "remove"], [])
+    holder.answer(Verdict.LET_GO)  # another node has salvaged what it holds
+    assert (holder.directory.deeds, holder.salvaged) == (["read", "remove"], [])
 
 
 def test_a_copy_of_a_closed_log_needs_nobodys_word_if_who_closed_it_is_gone() -> None:
@@ -260,7 +260,7 @@ def test_a_copy_of_a_closed_log_needs_nobodys_word_if_who_closed_it_is_gone() ->
         else:
             holder.cluster.membership.merge([Member(identity(2), Standing[why.upper()])], 0)
         holder.look()
-        assert (holder.directory.deeds, holder.taken_in) == (["read", 500], [MADE]), why
+        assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE]), why
         holder.look()
         assert holder.directory.copies
         holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
@@ -278,7 +278,7 @@ def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
     assert holder.directory.deeds == ["read"]
 
 
-def test_all_of_a_copy_is_taken_in_when_nobody_is_to_own_its_log_any_more() -> None:
+def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> None:
     for why in ("forgotten", "disk replaced", "left"):
         holder = Holder()
         holder.mirrors.clear()
@@ -293,7 +293,7 @@ def test_all_of_a_copy_is_taken_in_when_nobody_is_to_own_its_log_any_more() -> N
         assert holder.directory.deeds == ["read", 0], why
 
 
-def test_a_log_that_somebody_owns_or_may_adopt_is_not_taken_in_as_a_whole() -> None:
+def test_a_log_that_somebody_owns_or_may_adopt_is_not_salvaged_as_a_whole() -> None:
     for why in ("a mirror is here", "it is being adopted", "its owner says so"):
         holder = Holder()
         if why != "a mirror is here":
@@ -313,7 +313,7 @@ def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog:
     for _ in range(3):
         holder.look(RETRY_AFTER)
     assert caplog.text.count("the mirror is empty; trying again") == 1
-    assert holder.remnants.figures()[0]["failure"] == "the mirror is empty"
+    assert holder.salvage.figures()[0]["failure"] == "the mirror is empty"
     holder.directory.error = None
     holder.look(RETRY_AFTER)
     assert holder.question().log_id == LOG
@@ -323,17 +323,17 @@ def test_a_disk_that_is_full_leaves_the_copy_as_it_is() -> None:
     holder = Holder()
     holder.look()
     holder.directory.error = OSError(28, "No space left on device")
-    holder.answer(Verdict.TAKE, 500)
-    assert (holder.taken_in, holder.remnants.figures()[0]["taken_in"]) == ([], False)
+    holder.answer(Verdict.SALVAGE, 500)
+    assert (holder.salvaged, holder.salvage.figures()[0]["salvaged"]) == ([], False)
     holder.directory.error = None
     holder.look(RETRY_AFTER)
-    holder.answer(Verdict.TAKE, 500)
-    assert holder.taken_in == [MADE]
+    holder.answer(Verdict.SALVAGE, 500)
+    assert holder.salvaged == [MADE]
 
 
-def test_what_is_left_of_the_own_log_stays_and_is_taken_in_again_if_another_owner_has_less() -> None:
+def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_owner_has_less() -> None:
     holder = Holder()
-    holder.directory.copies = {OWN: PartedCopy(OWN, LOG, Note(b"", 500, HELD), True)}
+    holder.directory.copies = {OWN: DivergedCopy(OWN, LOG, Note(b"", 500, HELD), True)}
     holder.look()
     holder.answer(Verdict.LET_GO)
     holder.look()
@@ -341,8 +341,8 @@ def test_what_is_left_of_the_own_log_stays_and_is_taken_in_again_if_another_owne
     holder.cluster.ownership.learn(LOG, Epoch(3, 2, bytes(8)))
     holder.look()
     assert len(holder.sent) == 2
-    holder.answer(Verdict.TAKE, 450)
-    assert (holder.directory.deeds, holder.taken_in) == ([450], [MADE])
+    holder.answer(Verdict.SALVAGE, 450)
+    assert (holder.directory.deeds, holder.salvaged) == ([450], [MADE])
 
 
 def test_a_copy_that_an_operator_has_removed_is_forgotten() -> None:
@@ -350,4 +350,4 @@ def test_a_copy_that_an_operator_has_removed_is_forgotten() -> None:
     holder.look()
     holder.directory.copies.clear()
     holder.look()
-    assert holder.remnants.figures() == []
+    assert holder.salvage.figures() == []

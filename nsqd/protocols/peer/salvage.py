@@ -1,11 +1,11 @@
-"""The frame about remnants, in two forms. All numbers are big-endian.
+"""The frame about diverged copies, in two forms. All numbers are big-endian.
 
-    REMNANT  a question: how much may the sender take in of a copy that it has set aside? A serial number, the id of the log,
+    SALVAGE  a question: how much may the sender salvage of its diverged copy? A serial number, the id of the log,
              the copy's end, the position from which on the sender has taken it in already, whether what it made of that is
              copied, and the copy's epochs, each with the position at which it begins
-    REMNANT  the answer of the log's owner: the serial number of the question, the id of the log, a verdict, and a position
+    SALVAGE  the answer of the log's owner: the serial number of the question, the id of the log, a verdict, and a position
 
-See docs/design/cluster.md#remnants.
+See docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _TELL = Struct(">BI16sBQ")
 
 
 class Verdict(IntEnum):
-    """What the owner of a log says about a copy of it that was set aside."""
+    """What the owner of a log says about a diverged copy of it."""
 
     WAIT = 0  # keep it, and ask again
-    TAKE = 1  # take in what it holds behind the position, and ask again
+    SALVAGE = 1  # salvage what it holds behind the position, and ask again
     LET_GO = 2  # nobody needs it
 
 
 class Question(NamedTuple):
-    """What a node asks about a copy that it has set aside."""
+    """What a node asks about its diverged copy."""
 
     serial: int  # counts up in each node; the answer repeats it
     log_id: bytes
     end: int  # position at which the copy ends
     epochs: tuple[tuple[Epoch, int], ...]  # with the position at which each begins, ascending
-    taken_from: int | None = None  # what is behind this position was taken in; None: nothing was
+    taken_from: int | None = None  # what is behind this position was salvaged; None: nothing was
     is_copied: bool = False  # what was made of that has as many copies as the log's publishes asked for, or is closed
 
 
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
     serial: int
     log_id: bytes
     verdict: Verdict
-    start: int = 0  # of TAKE: position up to which others have what the copy holds
+    start: int = 0  # of SALVAGE: position up to which others have what the copy holds
 
 
 def pack_question(question: Question) -> bytes:
@@ -60,12 +60,12 @@ def pack_question(question: Question) -> bytes:
     taken = _NOT_TAKEN if question.taken_from is None else question.taken_from
     head = _ASK.pack(_QUESTION, question.serial, question.log_id, question.end, taken, question.is_copied)
     epochs = [_EPOCH.pack(epoch.pack(), start) for epoch, start in question.epochs[-MOST_EPOCHS:]]
-    return encode(FrameKind.REMNANT, b"".join((head, *epochs)))
+    return encode(FrameKind.SALVAGE, b"".join((head, *epochs)))
 
 
 def pack_answer(answer: Answer) -> bytes:
     """Return the frame of an answer."""
-    return encode(FrameKind.REMNANT, _TELL.pack(_ANSWER, *answer))
+    return encode(FrameKind.SALVAGE, _TELL.pack(_ANSWER, *answer))
 
 
 def unpack(content: bytes) -> Question | Answer:
@@ -77,7 +77,7 @@ def unpack(content: bytes) -> Question | Answer:
         return Answer(serial, log_id, Verdict(verdict), _position(start))
     size = len(content) - _ASK.size
     if content[:1] != bytes((_QUESTION,)) or not 0 <= size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:
-        raise PeerError("REMNANT is not whole")
+        raise PeerError("SALVAGE is not whole")
     _, serial, log_id, end, taken, is_copied = _ASK.unpack_from(content)
     epochs = tuple((unpack_epoch(epoch), start) for epoch, start in _EPOCH.iter_unpack(content[_ASK.size :]))
     starts = [start for _, start in epochs]

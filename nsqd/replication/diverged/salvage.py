@@ -1,16 +1,16 @@
-"""What this node's copies hold that the owner of their log lacks: it is taken in, and then the copies go.
+"""What this node's copies hold that the owner of their log lacks: it is salvaged, and then the copies go.
 
-A mirror, or a log that this node had adopted, is set aside when it holds bytes that the owner's log does not have. They may
-have been acknowledged. So the owner is asked from which position on they are to be taken in; what the copy holds behind it
+A mirror, or a log that this node had adopted, becomes a diverged copy when it holds bytes that the owner's log lacks. They may
+have been acknowledged. So the owner is asked from which position on they are to be salvaged; what the copy holds behind it
 becomes a log of its own, which this node serves like an adopted one. The copy goes when that log is durable in its place here
 and the owner says so.
 
-What is left of this node's own log, which another node has adopted, is such a copy, too: it was taken in when the node made
-its new log. It goes when its log is closed (closing.py). Until then another owner may have less: then it is taken in once more.
+What is left of this node's own log, which another node has adopted, is such a copy, too: it was salvaged when the node made
+its new log. It goes when its log is closed (closing.py). Until then another owner may have less: then it is salvaged once more.
 
 Nothing here does input or output by itself: `Directory` and `Work` do.
 
-See docs/design/cluster.md#remnants.
+See docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from nsqd.cluster.membership import Standing
 from nsqd.cluster.part import Part
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.frames import FrameKind, PeerError
-from nsqd.protocols.peer.remnants import Answer, Question, Verdict, pack_answer, pack_question, unpack
+from nsqd.protocols.peer.salvage import Answer, Question, Verdict, pack_answer, pack_question, unpack
 from nsqd.replication.adoption import Adoptions
-from nsqd.replication.arbiter import Arbiter, epochs_of, is_copied, packed
 from nsqd.replication.common import common_end
 from nsqd.replication.copying import Copying
+from nsqd.replication.diverged.arbiter import Arbiter, epochs_of, is_copied, packed
+from nsqd.replication.diverged.note import CopyExtent, Note
 from nsqd.replication.follower import Work
-from nsqd.replication.taken_in_note import CopyExtent, Note
-from nsqd.storage.log.succession import TakenIn
+from nsqd.storage.log.succession import Salvaged
 from shared.log import log
 
 NO_OWNER = (
     3  # times -unclean-after without an owner, before nobody is waited for: who has a mirror adopts the log before
 )
 LOOK_EVERY = 5_000_000_000  # ns between two looks at the directories, and two questions about one copy
-RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be taken in
+RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
 MOST_SERIAL = 1 << 32
 
 
-class PartedCopy(NamedTuple):
-    """A copy that was set aside."""
+class DivergedCopy(NamedTuple):
+    """A diverged copy in the data directory."""
 
     name: str  # of its directory, below the data directory
     log_id: bytes
@@ -54,7 +54,7 @@ class PartedCopy(NamedTuple):
 
 
 class Directory(Protocol):
-    """The copies that were set aside: nsqd.replication.parted.PartedDirectory. For any thread, one method at a time."""
+    """The diverged copies: nsqd.replication.diverged.directory.DivergedDirectory. For any thread, one method at a time."""
 
     def finish(self) -> list[bytes]:
         """Do what a kill has interrupted: put logs in place that a note names, and remove what was only begun.
@@ -62,13 +62,13 @@ class Directory(Protocol):
         Returns the ids of the logs that were put in place. Raises OSError.
         """
 
-    def found(self) -> list[PartedCopy]:
+    def found(self) -> list[DivergedCopy]:
         """Return the copies that are there at the start. Raises OSError."""
 
     def read(self, name: str) -> CopyExtent:
         """Return what a copy holds. Raises OSError if it cannot be read, or no log can be made of it."""
 
-    def take_in(self, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
         """Make an adopted log of what a copy holds behind a position, durably, and note it beside the copy.
 
         Returns None if that part owes and retains no message: then only the note is made. Raises OSError.
@@ -80,7 +80,7 @@ class Directory(Protocol):
 
 @dataclass(slots=True)
 class Copy:
-    """A copy that was set aside, and how far it is taken in."""
+    """A diverged copy, and how far it is salvaged."""
 
     name: str
     log_id: bytes
@@ -95,11 +95,11 @@ class Copy:
     agreed: Epoch | None = None  # the owner of its log that needs nothing of it. If `is_own`, it stays all the same
 
 
-class Remnants(Part):
-    """The copies that one node has set aside. All methods are for the reactor's thread."""
+class Salvage(Part):
+    """The diverged copies of one node. All methods are for the reactor's thread."""
 
-    takes = (FrameKind.REMNANT,)
-    shown_as = "set_aside"
+    takes = (FrameKind.SALVAGE,)
+    shown_as = "diverged"
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Remnants(Part):
     # time
 
     def tick(self, now: int) -> None:
-        """Look after the copies that were set aside, unless this node leaves."""
+        """Look after the diverged copies, unless this node leaves."""
         if self._is_busy or self._cluster.is_leaving:
             return
         if now >= self._look_due:
@@ -146,18 +146,18 @@ class Remnants(Part):
 
         self._work.run(work, finished)
 
-    def _look(self) -> tuple[list[bytes], list[PartedCopy]]:
+    def _look(self) -> tuple[list[bytes], list[DivergedCopy]]:
         made = [] if self._is_finished else self._directory.finish()
         return made, self._directory.found()
 
-    def _looked(self, result: tuple[list[bytes], list[PartedCopy]] | OSError) -> None:
+    def _looked(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
         if isinstance(result, OSError):
-            log.error("CLUSTER: cannot look for copies that were set aside: %s; trying again", result)
+            log.error("CLUSTER: cannot look for diverged copies: %s; trying again", result)
             return
         made, found = result
         self._is_finished = True
         for log_id in made:
-            self._adoptions.take_in(log_id)
+            self._adoptions.serve_salvaged(log_id)
         for one in found:
             if one.name not in self.copies:
                 held = one.note.held if one.note is not None else None
@@ -195,7 +195,7 @@ class Remnants(Part):
     def _failed(self, copy: Copy, error: OSError) -> None:
         copy.due, why = self._clock() + RETRY_AFTER, str(error.strerror or error)
         if why != copy.failure:
-            log.error("CLUSTER: cannot take in what %s holds: %s; trying again", copy.name, why)
+            log.error("CLUSTER: cannot salvage what %s holds: %s; trying again", copy.name, why)
         copy.failure = why
 
     # questions and answers
@@ -268,7 +268,7 @@ class Remnants(Part):
         if common >= question.end or (note is not None and note.start <= common and question.is_copied):
             self._let_go(copy)
         elif note is None or note.start > common:
-            self._take_in(copy, common)
+            self._salvage(copy, common)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
@@ -287,21 +287,21 @@ class Remnants(Part):
             copy.orphaned = None
         if answer.verdict is Verdict.LET_GO:
             self._let_go(copy)
-        elif answer.verdict is Verdict.TAKE:
+        elif answer.verdict is Verdict.SALVAGE:
             if answer.start >= copy.held.end:
-                raise PeerError("there is nothing to take in behind the end of a copy")
-            self._take_in(copy, answer.start)
+                raise PeerError("there is nothing to salvage behind the end of a copy")
+            self._salvage(copy, answer.start)
 
     # what is done then
 
-    def _take_in(self, copy: Copy, start: int) -> None:
+    def _salvage(self, copy: Copy, start: int) -> None:
         assert copy.held is not None
         copy.serial = 0  # no answer is waited for
         self._run(
-            partial(self._directory.take_in, copy.name, copy.held, start), partial(self._was_taken_in, copy, start)
+            partial(self._directory.salvage, copy.name, copy.held, start), partial(self._was_salvaged, copy, start)
         )
 
-    def _was_taken_in(self, copy: Copy, start: int, result: TakenIn | OSError | None) -> None:
+    def _was_salvaged(self, copy: Copy, start: int, result: Salvaged | OSError | None) -> None:
         if isinstance(result, OSError):
             self._failed(copy, result)
             return
@@ -312,11 +312,11 @@ class Remnants(Part):
             log.info("CLUSTER: %s holds no message that the owner of the log %s lacks", copy.name, copy.log_id.hex())
             return
         log.warning(
-            "CLUSTER: took in %d unfinished messages of the log %s of node %d: its owner lacks them, because it lost the end of"
-            " the log, and this node has them in %s from position %d on. They are delivered from the log %s",
+            "CLUSTER: salvaged %d unfinished messages of the log %s of node %d: its owner lacks them, because it lost the end"
+            " of the log, and this node has them in %s from position %d on. They are delivered from the log %s",
             result.messages, copy.log_id.hex(), result.node, copy.name, start, result.log_id.hex(),
         )  # fmt: skip
-        self._adoptions.take_in(result.log_id)
+        self._adoptions.serve_salvaged(result.log_id)
 
     def _let_go(self, copy: Copy) -> None:
         copy.serial, copy.agreed = 0, self._cluster.ownership.owner(copy.log_id)
@@ -333,12 +333,12 @@ class Remnants(Part):
         log.info("CLUSTER: removed %s: everything in it is elsewhere", copy.name)
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return for /cluster which copies were set aside, and what was made of them."""
+        """Return for /cluster which diverged copies there are, and what was made of them."""
         return [
             {
                 "name": copy.name,
                 "log_id": copy.log_id.hex(),
-                "taken_in": copy.note is not None,
+                "salvaged": copy.note is not None,
                 "made": copy.note.log_id.hex() if copy.note is not None else "",
                 "failure": copy.failure,
             }

@@ -8,8 +8,8 @@ from typing import Any, cast
 from nsqd.cluster.membership import Member
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.closed import make_closed
-from nsqd.protocols.peer.remnants import Answer, Question, Verdict
-from nsqd.replication.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
+from nsqd.protocols.peer.salvage import Answer, Question, Verdict
+from nsqd.replication.diverged.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.followers import Followers
 from tests.nsqd.cluster.network import Network
@@ -63,9 +63,9 @@ class Owner:
         return answer.verdict, answer.start
 
 
-def test_a_copy_is_taken_in_from_the_common_point_and_goes_when_both_parts_have_their_copies() -> None:
+def test_a_copy_is_salvaged_from_the_common_point_and_goes_when_both_parts_have_their_copies() -> None:
     owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.TAKE, 500)
+    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
     assert owner.ask(2, 900, 500) == (Verdict.WAIT, 500)  # what was made of it has no copy yet
     owner.origin.followers[2].durable = 499
     assert owner.ask(2, 900, 500, True) == (Verdict.WAIT, 500)  # nor has what the owner has
@@ -81,7 +81,7 @@ def test_a_copy_that_has_nothing_more_goes_only_when_the_log_has_its_copies() ->
     assert owner.ask(2, 480) == (Verdict.LET_GO, 480)
 
 
-def test_nothing_goes_before_what_was_taken_in_is_remembered_durably() -> None:
+def test_nothing_goes_before_what_was_salvaged_is_remembered_durably() -> None:
     owner = Owner()
     owner.is_kept = False
     assert owner.ask(2, 900, 500, True) == (Verdict.WAIT, 500)
@@ -89,28 +89,28 @@ def test_nothing_goes_before_what_was_taken_in_is_remembered_durably() -> None:
 
 def test_a_second_node_waits_until_what_the_first_has_made_has_its_copies_and_takes_only_the_rest() -> None:
     owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.TAKE, 500)
+    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
     assert owner.ask(3, 950) == (Verdict.WAIT, 500)
     assert owner.ask(3, 900) == (Verdict.WAIT, 500)
     assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
     assert owner.ask(3, 900) == (Verdict.LET_GO, 900)
-    assert owner.ask(3, 950) == (Verdict.TAKE, 900)
+    assert owner.ask(3, 950) == (Verdict.SALVAGE, 900)
 
 
 def test_a_node_of_which_nothing_is_heard_any_more_is_not_waited_for() -> None:
     owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.TAKE, 500)
+    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
     owner.now += PATIENCE - 1
-    assert owner.ask(2, 900) == (Verdict.TAKE, 500)  # it tries again: no progress
+    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)  # it tries again: no progress
     assert owner.ask(3, 900) == (Verdict.WAIT, 500)
     owner.now += 1
-    assert owner.ask(3, 900) == (Verdict.TAKE, 500)
+    assert owner.ask(3, 900) == (Verdict.SALVAGE, 500)
     assert owner.ask(2, 900) == (Verdict.WAIT, 500)
 
 
 def test_a_node_that_has_made_a_log_is_waited_for_as_long_as_it_says_so() -> None:
     owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.TAKE, 500)
+    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
     for _ in range(5):
         owner.now += PATIENCE - 1
         assert owner.ask(2, 900, 500) == (Verdict.WAIT, 500)
@@ -118,19 +118,19 @@ def test_a_node_that_has_made_a_log_is_waited_for_as_long_as_it_says_so() -> Non
     assert owner.ask(3, 900) == (Verdict.WAIT, 500)
 
 
-def test_an_owner_that_has_less_than_the_one_before_has_it_taken_in_once_more() -> None:
+def test_an_owner_that_has_less_than_the_one_before_has_it_salvaged_once_more() -> None:
     owner = Owner()
     assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
     owner.origin.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
-    assert owner.ask(2, 900, 500, True) == (Verdict.TAKE, 450)
-    assert owner.ask(3, 900) == (Verdict.WAIT, 450)  # what was taken in from 500 on does not adjoin what the owner has
+    assert owner.ask(2, 900, 500, True) == (Verdict.SALVAGE, 450)
+    assert owner.ask(3, 900) == (Verdict.WAIT, 450)  # what was salvaged from 500 on does not adjoin what the owner has
 
 
 def test_what_is_not_the_same_epoch_is_not_had() -> None:
     owner = Owner()
     assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
     other = (*COPY[:1], (Epoch(2, 1, b"another!"), 400))
-    assert owner.ask(3, 900, epochs=other) == (Verdict.TAKE, 400)
+    assert owner.ask(3, 900, epochs=other) == (Verdict.SALVAGE, 400)
 
 
 def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about() -> None:
@@ -141,14 +141,14 @@ def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about()
     assert owner.ask(2, 900) is None
 
 
-def test_who_has_closed_a_log_still_knows_what_was_taken_in() -> None:
+def test_who_has_closed_a_log_still_knows_what_was_salvaged() -> None:
     owner = Owner()
     assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
     owner.cluster.ownership.close(make_closed(LOG, 2000, list(OWN)))
     owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
     assert owner.ask(3, 900) == (Verdict.LET_GO, 900)
     assert owner.ask(3, 480) == (Verdict.LET_GO, 480)
-    assert owner.ask(3, 950) == (Verdict.TAKE, 900)
+    assert owner.ask(3, 950) == (Verdict.SALVAGE, 900)
 
 
 def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
@@ -174,7 +174,7 @@ def test_others_wait_until_the_node_that_published_has_told_what_it_took_along()
     assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)  # what it has made has no copies yet
     assert owner.ask(2, 900, 500, True, epochs=epochs) == (Verdict.LET_GO, 500)
     assert owner.ask(3, 900, epochs=epochs) == (Verdict.LET_GO, 900)
-    assert owner.ask(3, 950, epochs=epochs) == (Verdict.TAKE, 900)
+    assert owner.ask(3, 950, epochs=epochs) == (Verdict.SALVAGE, 900)
 
 
 def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing() -> None:
@@ -188,4 +188,4 @@ def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing()
             owner.now += PUBLISHER_WITHIN - 1
             assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
             owner.now += 1
-        assert owner.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Verdict.TAKE, 500), why
+        assert owner.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Verdict.SALVAGE, 500), why

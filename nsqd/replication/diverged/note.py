@@ -1,6 +1,6 @@
-"""The note that a copy was taken in, in a file: beside a copy that was set aside, and in what is left of the node's own log.
+"""The note that a copy was salvaged: a file beside a diverged copy, or in what is left of the node's own log.
 
-See docs/design/cluster.md#remnants.
+See docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class CopyExtent:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """That a copy was taken in. The log that it names is in its place, or waits for one rename."""
+    """That a copy was salvaged. The log that it names is in its place, or waits for one rename."""
 
     log_id: bytes  # of the log that was made; b"": the tail owes and retains nothing
-    start: int  # what is behind this position of the copy was taken in
+    start: int  # what is behind this position of the copy was salvaged
     held: CopyExtent
 
 

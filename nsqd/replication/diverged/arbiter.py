@@ -1,15 +1,15 @@
 """What the owner of a log says about copies with bytes that the log lacks: who takes these in, and when the copies may go.
 
 Each question has the epochs of the copy, so the common point is always that with the log as it is now. What another node has
-taken in counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
-longer one takes in the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
+salvaged counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
+longer one salvages the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
 
 The node that published into the log may have taken the same tail along into its new one. So while it is connected and has not
 asked, others wait for some seconds.
 
-The node that has closed a log goes on answering about it: it knows which tails were taken in.
+The node that has closed a log goes on answering about it: it knows which tails were salvaged.
 
-See docs/design/cluster.md#remnants.
+See docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from nsqd.cluster.cluster import Cluster
 from nsqd.cluster.facts import Keep
-from nsqd.cluster.taken_in import tail_of
+from nsqd.cluster.salvaged import tail_of
 from nsqd.core.message.epoch import Epoch
-from nsqd.protocols.peer.remnants import Answer, Question, Verdict
+from nsqd.protocols.peer.salvage import Answer, Question, Verdict
 from nsqd.replication.common import Epochs, common_end
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.epochs import unpack
@@ -33,7 +33,7 @@ PUBLISHER_WITHIN = 10_000_000_000  # ns in which the node that published into a 
 
 
 class Pending(NamedTuple):
-    """A tail that a node is taking in."""
+    """A tail that a node is salvaging."""
 
     node: int
     question: Question
@@ -86,7 +86,7 @@ class Arbiter:
                 self._pending[log_id] = Pending(number, question, self._clock() + PATIENCE)
                 tell(Verdict.WAIT)
                 return
-            self._cluster.taken_in.add(tail_of(log_id, number, taken, question.end, question.epochs))
+            self._cluster.salvaged.add(tail_of(log_id, number, taken, question.end, question.epochs))
         if self._is_pending_of(number, question):
             del self._pending[log_id]
         origin = self._origins.get(log_id)
@@ -106,9 +106,9 @@ class Arbiter:
         return packed(word.epochs), word.end
 
     def _had(self, question: Question, common: int) -> int:
-        """Return the position up to which somebody has what the copy holds: the log, or what was taken in and adjoins that."""
+        """Return the position up to which somebody has what the copy holds: the log, or what was salvaged and adjoins that."""
         had = common
-        for tail in self._cluster.taken_in.of_log(question.log_id):
+        for tail in self._cluster.salvaged.of_log(question.log_id):
             if tail.start <= had:
                 had = max(had, common_end(packed(tail.epochs), tail.end, packed(question.epochs), question.end))
         return had
@@ -121,16 +121,16 @@ class Arbiter:
         return now - self._waited.setdefault(log_id, now) < PUBLISHER_WITHIN
 
     def _take(self, number: int, question: Question) -> Verdict:
-        """Return whether a node takes in what its copy holds, or waits because another tail of the log is being taken in."""
+        """Return whether a node salvages what its copy holds, or waits because another tail of the log is being salvaged."""
         now, pending = self._clock(), self._pending.get(question.log_id)
         if pending is not None and now < pending.until and not self._is_pending_of(number, question):
             return Verdict.WAIT
         if pending is None or not self._is_pending_of(number, question):
             self._pending[question.log_id] = Pending(number, question, now + PATIENCE)
-        return Verdict.TAKE
+        return Verdict.SALVAGE
 
     def _is_pending_of(self, number: int, question: Question) -> bool:
-        """Return True if it is this copy that is being taken in."""
+        """Return True if it is this copy that is being salvaged."""
         pending = self._pending.get(question.log_id)
         if pending is None:
             return False

@@ -1,12 +1,12 @@
-"""The copies of logs that a node has set aside, and the logs that it makes of them.
+"""The diverged copies of a node, and the logs that it makes of them.
 
-A copy is DATA-PATH/mirrors/<log id>.parted-N, or DATA-PATH/adopted/<log id>.parted-N with the log in `log`. The log that is
-made of its tail is written to DATA-PATH/adopted/remnant.partial, and renamed to <its id>.partial when it is complete and
-durable. Then a note is written beside the copy, `<copy>.taken-in`, which names it: from now on it counts, and a last rename
+A copy is DATA-PATH/mirrors/<log id>.diverged-N, or DATA-PATH/adopted/<log id>.diverged-N with the log in `log`. The log that is
+made of its tail is written to DATA-PATH/adopted/salvage.partial, and renamed to <its id>.partial when it is complete and
+durable. Then a note is written beside the copy, `<copy>.salvaged`, which names it: from now on it counts, and a last rename
 puts it in its place, DATA-PATH/adopted/<its id>. A start that finds a note and a log that waits for that rename does it, and
 removes what no note names.
 
-See docs/design/cluster.md#remnants.
+See docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from nsqd.replication.directory import ADOPTED, NAME, NOTE_OF_PARTED, REMNANTS
-from nsqd.replication.remnants import PartedCopy
-from nsqd.replication.taken_in_note import OWN_NOTE, CopyExtent, Note, read_note, write_note
+from nsqd.replication.directory import ADOPTED, DIVERGED, NAME, NOTE
+from nsqd.replication.diverged.note import OWN_NOTE, CopyExtent, Note, read_note, write_note
+from nsqd.replication.diverged.salvage import DivergedCopy
 from nsqd.storage.log.clocks import read_note as read_clocks
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.opening import Simulated
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.succession import TakenIn, take_in
+from nsqd.storage.log.succession import Salvaged, salvage
 from nsqd.storage.mirror.adopting import Refused, check_replay
 from nsqd.storage.mirror.manifest import ManifestError, read_manifest
 from nsqd.storage.mirror.mirror import Mirror, MirrorError
 from nsqd.storage.mirror.reading import MirrorDisk
 from shared.files import sync_directory
 
-BEGUN, WAITING = "remnant.partial", ".partial"
+BEGUN, WAITING = "salvage.partial", ".partial"
 _COPY = re.compile(r"([0-9a-f]{32})")
-_PARTED, _REMNANT = re.compile(r"([0-9a-f]{32})\.parted-\d+"), re.compile(r"([0-9a-f]{32})(\.\d+)?")
+_DIVERGED, _OLD_LOG = re.compile(r"([0-9a-f]{32})\.diverged-\d+"), re.compile(r"([0-9a-f]{32})(\.\d+)?")
 _WAITING = re.compile(r"([0-9a-f]{32})\.partial")
 
 
@@ -66,8 +66,8 @@ def make_log(
     owner: int,
     simulated: Simulated | None = None,
     interrupt: Callable[[], None] = lambda: None,
-) -> TakenIn | None:
-    """Make a log on the empty disk `target` of what a copy holds behind the position `start`, as `take_in`. Raises OSError.
+) -> Salvaged | None:
+    """Make a log on the empty disk `target` of what a copy holds behind the position `start`, as `salvage`. Raises OSError.
 
     The copy was read by `read_copy`. `owner`: number of this node; `interrupt` as there.
     """
@@ -75,14 +75,14 @@ def make_log(
         noted = read_clocks(disk)
         manifest = read_manifest(disk) if is_mirror else None
         if manifest is None:
-            return take_in(disk, target, start, owner, 0, noted, simulated, interrupt)
-        return take_in(MirrorDisk(disk, manifest), target, start, owner, manifest.mark, noted, simulated, interrupt)
+            return salvage(disk, target, start, owner, 0, noted, simulated, interrupt)
+        return salvage(MirrorDisk(disk, manifest), target, start, owner, manifest.mark, noted, simulated, interrupt)
     except (ManifestError, LogError) as error:
         raise OSError(str(error)) from None
 
 
-class PartedDirectory:
-    """The copies that a node has set aside in its data directory. Implements nsqd.replication.remnants.Directory."""
+class DivergedDirectory:
+    """The diverged copies in the data directory of a node. Implements nsqd.replication.diverged.salvage.Directory."""
 
     def __init__(self, data_path: Path, number: int, interrupt: Callable[[], None] = lambda: None) -> None:
         """Begin. `number`: that of this node; `interrupt` is called while a copy is read; what it raises ends that."""
@@ -105,17 +105,17 @@ class PartedDirectory:
         sync_directory(self._adopted)
         return made
 
-    def found(self) -> list[PartedCopy]:
+    def found(self) -> list[DivergedCopy]:
         found = []
-        for parent in (self._path / NAME, self._adopted, self._path / REMNANTS):
-            is_own = parent.name == REMNANTS
+        for parent in (self._path / NAME, self._adopted, self._path / DIVERGED):
+            is_own = parent.name == DIVERGED
             for path in sorted(parent.iterdir()) if parent.is_dir() else ():
-                match = (_REMNANT if is_own else _PARTED).fullmatch(path.name)
+                match = (_OLD_LOG if is_own else _DIVERGED).fullmatch(path.name)
                 if match is None or not path.is_dir():
                     continue
                 note = read_note(note_of(path))
-                if note is not None or not is_own:  # of an own log, the note alone tells what was taken in
-                    found.append(PartedCopy(f"{parent.name}/{path.name}", bytes.fromhex(match[1]), note, is_own))
+                if note is not None or not is_own:  # of an own log, the note alone tells what was salvaged
+                    found.append(DivergedCopy(f"{parent.name}/{path.name}", bytes.fromhex(match[1]), note, is_own))
         return found
 
     def read(self, name: str) -> CopyExtent:
@@ -123,7 +123,7 @@ class PartedDirectory:
         with closing(disk):
             return read_copy(disk, _log_id(name), is_mirror, self._interrupt)
 
-    def take_in(self, name: str, held: CopyExtent, start: int) -> TakenIn | None:
+    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
         begun = self._adopted / BEGUN
         _remove(begun)
         for path in (self._adopted, begun):
@@ -147,7 +147,7 @@ class PartedDirectory:
         sync_directory(self._adopted)
         return made
 
-    def _make(self, name: str, path: Path, start: int) -> TakenIn | None:
+    def _make(self, name: str, path: Path, start: int) -> Salvaged | None:
         source, is_mirror = self._disk(name)
         with closing(source), closing(RealDisk(path)) as target:
             return make_log(source, is_mirror, target, start, self._number, interrupt=self._interrupt)
@@ -165,7 +165,7 @@ class PartedDirectory:
     def remove(self, name: str) -> None:
         path = self._path / name
         _remove(path)
-        sync_directory(path.parent)  # a copy without its note would be taken in again
+        sync_directory(path.parent)  # a copy without its note would be salvaged again
         note_of(path).unlink(missing_ok=True)
 
     def _disk(self, name: str) -> tuple[RealDisk, bool]:
@@ -183,7 +183,7 @@ def _remove(path: Path) -> None:
 
 def note_of(path: Path) -> Path:
     """Return where the note about a copy is. What is left of the node's own log has it among its files."""
-    return path / OWN_NOTE if path.parent.name == REMNANTS else path.with_name(path.name + NOTE_OF_PARTED)
+    return path / OWN_NOTE if path.parent.name == DIVERGED else path.with_name(path.name + NOTE)
 
 
 def _log_id(name: str) -> bytes:

@@ -1,10 +1,10 @@
-"""The frame about remnants: refused contents. test_fuzz.py tests packing and reading."""
+"""The frame about diverged copies: refused contents. test_fuzz.py tests packing and reading."""
 
 import pytest
 
 from nsqd.core.message.epoch import Epoch
 from nsqd.protocols.peer.frames import PeerError
-from nsqd.protocols.peer.remnants import Answer, Question, Verdict, pack_answer, pack_question, unpack
+from nsqd.protocols.peer.salvage import Answer, Question, Verdict, pack_answer, pack_question, unpack
 from tests.cases import each
 from tests.nsqd.protocols.peer.test_claims import HEAD
 
