@@ -112,6 +112,8 @@ def session(name: str, master: str = "") -> SparkSession:
         .config("spark.sql.shuffle.partitions", "8")
         # Topics and days of one task; with fewer writers Spark sorts all rows first.
         .config("spark.sql.maxConcurrentOutputFileWriters", "32")
+        # A worker has 15 s to reach its JVM otherwise, which a machine that is very busy exceeds.
+        .config("spark.python.authenticate.socketTimeout", "2m")
         .config("spark.driver.extraJavaOptions", options)
         .getOrCreate()
     )
