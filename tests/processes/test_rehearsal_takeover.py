@@ -139,6 +139,7 @@ def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> 
     rehearse(PAGE.read_text().partition(SECOND_SET)[0], ENDS, tmp_path)
 
 
+@pytest.mark.campaign
 def test_two_of_three_nodes_die_and_each_log_has_one_owner_when_they_are_back(tmp_path: Path) -> None:
     logs = rehearse(
         PAGE.read_text().partition(SECOND_SET)[2], ("1000", "2000"), tmp_path, "--set", "takeover-quorum=any"
