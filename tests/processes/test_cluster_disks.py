@@ -92,6 +92,7 @@ def power_cut(cluster: NetworkedCluster, *victims: int) -> None:
         cluster.volumes[number].recover()
 
 
+@pytest.mark.campaign
 def test_a_node_whose_disk_is_lost_during_a_partition(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         alone, other, third = random.sample(NODES, 3)

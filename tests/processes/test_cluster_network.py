@@ -84,6 +84,7 @@ def test_halves(rounds: Play) -> None:
     rounds(fault)
 
 
+@pytest.mark.campaign
 def test_packets_that_are_dropped_one_way(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         sender, receiver, third = random.sample(NODES, 3)

@@ -135,6 +135,7 @@ def rehearse(text: str, ends: tuple[str | None, ...], place: Path, *options: str
             tool.stop(signal.SIGINT)
 
 
+@pytest.mark.campaign
 def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> None:
     rehearse(PAGE.read_text().partition(SECOND_SET)[0], ENDS, tmp_path)
 

@@ -137,6 +137,7 @@ def test_a_node_is_killed_during_a_take_over(rounds: Rounds, quorum: str) -> Non
     rounds(trouble, quorum)
 
 
+@pytest.mark.campaign
 @both
 def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: TakeoverCluster, random: Random) -> None:

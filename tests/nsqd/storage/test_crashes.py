@@ -21,7 +21,7 @@ from tests.nsqd.storage.sim_disk import SimDisk
 
 pytestmark = pytest.mark.long
 
-SEEDS = seeds(20)
+SEEDS = seeds(10)
 FOUND_WITHIN = 400  # seeds; most take fewer than ten
 
 

@@ -26,7 +26,7 @@ from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.nsqd.storage.stories import told_of
 
-SEEDS = seeds(6)
+SEEDS = seeds(3)
 NAMES = ("default", "a", "b/c")
 Seen = tuple[object, ...]
 World = dict[str, tuple[dict[int, Seen], list[int]]]

@@ -17,7 +17,7 @@ from tests.nsqd.storage.damage_run import DamageRun
 
 pytestmark = pytest.mark.long
 
-SEEDS = seeds(20)
+SEEDS = seeds(10)
 FOUND_WITHIN = 200  # seeds
 
 
