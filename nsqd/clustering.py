@@ -41,7 +41,7 @@ from nsqd.replication.diverged.directory import DivergedDirectory
 from nsqd.replication.diverged.salvage import Salvage
 from nsqd.replication.facts_file import FactsFile
 from nsqd.replication.joined import Joined, Stop
-from nsqd.replication.joining import join, make_copying, use_configs
+from nsqd.replication.joining import CopyGate, join, make_copying
 from nsqd.replication.log_times import LogTimes
 from nsqd.replication.mending import Mending
 from nsqd.replication.offers import HttpMirrors
@@ -117,7 +117,7 @@ def join_cluster(
     own.store.after_write = partial(port.send_group, copying.origin)
     own.store.copies.patience = options.replicate_timeout
     own.writer.files.mend = _mending(port, own)
-    use_configs(cluster, broker, own.store.copies)
+    cluster.add(CopyGate(cluster, broker, own.store.copies))
     port.listen(listeners.cluster.socket)
     log.info(
         "CLUSTER: listening on %s as node %d of %s",

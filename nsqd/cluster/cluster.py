@@ -89,10 +89,10 @@ class Cluster:
             credentials.own.incarnation
         )  # of the runs of this node's number that it was told of: the next is above
         self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
-        self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall)  # of topics
+        self.parts: list[Part] = []
+        self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
         self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node owns, by other nodes
         self.ownership = Ownership(facts.owners, facts.promises, facts.closed)
-        self.parts: list[Part] = []
         self._takers: dict[int, Part] = {}  # by the kinds of frames that they take
         self.add(self.configs)
         self.disputes = Disputes(self.membership, self.ownership, self.links)

@@ -44,6 +44,9 @@ class Part:
     def called_off(self, log_id: bytes) -> None:
         """Note that this node is not to lead a log after all: its leader is back, or another node claims it as well."""
 
+    def configured(self) -> None:
+        """Note that this node knows now how the topics of the cluster are configured."""
+
     def whole(self, log_id: bytes, number: int) -> None:
         """Note that the node with that number, which claims a log that this one gave up, has all of it."""
 

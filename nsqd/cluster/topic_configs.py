@@ -11,7 +11,7 @@ See docs/design/cluster.md#configurations-of-topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from nsqd.cluster.link import Link
@@ -43,17 +43,19 @@ class TopicConfigs(Part):
         known: Iterable[VersionedConfig] = (),
         is_complete: bool = False,
         wall: Callable[[], int] = lambda: MOST_VALUE,
+        parts: Sequence[Part] = (),
     ) -> None:
         """Begin with what an earlier run knew.
 
-        `links`: the connections to other nodes, by their numbers; `wall`: returns the time in ms since the epoch.
+        `links`: the connections to other nodes, by their numbers; `wall`: returns the time in ms since the epoch;
+        `parts`: are told when another node has told all that it knew.
         """
         self.known: dict[str, VersionedConfig] = {word.topic: word for word in known}  # by topic
         self.is_complete = is_complete  # another node has told all that it knew, or this is the first one
         self.ignorant: set[int] = set()  # numbers of nodes that have said that they do not know them either
         self._links, self._wall = links, wall
         self._brokers: list[Broker] = []  # of the logs whose topics are as it is known here
-        self.on_complete: Callable[[], None] = lambda: None
+        self._parts = parts
 
     # what nodes tell each other
 
@@ -81,7 +83,8 @@ class TopicConfigs(Part):
             self.is_complete = True
             for link in self._links.values():
                 link.send_claiming(pack_configs([]))
-            self.on_complete()
+            for part in self._parts:
+                part.configured()
 
     def configure(self, topic: str, config: TopicConfig, at: int, node: int) -> None:
         """Note that an operator has configured a topic at this node, whose number is `node`, and tell all.

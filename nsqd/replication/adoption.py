@@ -59,8 +59,6 @@ class Adoptions(Part):
         self._work = work
         self._openings = Openings(directory, parts)
         self._current: AdoptedLog | None = None  # the one that is being opened or filled
-        # is told of each log that has joined this node's broker, before anything of it is delivered
-        self.on_joined: Callable[[AdoptedLog], None] = lambda owned: None
         self._timer_due = 0
         mirrors.is_taken_over = self.owns
 
@@ -223,7 +221,6 @@ class Adoptions(Part):
         else:
             deletions, owned.deletions = owned.deletions, None
             attach_some = self.parts.attach(broker, deletions)
-            self.on_joined(owned)
             self._attach(owned, attach_some)
 
     def _failed(self, owned: AdoptedLog, failed: Unopened) -> None:

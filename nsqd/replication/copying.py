@@ -54,7 +54,6 @@ class Copying(Part):
 
     def add(self, origin: Origin) -> None:
         """Copy another log that this node owns, too."""
-        origin.on_counts = self.origin.on_counts
         self.origins[origin.log_id] = origin
         self._ends.pop(origin.log_id, None)
 

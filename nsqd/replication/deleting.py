@@ -47,7 +47,6 @@ class Deleting(Part):
         """`home`: the broker of this node's own log."""
         self._cluster, self._adoptions, self._home = cluster, adoptions, home
         self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the node that told it
-        adoptions.on_joined = self._joined
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
@@ -69,8 +68,9 @@ class Deleting(Part):
         if owned is not None and owned.state in (ATTACHING, SERVING):
             self._delete(owned, notice)
 
-    def _joined(self, owned: AdoptedLog) -> None:
-        """Delete from a log that has just joined the node's broker what was told before."""
+    def attached(self, broker: Broker) -> None:
+        """Delete what was told before the log was open, before anything of it is delivered."""
+        owned = next(one for one in self._adoptions.logs.values() if one.broker is broker)
         for (log_id, _), notice in self._notices.items():
             if log_id == owned.log_id:
                 self._delete(owned, notice)

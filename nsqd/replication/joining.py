@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
 from nsqd.protocols.peer.handshake import Credentials
@@ -70,22 +71,24 @@ def join(
     )
 
 
-def use_configs(cluster: Cluster, broker: Broker, copies: Copies) -> None:
-    """Have the node's topics as the cluster has them, and no copy of a message possible, not even here, until it is told."""
+class CopyGate(Part):
+    """Says how many copies of a message are possible: none, not even here, until the topics' configurations are known."""
 
-    def count(_: object = None) -> None:
-        broker.set_copies(copies.available if cluster.configs.is_complete else 0)
+    def __init__(self, cluster: Cluster, broker: Broker, copies: Copies) -> None:
+        self._configs, self._broker, self._copies = cluster.configs, broker, copies
+        copies.on_available = self._count
+        if not self._configs.is_complete:
+            log.info("CLUSTER: this node takes no messages until it has the configurations of topics from another one")
+        broker.directory.on_created.append(self._configs.use_for)
+        self._configs.attached(broker)
+        self._count()
 
-    def complete() -> None:
+    def _count(self, _: object = None) -> None:
+        self._broker.set_copies(self._copies.available if self._configs.is_complete else 0)
+
+    def configured(self) -> None:
         log.info("CLUSTER: the configurations of topics are known: this node takes messages")
-        count()
-
-    copies.on_available, cluster.configs.on_complete = count, complete
-    if not cluster.configs.is_complete:
-        log.info("CLUSTER: this node takes no messages until it has the configurations of topics from another one")
-    broker.directory.on_created.append(cluster.configs.use_for)
-    cluster.configs.attached(broker)
-    count()
+        self._count()
 
 
 def make_copying(

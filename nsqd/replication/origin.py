@@ -10,7 +10,6 @@ See docs/design/cluster.md#mirrors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -68,8 +67,6 @@ class Origin:
         """
         self.log_id = log_id or cluster.own.log_id
         self._whose = f"the adopted log {log_id.hex()}" if log_id else "this node's log"
-        # Called with this and a follower's connection when what `counts` returns has changed for it.
-        self.on_counts: Callable[[Origin, Link], None] = lambda origin, link: None
         self._rate = rate
         self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
@@ -417,23 +414,15 @@ class Origin:
 
     def _count(self) -> None:
         whole = [follower for follower in self.followers.values() if follower.has_mirror]
-        news = [follower for follower in whole if follower.is_live and not follower.is_caught_up]
-        for follower in news:
-            follower.is_caught_up = True
+        for follower in whole:
+            follower.is_caught_up |= follower.is_live
         if not self.in_sync.is_confirmed:
             durable = {follower.number: follower.durable for follower in whole}
             if self.in_sync.confirm(self._source.durable, durable):
                 log.info("CLUSTER: followers of %s that count: %s", self._whose, sorted(self.in_sync.named) or "none")
-                news = list(self.followers.values())
         counted = [follower for follower in whole if follower.number in self.in_sync.counting]
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
         self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
-        for follower in news:
-            self.on_counts(self, follower.link)
-
-    def counts(self) -> tuple[bytes, int, frozenset[int]]:
-        """Return what a follower is told of those that count: the log's epoch, packed, its end, and their node numbers."""
-        return self._source.epochs()[-1][0], self._source.end, self.in_sync.counting
 
     @property
     def is_broken(self) -> bool:

@@ -36,7 +36,7 @@ from nsqd.replication.departure import Departure
 from nsqd.replication.diverged.arbiter import Arbiter
 from nsqd.replication.diverged.salvage import Salvage
 from nsqd.replication.facts import facts_of
-from nsqd.replication.joining import use_configs
+from nsqd.replication.joining import CopyGate
 from nsqd.replication.mirrors import Directory, Mirrors
 from nsqd.replication.origin import Origin
 from nsqd.storage.log.checkpoint import Tail
@@ -320,7 +320,7 @@ class ClusterNode(SimNode):
         cluster.add(self.copying)
         log.store.after_write = self._copied_group
         copies.patience = PATIENCE
-        use_configs(cluster, self.broker, copies)
+        cluster.add(CopyGate(cluster, self.broker, copies))
         self.facts_file = FactsFile(self, side)
         self.facts_file.written, self.facts_file.promised = machine.keep_facts, machine.promised
         keep = self.facts_file.keep

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.cluster import Cluster
+from nsqd.cluster.part import Part
 from nsqd.cluster.topic_configs import TopicConfigs, use
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.protocols.peer.configs import MOST_CONFIGS, MOST_VALUE, VersionedConfig
 from nsqd.protocols.peer.handshake import Credentials
-from nsqd.replication.joining import use_configs
+from nsqd.replication.joining import CopyGate
 from nsqd.storage.log.copies import Copies
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
 from tests.nsqd.core.node import Node
@@ -111,7 +112,9 @@ def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_ha
     network.run(20)
     assert not second.cluster.configs.is_complete
     told: list[set[str]] = []
-    second.cluster.configs.on_complete = lambda: told.append(set(second.cluster.configs.known))
+    part = Part()
+    part.configured = lambda: told.append(set(second.cluster.configs.known))  # type: ignore[method-assign]
+    second.cluster.add(part)
     network.cut = set()
     network.run(20)
     assert told == [{"orders"}]
@@ -182,9 +185,10 @@ def test_a_run_goes_on_with_what_the_last_one_knew() -> None:
 def test_a_node_takes_no_message_until_it_knows_how_topics_are_configured() -> None:
     node = Node()
     copies = Copies(0)
-    cluster: Any = SimpleNamespace(configs=TopicConfigs({}))
+    parts: list[Part] = []
+    cluster: Any = SimpleNamespace(configs=TopicConfigs({}, parts=parts))
     earlier = node.broker.topic("earlier")
-    use_configs(cluster, node.broker, copies)
+    parts.append(CopyGate(cluster, node.broker, copies))
     copies.set_available(3)
     assert "has not received the configurations of topics" in earlier.refusal
     assert node.broker.topic("new").shut

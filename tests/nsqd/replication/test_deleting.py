@@ -53,6 +53,7 @@ class DeletingNode:
 
     def attach(self, broker: Broker, deletions: Noted | None) -> Callable[[], bool]:
         self.attachment = Attachment(self.home, broker, deletions)
+        self.deleting.attached(broker)
         return partial(self.attachment.attach_some, ALL)
 
     def detach(self, broker: Broker) -> Callable[[], bool]:
