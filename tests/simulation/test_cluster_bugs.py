@@ -27,8 +27,9 @@ from nsqd.core.stripes import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.protocols.peer import stream
-from nsqd.replication import arbiter, closing, common, deleting, mirrors, origin
+from nsqd.replication import closing, common, deleting, mirrors, origin
 from nsqd.replication.adoption import Adoptions
+from nsqd.replication.diverged import arbiter
 from nsqd.replication.diverged.note import CopyExtent
 from nsqd.replication.mirrors import Kept, Mirrors
 from nsqd.storage.log import checkpoint, reading, succession
