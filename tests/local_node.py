@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
-import ssl
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
@@ -61,7 +60,6 @@ from tests.simulation.node import WholeNode
 SECOND, MICROSECOND = 1_000_000_000, 1000
 START = 1_767_225_600 * SECOND  # ns since the epoch: 2026-01-01
 PATIENCE = 60.0  # s of virtual time that a client waits, if it says nothing else
-_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without authorities: to read them takes longer than all else
 _MEMORY = Memory()
 _AT_ONCE = 10_000  # steps at one moment: more than any test needs
 
@@ -112,7 +110,7 @@ class LocalNode(WholeNode):
         server.serve_within(self.loop)
         front_end.leave_rest_to(server)
         self._ports = {"TCP": self.network.listener, "HTTP": cast(Any, listener.socket)}
-        transport = httpx.HTTPTransport(verify=_NO_TLS)
+        transport = httpx.HTTPTransport()
         transport._pool = httpcore.ConnectionPool(network_backend=_Backend(self))
         self.client = httpx.Client(base_url="http://127.0.0.1:4151", transport=transport)
 

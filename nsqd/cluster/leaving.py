@@ -52,7 +52,7 @@ class Followed:
 
 
 class LeavingNode(Protocol):
-    """The node that leaves."""
+    """What leaving asks of the node, its clients and its logs: nsqd.replication.departure.Departure."""
 
     def hold(self) -> None:
         """Take no publishes, and deliver nothing more."""

@@ -311,7 +311,7 @@ class Adoptions(Part):
     def _closed(self, owned: AdoptedLog) -> None:
         owned.log, owned.is_ending = None, False
         if owned.state == LOST:
-            self._work.run(partial(self._put_aside, owned.log_id), partial(self._was_put_aside, owned))
+            self._work.run(partial(self._keep_diverged, owned.log_id), partial(self._was_kept_diverged, owned))
             return
         if owned.state == CLOSING:
             owned.state = WAITING
@@ -321,10 +321,10 @@ class Adoptions(Part):
             self._current = None
         self._begin_next()
 
-    def _put_aside(self, log_id: bytes) -> str:
+    def _keep_diverged(self, log_id: bytes) -> str:
         return self._directory.keep_diverged(log_id) if log_id in self._directory.found() else ""
 
-    def _was_put_aside(self, owned: AdoptedLog, result: str | OSError) -> None:
+    def _was_kept_diverged(self, owned: AdoptedLog, result: str | OSError) -> None:
         self._forget(owned)
         if self._current is owned:
             self._current = None

@@ -14,7 +14,7 @@ from shared.log import log
 
 
 class Departure:
-    """The node, for its leaving."""
+    """Holds the clients of a node that leaves, reports on its logs, and ends its process."""
 
     def __init__(
         self,

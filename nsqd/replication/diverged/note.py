@@ -18,7 +18,7 @@ OWN_NOTE = "taken-in"  # in what is left of the node's own log
 
 @dataclass(frozen=True, slots=True)
 class CopyExtent:
-    """What a copy holds."""
+    """The end of a diverged copy, and the epochs in it."""
 
     end: int  # position
     epochs: tuple[tuple[Epoch, int], ...]  # with the position at which each begins, ascending

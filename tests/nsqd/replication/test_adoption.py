@@ -198,7 +198,7 @@ def test_one_log_is_opened_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 100])
-def test_what_another_node_owns_is_set_aside_whenever_that_is_known(steps: int) -> None:
+def test_what_another_node_owns_is_kept_as_a_diverged_copy_whenever_that_is_known(steps: int) -> None:
     node, log_id = adopter()
     node.adoptions.won(log_id, 70)
     for _ in range(steps):
@@ -547,7 +547,7 @@ def test_an_adopted_log_whose_sync_fails_is_given_up_and_opened_again_later() ->
     assert (owned.state, words) == (SERVING, ["gave up"])
 
 
-def test_a_log_that_was_given_up_is_set_aside_when_another_node_has_adopted_it() -> None:
+def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_has_adopted_it() -> None:
     node, log_id = adopter()
     node.adoptions.won(log_id, 70)
     node.run()

@@ -266,7 +266,7 @@ def test_an_old_log_that_is_closed_does_not_wait_for_more_copies_than_the_cluste
     assert node.old_logs.left == [node.log_id]
 
 
-def test_a_mirror_that_holds_more_than_a_closed_log_is_set_aside() -> None:
+def test_a_mirror_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy() -> None:
     node = ClosingNode()
     node.node.mirrors.open_all()
     node.node.run()

@@ -40,7 +40,7 @@ def test_the_directory_of_a_mirror_becomes_that_of_an_adopted_log(tmp_path: Path
     assert adopted.found() == [BAD]
 
 
-def test_what_was_set_aside_is_never_replaced(tmp_path: Path) -> None:
+def test_what_was_kept_as_a_diverged_copy_is_never_replaced(tmp_path: Path) -> None:
     mirrors, adopted = MirrorDirectory(tmp_path), AdoptedDirectory(tmp_path)
     asides = set()
     for _ in range(2):

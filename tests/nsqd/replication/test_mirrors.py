@@ -154,7 +154,7 @@ def test_nothing_is_synced_while_the_owner_decides_how_the_mirror_goes_on() -> N
     assert side.directory.disk.operations["sync"] == syncs
 
 
-def test_a_mirror_that_holds_what_the_log_does_not_have_is_set_aside() -> None:
+def test_a_mirror_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_copy() -> None:
     side = Side()
     side.follow()
     side.say(stream.pack_follow(1))
@@ -172,7 +172,7 @@ def test_a_mirror_that_is_not_needed_is_removed() -> None:
     assert side.directory.disk.open_files == 0
 
 
-def test_a_mirror_that_is_not_needed_is_set_aside_if_it_has_more_than_the_log() -> None:
+def test_a_mirror_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_than_the_log() -> None:
     side = Side()
     side.follow()
     later = FIRST._replace(number=2).pack()
@@ -181,7 +181,7 @@ def test_a_mirror_that_is_not_needed_is_set_aside_if_it_has_more_than_the_log() 
     assert side.directory.disk.open_files == 0
 
 
-def test_a_closed_mirror_that_is_not_needed_is_opened_before_it_is_removed_or_set_aside() -> None:
+def test_a_closed_mirror_that_is_not_needed_is_opened_before_it_is_removed_or_kept_as_a_diverged_copy() -> None:
     later = FIRST._replace(number=2).pack()
     for epochs, is_removed in (([(FIRST.pack(), 0)], True), ([(FIRST.pack(), 0), (later, 5)], False)):
         side = Side()

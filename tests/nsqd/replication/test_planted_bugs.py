@@ -92,7 +92,7 @@ def test_a_file_that_is_complete_is_not_synced_again(monkeypatch: pytest.MonkeyP
     assert_found()
 
 
-def test_a_mirror_that_is_set_aside_is_sent_only_what_it_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_is_kept_as_a_diverged_copy_is_sent_only_what_it_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
     def first_missing(log: common.Segments, bases: Sequence[int], end: int, have: stream.Have) -> int:
         following = [*bases[1:], 1 << 62]
         return next(

@@ -209,7 +209,7 @@ def test_the_new_owner_is_no_follower_of_the_log_any_more_and_says_who_is() -> N
     assert origin.in_sync.named == origin.in_sync.counting == {THIRD}
 
 
-def test_a_mirror_that_has_more_than_the_new_owner_is_set_aside() -> None:
+def test_a_mirror_that_has_more_than_the_new_owner_is_kept_as_a_diverged_copy() -> None:
     pair = Pair(ahead=3)
     pair.run()
     (aside,) = pair.directories.aside

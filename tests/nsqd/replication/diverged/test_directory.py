@@ -190,7 +190,7 @@ def test_a_damaged_note_is_none(tmp_path: Path) -> None:
         assert read_note(tmp_path / "note") is None
 
 
-def test_an_adopted_log_that_was_set_aside_is_such_a_copy(tmp_path: Path) -> None:
+def test_an_adopted_log_that_was_kept_as_a_diverged_copy_is_such_a_copy(tmp_path: Path) -> None:
     taken = taken_log(tmp_path)
     log_id = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).identity
     assert log_id is not None
