@@ -13,12 +13,33 @@ from pathlib import Path
 
 import trio
 
-from nsqd.cluster.claimant import Witnesses
-from nsqd.cluster.claims import Claims, Quorum
-from nsqd.cluster.closed import ClosedLogs
-from nsqd.cluster.cluster import Cluster
-from nsqd.cluster.leaving import Handovers, Leaving
-from nsqd.cluster.part import Part
+from nsqd.cluster.departure import Departure
+from nsqd.cluster.joined import Joined, Stop
+from nsqd.cluster.joining import CopyGate, join, make_copying
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.facts_file import FactsFile
+from nsqd.cluster.ownership.candidate import Witnesses
+from nsqd.cluster.ownership.closed_logs import ClosedLogs
+from nsqd.cluster.ownership.elections import Claims, Quorum
+from nsqd.cluster.ownership.leaving import Handovers, Leaving
+from nsqd.cluster.ownership.paused import Standstill
+from nsqd.cluster.ownership.replica_states import CountsTellers, KeptMirrors
+from nsqd.cluster.port import ClusterPort
+from nsqd.cluster.promotion.closing import Closing
+from nsqd.cluster.promotion.deleting import Deleting
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter
+from nsqd.cluster.promotion.diverged.directory import DivergedDirectory
+from nsqd.cluster.promotion.diverged.salvage import Salvage
+from nsqd.cluster.promotion.promotions import Adoptions, Parts
+from nsqd.cluster.replication.copying import Copying, Threads
+from nsqd.cluster.replication.directory import AdoptedDirectory, OldLogDirectory
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.log_times import LogTimes
+from nsqd.cluster.replication.offers import HttpMirrors
+from nsqd.cluster.replication.rejoin import is_owned_by_another
+from nsqd.cluster.replication.repair import Mending
+from nsqd.cluster.wire.node_identity import MOST_ZONE
+from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.stripes import Attachment, Deletions
 from nsqd.http.node import Info
@@ -28,27 +49,6 @@ from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted
 from nsqd.options import NsqdOptions
 from nsqd.protocols.disque.jobs import USUAL_COPIES
-from nsqd.protocols.peer.node_identity import MOST_ZONE
-from nsqd.replication.adoption import Adoptions, Parts
-from nsqd.replication.claiming import CountsTellers, KeptMirrors
-from nsqd.replication.closing import Closing
-from nsqd.replication.copying import Copying, Threads
-from nsqd.replication.deleting import Deleting
-from nsqd.replication.departure import Departure
-from nsqd.replication.directory import AdoptedDirectory, OldLogDirectory
-from nsqd.replication.diverged.arbiter import Arbiter
-from nsqd.replication.diverged.directory import DivergedDirectory
-from nsqd.replication.diverged.salvage import Salvage
-from nsqd.replication.facts_file import FactsFile
-from nsqd.replication.joined import Joined, Stop
-from nsqd.replication.joining import CopyGate, join, make_copying
-from nsqd.replication.log_times import LogTimes
-from nsqd.replication.mending import Mending
-from nsqd.replication.offers import HttpMirrors
-from nsqd.replication.origin import Origin
-from nsqd.replication.port import ClusterPort
-from nsqd.replication.rejoin import is_owned_by_another
-from nsqd.replication.standstill import Standstill
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.copying import LogSource
@@ -196,7 +196,7 @@ class Adopting:
         self._attachments: dict[Broker, Attachment] = {}
 
     def parts(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> Parts:
-        """Return it as nsqd.replication.adoption calls it. `noted` and `failed` as there."""
+        """Return it as nsqd.cluster.promotion.promotions calls it. `noted` and `failed` as there."""
         opened, cluster = self._opened, self._port.cluster
         return Parts(
             open=partial(open_adopted, self._options, opened.wake),

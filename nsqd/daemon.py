@@ -61,12 +61,12 @@ from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from nsqd.auth.servers import AuthServers
-    from nsqd.lent_jobs import LentJobs
+    from nsqd.cluster.joined import Joined
+    from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
     from nsqd.listeners import Listeners
     from nsqd.protocols.beanstalk.client import BeanstalkContext
     from nsqd.protocols.disque.context import DisqueContext
     from nsqd.protocols.job_client import JobContext
-    from nsqd.replication.joined import Joined
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
     from shared.audit.trail import Trail
@@ -235,7 +235,7 @@ class Daemon:
             self.ports.add(partial(listen_to_disque, self.reactor, self._listeners, front_end, timeout))
             self._nursery.start_soon(delete_idle_queues, front_end.context.queues, self._opened.wake)
         if self._cluster is not None:
-            from nsqd.lent_jobs import LentJobs
+            from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
 
             contexts = front_end.context, self._cluster.port, self._beanstalk_context
             self._lent_jobs = LentJobs(self._broker, *contexts)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.membership import Standing
+from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.broker import Broker
 from nsqd.core.queues import Queues
 from nsqd.protocols.conversation import Conversation
@@ -32,7 +32,7 @@ from shared.listen import display, parse_address
 from shared.values import MILLISECOND
 
 if TYPE_CHECKING:
-    from nsqd.replication.joined import Joined
+    from nsqd.cluster.joined import Joined
 
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 HEARTBEAT_EVERY = 1_000_000_000  # ns, as nodes send them

@@ -50,8 +50,8 @@ async def open_patiently(
     """
     if not options.cluster_address:
         return open_in_cluster(options, directory, listeners)
-    from nsqd.replication.duplicates import UNFINISHED
-    from nsqd.replication.rejoin import OwnerSilentError
+    from nsqd.cluster.promotion.duplicates import UNFINISHED
+    from nsqd.cluster.replication.rejoin import OwnerSilentError
 
     is_told, gives_up_at = False, trio.current_time() + options.unclean_after / SECOND
     while True:

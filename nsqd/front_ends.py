@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from nsqd.auth.servers import AuthServers
     from nsqd.beanstalk import FrontEnd
+    from nsqd.cluster.replication.rejoin import Rejoin, Taken
     from nsqd.disque import FrontEnd as DisqueFrontEnd
-    from nsqd.replication.rejoin import Rejoin, Taken
     from nsqd.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
     from shared.listen import Listener
@@ -111,13 +111,13 @@ def open_in_cluster(
     if not options.cluster_address:
         _warn_unserved(directory.path)
         return open_directory(options, directory)
-    from nsqd.cluster.membership import Standing
+    from nsqd.cluster.membership.cluster_json import read_facts
+    from nsqd.cluster.replication.directory import AdoptedDirectory
+    from nsqd.cluster.replication.early import EarlyMirrors
+    from nsqd.cluster.replication.offers import HttpMirrors
+    from nsqd.cluster.replication.rejoin import Rejoin
+    from nsqd.cluster.wire.node_identity import Standing
     from nsqd.node_tls import ask_over_tls, early
-    from nsqd.replication.directory import AdoptedDirectory
-    from nsqd.replication.early import EarlyMirrors
-    from nsqd.replication.facts import read_facts
-    from nsqd.replication.offers import HttpMirrors
-    from nsqd.replication.rejoin import Rejoin
 
     ask_over_tls(options, listeners)
     AdoptedDirectory(directory.path).put_back_unfinished()
@@ -141,7 +141,7 @@ def open_in_cluster(
 
 def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease: int) -> Opened:
     """Read the log as far as other nodes have it, or begin another one if one of them has adopted it."""
-    from nsqd.replication.rejoin import TakenOver
+    from nsqd.cluster.replication.rejoin import TakenOver
 
     opening = partial(
         open_directory,
@@ -163,7 +163,7 @@ def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease
 def _warn_unserved(path: Path) -> None:
     """Say what a node that is in no cluster does not serve, if an earlier run has taken over logs."""
     if (path / "adopted").is_dir():
-        from nsqd.replication.directory import AdoptedDirectory
+        from nsqd.cluster.replication.directory import AdoptedDirectory
 
         found = AdoptedDirectory(path).found()
         if found:
@@ -178,7 +178,7 @@ def _resume_succession(path: Path) -> None:
     """Finish what a crash has interrupted when another node had taken over the log. Raises DirectoryError."""
     if not (path / "log.partial").exists():  # it is rarely needed, and takes time to import
         return
-    from nsqd.replication.succession import resume_succession
+    from nsqd.cluster.promotion.succession import resume_succession
 
     try:
         resume_succession(path)
@@ -191,9 +191,9 @@ def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]
 
     Returns how many messages may come twice because of that, by reason.
     """
+    from nsqd.cluster.promotion.duplicates import of_return
+    from nsqd.cluster.promotion.succession import succeed_taken
     from nsqd.core.message.ids import ClockError, first_of_new_log
-    from nsqd.replication.duplicates import of_return
-    from nsqd.replication.succession import succeed_taken
     from nsqd.storage.log.segments import LogError
 
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from nsqd.cluster.replication.early import Early
+from nsqd.cluster.replication.node_http import Trust, ask_by
 from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
-from nsqd.replication.early import Early
-from nsqd.replication.node_http import Trust, ask_by
 from shared.http.hosts import Hosts
 from shared.tls_options import REQUIRED
 

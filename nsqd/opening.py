@@ -142,7 +142,7 @@ class Opened:
     log: OpenLog
     broker: Broker
     wake: Wake  # wakes the reactor that is built later
-    # messages that may come twice because another node has taken over the log before, by nsqd.replication.duplicates.REASONS
+    # messages that may come twice because another node has led the log before, by nsqd.cluster.promotion.duplicates.REASONS
     possible_duplicates: Counter[str] = field(default_factory=Counter)
 
 

@@ -22,17 +22,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nsqd.cluster.facts import ClusterFacts
+from nsqd.cluster.membership.cluster_json import read_facts, write_facts
+from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.replication.directory import ADOPTED, AdoptedDirectory
+from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.import_command import node_number
-from nsqd.replication.directory import ADOPTED, AdoptedDirectory
-from nsqd.replication.facts import read_facts, write_facts
 from nsqd.storage.directory import FILE, DataDirectory, DirectoryError, Metadata
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.restore import Restored, restore
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, verify
-from nsqd.storage.mirror.manifest import ManifestError
 from nsqd.verify import log_of
 from shared.files import replace_file, sync_directory
 

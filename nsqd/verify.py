@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nsqd.cluster.replication.manifest import NAME as MANIFEST
+from nsqd.cluster.replication.manifest import ManifestError, read_manifest
+from nsqd.cluster.replication.replica_disk import MirrorDisk
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import Disk, RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
-from nsqd.storage.mirror.manifest import NAME as MANIFEST
-from nsqd.storage.mirror.manifest import ManifestError, read_manifest
-from nsqd.storage.mirror.reading import MirrorDisk
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3

@@ -52,13 +52,16 @@ def pytest(*arguments: str) -> tuple[str, ...]:
 
 STAGES = (
     Stage("properties", "every property of every part", pytest("--unit"), effort=5, runs=5),
-    Stage("parsers", "a million inputs to each parser", pytest("tests/nsqd/protocols"), effort=10, runs=5),
+    Stage(
+        "parsers", "a million inputs to each parser",
+        pytest("tests/nsqd/protocols", "tests/nsqd/cluster/wire"), effort=10, runs=5,
+    ),
     Stage("crashes", "kills, power cuts and damage under the log", pytest("-m", "long", "tests/nsqd/storage"), 10, runs=10),
     Stage("lives", "whole nodes", pytest("tests/simulation/test_simulation.py"), effort=30, runs=10),
     Stage(
         "clusters", "copies, take-over and sharing over many nodes",
         pytest(
-            "tests/nsqd/cluster", "tests/nsqd/replication", "tests/simulation/test_cluster.py",
+            "tests/nsqd/cluster", "tests/simulation/test_cluster.py",
             "tests/simulation/test_cluster_histories.py",
         ), effort=8, runs=5,
     ),

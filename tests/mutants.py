@@ -30,7 +30,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build" / "mutants"
-PARTS = ("nsqd/core", "nsqd/protocols", "nsqd/storage", "nsqd/http", "admin")
+PARTS = ("nsqd/core", "nsqd/protocols", "nsqd/storage", "nsqd/cluster", "nsqd/http", "admin")
 MUTANT = "PENSTOCK_MUTANT"  # in the environment: "path:number", the bug to plant
 LIMIT = 300  # s for the tests of one bug; one that takes longer has found it: the bug is an endless loop
 MEMORY = 6 << 30  # bytes

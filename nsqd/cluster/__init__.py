@@ -1,17 +1,17 @@
-"""What a node knows of the other nodes of its cluster. Nothing here does input or output, or asks a clock.
+"""What makes nodes a cluster: copies of their logs, and failover when a node is gone. See docs/design/cluster.md.
 
-* `cluster`: a node's part in its cluster: its connections, whom to dial, what is passed on. Start here. `cut`: silence that
-  a rehearsal asks for.
-* `part`: what each part of a node's work in the cluster does with frames, connections and time. `facts`: what a node keeps.
-* `peer`: one connection to another node, as the reactor sees it. `link`: what is said over it.
-* `membership`: who belongs to the cluster, and who is silent.
-* `ownership`: who owns which log. `claims`: who takes over the log of a node that is lost. `cases`: what is known of such a
-  log; `claimant`: this node claims one; `voter`: it answers the claims of others. `closed`: logs that owe nothing.
-  `deletions`: what was deleted here from logs that others own now.
-* `disputes`: which words about owners are believed.
-* `leaving`: a node that leaves hands its logs over. `topic_configs`: how topics are configured, for adopted logs.
-* `lending`: jobs for clients of other nodes, and questions about jobs.
-* `salvaged`: what other nodes have salvaged that this node's logs lack.
+A log has one leader, the node that writes it. Followers keep replicas of it. When the leader is gone, a follower is elected,
+makes a log of its replica, and delivers what is unfinished in it. Each folder is one subject, and imports only those before it:
 
-Of nsqd, this package may import only `protocols` and `core`. See docs/design/cluster.md.
+* `wire`: the bytes between two nodes, and what takes part in their exchange.
+* `membership`: what a node knows of the cluster: who is in it, who leads which log. Start at `membership/cluster.py`.
+* `replication`: a log is copied from its leader to its followers, and repaired from their replicas.
+* `ownership`: who leads each log: elections, votes, transfer, closed logs.
+* `promotion`: a replica becomes a log that this node leads, and what diverged is salvaged.
+* `remote_jobs`: jobs of this node for clients of other nodes.
+
+The modules beside them drive all of it. `port` has the connections and the clock. `joining` builds a node's part in the
+cluster, and `departure` ends it. `joined` is the node as HTTP, Disque and the daemon see it.
+
+What does no input or output, and asks no clock, is the rule; pyproject.toml lists the modules that do.
 """

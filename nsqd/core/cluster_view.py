@@ -1,4 +1,4 @@
-"""What HTTP asks of a node's cluster; nsqd.replication answers."""
+"""What HTTP asks of a node's cluster; nsqd.cluster answers."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import trio
 
-from nsqd.protocols.peer.node_identity import MOST_NUMBER, is_address
+from nsqd.cluster.wire.node_identity import MOST_NUMBER, is_address
 from penstock.protocol.names import is_valid_name
 from shared.auth.own_token import headers
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apps.recover import RecoverError, choose, find_copies
-from nsqd.replication.offers import find_offers
+from nsqd.cluster.replication.offers import find_offers
 
 LOG = bytes(16)
 

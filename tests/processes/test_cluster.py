@@ -194,7 +194,7 @@ def test_what_is_known_of_the_cluster_cannot_be_used(tmp_path: Path, planted: st
     if content:
         (tmp_path / "cluster.json").write_bytes(content)
     (tmp_path / "secret").write_text(SECRET)
-    broken = f"from nsqd.replication import joining; joining.{planted} = planted" if planted else ""
+    broken = f"from nsqd.cluster import joining; joining.{planted} = planted" if planted else ""
     code = (
         f"import sys\ndef planted(*_): raise OSError('planted')\n{broken}\nfrom nsqd import main; sys.exit(main.main())"
     )

@@ -19,7 +19,7 @@ import httpx
 import msgpack
 import pytest
 
-from nsqd.protocols.peer.frames import FrameKind, encode
+from nsqd.cluster.wire.frames import FrameKind, encode
 from shared.foreign import Foreign
 from tests.admin.conftest import nsqadmin
 from tests.certificates import Authority

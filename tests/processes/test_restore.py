@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from nsqd.cluster.facts import ClusterFacts
-from nsqd.cluster.ownership import Promise
+from nsqd.cluster.membership.cluster_json import read_facts, write_facts
+from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leaders import Promise
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SEQUENCE
-from nsqd.replication.facts import read_facts, write_facts
 from tests.daemons import Daemon, drained, eventually, nsqd, post, publish, run
 
 pytestmark = pytest.mark.process

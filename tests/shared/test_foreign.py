@@ -2,7 +2,7 @@
 
 import msgpack
 
-from nsqd.protocols.peer.frames import FrameKind, encode
+from nsqd.cluster.wire.frames import FrameKind, encode
 from shared.foreign import BEGINNINGS, Foreign, describe, recognize, recognize_line
 from tests.cases import each
 

@@ -7,21 +7,21 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
 
+from nsqd.cluster.promotion.promoted_log import Parts
+from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.replica_to_log import name_mirror_files
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
 from nsqd.core.stripes import Attachment, Deletions, adopted_broker
-from nsqd.replication.adopted_log import Parts
-from nsqd.replication.adoption import Adoptions
-from nsqd.replication.origin import Origin
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, TakenOver, open_log
 from nsqd.storage.log.reading import LogReading
-from nsqd.storage.mirror.adopting import name_mirror_files
-from tests.nsqd.replication.archive import Archive
+from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SYNC_EVERY, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 
@@ -33,7 +33,7 @@ AT_ONCE = 3  # topics or channels that are attached in one turn
 
 
 class SimAdopted:
-    """The directories of the logs that a machine has taken over. Implements nsqd.replication.adoption.Directory."""
+    """The directories of the logs that a machine has taken over. Implements nsqd.cluster.promotion.promotions.Directory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -73,7 +73,7 @@ class SimAdopted:
 
 
 class SimOldLogs:
-    """The logs that a machine's node had before. Implements nsqd.replication.closing.OldLogs."""
+    """The logs that a machine's node had before. Implements nsqd.cluster.promotion.closing.OldLogs."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks

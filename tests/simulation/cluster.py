@@ -22,16 +22,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from random import Random
 
-from nsqd.cluster.claims import Claims, Quorum
+from nsqd.cluster import joined
+from nsqd.cluster.ownership.elections import Claims, Quorum
+from nsqd.cluster.promotion.promoted_log import SERVING
+from nsqd.cluster.replication.leader import Origin
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
-from nsqd.replication import joined
-from nsqd.replication.adopted_log import SERVING
-from nsqd.replication.origin import Origin
+from tests.nsqd.cluster.replication.archive import Archive
+from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
+from tests.nsqd.cluster.replication.copying_run import small
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.replication.archive import Archive
-from tests.nsqd.replication.copied import judge_bytes, judge_state
-from tests.nsqd.replication.copying_run import small
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation.books import Books, Loss, Publish, number_of
 from tests.simulation.bounds import judge_bounds

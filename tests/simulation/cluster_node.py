@@ -10,42 +10,42 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nsqd.cluster import ownership
-from nsqd.cluster.claims import Claims, Quorum
-from nsqd.cluster.closed import ClosedLogs
-from nsqd.cluster.cluster import TICK, Cluster
-from nsqd.cluster.facts import ClusterFacts
-from nsqd.cluster.leaving import Handovers, Leaving, LeavingState
-from nsqd.cluster.link import Link
-from nsqd.cluster.part import Part
+from nsqd.cluster.departure import Departure
+from nsqd.cluster.joining import CopyGate
+from nsqd.cluster.membership import leaders as ownership
+from nsqd.cluster.membership.cluster import TICK, Cluster
+from nsqd.cluster.membership.cluster_json import facts_of
+from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.ownership.closed_logs import ClosedLogs
+from nsqd.cluster.ownership.elections import Claims, Quorum
+from nsqd.cluster.ownership.leaving import Handovers, Leaving, LeavingState
+from nsqd.cluster.ownership.replica_states import CountsTellers, KeptMirrors
+from nsqd.cluster.promotion.closing import Closing
+from nsqd.cluster.promotion.deleting import Deleting
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter
+from nsqd.cluster.promotion.diverged.salvage import Salvage
+from nsqd.cluster.promotion.promoted_log import SERVING
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.replicas import Directory, Mirrors
+from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.handshake import Credentials
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.node_identity import NodeIdentity
+from nsqd.cluster.wire.part import Part
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits, TooFewCopies
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.topic import Topic
-from nsqd.protocols.peer.frames import FrameKind
-from nsqd.protocols.peer.handshake import Credentials
-from nsqd.protocols.peer.node_identity import NodeIdentity
-from nsqd.replication.adopted_log import SERVING
-from nsqd.replication.claiming import CountsTellers, KeptMirrors
-from nsqd.replication.closing import Closing
-from nsqd.replication.copying import Copying
-from nsqd.replication.deleting import Deleting
-from nsqd.replication.departure import Departure
-from nsqd.replication.diverged.arbiter import Arbiter
-from nsqd.replication.diverged.salvage import Salvage
-from nsqd.replication.facts import facts_of
-from nsqd.replication.joining import CopyGate
-from nsqd.replication.mirrors import Directory, Mirrors
-from nsqd.replication.origin import Origin
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.opening import Extend, Simulated
 from nsqd.storage.log.space import reserve_of
+from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.adopted import AdoptedLogs, SimOldLogs
@@ -143,7 +143,7 @@ class FactsFile:
 
 
 class TimedWork:
-    """Work that takes as long as the disk needs. Implements nsqd.replication.follower.Work."""
+    """Work that takes as long as the disk needs. Implements nsqd.cluster.replication.follower.Work."""
 
     def __init__(self, random: Random, clock: Clock) -> None:
         self._random, self._clock = random, clock

@@ -12,7 +12,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.leaving import LeavingState
+from nsqd.cluster.ownership.leaving import LeavingState
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Loss
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsqd.replication.diverged.directory import make_log, read_copy
-from nsqd.replication.diverged.note import CopyExtent, Note
-from nsqd.replication.diverged.salvage import DivergedCopy
+from nsqd.cluster.promotion.diverged.directory import make_log, read_copy
+from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
+from nsqd.cluster.promotion.diverged.salvage import DivergedCopy
 from nsqd.storage.log.succession import Salvaged
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 
@@ -28,7 +28,7 @@ class Diverged:
 
 
 class SimDiverged:
-    """The diverged copies of a machine. Implements nsqd.replication.diverged.salvage.Directory. It may die between steps."""
+    """The diverged copies of a machine. Implements Directory of its module `salvage`. It may die between steps."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.link import Link
+from nsqd.cluster.wire.link import Link
 from nsqd.core.retention.policy import Durability
 from nsqd.core.work_queue.loan import Loan
 from tests.nsqd.core.node import SECOND

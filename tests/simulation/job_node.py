@@ -10,7 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from nsqd.cluster.link import Link
+from nsqd.cluster.remote_jobs.job_frames import Loan, unpack_loan
+from nsqd.cluster.remote_jobs.job_owners import KEPT
+from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
+from nsqd.cluster.wire.frames import KIND_AT, FrameKind
+from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
 from nsqd.core.queues import Queues
 from nsqd.core.retention.policy import Durability
@@ -19,15 +23,11 @@ from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.disque import Members
-from nsqd.lent_jobs import LentJobs
 from nsqd.net.limits import Limits
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.peer.frames import KIND_AT, FrameKind
-from nsqd.protocols.peer.jobs import Loan, unpack_loan
 from nsqd.protocols.transport import Begin, Fact, Upgrade
-from nsqd.replication.job_owners import KEPT
 from tests.nsqd.protocols.disque.wire import read_reply, request
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class _WatchedJobs(LentJobs):
 
 
 class JobNode:
-    """See above. Implements nsqd.lent_jobs.Port."""
+    """See above. Implements nsqd.cluster.remote_jobs.lent_jobs.Port."""
 
     def __init__(self, node: ClusterNode, jobs: Jobs) -> None:
         """Take part in the cluster, as the front end of Disque's clients does."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from nsqd.cluster.claimant import Attempt
-from nsqd.cluster.claims import Claims
+from nsqd.cluster.ownership.candidate import Attempt
+from nsqd.cluster.ownership.elections import Claims
 from tests.nsqd.core.node import MS, SECOND
 
 if TYPE_CHECKING:

@@ -11,21 +11,22 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from apps.recover import RecoverError, choose, find_copies
-from nsqd.cluster.deletions import with_deletions
-from nsqd.cluster.facts import ClusterFacts
-from nsqd.cluster.link import Link
-from nsqd.cluster.membership import Standing
-from nsqd.cluster.ownership import Promise
+from nsqd.cluster.joined import safe_id
+from nsqd.cluster.membership.cluster_json import describe_closed, facts_of, for_another, next_incarnation
+from nsqd.cluster.membership.deletions import with_deletions
+from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
+from nsqd.cluster.promotion.duplicates import of_return
+from nsqd.cluster.replication.early import AtOnce
+from nsqd.cluster.replication.manifest import ManifestError, read_manifest
+from nsqd.cluster.replication.offers import Offer, Part, TransferError, find_offers
+from nsqd.cluster.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
+from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import first_of_new_log
-from nsqd.replication.diverged.note import CopyExtent, Note
-from nsqd.replication.duplicates import of_return
-from nsqd.replication.early import AtOnce
-from nsqd.replication.facts import describe_closed, facts_of, for_another, next_incarnation
-from nsqd.replication.joined import safe_id
-from nsqd.replication.mirrors import Mirrors
-from nsqd.replication.offers import Offer, Part, TransferError, find_offers
-from nsqd.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.frozen import FrozenDisk
@@ -33,9 +34,8 @@ from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import decode_header
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.succession import succeed
-from nsqd.storage.mirror.manifest import ManifestError, read_manifest
+from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.replication.copied import judge_bytes, judge_state
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
 from tests.simulation.adopted import SimAdopted
@@ -103,7 +103,7 @@ class Disks:
 
 
 class SimDirectory:
-    """The directories of a machine's mirrors. Implements nsqd.replication.mirrors.Directory."""
+    """The directories of a machine's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
@@ -117,7 +117,7 @@ class SimDirectory:
                 continue
             if manifest is not None:
                 found.append((log_id, manifest.node))
-            else:  # as nsqd.replication.directory.MirrorDirectory does
+            else:  # as nsqd.cluster.replication.directory.MirrorDirectory does
                 del self._disks.mirrors[log_id]
         return found
 
@@ -145,7 +145,7 @@ class SimDirectory:
 
 
 class MemoryMirrors:
-    """The mirrors of other machines. Implements nsqd.replication.offers.OtherMirrors."""
+    """The mirrors of other machines. Implements nsqd.cluster.replication.offers.OtherMirrors."""
 
     def __init__(self, machine: Machine, others: list[Machine]) -> None:
         self._machine, self._others = machine, others  # those that are asked

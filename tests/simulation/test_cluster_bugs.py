@@ -9,14 +9,24 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.cases import Cases
-from nsqd.cluster.claimant import Claimant
-from nsqd.cluster.claims import Claims, Quorum
-from nsqd.cluster.leaving import Leaving
-from nsqd.cluster.link import Link
-from nsqd.cluster.ownership import Ownership
-from nsqd.cluster.ownership import Promise as Promised
-from nsqd.cluster.voter import Voter
+from nsqd.cluster.membership.leaders import Ownership
+from nsqd.cluster.membership.leaders import Promise as Promised
+from nsqd.cluster.ownership.candidate import Claimant
+from nsqd.cluster.ownership.cases import Cases
+from nsqd.cluster.ownership.elections import Claims, Quorum
+from nsqd.cluster.ownership.leaving import Leaving
+from nsqd.cluster.ownership.voter import Voter
+from nsqd.cluster.promotion import closing, deleting
+from nsqd.cluster.promotion.diverged import arbiter
+from nsqd.cluster.promotion.diverged.note import CopyExtent
+from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.replication import common_point as common
+from nsqd.cluster.replication import leader as origin
+from nsqd.cluster.replication import replicas as mirrors
+from nsqd.cluster.replication import stream
+from nsqd.cluster.replication.replica import Mirror
+from nsqd.cluster.replication.replicas import Kept, Mirrors
+from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
 from nsqd.core.message import ids
 from nsqd.core.message.deletion import Deletion
@@ -26,12 +36,6 @@ from nsqd.core.sequence.mark import Promise
 from nsqd.core.stripes import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
-from nsqd.protocols.peer import stream
-from nsqd.replication import closing, common, deleting, mirrors, origin
-from nsqd.replication.adoption import Adoptions
-from nsqd.replication.diverged import arbiter
-from nsqd.replication.diverged.note import CopyExtent
-from nsqd.replication.mirrors import Kept, Mirrors
 from nsqd.storage.log import checkpoint, reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
@@ -40,7 +44,6 @@ from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.succession import Salvaged
 from nsqd.storage.log.writer import Writer
-from nsqd.storage.mirror.mirror import Mirror
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation import adopted, cluster, machine

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd import lent_jobs
-from nsqd.cluster.lending import Lending, _Credit
-from nsqd.cluster.link import Link
+from nsqd.cluster.remote_jobs import lent_jobs
+from nsqd.cluster.remote_jobs.job_owners import JobOwners
+from nsqd.cluster.remote_jobs.lending import Lending, _Credit
+from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
+from nsqd.cluster.wire.frames import KIND_AT, FrameKind
+from nsqd.cluster.wire.link import Link
 from nsqd.core.queues import QueuedJob, Queues
-from nsqd.lent_jobs import LentJobs
 from nsqd.net.promised import HttpReplies
-from nsqd.protocols.peer.frames import KIND_AT, FrameKind
-from nsqd.replication.job_owners import JobOwners
 from tests.simulation.test_cluster_bugs import Patch, assert_found
 
 pytestmark = pytest.mark.long

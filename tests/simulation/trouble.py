@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nsqd.replication.adoption import SERVING
+from nsqd.cluster.promotion.promotions import SERVING
 from tests.nsqd.core.node import MS, SECOND
 
 if TYPE_CHECKING:

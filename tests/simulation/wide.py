@@ -14,6 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from nsqd.cluster.membership.config_frames import VersionedConfig
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.history import MessagesGone
 from nsqd.core.retention.policy import TopicConfig
@@ -24,7 +25,6 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from nsqd.protocols.peer.configs import VersionedConfig
 from nsqd.storage.log.history import LogHistory
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish, number_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
 
-from nsqd.cluster.link import Link
+from nsqd.cluster.wire.link import Link
 
 EOF = b""  # in place of bytes: the other end has closed
 

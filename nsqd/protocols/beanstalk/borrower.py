@@ -60,7 +60,7 @@ class Borrower(Client):
     __slots__ = ()
 
     def lent(self, loan: Loan, lender: int) -> bool:
-        """Answer the waiting reserve with a job of another node. See nsqd.cluster.lending.LoanSink."""
+        """Answer the waiting reserve with a job of another node. See nsqd.cluster.remote_jobs.lending.LoanSink."""
         if loan.retry:
             self._loans[loan.message_id] = lender, loan
             self.worker.hold(BORROWED, loan.message_id, self._broker.now + loan.retry * SECOND)

@@ -26,7 +26,7 @@ class SegmentFile:
 
 
 class Mend(Protocol):
-    """Who may have the bytes of a log that are damaged here: nsqd.replication.mending.Mending. Any thread may ask."""
+    """Who may have the bytes of a log that are damaged here: nsqd.cluster.replication.repair.Mending. Any thread may ask."""
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         """Replace the bytes of the segment at `base` from offset `start` to `stop` of its file, which may take seconds.

@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from nsqd.cluster.cluster import TICK, Cluster
-from nsqd.cluster.link import Link
-from nsqd.protocols.peer.handshake import Credentials
-from nsqd.protocols.peer.node_identity import NodeIdentity
-from tests.nsqd.protocols.peer.identities import node
+from nsqd.cluster.membership.cluster import TICK, Cluster
+from nsqd.cluster.wire.handshake import Credentials
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.node_identity import NodeIdentity
+from tests.nsqd.cluster.wire.identities import node
 
 MS, SECOND = 1_000_000, 1_000_000_000
 SUSPECT_AFTER = 5 * SECOND

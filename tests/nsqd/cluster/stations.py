@@ -8,16 +8,16 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from nsqd.cluster.remote_jobs.lent_jobs import LentJobs
+from nsqd.cluster.wire.frames import FrameKind, FrameReader
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.queues import Queues
-from nsqd.lent_jobs import LentJobs
 from nsqd.net.promised import HttpReplies
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
-from nsqd.protocols.peer.frames import FrameKind, FrameReader
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, request

@@ -4,9 +4,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.cluster.remote_jobs.job_owners import KEPT
 from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.commands import MAX_LINE, shown
-from nsqd.replication.job_owners import KEPT
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk

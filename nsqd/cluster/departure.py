@@ -1,0 +1,76 @@
+"""What a node that leaves its cluster does to its clients and logs. Implements nsqd.cluster.ownership.leaving.LeavingNode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from nsqd.cluster.ownership.leaving import Leaving, LeavingState
+from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.replication.choosing import Followed
+from nsqd.cluster.replication.copying import Copying
+from nsqd.core.broker import Broker
+from nsqd.core.observation.drain_status import count_in_flight
+from nsqd.storage.log.opening import OpenLog
+from shared.log import log
+
+
+class Departure:
+    """Holds the clients of a node that leaves, reports on its logs, and ends its process."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        own: OpenLog,
+        copying: Copying,
+        adoptions: Adoptions,
+        hold: Callable[[], object],
+        end: Callable[[], None],
+    ) -> None:
+        """`own`: the log into which the node publishes; `hold` ends publishing and delivery, `end` the process."""
+        self._broker, self._own, self._copying, self._adoptions = broker, own, copying, adoptions
+        self._hold, self._end_process = hold, end
+
+    def hold(self) -> None:
+        self._hold()
+        self._broker.agenda.leave()
+        log.info("CLUSTER: this node leaves the cluster: it takes no messages, delivers none, and hands its logs over")
+
+    def in_flight(self) -> int:
+        return count_in_flight(self._broker)
+
+    def followed(self) -> Sequence[Followed]:
+        return [origin.followed() for origin in self._copying.origins.values()]
+
+    def adopting(self) -> Iterable[bytes]:
+        return self._adoptions.unannounced()
+
+    def hand_over(self, log_id: bytes) -> None:
+        adopted = self._adoptions.logs.get(log_id)
+        is_own = log_id == self._own.identity.log_id
+        opened = self._own if is_own else adopted.log if adopted is not None else None
+        if opened is not None:
+            opened.store.is_handed_over = True
+
+    def end(self, leaving: Leaving) -> None:
+        if leaving.state is LeavingState.LEFT:
+            log.info(
+                "CLUSTER: this node has left the cluster, and ends; its data directory is a copy of what others own"
+            )
+        else:
+            _tell_why_not(leaving)
+        if leaving.left_behind:
+            behind = ", ".join(log_id.hex() for log_id in leaving.left_behind)
+            log.warning(
+                "CLUSTER: a copy ends with this node, and no node owns the log, because its owner is lost: %s", behind
+            )
+        self._end_process()
+
+
+def _tell_why_not(leaving: Leaving) -> None:
+    for log_id in leaving.lacking:
+        log.error(
+            "CLUSTER: this node ends, and has not left: the node that owns the log %s now may lack messages that are here",
+            log_id.hex(),
+        )
+    if leaving.owned:
+        log.error("CLUSTER: this node ends as the owner of its log: no other node has taken it over in time")

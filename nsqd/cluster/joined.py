@@ -1,0 +1,199 @@
+"""A node that has joined its cluster, as its HTTP API, its clients of Disque and the daemon see it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import trio
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.cluster_json import NAME as FACTS
+from nsqd.cluster.membership.cluster_json import content_of, describe_closed, facts_of, for_another
+from nsqd.cluster.membership.facts_file import FactsFile
+from nsqd.cluster.ownership.elections import Claims
+from nsqd.cluster.ownership.leaving import Leaving
+from nsqd.cluster.port import ClusterPort
+from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING
+from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.past import read_mirror
+from nsqd.cluster.wire.node_identity import Standing
+from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
+from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
+from nsqd.core.retention.backup import METADATA, BackupPart
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.storage.directory import Metadata, encode
+from shared.log import log
+
+
+class Stop:
+    """Whether the node stops. Any thread may ask."""
+
+    is_begun = False
+
+    def interrupt(self) -> None:
+        """Raise OSError if this node stops: no thread that reads a copy is waited for."""
+        if self.is_begun:
+            raise OSError("this node stops")
+
+
+class Joined:
+    """The node. Implements nsqd.core.cluster_view.ClusterView. All methods are for the trio thread."""
+
+    def __init__(
+        self,
+        port: ClusterPort,
+        facts: FactsFile,
+        copying: Copying,
+        claims: Claims,
+        adoptions: Adoptions,
+        leaving: Leaving,
+        stop: Stop,
+    ) -> None:
+        self.cluster, self.port, self.copying = port.cluster, port, copying
+        self._facts, self._claims, self._adoptions, self._leaving, self._stop = facts, claims, adoptions, leaving, stop
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Take part in the cluster, until cancelled."""
+        nursery.start_soon(self._facts.run)
+        await self.port.run(nursery)
+
+    # what is told to it
+
+    def leave(self, limit: int) -> None:
+        self._leaving.begin(limit, time.monotonic_ns())
+        self.port.wake()
+
+    def leaving_state(self) -> dict[str, Any]:
+        return self._leaving.figures()
+
+    def configured(self, topic: str, config: TopicConfig) -> None:
+        self.cluster.configs.configure(topic, config, time.time_ns() // 1_000_000, self.cluster.own.number)
+        self.port.flush()
+
+    def config_of(self, topic: str) -> TopicConfig | None:
+        known = self.cluster.configs.known.get(topic)
+        return known.config if known is not None else None
+
+    def forget(self, number: int, then: Callable[[bool], None]) -> None:
+        self.cluster.forget(number, time.monotonic_ns())
+        self._facts.keep(then)
+        self.port.events()
+
+    def adopt(self, log_id: bytes) -> None:
+        self._claims.adopt(log_id)
+
+    def cut_off(self, number: int, duration: int) -> list[int]:
+        return self.port.cut_off(number, duration)
+
+    def heal(self, number: int | None) -> list[int]:
+        return self.port.heal(number)
+
+    def announce_restart(self, grace: int) -> None:
+        """Tell the other nodes that this one stops, and will be back within `grace` ns."""
+        self.cluster.announce_restart(grace // 1_000_000)
+        self.port.wake()
+
+    def stop_adopting(self) -> None:
+        """Take over no log any more: this node stops. No thread that does so is waited for longer than for what is at hand."""
+        self._stop.is_begun = True
+        self._adoptions.stop()
+
+    def close(self) -> None:
+        """Sync and close what this node keeps of other nodes' logs, when the reactor has closed all connections."""
+        self._adoptions.close()
+        self.copying.close()
+
+    # what is known
+
+    def figures(self) -> dict[str, object]:
+        """Return what is known of the nodes and of the copies of logs, for /cluster."""
+        refusals = sorted(self.cluster.refusals.items())
+        figures: dict[str, object] = {
+            "nodes": self._nodes(),
+            "refused": [{"node": node, "address": address, "reason": why} for node, (address, why) in refusals],
+            "closed": [describe_closed(word) for word in self.cluster.ownership.closed.values()],
+            **{part.shown_as: part.figures() for part in self.cluster.parts if part.shown_as},
+        }
+        origin, mirrors = self.copying.origin, self.copying.mirrors
+        figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
+        figures |= {"mirror_failures": mirrors.failures, "owned": self._owned()}
+        figures["takeovers"] = self._adoptions.takeovers.figures()
+        return figures
+
+    def _owned(self) -> list[dict[str, object]]:
+        """Return what is told of the logs that this node owns: first that into which it publishes."""
+        own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.origin.owned()}
+        adopted = self._adoptions.figures()
+        begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
+        return [own, *(told_of_adopted(one, begun.get(str(one["log_id"]))) for one in adopted)]
+
+    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+        kept = self.copying.mirrors.kept[log_id]
+        parts = self.copying.mirrors.parts(kept, start)
+        if start:
+            return parts, {}
+        metadata = Metadata(ids=safe_id(self.cluster, kept.node, time.time_ns()))
+        known = for_another(facts_of(self.cluster), kept.node)
+        return parts, {METADATA: encode(metadata), FACTS: content_of(known)}
+
+    def readable_mirror(self, log_id: bytes) -> ReadableMirror:
+        kept = self.copying.mirrors.kept[log_id]
+        mirror, disk = kept.mirror, kept.disk
+        if mirror is None or disk is None or not mirror.durable:
+            raise KeyError(log_id)
+        manifest, durable = mirror.manifest, mirror.durable
+        return ReadableMirror(
+            manifest.files, durable, lambda: read_mirror(disk, manifest, durable, self._stop.interrupt)
+        )
+
+    def adopted_logs(self) -> dict[bytes, tuple[int, AdoptedLog]]:
+        owned = self._adoptions.logs.values()
+        return {one.log_id: (one.node, one.log) for one in owned if one.state == SERVING and one.log is not None}
+
+    def is_opening(self, log_id: bytes) -> bool:
+        kept = self.copying.mirrors.kept.get(log_id)
+        return kept.mirror is None if kept is not None else self._adoptions.owns(log_id)
+
+    def _nodes(self) -> list[dict[str, object]]:
+        """Return what is known of each node, by its number."""
+        cluster = self.cluster
+        suspected = cluster.membership.suspected
+        return [
+            {
+                "node": number,
+                "address": word.node.address,
+                "http_address": word.node.http,
+                "standing": Standing(word.standing).name.lower(),
+                "connected": number in cluster.links,
+                "suspected": number in suspected,
+                "restarting": cluster.membership.is_going(number) and number not in suspected,
+                "incarnation": word.node.incarnation,
+                "log_id": word.node.log_id.hex(),
+                "lease": cluster.lease if word.node is cluster.own else cluster.leases.get(number, 0),
+            }
+            for number, word in sorted(cluster.membership.words.items())
+        ]
+
+
+def safe_id(cluster: Cluster, number: int, wall: int) -> int:
+    """Return the message id with which a lost node is to go on at `wall` (ns since the epoch).
+
+    It is above all that the others were told, and above the time: the node may have been lost before, and have issued ids since
+    that nobody was told of.
+    """
+    lease = cluster.leases.get(number, 0)
+    try:
+        return first_of_new_log(wall, lease)
+    except ClockError as error:
+        log.error("CLUSTER: message ids of the lost node %d depend on its last report: %s", number, error)
+        return lease + SAFE_LEASES * LEASE
+
+
+def told_of_adopted(adopted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
+    """Return what /cluster tells of an adopted log. `begun`: its epochs and its end; None: it is not open."""
+    if begun is not None:
+        return {"opening": False, **begun, **adopted}
+    return {"epochs": [], "end": 0, "opening": adopted["state"] not in (LOST, CLOSED), **adopted}

@@ -1,0 +1,546 @@
+"""A node's part in its cluster: which connections there are, whom to dial and when, and what is passed on.
+
+It does no input or output: the owner makes connections, gives each one's bytes to its Link, sends what the link has, and calls
+`tick` every TICK. Each pair of nodes keeps one connection. If both have dialed, that of the node with the lower number stays.
+
+See docs/design/cluster.md#connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from nsqd.cluster.membership.closed_frames import pack_closed
+from nsqd.cluster.membership.config_frames import MOST_VALUE
+from nsqd.cluster.membership.deletions import Deletions
+from nsqd.cluster.membership.disputes import Disputes
+from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
+from nsqd.cluster.membership.leader_frames import Hold, Owned, pack_owners, unpack_owners
+from nsqd.cluster.membership.leaders import Ownership
+from nsqd.cluster.membership.members import Membership
+from nsqd.cluster.membership.salvaged import SalvagedTails
+from nsqd.cluster.membership.topic_configs import TopicConfigs
+from nsqd.cluster.wire.frames import FrameKind, PeerError
+from nsqd.cluster.wire.handshake import NONCE_SIZE, Credentials
+from nsqd.cluster.wire.link import Link, Superseded, make_link
+from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
+from nsqd.cluster.wire.part import Part
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.epoch import unpack as unpack_epoch
+from nsqd.core.message.id_ranges import common_number
+
+TICK = 250_000_000  # ns
+# by which the incarnation of a run may exceed those that are known: that of a node without a file is the time in s
+MOST_RUNS_AHEAD = 1 << 33
+MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
+MOST_FOUND = 64  # addresses that were found and not given
+MOST_DIALS = 32  # addresses that are being dialed at a time
+SECOND_CONNECTION = "there is a connection already"  # why one of two connections between a pair of nodes is closed
+_ALIVE = 2_000_000_000  # ns: a connection over which bytes came since then works
+_LASTING = 5_000_000_000  # ns: after a connection that lasted so long, the first pause is short again
+_FIRST_PAUSE, _LONGEST_PAUSE = 500_000_000, 30_000_000_000  # ns between two dials of an address
+
+
+@dataclass(slots=True)
+class _Dial:
+    """What is known of an address that may be dialed."""
+
+    due: int = 0  # monotonic ns
+    pause: int = _FIRST_PAUSE  # after the next failure
+    link: Link | None = None  # the connection that was made to it
+    is_busy: bool = False  # a connection is being made, or is there
+    nonce: bytes = b""  # of this node in the last handshake there
+    number: int = -1  # of the node that proved there last who it is; -1: none has
+
+
+class Cluster:
+    """One node's view of its cluster. Implements nsqd.cluster.wire.link.Listener."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        seeds: Iterable[str],
+        suspect_after: int,
+        random: Callable[[int], bytes],
+        facts: ClusterFacts = NO_FACTS,
+        now: int = 0,
+        wall: Callable[[], int] = lambda: MOST_VALUE,
+    ) -> None:
+        """Begin at `now` without a connection. Raises ValueError.
+
+        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `facts`: what an earlier
+        run of this node knew; `wall`: returns the time in ms since the epoch, by default that which no configuration exceeds.
+        """
+        self.own, self.name = credentials.own, credentials.cluster
+        self.membership = Membership(credentials.own, suspect_after)
+        self.membership.merge(facts.members, now)
+        self.membership.proved.update(word.node.number for word in facts.members)
+        self.lease = 0
+        self.leases: dict[int, int] = dict(facts.leases)  # the lease that each node told last, by its number
+        self.is_full = False  # this node has no space for another mirror
+        self.full: set[int] = set()  # numbers of the nodes that said so of themselves
+        self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
+        self.strangers: list[Link] = []  # the other connections
+        # by node number: the address of a node that proved who it is, and why it was refused, or refused this node
+        self.refusals: dict[int, tuple[str, str]] = {}
+        self.refused_itself = ""  # why another node says that this one must not go on; "": none does
+        self.highest = (
+            credentials.own.incarnation
+        )  # of the runs of this node's number that it was told of: the next is above
+        self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
+        self.parts: list[Part] = []
+        self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
+        self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node owns, by other nodes
+        self.ownership = Ownership(facts.owners, facts.promises, facts.closed)
+        self._takers: dict[int, Part] = {}  # by the kinds of frames that they take
+        self.add(self.configs)
+        self.disputes = Disputes(self.membership, self.ownership, self.links)
+        self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
+        self._credentials = credentials
+        self._suspect_after = suspect_after
+        self._random = random
+        self._seeds = [address for address in seeds if address != credentials.own.address]
+        self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
+        self.is_leaving = False  # it hands its logs over, and ends
+        self.is_searching = False  # nsqlookupd is to tell them, and has not yet
+        self._dials: dict[str, _Dial] = {}
+        # words about another run of a node, by its number, while the known run has a connection here
+        self._withheld: dict[int, Member] = {}
+        # by node number: what others say of a node that is heard here, that it has left or was forgotten
+        self._doubted: dict[int, Member] = {}
+        # numbers of nodes that have closed their connection, or have not had one since this node started
+        self._ended = {word.node.number for word in facts.members} - {self.own.number}
+        self._back_in = 0  # ms: the grace that was announced; 0: none
+
+    def add(self, *parts: Part) -> None:
+        """Give parts the frames that they take, and have them called behind the others from now on."""
+        for part in parts:
+            self.parts.append(part)
+            self._takers |= dict.fromkeys(part.takes, part)
+
+    def set_found(self, addresses: Iterable[str]) -> None:
+        """Note addresses of other nodes that were found, in place of those found before; at most MOST_FOUND count."""
+        self.is_searching = False
+        self._found = [address for address in addresses if address != self.own.address][:MOST_FOUND]
+
+    def meet(self, address: str) -> None:
+        """Dial an address from now on, as if it had been given at the start. The latest MOST_FOUND count."""
+        if address not in self._seeds and address != self.own.address:
+            self._seeds = [*self._seeds, address][-MOST_FOUND:]
+
+    # connections
+
+    def take_due(self, now: int) -> str | None:
+        """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
+        if self.membership.words[self.own.number].standing is not Standing.MEMBER:
+            return None  # this node has left
+        busy = [dial.link for dial in self._dials.values() if dial.is_busy]
+        if sum(link is None or link.peer is None for link in busy) >= MOST_DIALS:
+            return None
+        linked = {link.peer.address for link in self.links.values() if link.peer is not None}
+        own = self.own
+        wanted = dict.fromkeys(
+            [*self._seeds, *self._found, *(node.address for node in self.membership.members if node is not own)]
+        )
+        for address in [one for one, dial in self._dials.items() if one not in wanted and not dial.is_busy]:
+            del self._dials[address]
+        for address in wanted:
+            dial = self._dials.setdefault(address, _Dial())
+            if not dial.is_busy and dial.due <= now and address not in linked:
+                dial.is_busy = True
+                return address
+        return None
+
+    def dialed(self, address: str, now: int) -> Link:
+        """Return the link over a connection that was made to `address`."""
+        link, dial = self._begin(True, now), self._dials[address]
+        dial.link, dial.nonce = link, link.handshake.nonce
+        return link
+
+    def dial_failed(self, address: str, now: int) -> None:
+        """Note that no connection could be made, or that it did not last: the address is dialed again after a pause."""
+        dial = self._dials[address]
+        jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not dial each other in step
+        dial.is_busy, dial.link, dial.due = False, None, now + int(dial.pause * (0.5 + jitter))
+        dial.pause = min(2 * dial.pause, _LONGEST_PAUSE)
+
+    def accepted(self, now: int) -> Link | None:
+        """Return the link over a connection that somebody has made; None if there are too many strangers: close it."""
+        if sum(not link.is_dialer for link in self.strangers) >= MOST_STRANGERS:
+            return None
+        return self._begin(False, now)
+
+    def _begin(self, is_dialer: bool, now: int) -> Link:
+        link = make_link(self, self._credentials, self._random(NONCE_SIZE), is_dialer, now)
+        self.strangers.append(link)
+        return link
+
+    def closed(self, link: Link, now: int) -> None:
+        """Note that a connection is gone. If it had no reason of its own, the peer has closed it."""
+        by_peer = not link.closing
+        link.closing = link.closing or "the connection was closed"
+        if link in self.strangers:
+            self.strangers.remove(link)
+        for address, dial in self._dials.items():
+            if dial.nonce and dial.nonce == link.handshake.peer_nonce:
+                dial.number = self.own.number  # this node has dialed itself, under another name
+            if dial.link is link:
+                if link.handshake.has_proof and link.handshake.peer is not None:
+                    dial.number = link.handshake.peer.number
+                if now - link.begun > _LASTING and link.peer is not None:
+                    dial.pause = _FIRST_PAUSE
+                self.dial_failed(address, now)
+                break
+        self._note_refusal(link)
+        if link.peer is None:
+            return
+        number = link.peer.number
+        if self.links.get(number) is link:
+            del self.links[number]
+            if by_peer:
+                self._ended.add(number)
+            word = self._withheld.pop(number, None)
+            if word is not None:
+                self._pass_on(link, self.membership.merge([word], now))
+        for part in self.parts:
+            part.closed(link)
+
+    # what links tell
+
+    def words(self) -> list[Member]:
+        return self.membership.all_words()
+
+    def words_to_keep(self) -> list[Member]:
+        """Return what the next run of this node is to know of nodes: not those of which it was only told."""
+        proved = self.membership.proved_members()
+        return [word for word in self.words() if word.standing is not Standing.MEMBER or word.node.number in proved]
+
+    def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
+        self._check(peer)
+        other = self.links.get(peer.number)
+        if other is not None:
+            self.membership.heard(peer.number, now)  # whoever it refuses has shown that it lives
+            is_better = _rank(other, self.own, peer) > _rank(link, self.own, peer)
+            if is_better and not other.closing and now - other.received_at < _ALIVE:
+                raise PeerError(SECOND_CONNECTION)
+            other.closing = other.closing or "another connection takes its place"
+        self.strangers.remove(link)
+        self.links[peer.number] = link
+        self.membership.proved.add(peer.number)
+        self._doubted.pop(peer.number, None)
+        self.refusals.pop(peer.number, None)
+        self._ended.discard(peer.number)
+        self._pass_on(link, self.membership.merge([Member(peer)], now))
+        self.membership.heard(peer.number, now)
+        if self._back_in:
+            link.announce_restart(self._back_in)
+
+    def _check(self, peer: NodeIdentity) -> None:
+        """Raise PeerError if a node is not wanted in view of what is known of its number and of its log."""
+        number, members = peer.number, self.membership.members
+        if peer.log_id in self.membership.forgotten:
+            gone = Member(peer, Standing.FORGOTTEN)
+            raise Superseded(_why_not(gone, peer), gone)
+        same = next((node for node in members if node.log_id == peer.log_id and node.number != number), None)
+        if same is not None:
+            raise PeerError(
+                f"node {same.number} at {same.address} has the same log: one directory is a copy of the other"
+            )
+        clash = self._clash(peer)
+        if clash:
+            raise PeerError(clash)
+        known = self.membership.words.get(number)
+        if known is None or known == Member(peer):
+            return
+        if not Member(peer).is_later_than(known):
+            raise Superseded(_why_not(known, peer), known)
+        is_gone = self.membership.is_going(number) or (number in self._ended and known.node.address == peer.address)
+        if known.standing is Standing.MEMBER and known.node != peer and not is_gone:
+            raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
+
+    def _clash(self, node: NodeIdentity) -> str:
+        """Return why a node cannot be a member because of the message ids in its log; "": it can."""
+        for other in self.membership.members:
+            number = common_number(node.ids, other.ids) if other.number != node.number else None
+            if number is not None:
+                guest, host = (other, node) if number == node.number else (node, other)
+                return (
+                    f"node {guest.number} must first be drained: its log has messages with ids of node number {number}, and so"
+                    f" has that of node {host.number}. Consume them on node {guest.number}, or publish them again with"
+                    f" nsq_to_nsq, and start it again; it is at {guest.address}, the other at {host.address}"
+                )
+        return ""
+
+    def _note_refusal(self, link: Link) -> None:
+        peer = link.handshake.peer
+        if (
+            link.peer is None
+            and peer is not None
+            and link.handshake.has_proof
+            and not link.closing.endswith(SECOND_CONNECTION)
+        ):
+            self.refusals[peer.number] = peer.address, link.closing
+
+    def receive_words(self, link: Link, words: list[Member], now: int) -> None:
+        words = self._within_room([word for word in words if self._is_plausible(link, word)])
+        contradiction = self.membership.contradiction(words)
+        if contradiction is not None:
+            self.refused_itself = _why_not(contradiction, self.own)
+            self.highest = max(self.highest, contradiction.node.incarnation)
+        logs = {node.log_id: node.number for node in self.membership.members}
+        believed = []
+        for word in words:
+            number = word.node.number
+            if logs.get(word.node.log_id, number) != number or (
+                word.standing is Standing.MEMBER and self._clash(word.node)
+            ):
+                continue
+            other = self.links.get(number)
+            if other is not None and other.peer != word.node and not self._is_believed(word, other.peer):
+                known = self._withheld.get(number)
+                if known is None or word.is_later_than(known):
+                    self._withheld[number] = word
+                continue
+            believed.append(word)
+        self._pass_on(link, self.membership.merge(believed, now))
+
+    def _within_room(self, words: list[Member]) -> list[Member]:
+        """Leave out members that nobody has proved to be, as far as there are too many of them."""
+        room, known = self.membership.room(), self.membership.words
+        new = [word for word in words if word.standing is Standing.MEMBER and word.node.number not in known]
+        return [word for word in words if word not in new[room:]] if len(new) > room else words
+
+    def _is_plausible(self, link: Link, word: Member) -> bool:
+        """Return False if what a node tells of another one cannot be so, or is for that one to say."""
+        node, known = word.node, self.membership.words.get(word.node.number)
+        latest = max(self.own.incarnation, known.node.incarnation if known is not None else 0)
+        if node.incarnation > latest + MOST_RUNS_AHEAD:
+            return False
+        other = self.links.get(node.number)
+        if other is None or other is link or word.standing is Standing.MEMBER:
+            return True
+        if self.membership.is_going(node.number) or other.peer is None or other.peer.log_id != node.log_id:
+            return True
+        self._doubted[node.number] = word
+        return False
+
+    def _take_doubted(self, now: int) -> None:
+        """Take over that nodes are gone that were heard when others said so, and are silent for too long now."""
+        for number in self._doubted.keys() & self.membership.suspected:
+            self._pass_on(None, self.membership.merge([self._doubted.pop(number)], now))
+
+    def _is_believed(self, word: Member, connected: NodeIdentity | None) -> bool:
+        """Return True if a word holds though another run of its node is `connected`: that run ends, or is not meant."""
+        if self.membership.is_going(word.node.number):
+            return True
+        is_of_log = connected is not None and connected.log_id == word.node.log_id
+        is_older = connected is not None and word.node.incarnation < connected.incarnation
+        return word.standing is Standing.FORGOTTEN and (is_of_log or is_older)
+
+    def _pass_on(self, source: Link | None, news: list[Member]) -> None:
+        """Tell all peers but the source of the news. A connection to a node that is gone ends."""
+        for word in news:
+            link = self.links.get(word.node.number)
+            if link is None or link.peer is None or link.peer.log_id != word.node.log_id:
+                continue
+            if word.standing is not Standing.MEMBER:
+                link.closing = link.closing or "the node has left, or was forgotten"
+        for link in self.links.values():
+            if link is not source:
+                link.send_words(news)
+
+    def forget(self, number: int, now: int) -> None:
+        """Note that an operator says that a node will not come back, and tell all nodes. Its log is never taken back.
+
+        Raises KeyError if no node has that number, ValueError if it is this node or one that may be up: it is connected, or
+        its connection broke lately, as those do that are about to be replaced.
+        """
+        known = self.membership.words[number]
+        if known.node is self.own or number in self.links or self.membership.is_awaited(number):
+            raise ValueError(f"node {number} may be up")
+        self._withheld.pop(number, None)
+        self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
+
+    def leave(self) -> None:
+        """Tell all nodes that this one has left: it counts in no majority and gets no mirrors. A later run may join."""
+        word = Member(self.own, Standing.LEFT)
+        self.membership.words[self.own.number] = word
+        for link in self.links.values():
+            link.send_words([word])
+
+    # who owns which log
+
+    def announce_owner(self, log_id: bytes, epoch: Epoch) -> None:
+        """Note that this node owns a log by an epoch from now on, and tell all nodes.
+
+        The first record of the epoch is durable. At a start, call `resume_owner` for each adopted log before it is opened: what
+        no node says that it owns is taken over after -unclean-after.
+        """
+        if epoch.node != self.own.number:
+            return  # the log was never owned by this node
+        self.ownership.hold(log_id, epoch)
+        is_news = self.ownership.learn(log_id, epoch)
+        self._tell_owners(None, [log_id])
+        if is_news:
+            self.led(log_id, epoch)
+
+    def led(self, log_id: bytes, epoch: Epoch) -> None:
+        """Let all parts know that a log has another leader."""
+        for part in self.parts:
+            part.led(log_id, epoch)
+
+    def resume_owner(self, log_id: bytes) -> None:
+        """Tell all nodes that this one has a log in its directory, and goes on as its owner if it was that in its last run.
+
+        Call it before there is a connection: nodes take a log over that its owner does not name with its first words.
+        """
+        self.announce_owner(log_id, self.ownership.owner(log_id) or Epoch(0, self.own.number, bytes(8)))
+
+    def give_up_log(self, log_id: bytes, asked: int | None = None) -> None:
+        """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once.
+
+        `asked`: the number of the node that is to own it, None: any.
+        """
+        self.ownership.given_up[log_id] = asked
+        self._tell_owners(None, [log_id])
+
+    def drop_log(self, log_id: bytes) -> None:
+        """Note that this node does not hold a log any more that another node owns."""
+        self.ownership.held.pop(log_id, None)
+        self.ownership.given_up.pop(log_id, None)
+
+    def may_write_mirror(self, number: int, log_id: bytes) -> bool:
+        """Return True if a node may write the mirror of a log here: it owns the log, or proved its id and nobody owns it."""
+        if log_id in self.ownership.closed or (self.is_leaving and log_id in self.ownership.held):
+            return False  # who takes the log of a node that leaves over is not to make a mirror of it there
+        owner = self.ownership.owner(log_id)
+        if owner is not None and owner.node == number:
+            return True
+        link = self.links.get(number)
+        has_proved = link is not None and link.peer is not None and link.peer.log_id == log_id
+        return has_proved and (owner is None or owner.number == 0)
+
+    def admitted(self, link: Link) -> None:
+        link.send_claiming(pack_owners(self.ownership.words()))
+        for closed in self.ownership.closed.values():
+            link.send_claiming(pack_closed(closed))
+        for part in self.parts:
+            part.admitted(link)
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        assert link.peer is not None
+        if self.links.get(link.peer.number) is not link:
+            return
+        if kind is FrameKind.OWNERS:
+            self._receive_owners(link, unpack_owners(content))
+        elif kind in self._takers:
+            self._takers[kind].receive(link, kind, content, now)
+
+    def _receive_owners(self, link: Link, words: list[Owned]) -> None:
+        assert link.peer is not None
+        number, news = link.peer.number, []
+        for word in words:
+            if word.hold is not Hold.KNOWS and word.epoch.node != number:
+                raise PeerError("a node says that it owns a log by an epoch of another node")
+            is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
+            is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
+            is_news = is_believed and self.ownership.learn(word.log_id, word.epoch)
+            if is_news:
+                news.append(word.log_id)
+        self.ownership.note_said(number, link.peer.incarnation, words)
+        self._tell_owners(link, news)
+        for log_id in news:
+            self.led(log_id, self.ownership.epochs[log_id])
+
+    def _settle_disputes(self) -> None:
+        """Take over what was not believed when it came, and is now."""
+        settled = self.disputes.settled()
+        news = [log_id for log_id, epoch in settled if self.ownership.learn(log_id, epoch)]
+        self._tell_owners(None, news)
+        for log_id in news:
+            self.led(log_id, self.ownership.epochs[log_id])
+
+    def tell_owner(self, link: Link, log_id: bytes) -> None:
+        """Tell one node who owns a log."""
+        if log_id in self.ownership.epochs:
+            link.send_claiming(pack_owners([self.ownership.word(log_id)]))
+
+    def _tell_owners(self, source: Link | None, log_ids: list[bytes]) -> None:
+        """Tell all peers but the source of the news who owns some logs."""
+        words = [self.ownership.word(log_id) for log_id in log_ids if log_id in self.ownership.epochs]
+        for link in self.links.values():
+            if link is not source and words:
+                link.send_claiming(pack_owners(words))
+
+    def heard_of_space(self, link: Link, is_full: bool) -> None:
+        assert link.peer is not None
+        if is_full:
+            self.full.add(link.peer.number)
+        else:
+            self.full.discard(link.peer.number)
+
+    def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
+        assert link.peer is not None
+        number = link.peer.number
+        if self.links.get(number) is not link or self.membership.words[number].node != link.peer:
+            return
+        self.membership.heard(number, now)
+        if lease is not None:
+            self.leases[number] = max(lease, self.leases.get(number, 0))
+        if back_by is not None:
+            self.membership.announced(number, back_by)
+
+    # time
+
+    def tick(self, now: int) -> list[int]:
+        """Do what is due. Returns the numbers of the nodes that are suspected from now on; their connections are closed."""
+        if self.membership.must_read_first(now):
+            for link in self.links.values():
+                link.received_at = now
+        silent = self.membership.check_silence(now)
+        self._take_doubted(now)
+        self.membership.drop_unproved(now)
+        for link in self.links.values():
+            if now - link.received_at >= self._suspect_after:
+                link.give_up("the node is silent")
+        for link in (*self.strangers, *self.links.values()):
+            link.tick(now)
+        self._settle_disputes()
+        if not self.configs.is_complete and self._is_first():
+            self.configs.complete()
+        return silent
+
+    def _is_first(self) -> bool:
+        """Return True if each node that this one was told of is connected, and has only begun as well: there was no cluster."""
+        numbers = {node.number for node in self.membership.members}
+        numbers |= {self._number_at(address) for address in (*self._seeds, *self._found)}
+        return not self.is_searching and numbers - {self.own.number} <= self.links.keys() & self.configs.ignorant
+
+    def _number_at(self, address: str) -> int:
+        """Return the number of the node that proved at an address who it is; -1: none has."""
+        dial = self._dials.get(address, _Dial())
+        peer = dial.link.peer if dial.link is not None else None
+        return peer.number if peer is not None else dial.number
+
+    def announce_restart(self, grace: int) -> None:
+        """Tell all nodes, also those that connect from now on, that this one stops and will be back within `grace` ms."""
+        self._back_in = grace
+        for link in self.links.values():
+            link.announce_restart(grace)
+
+
+def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, bytes]:
+    """Return what both nodes compute alike for each of two connections between them: that with the greater rank stays."""
+    return link.is_dialer == (own.number < peer.number), link.handshake.hello
+
+
+def _why_not(known: Member, node: NodeIdentity) -> str:
+    """Return why a run of a node is not accepted, in view of a later word about its number."""
+    if known.standing is Standing.FORGOTTEN and known.node.log_id == node.log_id:
+        return f"node {node.number} was forgotten: its log is not taken back, start it with a new data directory"
+    if known.standing is Standing.LEFT and known.node == node:
+        return f"node {node.number} has left the cluster"
+    return (
+        f"node {node.number} is another or a later run (incarnation {known.node.incarnation}), at {known.node.address}"
+    )

@@ -1,0 +1,183 @@
+"""`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
+
+It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
+issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, what was deleted from
+logs that this node has lost, how topics are configured, and which tails of copies were salvaged.
+
+The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
+file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from nsqd.cluster.membership.closed_frames import Closed, make_closed
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.config_frames import from_fields, to_fields
+from nsqd.cluster.membership.deletion_frames import pack_content, unpack_deleted
+from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leader_frames import MOST_POSITION
+from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.salvaged import SalvagedTail
+from nsqd.cluster.wire.frames import PeerError
+from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, Member, Standing, unpack
+from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
+from nsqd.core.message.epoch import SIZE as EPOCH_SIZE
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.epoch import unpack as unpack_epoch
+from nsqd.core.message.ids import MOST_LEASE
+from nsqd.storage.directory import DirectoryError
+from shared.files import replace_file
+
+NAME = "cluster.json"
+
+
+def read_facts(directory: Path) -> ClusterFacts:
+    """Return the content of a data directory's file; no facts if there is none. Raises DirectoryError."""
+    path = directory / NAME
+    try:
+        content = json.loads(path.read_bytes())
+        leases = tuple(
+            (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
+        )
+        incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
+        owners = tuple(map(_owner, content["owners"]))
+        promises = tuple(map(_promise, content["promises"]))
+        closed = tuple(map(_closed, content["closed"]))
+        configs = tuple(map(from_fields, content["configs"]))
+        deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content["deletions"])
+        salvaged = tuple(map(_salvaged, content["salvaged"]))
+        members = tuple(map(_member, content["members"]))
+        knows = content["knows_configs"] is True
+        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, knows, deletions, salvaged)
+    except FileNotFoundError:
+        return ClusterFacts()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
+        raise DirectoryError(
+            f"failed to read {path} - {error}: remove it if it is damaged, the other nodes tell its content again"
+        ) from None
+
+
+def write_facts(directory: Path, facts: ClusterFacts) -> None:
+    """Write the file durably. Raises OSError."""
+    replace_file(directory / NAME, content_of(facts))
+
+
+def content_of(facts: ClusterFacts) -> bytes:
+    """Return the content of the file."""
+    members = [_packed(member) for member in facts.members]
+    content = {
+        "incarnation": facts.incarnation,
+        "members": members,
+        "leases": facts.leases,
+        "owners": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.owners],
+        "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
+        "closed": [describe_closed(word) for word in facts.closed],
+        "configs": [to_fields(word) for word in facts.configs],
+        "knows_configs": facts.knows_configs,
+        "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
+        "salvaged": [_describe_salvaged(tail) for tail in facts.salvaged],
+    }
+    return json.dumps(content, indent=1).encode()
+
+
+def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:
+    """Return what the node `number` is to know, which has lost its own file, of what this node knows."""
+    members = tuple(member for member in facts.members if member.node.number != number)
+    return replace(facts, incarnation=0, members=members, promises=(), deletions=(), salvaged=())
+
+
+def next_incarnation(facts: ClusterFacts, wall: int) -> int:
+    """Return the incarnation of a run that begins at `wall` (ns since the epoch)."""
+    return max(facts.incarnation + 1, wall // 1_000_000_000)
+
+
+def _number(value: object, most: int) -> int:
+    """Return a whole number from 0 to `most`. Raises ValueError for anything else: it could not be sent to another node."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.100} is not a number from 0 to {most}")
+    return value
+
+
+def _packed(member: Member) -> dict[str, Any]:
+    node = asdict(member.node)
+    return node | {"log_id": member.node.log_id.hex(), "epoch": member.node.epoch.hex(), "standing": member.standing}
+
+
+def _member(fields: dict[str, Any]) -> Member:
+    fields = dict(fields)
+    standing = Standing(fields.pop("standing"))
+    fields["log_id"], fields["epoch"] = bytes.fromhex(fields["log_id"]), bytes.fromhex(fields["epoch"])
+    return Member(unpack(list(fields.values())), standing)
+
+
+def describe_closed(word: Closed) -> dict[str, Any]:
+    """Return what cluster.json and /cluster tell of a closed log."""
+    epochs = [(epoch.pack().hex(), start) for epoch, start in word.epochs]
+    return {"log_id": word.log_id.hex(), "node": word.epoch.node, "epochs": epochs, "end": word.end}
+
+
+def _closed(fields: dict[str, Any]) -> Closed:
+    epochs = [(_epoch(epoch), _number(start, MOST_POSITION)) for epoch, start in fields["epochs"]]
+    return make_closed(_log_id(fields["log_id"]), _number(fields["end"], MOST_POSITION), epochs)
+
+
+def _describe_salvaged(tail: SalvagedTail) -> dict[str, Any]:
+    return tail._asdict() | {"log_id": tail.log_id.hex(), "epochs": [(one.pack().hex(), at) for one, at in tail.epochs]}
+
+
+def _salvaged(fields: dict[str, Any]) -> SalvagedTail:
+    epochs = tuple((_epoch(epoch), _number(at, MOST_POSITION)) for epoch, at in fields["epochs"])
+    start, end = _number(fields["start"], MOST_POSITION), _number(fields["end"], MOST_POSITION)
+    return SalvagedTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
+
+
+def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
+    log_id, epoch = fields
+    return _log_id(log_id), _epoch(epoch)
+
+
+def _epoch(text: str) -> Epoch:
+    packed = bytes.fromhex(text)
+    if len(packed) != EPOCH_SIZE or unpack_epoch(packed).node > MOST_NUMBER:
+        raise ValueError("an epoch is not one")
+    return unpack_epoch(packed)
+
+
+def _promise(fields: list[Any]) -> tuple[bytes, Promise]:
+    log_id, number, node = fields
+    return _log_id(log_id), Promise(_number(number, MOST_EPOCH), _number(node, MOST_NUMBER))
+
+
+def _log_id(text: str) -> bytes:
+    log_id = bytes.fromhex(text)
+    if len(log_id) != LOG_ID_SIZE:
+        raise ValueError("a log id is not one")
+    return log_id
+
+
+def facts_of(cluster: Cluster) -> ClusterFacts:
+    """Return what the file is to hold of what a node knows of its cluster."""
+    ownership = cluster.ownership
+    return ClusterFacts(
+        cluster.highest,
+        known_members(cluster.words_to_keep()),
+        tuple(sorted(cluster.leases.items())),
+        tuple(sorted(ownership.epochs.items())),
+        tuple(sorted(ownership.promises.items())),
+        tuple(ownership.closed.values()),
+        tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
+        cluster.configs.is_complete,
+        tuple(cluster.deletions.known.items()),
+        tuple(cluster.salvaged.known),
+    )
+
+
+def known_members(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Return words about nodes in the order in which the file has them."""
+    return tuple(sorted(members, key=lambda member: (member.node.number, member.node.incarnation, member.node.log_id)))

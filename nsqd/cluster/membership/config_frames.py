@@ -1,0 +1,83 @@
+"""The frame about the configurations of topics.
+
+    CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
+             number), and the five parts of the configuration, nil where the node's setting applies. An empty list: that
+             was all. nil: the sender does not know them, because it has only begun
+
+See docs/design/cluster.md#configurations-of-topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgpack
+
+from nsqd.cluster.wire.fields import is_int, unpack_message
+from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.node_identity import MOST_NUMBER
+from nsqd.core.retention.policy import Durability, TopicConfig
+from penstock.protocol.names import is_valid_name
+from penstock.protocol.nsq import MAX_ATTEMPTS
+
+MOST_CONFIGS = 1000  # in one frame, and that a node remembers
+MOST_VALUE = (1 << 62) - 1
+FIELDS = 8  # of a configuration
+
+
+class VersionedConfig(NamedTuple):
+    """The configuration of a topic. Of two versions the greater one (time, node) holds."""
+
+    topic: str
+    at: int  # ms since the epoch
+    node: int  # number of the node at which it was set
+    config: TopicConfig
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return what orders the words about one topic."""
+        return self.at, self.node
+
+
+def to_fields(word: VersionedConfig) -> list[Any]:
+    """Return a word as a list, for the frame and for cluster.json."""
+    config = word.config
+    durability = config.durability.value if config.durability is not None else None
+    own = config.retention, config.retention_bytes, config.replicate, config.max_attempts
+    return [word.topic, word.at, word.node, durability, *own]
+
+
+def from_fields(fields: Any) -> VersionedConfig:
+    """Return the word that a list holds. Raises ValueError."""
+    if not isinstance(fields, list) or len(fields) != FIELDS:
+        raise ValueError(f"a configuration has {FIELDS} fields")
+    topic, at, node, durability, *numbers = fields
+    if type(topic) is not str or not is_valid_name(topic):
+        raise ValueError("a configuration is of no topic")
+    if not is_int(at, MOST_VALUE) or not is_int(node, MOST_NUMBER):
+        raise ValueError("a configuration has no version")
+    if any(number is not None and not is_int(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
+        raise ValueError("a part of a configuration is not a number")
+    if numbers[3] is not None and numbers[3] > MAX_ATTEMPTS:
+        raise ValueError("the most attempts of a configuration are out of range")
+    mode = Durability(durability) if durability is not None else None
+    return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))
+
+
+def pack_configs(words: Iterable[VersionedConfig] | None) -> bytes:
+    """Return the frame about up to MOST_CONFIGS topics; of none: that was all; None: the sender does not know them yet."""
+    return encode(FrameKind.CONFIGS, msgpack.packb(None if words is None else [to_fields(word) for word in words]))
+
+
+def unpack_configs(content: bytes) -> list[VersionedConfig] | None:
+    """Return what the peer knows of topics, as for `pack_configs`. Raises PeerError."""
+    found = unpack_message(content, MOST_CONFIGS)
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise PeerError("CONFIGS is not a list")
+    try:
+        return [from_fields(fields) for fields in found]
+    except ValueError as error:
+        raise PeerError(str(error)) from None

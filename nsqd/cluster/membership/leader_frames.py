@@ -1,0 +1,89 @@
+"""The frame about who owns which log. All numbers are big-endian.
+
+    OWNERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it (Hold).
+             All logs at first, then what is news
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.node_identity import MOST_NUMBER
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
+from nsqd.core.message.epoch import unpack as unpack_epoch
+
+MOST_LOGS = 10_000  # in one frame, and that a node remembers
+MOST_POSITION = (1 << 63) - 1
+_OWNED = Struct(">16s14sB")
+
+E = TypeVar("E", bound=IntEnum)
+
+
+class Hold(IntEnum):
+    """What the sender of OWNERS has to do with a log."""
+
+    KNOWS = 0  # it only passes on what it was told
+    OWNS = 1  # it owns the log by this epoch, in this run
+    GAVE_UP = 2  # it owned the log by this epoch, and cannot go on: another node may take over at once
+
+
+class Owned(NamedTuple):
+    """The greatest epoch of a log that the sender knows."""
+
+    log_id: bytes
+    epoch: Epoch
+    hold: Hold = Hold.KNOWS
+
+
+class Extent(NamedTuple):
+    """How far a mirror goes. Of two mirrors of one log, the greater one has what the log needs."""
+
+    epoch: Epoch = NO_EPOCH  # the last one that it has bytes of
+    end: int = 0  # position
+
+
+NO_MIRROR = Extent()
+
+
+def pack_owners(words: Iterable[Owned]) -> bytes:
+    """Return the frame that tells of up to MOST_LOGS logs."""
+    return encode(FrameKind.OWNERS, b"".join(_OWNED.pack(one.log_id, one.epoch.pack(), one.hold) for one in words))
+
+
+def unpack_owners(content: bytes) -> list[Owned]:
+    """Return what the peer knows of logs. Raises PeerError."""
+    if len(content) % _OWNED.size or len(content) > MOST_LOGS * _OWNED.size:
+        raise PeerError("OWNERS is not a list of logs")
+    return [
+        Owned(log_id, checked_epoch(epoch), checked_member(Hold, hold))
+        for log_id, epoch, hold in _OWNED.iter_unpack(content)
+    ]
+
+
+def checked_epoch(data: bytes) -> Epoch:
+    """Return the epoch in a frame. Raises PeerError."""
+    epoch = unpack_epoch(data)
+    if epoch.node > MOST_NUMBER:
+        raise PeerError("an epoch is of no node")
+    return epoch
+
+
+def checked_position(value: int) -> int:
+    """Return the position in a frame. Raises PeerError."""
+    if value > MOST_POSITION:
+        raise PeerError("a position is not one")
+    return value
+
+
+def checked_member(kind: type[E], value: int) -> E:
+    """Return the member of an enumeration that a frame names. Raises PeerError."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise PeerError(f"the {kind.__name__.lower()} {value} is not known") from None

@@ -1,0 +1,174 @@
+"""Who belongs to the cluster, as far as this node was told, and who is silent.
+
+What nodes tell of a member is merged by its latest word: that of the greatest incarnation. Merging the same words in any order,
+any number of times, gives the same members; so nodes that hear each other in the end agree. A log that was forgotten is never
+taken back: every run of a node with that log counts as forgotten, too.
+
+A member is suspected when no byte came from it for a time, by the clock of the one who listens. If the listener itself stood
+still, it listened to nobody: it reads first what waits, and silence counts anew from then on.
+
+See docs/design/cluster.md#membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
+
+LEAST_SUSPICION = 3_000_000_000  # ns
+MOST_UNPROVED = 64  # members that have not proved to this node who they are
+UNPROVED_FOR = 120_000_000_000  # ns of silence after which such a member is none: nodes dial each other every 30 s
+MOST_FORGOTTEN = 1000  # logs; with a word about each node number, they fit into one frame
+
+
+class Membership:
+    """The members of the cluster as one node knows them. All times are monotonic ns of this node."""
+
+    def __init__(self, own: NodeIdentity, suspect_after: int) -> None:
+        """`suspect_after`: the silence in ns after which a member is suspected (-takeover-after). Raises ValueError."""
+        if suspect_after < LEAST_SUSPICION:
+            raise ValueError("a silence of less than 3 s may be between two heartbeats")
+        self.own = own
+        self.words: dict[int, Member] = {
+            own.number: Member(own)
+        }  # the latest word about each node number, also of those gone
+        self.forgotten: dict[
+            bytes, Member
+        ] = {}  # a word about each log that was forgotten, by its id; this node's never is
+        self.suspect_after = suspect_after
+        self.proved: set[int] = set()  # numbers of the nodes that have proved to this node who they are, in some run
+        self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run was first told of
+        self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
+        self._checked = 0  # time of the last check; 0: none yet
+        self._suspected: set[int] = set()
+
+    @property
+    def members(self) -> list[NodeIdentity]:
+        """Return the members by their numbers, this node included."""
+        return [word.node for _, word in sorted(self.words.items()) if word.standing is Standing.MEMBER]
+
+    def proved_members(self) -> set[int]:
+        """Return the numbers of the members that have proved to this node who they are, and its own."""
+        words = self.words.items()
+        return {
+            number
+            for number, word in words
+            if word.standing is Standing.MEMBER and (number in self.proved or number == self.own.number)
+        }
+
+    @property
+    def suspected(self) -> frozenset[int]:
+        """Return the numbers of the members that were silent for too long."""
+        return frozenset(self._suspected)
+
+    def merge(self, words: Iterable[Member], now: int) -> list[Member]:
+        """Take over what somebody tells of nodes. Returns the words that are news, which the others are to be told.
+
+        A run of a node that was not known before is as if it had been heard now: what was suspected was the run before.
+        """
+        news: dict[int, Member] = {}
+        forgotten = []
+        for given in words:
+            if self._forget(given):
+                forgotten.append(given)
+            is_forgotten = given.node.log_id in self.forgotten
+            word = replace(given, standing=Standing.FORGOTTEN) if is_forgotten else given
+            number = word.node.number
+            known = self.words.get(number)
+            if number == self.own.number or (known is not None and not word.is_later_than(known)):
+                continue
+            if known is None or known.node != word.node:
+                self._back_by.pop(number, None)
+                self.heard(number, now)
+            if word.standing is not Standing.MEMBER:
+                self._suspected.discard(number)
+            self.words[number] = news[number] = word
+        return list(dict.fromkeys([*forgotten, *news.values()]))
+
+    def _forget(self, word: Member) -> bool:
+        """Take note of a log that was forgotten, if the word says that of one. Returns False if that is no news."""
+        log_id = word.node.log_id
+        if word.standing is not Standing.FORGOTTEN or log_id in self.forgotten or log_id == self.own.log_id:
+            return False
+        self.forgotten[log_id] = word
+        if len(self.forgotten) > MOST_FORGOTTEN:
+            oldest = min(self.forgotten.values(), key=lambda one: (one.node.incarnation, one.node.log_id))
+            del self.forgotten[oldest.node.log_id]
+        for number, known in self.words.items():
+            if known.node.log_id == log_id and known.standing is not Standing.FORGOTTEN:
+                self.words[number] = replace(known, standing=Standing.FORGOTTEN)
+                self._suspected.discard(number)
+        return log_id in self.forgotten
+
+    def all_words(self) -> list[Member]:
+        """Return everything that others are to be told: the latest words, and those about logs that were forgotten before."""
+        return list(dict.fromkeys([*self.words.values(), *self.forgotten.values()]))
+
+    def contradiction(self, words: Iterable[Member]) -> Member | None:
+        """Return a word that this node is gone, or that another run has its number: one later than this node's own."""
+        own = self.words[self.own.number]
+        return next((word for word in words if self._contradicts(word, own)), None)
+
+    def _contradicts(self, word: Member, own: Member) -> bool:
+        if word.node.log_id == own.node.log_id and word.standing is Standing.FORGOTTEN:
+            return True
+        return word.node.number == own.node.number and word.is_later_than(own)
+
+    def room(self) -> int:
+        """Return how many more nodes may be members that others tell of, and that have not proved who they are."""
+        known = sum(word.standing is Standing.MEMBER for word in self.words.values())
+        return max(0, MOST_UNPROVED - known + len(self.proved_members()))
+
+    def drop_unproved(self, now: int) -> None:
+        """Forget members that only others have told of, and from which this node has heard nothing for too long."""
+        proved = self.proved_members()
+        for number in [one for one in self._suspected if one not in proved and now - self._heard[one] >= UNPROVED_FOR]:
+            del self.words[number], self._heard[number]
+            self._suspected.discard(number)
+
+    def heard_at(self, number: int) -> int | None:
+        """Return when a byte came from a node, or its present run was first told of; None: never. Monotonic ns."""
+        return self._heard.get(number)
+
+    def heard(self, number: int, now: int) -> None:
+        """Note that bytes came from the present run of a node."""
+        self._heard[number] = now
+        self._suspected.discard(number)
+
+    def announced(self, number: int, back_by: int) -> None:
+        """Note that the present run of a node stops, and that another will be back by a time: until then nobody suspects it."""
+        self._back_by[number] = back_by
+
+    def is_going(self, number: int) -> bool:
+        """Return True if the present run of a node is silent for too long, or has announced that it stops."""
+        return number in self._suspected or number in self._back_by
+
+    def is_awaited(self, number: int) -> bool:
+        """Return True if a member may be up: it is not suspected, and has not said that it stops."""
+        word = self.words.get(number)
+        return word is not None and word.standing is Standing.MEMBER and not self.is_going(number)
+
+    def must_read_first(self, now: int) -> bool:
+        """Return True if this node stood still since the last check: it must read its peers before it judges or delivers."""
+        return self._checked > 0 and now - self._checked > self.suspect_after // 2
+
+    def check_silence(self, now: int) -> list[int]:
+        """Return the numbers of the members that are suspected from now on. Call it several times in `suspect_after`.
+
+        After a time in which nobody checked, every silence begins anew.
+        """
+        if self.must_read_first(now):
+            self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
+        self._checked = now
+        late = now - self.suspect_after
+        silent = [number for number, at in self._heard.items() if at <= late and self._is_awaited(number, now)]
+        news = sorted(set(silent) - self._suspected)
+        self._suspected.update(news)
+        return news
+
+    def _is_awaited(self, number: int, now: int) -> bool:
+        """Return True if a node should be heard: it is a member, and not in an announced restart."""
+        word = self.words.get(number)
+        return word is not None and word.standing is Standing.MEMBER and self._back_by.get(number, now) <= now

@@ -1,0 +1,170 @@
+"""The configurations of topics, as one node knows them: for each topic the latest that an operator has set at any node.
+
+They are merged by the greatest version (time, node number), so nodes that hear each other agree. They hold for every log: for a
+node's own topics, also for one that it creates later, and for those of the logs that it has adopted.
+
+A node that does not know them yet could take a message with fewer copies than its topic asks for. So it takes none until
+another node has told it, unless it is the first of its cluster: no node that it was told of knows more.
+
+See docs/design/cluster.md#configurations-of-topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from nsqd.cluster.membership.config_frames import (
+    MOST_CONFIGS,
+    MOST_VALUE,
+    VersionedConfig,
+    pack_configs,
+    unpack_configs,
+)
+from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.part import Part
+from nsqd.core.broker import Broker
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.core.topic import Topic
+
+AHEAD = 86_400_000  # ms by which the time of a configuration may be ahead of this node's clock
+
+
+class TopicConfigs(Part):
+    """The configurations of at most MOST_CONFIGS topics: of more, those that were set last."""
+
+    takes = (FrameKind.CONFIGS,)
+    shown_as = "knows_configs"
+
+    def __init__(
+        self,
+        links: Mapping[int, Link],
+        known: Iterable[VersionedConfig] = (),
+        is_complete: bool = False,
+        wall: Callable[[], int] = lambda: MOST_VALUE,
+        parts: Sequence[Part] = (),
+    ) -> None:
+        """Begin with what an earlier run knew.
+
+        `links`: the connections to other nodes, by their numbers; `wall`: returns the time in ms since the epoch;
+        `parts`: are told when another node has told all that it knew.
+        """
+        self.known: dict[str, VersionedConfig] = {word.topic: word for word in known}  # by topic
+        self.is_complete = is_complete  # another node has told all that it knew, or this is the first one
+        self.ignorant: set[int] = set()  # numbers of nodes that have said that they do not know them either
+        self._links, self._wall = links, wall
+        self._brokers: list[Broker] = []  # of the logs whose topics are as it is known here
+        self._parts = parts
+
+    # what nodes tell each other
+
+    def admitted(self, link: Link) -> None:
+        """Tell a node that is connected all that is known, and whether that is all."""
+        assert link.peer is not None
+        self.ignorant.discard(link.peer.number)  # it says so again
+        self._tell(link, self.known.values())
+        link.send_claiming(pack_configs([] if self.is_complete else None))
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        assert link.peer is not None
+        words = unpack_configs(content)
+        if words is None:
+            self.ignorant.add(link.peer.number)
+        elif words:
+            self._learn(link, [word for word in words if word.at <= self._wall() + AHEAD])
+        else:
+            self.ignorant.discard(link.peer.number)
+            self.complete()
+
+    def complete(self) -> None:
+        """Note that nobody knows more, and tell those that do not know it."""
+        if not self.is_complete:
+            self.is_complete = True
+            for link in self._links.values():
+                link.send_claiming(pack_configs([]))
+            for part in self._parts:
+                part.configured()
+
+    def configure(self, topic: str, config: TopicConfig, at: int, node: int) -> None:
+        """Note that an operator has configured a topic at this node, whose number is `node`, and tell all.
+
+        `at`: ms since the epoch.
+        """
+        self._learn(None, [self.change(topic, config, at, node)])
+
+    def _learn(self, source: Link | None, words: list[VersionedConfig]) -> None:
+        """Note configurations, and tell all nodes but the source of the news."""
+        news = [word for word in words if self.learn(word)]
+        for link in self._links.values():
+            if link is not source:
+                self._tell(link, news)
+        for broker in self._brokers:
+            for word in news:
+                use(word, broker)
+
+    @staticmethod
+    def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
+        """Tell a node of configurations, if there are any."""
+        if some := list(words):
+            link.send_claiming(pack_configs(some))
+
+    # what holds
+
+    def learn(self, word: VersionedConfig) -> bool:
+        """Note the configuration of a topic. Returns True if it is news."""
+        known = self.known.get(word.topic)
+        if known is not None and known.version >= word.version:
+            return False
+        if known is None and len(self.known) >= MOST_CONFIGS:
+            oldest = min(self.known.values(), key=lambda one: (one.version, one.topic))
+            if (oldest.version, oldest.topic) > (word.version, word.topic):
+                return False
+            del self.known[oldest.topic]
+        self.known[word.topic] = word
+        return True
+
+    def change(self, topic: str, config: TopicConfig, at: int, node: int) -> VersionedConfig:
+        """Return the word that an operator has configured a topic at a node, at `at` (ms since the epoch); it is not noted yet.
+
+        It is later than what is known, whatever the clocks say.
+        """
+        known = self.known.get(topic)
+        least = known.at + 1 if known is not None else 0
+        return VersionedConfig(topic, min(max(at, least), MOST_VALUE), node, config)
+
+    def figures(self) -> bool:
+        return self.is_complete
+
+    def attached(self, broker: Broker) -> None:
+        """Have the topics of a log as they are configured, from now on."""
+        self._brokers.append(broker)
+        for word in self.known.values():
+            use(word, broker)
+
+    def detached(self, broker: Broker) -> None:
+        self._brokers.remove(broker)
+
+    def use_for(self, topic: Topic) -> None:
+        """Have a topic that was created as it is configured in the cluster, within a turn."""
+        word = self.known.get(topic.name)
+        if word is not None:
+            _use(word, topic)
+
+
+def use(word: VersionedConfig, broker: Broker) -> None:
+    """Have a topic of a log as `word` says, if the log has it, within a turn."""
+    topic = broker.topics.get(word.topic)
+    if topic is not None:
+        _use(word, topic)
+
+
+def _use(word: VersionedConfig, topic: Topic) -> None:
+    """Have a topic as `word` says.
+
+    A part that `word` leaves to the node's setting stays as the log has it: what the log retains is not given up by default.
+    """
+    given = {name: value for name, value in asdict(word.config).items() if value is not None}
+    config = replace(topic.config, **given)
+    if config != topic.config and not topic.ephemeral:
+        topic.configure(config)

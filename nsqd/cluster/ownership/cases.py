@@ -1,0 +1,202 @@
+"""What a node knows of the logs that may be taken over: their owners, its mirrors of them, and which followers count.
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_MIRROR, Extent
+from nsqd.cluster.ownership.election_frames import Counts, Stage
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.node_identity import Standing
+from nsqd.core.message.epoch import Epoch
+
+FIRST_RETRY = 1_000_000_000  # ns between two claims that fail, at first
+LONGEST_RETRY = 30_000_000_000  # ns
+
+
+class Quorum(StrEnum):
+    """-takeover-quorum: whose promises a claim needs."""
+
+    NONE = "none"  # nobody adopts, but on an operator's word, and then as for a majority
+    MAJORITY = "majority"  # of the members and the followers that count
+    ANY = "any"  # those of all nodes that can be reached
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    """What a claim needs to know of a mirror."""
+
+    log_id: bytes
+    node: int  # number of the node that publishes into the log, or did
+    end: int  # position up to which it is written
+    epoch: Epoch  # the last one of which it knows; NO_EPOCH: none
+    is_complete: bool  # it can be adopted
+    ended_at: int | None  # when the owner's bytes ended, monotonic ns; None: they come
+
+
+class MirrorView(Protocol):
+    """The mirrors of this node, for claims."""
+
+    def mirrors(self) -> Iterable[MirrorState]:
+        """Return the state of each mirror."""
+
+    def own_extent(self, log_id: bytes) -> Extent:
+        """Return how far a log goes that this node owns or has given up; NO_MIRROR: that is not known in this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """Another node has claimed a log, and this node's mirror is longer: it claims at once."""
+
+    node: int  # number of the other node
+    stage: Stage  # of its claim
+    ended_at: int  # when its stream ended
+    until: int
+
+
+@dataclass(slots=True)
+class Case:
+    """What is known about the take-over of one log."""
+
+    log_id: bytes
+    epoch: Epoch  # of the owner
+    mirror: MirrorState | None = None
+    counts: Counts | None = None  # the latest from that owner
+    is_fresh: bool = False  # this node has not stood still since it came
+    lost_since: int | None = None  # monotonic ns; None: the owner is there
+    retry_at: int = 0
+    retry: int = FIRST_RETRY  # ns
+    failures: int = 0  # of claims since the owner is lost, with a mirror that may lack something
+    number: int = 0  # of the last claim, while it may be repeated
+    least: int = 0  # the lowest number that voters may still promise
+    nearest: int = 0  # the greatest number that was promised by those that could not promise what was claimed last
+    yields_until: int = 0  # another node claims it
+    adopter: int | None = None  # the node that says that it adopts it, until then
+    invitation: Invitation | None = None
+    is_ordered: bool = False  # an operator says that it is to be adopted, whatever may be lacking
+    why: str = ""  # why the last claim failed
+
+
+class Cases:
+    """The logs that may be taken over, as one node knows them. All times are monotonic ns."""
+
+    def __init__(
+        self, cluster: Cluster, mirrors: MirrorView, takeover_after: int, unclean_after: int, now: int
+    ) -> None:
+        """Begin at `now`. For the times see Claims."""
+        self.cluster = cluster
+        self.ownership = cluster.ownership
+        self.takeover_after, self.unclean_after = takeover_after, unclean_after
+        self.by_log: dict[bytes, Case] = {}
+        self.now = now  # of the latest tick
+        self.mirrors = mirrors
+
+    # what is known
+
+    def look_at_mirrors(self) -> None:
+        """Take note of the mirrors that this node has, and of logs that are not known any more."""
+        found = {mirror.log_id: mirror for mirror in self.mirrors.mirrors()}
+        for log_id, mirror in found.items():
+            epoch = mirror.epoch if mirror.epoch.number else Epoch(0, mirror.node, bytes(8))
+            if self.ownership.owner(log_id) is None and len(self.ownership.epochs) < MOST_LOGS:
+                self.ownership.learn(log_id, epoch)
+            if log_id in self.ownership.epochs:
+                self.case(log_id).mirror = mirror
+        for log_id, case in list(self.by_log.items()):
+            if log_id not in found:
+                case.mirror = None
+            if log_id in self.ownership.epochs:
+                self.case(log_id)
+            else:
+                del self.by_log[log_id]
+
+    def case(self, log_id: bytes) -> Case:
+        """Return what is known about the take-over of a log whose owner is known; another owner begins with nothing."""
+        epoch, case = self.ownership.epochs[log_id], self.by_log.get(log_id)
+        if case is None or case.epoch != epoch:
+            mirror = case.mirror if case is not None else None
+            case = self.by_log[log_id] = Case(log_id, epoch, mirror)
+        return case
+
+    def watch(self, case: Case, now: int) -> bool:
+        """Note whether the owner of a log is lost. Returns True if it was, and is back."""
+        lost = self._lost_since(case.log_id, now)
+        if lost is not None:
+            if case.lost_since is None:
+                case.lost_since = lost
+            return False
+        if case.lost_since is not None:
+            case.lost_since = None
+            case.failures, case.invitation, case.retry_at, case.retry, case.why = 0, None, 0, FIRST_RETRY, ""
+            case.is_ordered = False  # the order was about that loss
+            return True
+        return False
+
+    def note_counts(self, link: Link, counts: Counts) -> None:
+        """Take note of what the owner of a log says about who counts."""
+        assert link.peer is not None
+        if counts.epoch.node != link.peer.number or self.ownership.owner(counts.log_id) != counts.epoch:
+            return
+        case = self.case(counts.log_id)
+        case.counts, case.is_fresh = counts, True
+
+    def met(self, now: int) -> None:
+        """Note that another node is connected: what was claimed in vain is claimed again soon."""
+        for case in self.by_log.values():
+            case.retry, case.retry_at = FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
+
+    def stood_still(self) -> None:
+        """Note that this node did: the owners may have gone on without it."""
+        for case in self.by_log.values():
+            case.is_fresh = False
+
+    # queries
+
+    def seems_clean(self, case: Case, mirror: MirrorState) -> bool:
+        """Return True if this node's mirror has all that was acknowledged, as far as this node knows."""
+        counts = case.counts
+        return (
+            counts is not None
+            and case.is_fresh
+            and counts.is_whole
+            and self.cluster.own.number in counts.named
+            and mirror.end >= counts.position
+        )
+
+    def is_there(self, log_id: bytes, now: int) -> bool:
+        """Return True if this node hears the owner of a log, or waits for a restart that it has announced."""
+        return self._lost_since(log_id, now) is None
+
+    def _lost_since(self, log_id: bytes, now: int) -> int | None:
+        """Return since when the owner of a log is lost, at most `now`; None: it is there.
+
+        An owner that is heard, and has told of its logs without this one, has lost the log: its disk was replaced.
+        """
+        owner = self.ownership.epochs[log_id]
+        membership, number = self.cluster.membership, owner.node
+        if number == self.cluster.own.number:
+            return None if self.ownership.holds(log_id) else now
+        word = membership.words.get(number)
+        if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
+            return now
+        if word is None or word.standing is not Standing.MEMBER or number in membership.suspected:
+            return now
+        return now if self.is_without(log_id) else None
+
+    def is_without(self, log_id: bytes) -> bool:
+        """Return True if the owner of a log is there and cannot go on with it: it gave the log up, or has lost it."""
+        owner = self.ownership.epochs[log_id]
+        word = self.cluster.membership.words.get(owner.node)
+        return word is not None and self.ownership.is_without(owner.node, word.node.incarnation, log_id)
+
+
+def extent_of(mirror: MirrorState | None) -> Extent:
+    """Return how far a mirror goes that can be adopted; NO_MIRROR: it cannot, or there is none."""
+    return Extent(mirror.epoch, mirror.end) if mirror is not None and mirror.is_complete else NO_MIRROR

@@ -1,0 +1,152 @@
+"""Logs that are closed: they owe nothing, retain nothing, and nobody publishes into them. A closed log is never adopted again.
+
+The owner says that it has closed a log. Every node keeps that durably, tells the others, and says that it has it. When enough
+nodes have it, the owner removes the log; the others remove their mirrors as soon as they have it themselves. So a node that
+returns with a copy is told by any of them. Words are merged by union; of two about one log, that with the greater epoch holds.
+A word is void if the log has a later owner than the one that has closed it.
+
+See docs/design/cluster.md#closed-logs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nsqd.cluster.membership.closed_frames import Closed, is_kept, pack_closed, pack_closed_kept, unpack_closed
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.facts import Keep
+from nsqd.cluster.membership.leaders import MOST_CLOSED
+from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.part import Part
+from nsqd.core.message.epoch import Epoch
+
+LEAST_COPIES = 2  # of the word about a closed log, as long as there is another member
+AGAIN = 10_000_000_000  # ns after which a word is kept, or told, again
+
+
+@dataclass(slots=True)
+class _Own:
+    """A log that this node closes."""
+
+    copies: int  # how many nodes are to have the word before the log goes, this one included
+    had_by: set[int] = field(default_factory=set)  # numbers of the other nodes that have it
+
+
+class ClosedLogs(Part):
+    """The closed logs, as one node knows them."""
+
+    takes = (FrameKind.CLOSED,)
+
+    def __init__(self, cluster: Cluster, keep: Keep) -> None:
+        """Begin with the closed logs that an earlier run of this node has kept in cluster.json."""
+        self._keep = keep
+        self._cluster = cluster
+        self._ownership = cluster.ownership
+        self._durable = set(cluster.ownership.closed)  # ids of the logs of which this node has the word durably
+        self._own: dict[bytes, _Own] = {}
+        # by log id: the epoch of a word that is not believed yet, and the numbers of the nodes that tell it
+        self._told: dict[bytes, tuple[Epoch, set[int]]] = {}
+        self._again_due = 0
+
+    def is_closed(self, log_id: bytes) -> bool:
+        """Return True if a log is closed, and this node has that durably."""
+        return log_id in self._durable and log_id in self._ownership.closed
+
+    def close(self, word: Closed, copies: int) -> None:
+        """Close a log that this node owns. `copies`: how many nodes are to have the word before the log is removed."""
+        self._own[word.log_id] = _Own(copies)
+        self._merge(word, None)
+        for link in self._cluster.links.values():  # those that have it say so again
+            link.send_claiming(pack_closed(word))
+        self._count(word.log_id)
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        if is_kept(content):
+            self._note_kept(link, content)
+            return
+        word = unpack_closed(content)
+        if not self._believes(link, word):
+            return
+        self._merge(word, link)
+        if self.is_closed(word.log_id):
+            link.send_claiming(pack_closed_kept(word.log_id))
+
+    def _believes(self, link: Link, word: Closed) -> bool:
+        """Return True if a log is closed as far as this node knows: copies go then.
+
+        The node that has closed it says so itself. If that is a member and has not said so, two other nodes have to.
+        """
+        assert link.peer is not None
+        ownership, membership = self._ownership, self._cluster.membership
+        number, log_id, closer = link.peer.number, word.log_id, word.epoch.node
+        known = ownership.closed.get(log_id)
+        if known is not None and known.epoch >= word.epoch:
+            return True
+        if not self._cluster.disputes.believes(number, log_id, word.epoch):
+            return False
+        if ownership.holds(log_id) and word.epoch == ownership.owner(log_id):
+            return False
+        if number == closer or closer not in membership.proved_members():
+            return True
+        epoch, tellers = self._told.get(log_id, (word.epoch, set()))
+        tellers = {*tellers, number} if epoch == word.epoch else {number}
+        if log_id in self._told or len(self._told) < MOST_CLOSED:
+            self._told[log_id] = word.epoch, tellers
+        return len(tellers) >= LEAST_COPIES
+
+    def _merge(self, word: Closed, source: Link | None) -> None:
+        """Take over that a log is closed, and tell the others if that is news."""
+        log_id = word.log_id
+        self._told.pop(log_id, None)
+        if self._ownership.learn(log_id, word.epoch):
+            self._cluster.led(log_id, word.epoch)  # a node that has lost the log learns it from this, too
+        if self._ownership.close(word):
+            self._durable.discard(log_id)  # an earlier word about it may have been void
+            for link in self._cluster.links.values():
+                if link is not source and source is not None:
+                    link.send_claiming(pack_closed(word))
+        if log_id not in self._durable and log_id in self._ownership.closed:
+            self._keep(lambda is_written: self._kept(log_id) if is_written else None)
+
+    def _kept(self, log_id: bytes) -> None:
+        if log_id in self._durable or log_id not in self._ownership.closed:
+            return
+        self._durable.add(log_id)
+        self._durable &= self._ownership.closed.keys()
+        for link in self._cluster.links.values():
+            link.send_claiming(pack_closed_kept(log_id))
+        for part in self._cluster.parts:
+            part.log_closed(log_id)
+        self._count(log_id)
+
+    def _note_kept(self, link: Link, log_id: bytes) -> None:
+        own = self._own.get(log_id)
+        if own is not None and link.peer is not None:
+            own.had_by.add(link.peer.number)
+            self._count(log_id)
+
+    def _count(self, log_id: bytes) -> None:
+        """Let a log go that this node has closed, if enough nodes have the word."""
+        own = self._own.get(log_id)
+        if own is None or not self.is_closed(log_id):
+            return
+        members = {node.number for node in self._cluster.membership.members}
+        needed = min(max(own.copies, LEAST_COPIES), len(members))
+        if 1 + len(own.had_by & members) >= needed:
+            del self._own[log_id]
+            for part in self._cluster.parts:
+                part.log_removable(log_id)
+
+    def tick(self, now: int) -> None:
+        """Do what is due by time. Call it several times a second; `now` in monotonic ns."""
+        if now < self._again_due:
+            return
+        self._again_due = now + AGAIN
+        for log_id in [one for one in self._ownership.closed if one not in self._durable]:
+            self._keep(lambda is_written, log_id=log_id: self._kept(log_id) if is_written else None)  # type: ignore[misc]
+        for log_id in list(self._own):
+            if log_id in self._ownership.closed:
+                self._count(log_id)  # a member may have been forgotten
+            else:
+                del self._own[log_id]  # another node owns the log

@@ -1,0 +1,119 @@
+"""What claims need of copying: the state of this node's mirrors, and for followers, who of them counts.
+
+See docs/design/cluster.md#claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.ownership.elections import Claims, MirrorState
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.replicas import Kept
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.part import Part
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
+from nsqd.storage.log.opening import OpenLog
+from shared.log import log
+
+
+class KeptMirrors:
+    """The mirrors of this node, for claims. Implements nsqd.cluster.ownership.elections.MirrorView."""
+
+    def __init__(self, copying: Copying, clock: Callable[[], int]) -> None:
+        """Look at the copies that a node keeps and sends. `clock` returns monotonic ns."""
+        self.own_extent = copying.extent
+        self._mirrors = copying.mirrors
+        self._clock = clock
+        self._links: dict[bytes, Link] = {}  # by log id: the connection over which its bytes come, or came last
+        self._ended: dict[bytes, int] = {}  # when they ended, monotonic ns
+
+    def mirrors(self) -> Iterable[MirrorState]:
+        kept = self._mirrors.kept
+        for log_id in [one for one in (*self._links, *self._ended) if one not in kept]:
+            self._links.pop(log_id, None)
+            self._ended.pop(log_id, None)
+        return [self._state(one) for one in kept.values()]
+
+    def _state(self, kept: Kept) -> MirrorState:
+        mirror = kept.mirror
+        end = mirror.end if mirror is not None else 0
+        epochs = [epoch for epoch, start in mirror.manifest.epochs if start < end] if mirror is not None else []
+        epoch = epochs[-1] if epochs else NO_EPOCH
+        return MirrorState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
+
+    def _ended_at(self, kept: Kept) -> int | None:
+        """Return when the bytes of a log ended that continue its mirror; None if they come."""
+        log_id, link = kept.log_id, kept.link
+        if link is not None:
+            self._links[log_id] = link
+        if link is not None and kept.is_resumed and kept.mirror is not None and not kept.mirror.is_aside:
+            self._ended.pop(log_id, None)
+            return None
+        last = self._links.get(log_id)
+        at = last.received_at if last is not None and link is None else self._clock()
+        return self._ended.setdefault(log_id, at)
+
+
+def give_up_broken(cluster: Cluster, origin: Origin) -> None:
+    """Let others take over the log into which this node publishes, once a sync of it has failed (law R19).
+
+    From then on no publish is acknowledged until a restart, and nothing that comes later is sent to followers. Call it several
+    times a second.
+    """
+    log_id = cluster.own.log_id
+    if origin.is_broken and cluster.ownership.holds(log_id):
+        log.critical("CLUSTER: a sync of this node's log has failed: another node may take the log over")
+        origin.extent()  # notes how far the followers are: they may be lost, too
+        cluster.give_up_log(log_id)
+
+
+class CountsTellers(Part):
+    """Send all nodes which followers of this node's logs count, and let others have its own log after a failed sync."""
+
+    def __init__(self, cluster: Cluster, claims: Claims, own: Origin) -> None:
+        """`own`: the copies of the log into which this node publishes."""
+        self._cluster, self._claims, self._own = cluster, claims, own
+        self._tellers: dict[bytes, CountsTeller] = {}  # by log id
+
+    def add(self, origin: Origin, opened: OpenLog) -> None:
+        """Tell of the followers of a log that this node owns from now on."""
+        identity, writer = opened.identity, opened.writer
+        end = lambda: writer.written.position  # noqa: E731
+        self._tellers[identity.log_id] = CountsTeller(self._claims, origin, identity.log_id, identity.epoch, end)
+
+    def remove(self, log_id: bytes) -> None:
+        """Tell no more of the followers of a log."""
+        del self._tellers[log_id]
+
+    def tick(self, now: int) -> None:
+        """Send each connected node the followers that count, where they have changed."""
+        give_up_broken(self._cluster, self._own)
+        for teller in self._tellers.values():
+            teller.tick(self._cluster.links.items())
+
+
+class CountsTeller:
+    """Tells all nodes which followers of one log count that this node owns."""
+
+    def __init__(self, claims: Claims, origin: Origin, log_id: bytes, epoch: Epoch, end: Callable[[], int]) -> None:
+        """`epoch`: by which this node owns the log; `end`: returns the position at which the log ends."""
+        self._claims = claims
+        self._origin = origin
+        self._log_id, self._epoch = log_id, epoch
+        self._end = end
+        self._counting: frozenset[int] | None = None
+        self._position = 0  # end of the log when these began to count
+
+    def tick(self, links: Iterable[tuple[int, Link]]) -> None:
+        """Tell the nodes to which there are connections, by node number, what is news. Call it several times a second."""
+        origin = self._origin
+        counting = origin.in_sync.counting
+        if counting != self._counting:
+            self._counting, self._position = counting, self._end()
+        for number, link in links:
+            follower = origin.followers.get(number)
+            is_whole = follower is not None and follower.link is link and follower.is_caught_up
+            self._claims.counts(self._log_id, self._epoch, self._position, counting, link, is_whole)

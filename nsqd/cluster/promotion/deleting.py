@@ -1,0 +1,117 @@
+"""Topics and channels that were deleted at a node which was cut off, while another one adopted its log: they go there, too.
+
+What is told of a log that is not open yet waits until it has joined this node's broker, and is done before anything of it is
+delivered. It becomes ordinary records of the log. When these are durable, the node that told it gets its answer.
+
+See docs/design/cluster.md#deletions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.deletion_frames import is_kept, pack_deleted_kept, unpack_deleted
+from nsqd.cluster.promotion.promoted_log import ATTACHING, CLOSED, LOST, SERVING, AdoptedLog
+from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.part import Part
+from nsqd.core.broker import Broker
+from nsqd.core.message.deletion import LogDeletions
+from nsqd.core.stripe_deletions import delete_from_adopted
+from nsqd.storage.log.opening import OpenLog
+from shared.log import log
+
+MOST_NAMED = 10  # deletions that one line of the log names
+
+
+@dataclass(slots=True)
+class _Notice:
+    """What another node has deleted from a log that this one owns."""
+
+    word: LogDeletions
+    node: int  # number of that node
+    link: Link | None  # over which it is answered; None: it is this node itself
+    opened: OpenLog | None = None  # the log in which it was done; None: it waits
+    before: int = 0  # position behind which it was recorded
+    position: int = -1  # that has to be durable; -1: the records are not written yet
+
+
+class Deleting(Part):
+    """The deletions that this node is told of, and those that it tells. All methods are for the reactor's thread."""
+
+    takes = (FrameKind.DELETED,)
+
+    def __init__(self, cluster: Cluster, adoptions: Adoptions, home: Broker) -> None:
+        """`home`: the broker of this node's own log."""
+        self._cluster, self._adoptions, self._home = cluster, adoptions, home
+        self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the node that told it
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        assert link.peer is not None
+        number = link.peer.number
+        if is_kept(content):
+            self._cluster.deletions.answered(content, self._cluster.ownership.owner(content), number)
+            return
+        log_id, word = unpack_deleted(content)
+        if self._owned(log_id) is not None:
+            self._tell(log_id, _Notice(word, number, link))
+
+    def _owned(self, log_id: bytes) -> AdoptedLog | None:
+        owned = self._adoptions.logs.get(log_id)
+        return owned if owned is not None and owned.state not in (LOST, CLOSED) else None
+
+    def _tell(self, log_id: bytes, notice: _Notice) -> None:
+        self._notices[log_id, notice.node] = notice
+        owned = self._owned(log_id)
+        if owned is not None and owned.state in (ATTACHING, SERVING):
+            self._delete(owned, notice)
+
+    def attached(self, broker: Broker) -> None:
+        """Delete what was told before the log was open, before anything of it is delivered."""
+        owned = next(one for one in self._adoptions.logs.values() if one.broker is broker)
+        for (log_id, _), notice in self._notices.items():
+            if log_id == owned.log_id:
+                self._delete(owned, notice)
+
+    def _delete(self, owned: AdoptedLog, notice: _Notice) -> None:
+        opened, broker = owned.log, owned.broker
+        if opened is None or broker is None or broker not in self._home.adopted:
+            return
+        if not notice.word.holds_for(opened.writer.all_epochs()):
+            return  # this copy has diverged from that one elsewhere: what both mean by a number may differ
+        notice.opened, notice.before, notice.position = opened, opened.writer.written.position, -1
+        done = delete_from_adopted(self._home, broker, notice.word.deletions)
+        if done:
+            more = f", and {len(done) - MOST_NAMED} more" if len(done) > MOST_NAMED else ""
+            log.warning(
+                "CLUSTER: deleted from the log %s, which this node has adopted, what was deleted at node %d while that was"
+                " cut off: %s%s",
+                owned.log_id.hex(), notice.node, ", ".join(done[:MOST_NAMED]), more,
+            )  # fmt: skip
+
+    # by the clock
+
+    def tick(self, now: int) -> None:
+        """Tell other owners, and answer what is durable. Call it several times a second; `now` in monotonic ns."""
+        cluster = self._cluster
+        cluster.deletions.tick(cluster.ownership, cluster.links, now)
+        for log_id, word in cluster.deletions.known.items():
+            own = cluster.own.number
+            if self._owned(log_id) is not None and (log_id, own) not in self._notices:
+                self._tell(log_id, _Notice(word, own, None))
+        for (log_id, number), notice in list(self._notices.items()):
+            if self._owned(log_id) is None:
+                del self._notices[log_id, number]
+            elif notice.opened is not None:
+                self._answer(log_id, notice, notice.opened)
+
+    def _answer(self, log_id: bytes, notice: _Notice, opened: OpenLog) -> None:
+        writer = opened.writer
+        if notice.position < 0 and (writer.written.position > notice.before or not writer.group):
+            notice.position = writer.written.position
+        if 0 <= notice.position <= writer.durable.position and notice.link is not None:
+            link, notice.link = notice.link, None
+            if self._cluster.links.get(notice.node) is link:
+                link.send_claiming(pack_deleted_kept(log_id))

@@ -1,0 +1,162 @@
+"""What the owner of a log says about copies with bytes that the log lacks: who takes these in, and when the copies may go.
+
+Each question has the epochs of the copy, so the common point is always that with the log as it is now. What another node has
+salvaged counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
+longer one salvages the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
+
+The node that published into the log may have taken the same tail along into its new one. So while it is connected and has not
+asked, others wait for some seconds.
+
+The node that has closed a log goes on answering about it: it knows which tails were salvaged.
+
+See docs/design/cluster.md#diverged-copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.facts import Keep
+from nsqd.cluster.membership.salvaged import tail_of
+from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict
+from nsqd.cluster.replication.common_point import Epochs, common_end
+from nsqd.cluster.replication.leader import Origin
+from nsqd.core.message.epoch import Epoch
+from nsqd.storage.log.epochs import unpack
+
+PATIENCE = (
+    60_000_000_000  # ns for which others wait for a node that may take a tail in, after its last word of progress
+)
+PUBLISHER_WITHIN = 10_000_000_000  # ns in which the node that published into a log asks about what it has taken along
+
+
+class Pending(NamedTuple):
+    """A tail that a node is salvaging."""
+
+    node: int
+    question: Question
+    until: int  # monotonic ns
+
+
+class Arbiter:
+    """The answers of one node about the logs that it owns, and about those that it has closed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        origins: Mapping[bytes, Origin],
+        keep: Keep,
+        clock: Callable[[], int],
+    ) -> None:
+        """`origins`: by log id; `clock` returns monotonic ns."""
+        self._cluster, self._origins, self._keep, self._clock = cluster, origins, keep, clock
+        self._pending: dict[bytes, Pending] = {}  # by log id
+        self._asked: set[bytes] = set()  # logs about which the nodes that published into them have asked
+        self._waited: dict[bytes, int] = {}  # since when others wait for that, monotonic ns, by log id
+
+    def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
+        """Give `then` the answer to a question of the node `number`, at once or later.
+
+        There is none if the log is not open here, and this node has not closed it.
+        """
+        log_id = question.log_id
+        extent = self._extent(log_id)
+        if extent is None:
+            return
+        own, end = extent
+        common = common_end(own, end, packed(question.epochs), question.end)
+        had = self._had(question, common)
+        publisher = unpack(own[0][0]).node if own else None
+        taken = question.taken_from
+        if number == publisher and taken is not None:
+            self._asked.add(log_id)
+        is_taken = taken is not None and taken <= had
+
+        def tell(verdict: Verdict) -> None:
+            then(Answer(question.serial, log_id, verdict, had))
+
+        if had < question.end and not is_taken:
+            tell(Verdict.WAIT if self._must_wait_for(publisher, number, log_id) else self._take(number, question))
+            return
+        if is_taken and had < question.end:
+            assert taken is not None
+            if not question.is_copied:
+                self._pending[log_id] = Pending(number, question, self._clock() + PATIENCE)
+                tell(Verdict.WAIT)
+                return
+            self._cluster.salvaged.add(tail_of(log_id, number, taken, question.end, question.epochs))
+        if self._is_pending_of(number, question):
+            del self._pending[log_id]
+        origin = self._origins.get(log_id)
+        if origin is None or is_copied(origin, common, self._cluster):  # a closed log owes nothing of it
+            self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
+        else:
+            tell(Verdict.WAIT)
+
+    def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
+        """Return the epochs and the end of a log that is open here, or that this node has closed; None: neither."""
+        origin = self._origins.get(log_id)
+        if origin is not None:
+            return None if origin.is_broken else epochs_of(origin)
+        word = self._cluster.ownership.closed.get(log_id)
+        if word is None or word.epoch.node != self._cluster.own.number:
+            return None
+        return packed(word.epochs), word.end
+
+    def _had(self, question: Question, common: int) -> int:
+        """Return the position up to which somebody has what the copy holds: the log, or what was salvaged and adjoins that."""
+        had = common
+        for tail in self._cluster.salvaged.of_log(question.log_id):
+            if tail.start <= had:
+                had = max(had, common_end(packed(tail.epochs), tail.end, packed(question.epochs), question.end))
+        return had
+
+    def _must_wait_for(self, publisher: int | None, number: int, log_id: bytes) -> bool:
+        """Return True if a node waits for what the node that published into a log says of the same tail."""
+        if publisher == number or publisher not in self._cluster.links or log_id in self._asked:
+            return False
+        now = self._clock()
+        return now - self._waited.setdefault(log_id, now) < PUBLISHER_WITHIN
+
+    def _take(self, number: int, question: Question) -> Verdict:
+        """Return whether a node salvages what its copy holds, or waits because another tail of the log is being salvaged."""
+        now, pending = self._clock(), self._pending.get(question.log_id)
+        if pending is not None and now < pending.until and not self._is_pending_of(number, question):
+            return Verdict.WAIT
+        if pending is None or not self._is_pending_of(number, question):
+            self._pending[question.log_id] = Pending(number, question, now + PATIENCE)
+        return Verdict.SALVAGE
+
+    def _is_pending_of(self, number: int, question: Question) -> bool:
+        """Return True if it is this copy that is being salvaged."""
+        pending = self._pending.get(question.log_id)
+        if pending is None:
+            return False
+        other = pending.question
+        return (pending.node, other.end, other.epochs) == (number, question.end, question.epochs)
+
+
+def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
+    """Return the epochs of a copy as `common_end` compares them."""
+    return [(epoch.pack(), start) for epoch, start in epochs]
+
+
+def epochs_of(origin: Origin) -> tuple[Epochs, int]:
+    """Return the epochs of a log that this node owns, and its end."""
+    figures = origin.owned()
+    return [(bytes.fromhex(epoch), start) for epoch, start in figures["epochs"]], figures["end"]
+
+
+def is_copied(origin: Origin, position: int, cluster: Cluster) -> bool:
+    """Return True if a log is durable up to a position in as many copies as its publishes asked for, this node's included.
+
+    If the cluster has fewer members: in all of them.
+    """
+    others = min(max(origin.in_sync.stated.most, origin.copies.asked[1]), len(cluster.membership.members)) - 1
+    having = sum(
+        one.has_mirror and one.durable >= position and number in origin.in_sync.counting
+        for number, one in origin.followers.items()
+    )
+    return having >= others

@@ -1,0 +1,346 @@
+"""What this node's copies hold that the owner of their log lacks: it is salvaged, and then the copies go.
+
+A mirror, or a log that this node had adopted, becomes a diverged copy when it holds bytes that the owner's log lacks. They may
+have been acknowledged. So the owner is asked from which position on they are to be salvaged; what the copy holds behind it
+becomes a log of its own, which this node serves like an adopted one. The copy goes when that log is durable in its place here
+and the owner says so.
+
+What is left of this node's own log, which another node has adopted, is such a copy, too: it was salvaged when the node made
+its new log. It goes when its log is closed (closing.py). Until then another owner may have less: then it is salvaged once more.
+
+Nothing here does input or output by itself: `Directory` and `Work` do.
+
+See docs/design/cluster.md#diverged-copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter, epochs_of, is_copied, packed
+from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
+from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, pack_question, unpack
+from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.follower import Work
+from nsqd.cluster.wire.frames import FrameKind, PeerError
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.node_identity import Standing
+from nsqd.cluster.wire.part import Part
+from nsqd.core.message.epoch import Epoch
+from nsqd.storage.log.succession import Salvaged
+from shared.log import log
+
+NO_OWNER = (
+    3  # times -unclean-after without an owner, before nobody is waited for: who has a mirror adopts the log before
+)
+LOOK_EVERY = 5_000_000_000  # ns between two looks at the directories, and two questions about one copy
+RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
+MOST_SERIAL = 1 << 32
+
+
+class DivergedCopy(NamedTuple):
+    """A diverged copy in the data directory."""
+
+    name: str  # of its directory, below the data directory
+    log_id: bytes
+    note: Note | None
+    is_own: bool = False  # this node had published into it
+
+
+class Directory(Protocol):
+    """The diverged copies on disk: DivergedDirectory of `directory`. For any thread, one method at a time."""
+
+    def finish(self) -> list[bytes]:
+        """Do what a kill has interrupted: put logs in place that a note names, and remove what was only begun.
+
+        Returns the ids of the logs that were put in place. Raises OSError.
+        """
+
+    def found(self) -> list[DivergedCopy]:
+        """Return the copies that are there at the start. Raises OSError."""
+
+    def read(self, name: str) -> CopyExtent:
+        """Return what a copy holds. Raises OSError if it cannot be read, or no log can be made of it."""
+
+    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
+        """Make an adopted log of what a copy holds behind a position, durably, and note it beside the copy.
+
+        Returns None if that part owes and retains no message: then only the note is made. Raises OSError.
+        """
+
+    def remove(self, name: str) -> None:
+        """Remove a copy and its note. Raises OSError."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """A diverged copy, and how far it is salvaged."""
+
+    name: str
+    log_id: bytes
+    note: Note | None
+    is_own: bool = False
+    held: CopyExtent | None = None  # None: it was not read yet
+    serial: int = 0  # of the latest question about it
+    due: int = 0  # when there is something to do again, monotonic ns
+    made_end: int | None = None  # where the log that was made ended when it was first served in this run
+    failure: str = ""
+    orphaned: int | None = None  # since when nobody owns its log any more, or who closed it says nothing, monotonic ns
+    agreed: Epoch | None = None  # the owner of its log that needs nothing of it. If `is_own`, it stays all the same
+
+
+class Salvage(Part):
+    """The diverged copies of one node. All methods are for the reactor's thread."""
+
+    takes = (FrameKind.SALVAGE,)
+    shown_as = "diverged"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        copying: Copying,
+        adoptions: Adoptions,
+        arbiter: Arbiter,
+        directory: Directory,
+        work: Work,
+        clock: Callable[[], int],
+        unclean_after: int,
+    ) -> None:
+        """`clock` returns monotonic ns; `unclean_after`: ns after which a mirror is adopted that may lack something."""
+        self.copies: dict[str, Copy] = {}  # by name
+        self._cluster, self._copying, self._adoptions, self._arbiter = cluster, copying, adoptions, arbiter
+        self._directory, self._work, self._clock = directory, work, clock
+        self._unclean_after = unclean_after
+        self._look_due = 0
+        self._serial = 0
+        self._is_busy = False  # the directory is in use
+        self._is_finished = False  # what the last run has left was finished
+
+    # time
+
+    def tick(self, now: int) -> None:
+        """Look after the diverged copies, unless this node leaves."""
+        if self._is_busy or self._cluster.is_leaving:
+            return
+        if now >= self._look_due:
+            self._look_due = now + LOOK_EVERY
+            self._run(self._look, self._looked)
+            return
+        for copy in list(self.copies.values()):
+            is_news = copy.agreed is not None and copy.agreed != self._cluster.ownership.owner(copy.log_id)
+            if (now >= copy.due or is_news) and not self._is_busy:
+                self._go_on(copy, now)
+
+    def _run(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._is_busy = True
+
+        def finished(result: Any) -> None:
+            self._is_busy = False
+            done(result)
+
+        self._work.run(work, finished)
+
+    def _look(self) -> tuple[list[bytes], list[DivergedCopy]]:
+        made = [] if self._is_finished else self._directory.finish()
+        return made, self._directory.found()
+
+    def _looked(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
+        if isinstance(result, OSError):
+            log.error("CLUSTER: cannot look for diverged copies: %s; trying again", result)
+            return
+        made, found = result
+        self._is_finished = True
+        for log_id in made:
+            self._adoptions.serve_salvaged(log_id)
+        for one in found:
+            if one.name not in self.copies:
+                held = one.note.held if one.note is not None else None
+                self.copies[one.name] = Copy(one.name, one.log_id, one.note, one.is_own, held)
+        for name in self.copies.keys() - {one.name for one in found}:
+            del self.copies[name]  # an operator has removed it
+
+    def _go_on(self, copy: Copy, now: int) -> None:
+        """Read a copy, or ask about it."""
+        copy.due, copy.agreed = now + LOOK_EVERY, None
+        if copy.held is None:
+            self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
+            return
+        question = self._question(copy, copy.held)
+        end = self._end_without_owner(copy, now)
+        if end is not None:
+            own, position = end
+            common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
+            self._decide(copy, question, common)
+            return
+        own_number, asked = self._cluster.own.number, self._whom(copy.log_id)
+        if asked is None or asked == own_number:
+            self._arbiter.answer(own_number, question, partial(self._answered, own_number))
+        elif (link := self._cluster.links.get(asked)) is not None:
+            link.send_claiming(pack_question(question))
+        else:
+            copy.due = now  # it is asked as soon as it is connected: another node may ask about the same tail
+
+    def _was_read(self, copy: Copy, result: CopyExtent | OSError) -> None:
+        if isinstance(result, OSError):
+            self._failed(copy, result)
+        else:
+            copy.held, copy.due = result, 0
+
+    def _failed(self, copy: Copy, error: OSError) -> None:
+        copy.due, why = self._clock() + RETRY_AFTER, str(error.strerror or error)
+        if why != copy.failure:
+            log.error("CLUSTER: cannot salvage what %s holds: %s; trying again", copy.name, why)
+        copy.failure = why
+
+    # questions and answers
+
+    def _question(self, copy: Copy, held: CopyExtent) -> Question:
+        self._serial = copy.serial = (self._serial + 1) % MOST_SERIAL
+        note = copy.note
+        if note is None:
+            return Question(copy.serial, copy.log_id, held.end, held.epochs)
+        return Question(copy.serial, copy.log_id, held.end, held.epochs, note.start, self._is_made_copied(copy, note))
+
+    def _is_made_copied(self, copy: Copy, note: Note) -> bool:
+        """Return True if the log that was made of a copy has its copies, or is not needed any more."""
+        ownership, log_id = self._cluster.ownership, note.log_id
+        if not log_id or log_id in ownership.closed:
+            return True
+        owner, origin = ownership.owner(log_id), self._copying.origins.get(log_id)
+        if origin is None:
+            return owner is not None and owner.node != self._cluster.own.number
+        if copy.made_end is None:
+            copy.made_end = epochs_of(origin)[1]
+        return is_copied(origin, copy.made_end, self._cluster)
+
+    def _whom(self, log_id: bytes) -> int | None:
+        """Return the number of the node that is asked about a log: its owner, or who has closed it; None: nobody is known."""
+        ownership = self._cluster.ownership
+        word, owner = ownership.closed.get(log_id), ownership.owner(log_id)
+        return word.epoch.node if word is not None else owner.node if owner is not None else None
+
+    def _end_without_owner(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
+        """Return the epochs and the end of a log about which nobody can be asked any more; None: somebody is asked."""
+        word = self._cluster.ownership.closed.get(copy.log_id)
+        if word is not None and not self._is_member(word.epoch.node):
+            return list(packed(word.epochs)), word.end
+        if word is None and not self._is_orphan(copy.log_id):
+            copy.orphaned = None
+            return None
+        copy.orphaned = now if copy.orphaned is None else copy.orphaned
+        if now - copy.orphaned < NO_OWNER * self._unclean_after:
+            return None
+        return ([], 0) if word is None else (list(packed(word.epochs)), word.end)
+
+    def _is_member(self, number: int) -> bool:
+        word = self._cluster.membership.words.get(number)
+        return word is not None and word.standing is Standing.MEMBER
+
+    def _is_orphan(self, log_id: bytes) -> bool:
+        """Return True if nobody owns a log: its owner was forgotten, has left, or runs and does not say that it owns the log.
+
+        A node that is silent may have all that the log owes, so it is waited for. A mirror here may still be adopted.
+        """
+        cluster, ownership, membership = self._cluster, self._cluster.ownership, self._cluster.membership
+        if log_id in self._copying.mirrors.kept or self._adoptions.owns(log_id) or log_id in self._copying.origins:
+            return False
+        owner = ownership.owner(log_id)
+        if owner is None or owner.node == cluster.own.number:
+            return True
+        gone, word = membership.forgotten.get(log_id), membership.words.get(owner.node)
+        if (
+            word is None
+            or word.standing is not Standing.MEMBER
+            or (gone is not None and gone.node.number == owner.node)
+        ):
+            return True
+        return owner.node in cluster.links and ownership.said(owner.node, word.node.incarnation, log_id) is None
+
+    def _decide(self, copy: Copy, question: Question, common: int) -> None:
+        """Go on with a copy of a log about which nobody can be asked: there is nobody to wait for."""
+        note = copy.note
+        if common >= question.end or (note is not None and note.start <= common and question.is_copied):
+            self._let_go(copy)
+        elif note is None or note.start > common:
+            self._salvage(copy, common)
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        assert link.peer is not None
+        number, said = link.peer.number, unpack(content)
+        if isinstance(said, Question):
+            self._arbiter.answer(number, said, lambda answer: link.send_claiming(pack_answer(answer)))
+        else:
+            self._answered(number, said)
+
+    def _answered(self, number: int, answer: Answer) -> None:
+        copies = self.copies.values()
+        copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
+        if copy is None or copy.held is None or self._is_busy or self._whom(answer.log_id) not in (None, number):
+            return  # it is asked again
+        if answer.log_id in self._cluster.ownership.closed:
+            copy.orphaned = None
+        if answer.verdict is Verdict.LET_GO:
+            self._let_go(copy)
+        elif answer.verdict is Verdict.SALVAGE:
+            if answer.start >= copy.held.end:
+                raise PeerError("there is nothing to salvage behind the end of a copy")
+            self._salvage(copy, answer.start)
+
+    # what is done then
+
+    def _salvage(self, copy: Copy, start: int) -> None:
+        assert copy.held is not None
+        copy.serial = 0  # no answer is waited for
+        self._run(
+            partial(self._directory.salvage, copy.name, copy.held, start), partial(self._was_salvaged, copy, start)
+        )
+
+    def _was_salvaged(self, copy: Copy, start: int, result: Salvaged | OSError | None) -> None:
+        if isinstance(result, OSError):
+            self._failed(copy, result)
+            return
+        assert copy.held is not None
+        copy.note = Note(result.log_id if result is not None else b"", start, copy.held)
+        copy.due, copy.made_end, copy.failure = 0, None, ""
+        if result is None:
+            log.info("CLUSTER: %s holds no message that the owner of the log %s lacks", copy.name, copy.log_id.hex())
+            return
+        log.warning(
+            "CLUSTER: salvaged %d unfinished messages of the log %s of node %d: its owner lacks them, because it lost the end"
+            " of the log, and this node has them in %s from position %d on. They are delivered from the log %s",
+            result.messages, copy.log_id.hex(), result.node, copy.name, start, result.log_id.hex(),
+        )  # fmt: skip
+        self._adoptions.serve_salvaged(result.log_id)
+
+    def _let_go(self, copy: Copy) -> None:
+        copy.serial, copy.agreed = 0, self._cluster.ownership.owner(copy.log_id)
+        if copy.is_own:
+            copy.due = self._clock() + RETRY_AFTER
+            return
+        self._run(partial(self._directory.remove, copy.name), partial(self._was_removed, copy))
+
+    def _was_removed(self, copy: Copy, result: OSError | None) -> None:
+        if isinstance(result, OSError):
+            self._failed(copy, result)
+            return
+        self.copies.pop(copy.name, None)
+        log.info("CLUSTER: removed %s: everything in it is elsewhere", copy.name)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return for /cluster which diverged copies there are, and what was made of them."""
+        return [
+            {
+                "name": copy.name,
+                "log_id": copy.log_id.hex(),
+                "salvaged": copy.note is not None,
+                "made": copy.note.log_id.hex() if copy.note is not None else "",
+                "failure": copy.failure,
+            }
+            for copy in self.copies.values()
+        ]

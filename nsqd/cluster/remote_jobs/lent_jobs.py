@@ -1,0 +1,274 @@
+"""What a node of a cluster does for clients of others: lending, answers about jobs, kept acknowledgements."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from nsqd.cluster.remote_jobs.job_frames import pack_number, unpack_loan, unpack_number
+from nsqd.cluster.remote_jobs.job_owners import ALLOWED, KEPT, KEPT_WITH_RIGHTS, MOST_REQUEST, JobOwners
+from nsqd.cluster.remote_jobs.lending import Lending
+from nsqd.cluster.remote_jobs.tube_owners import TubeOwners
+from nsqd.cluster.wire.frames import KIND_AT, FrameKind
+from nsqd.cluster.wire.part import Part
+from nsqd.net.promised import HttpReplies
+from nsqd.protocols.beanstalk.client import BeanstalkContext
+from nsqd.protocols.beanstalk.guest import Guest, read_request
+from nsqd.protocols.credential import of_another_node
+from nsqd.protocols.disque import resp
+from nsqd.protocols.disque.client import COPIES_TOO_LATE
+from nsqd.protocols.disque.peer import Peer
+from nsqd.protocols.transport import Begin, Fact, Transport, Upgrade
+from shared.unix_sockets import NOBODY
+
+if TYPE_CHECKING:
+    from nsqd.cluster.membership.cluster import Cluster
+    from nsqd.cluster.wire.link import Link
+    from nsqd.core.broker import Broker
+    from nsqd.protocols.disque.context import DisqueContext
+
+P = TypeVar("P", Peer, Guest)
+NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
+# frames that tell of records of their turn
+_PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID))
+
+
+class Port(Protocol):
+    """The connections to other nodes, as this file needs them: those of nsqd.cluster.port.ClusterPort."""
+
+    cluster: Cluster
+
+    def flush(self) -> None:
+        """Let every connection say what it has to say with this turn."""
+
+
+class LentJobs(Part):
+    """The jobs that a node lends and borrows. It takes part in the reactor's turns by `turn` and `replies`."""
+
+    takes = range(FrameKind.WANT, FrameKind.SAID + 1)
+    shown_as = "lending"
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: DisqueContext,
+        port: Port,
+        tubes_context: BeanstalkContext | None = None,
+    ) -> None:
+        """Take part in the cluster from now on.
+
+        `context` is that of the node's own clients of Disque, `tubes_context` that of those of beanstalkd; None: it has none.
+        """
+        self._broker = broker
+        self._port = port
+        tubes_context = tubes_context or BeanstalkContext()
+        # other nodes tell the rights of their clients with each command, and record what those did
+        self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
+        self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
+        self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
+        self._held: deque[_Held] = deque()  # of the turns whose promises are not kept, or after such a turn
+        self.lending = Lending(context.queues, port.cluster.links, self._execute)
+        self.owners = JobOwners(port.cluster, self.lending, context.queues, context.ids)
+        context.others = self.owners
+        tubes_context.others = TubeOwners(self.owners, self.lending, context.ids)
+        port.cluster.add(self)
+
+    def figures(self) -> dict[str, int]:
+        kept = filter(None, map(self._broker.tubes.tube, (KEPT, KEPT_WITH_RIGHTS)))
+        lending = self.lending
+        return {
+            "lent": lending.lent,
+            "borrowed": lending.borrowed,
+            "returned": lending.returned,
+            "kept": sum(tube.jobs.count for tube in kept),
+            "dropped": self.owners.dropped,
+        }
+
+    def admitted(self, link: Link) -> None:
+        self.lending.now = self._broker.now
+        self.lending.admitted(link)
+
+    def closed(self, link: Link) -> None:
+        assert link.peer is not None
+        self.lending.closed(link.peer.number, link)
+
+    def attached(self, broker: Broker) -> None:
+        self.owners.apply_kept(broker)
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        self.lending.now = self._broker.now
+        self.lending.receive(link, kind, content)
+        if kind is FrameKind.SAID:
+            self.lending.conclude()
+
+    def _execute(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> None:
+        """Do a command of a client of another node, if the client has the right on the tube of the job."""
+        begin = self._begin_disque if request.startswith(b"*") else self._begin_beanstalk
+        asked: _Asked[Any] | None = begin(rights, request, then)
+        if asked is None:
+            then(NOT_ALLOWED)
+        elif not asked.answered():
+            self._asked.append(asked)
+
+    def _begin_disque(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> _Asked[Peer] | None:
+        try:
+            found = resp.read_request(request, 0, MOST_REQUEST)
+        except resp.ProtocolError:
+            return None
+        if isinstance(found, int) or not found[0] or found[0][0].lower() not in ALLOWED:
+            return None
+        asked = _Asked(lambda end: Peer(self._broker, self._for_others, end, "", "", self._broker.now), rights, then)
+        asked.peer.authorized = True
+        asked.peer.receive(request, self._broker.now)
+        return asked
+
+    def _begin_beanstalk(self, rights: bytes, request: bytes, then: Callable[[bytes], None]) -> _Asked[Guest] | None:
+        words = read_request(request)
+        if words is None:
+            return None
+        make_guest = partial(Guest, self._broker, self._tubes_for_others)
+        asked = _Asked(lambda end: make_guest(end, "", "", self._broker.now), rights, then)
+        asked.peer.do(*words)
+        return asked
+
+    def turn(self) -> None:
+        """Do what is due, within a turn."""
+        self.lending.now = self._broker.now
+        self.lending.resume()
+        for asked in self._asked:
+            asked.retry_if_due(self._broker.now)
+        self.lending.keep_unplaced()
+        self.lending.conclude()
+        self.owners.tick(self._broker.now)
+
+    def replies(self) -> HttpReplies | None:
+        """Send what promises nothing. Return what leaves when the promises of this turn are kept; None: nothing.
+
+        The group of the turn is written, so nothing may change from now on.
+        """
+        lending = self.lending
+        if self._asked:
+            self._asked = [asked for asked in self._asked if not asked.answered()]
+        lending.announce()
+        held, is_sent = _Held(), False
+        for link, frame in lending.take_output():
+            if frame[KIND_AT] in _PROMISING:
+                held.frames.append((link, frame))
+            else:
+                link.send_claiming(frame)
+                is_sent = True
+        if is_sent:
+            self._port.flush()
+        if not held.frames:
+            return None
+        self._held.append(held)
+        return HttpReplies(partial(self._send, held), partial(self._drop, held), partial(self._give_up, held))
+
+    def _send(self, held: _Held) -> None:
+        """Send what may leave now. Loans are numbered, so none leaves before an earlier one."""
+        held.is_ready = True
+        while self._held and self._held[0].is_ready:
+            for link, frame in self._held.popleft().frames:
+                link.send_claiming(frame)
+        self._port.flush()
+
+    def _give_up(self, held: _Held) -> None:
+        """Send it though copies did not come in time, but for jobs that are delivered once at most: they are lost (law R22).
+
+        Whoever waits for the copies of a job gets an error.
+        """
+        held.frames = [(link, without_id(frame)) for link, frame in without_final(held.frames)]
+        self._send(held)
+
+    def _drop(self, held: _Held) -> None:
+        """Send nothing of it: the log cannot be written."""
+        held.frames = []
+        self._send(held)
+
+
+@dataclass(slots=True)
+class _Held:
+    """What other nodes are sent when the promises of one turn are kept."""
+
+    frames: list[tuple[Link, bytes]] = field(default_factory=list)
+    is_ready: bool = False
+
+
+def without_final(frames: Iterable[tuple[Link, bytes]]) -> list[tuple[Link, bytes]]:
+    """Leave out the loans of jobs that are delivered once at most, with the parts of their bodies."""
+    left: list[tuple[Link, bytes]] = []
+    parts: list[tuple[Link, bytes]] = []  # BODY frames of the next loan
+    for link, frame in frames:
+        kind = frame[KIND_AT]
+        parts.append((link, frame))
+        if kind != FrameKind.BODY:
+            left += parts if kind != FrameKind.LOAN or unpack_loan(frame[KIND_AT + 1 :], b"").retry else []
+            parts = []
+    return left
+
+
+def without_id(frame: bytes) -> bytes:
+    """Return the frame, or the one with an error in its place if it answers an ADDJOB with the id of the job."""
+    if frame[KIND_AT] == FrameKind.SAID:
+        question, reply = unpack_number(frame[KIND_AT + 1 :])
+        if reply.startswith(b"+D-"):
+            return pack_number(FrameKind.SAID, question, resp.error(COPIES_TOO_LATE))
+    return frame
+
+
+class _Asked(Generic[P]):
+    """One command of a client of another node. Implements nsqd.protocols.transport.Transport."""
+
+    is_scarce = False
+
+    def __init__(self, make_peer: Callable[[Transport], P], rights: bytes, then: Callable[[bytes], None]) -> None:
+        """`rights`: those of the client, as Rights.dump has them."""
+        self._then = then
+        self.peer: P = make_peer(self)
+        if rights:
+            self.peer.credential = of_another_node(rights, self.peer, self)
+
+    def answered(self) -> bool:
+        """Give the reply away, if it is there."""
+        reply = b"".join(self.peer.take_output())
+        if reply:
+            self.peer.disconnected()
+            self._then(reply)
+        return bool(reply)
+
+    def retry_if_due(self, now: int) -> None:
+        """Do what is due at `now` (monotonic ns): the command may wait for nodes that can have a copy."""
+        if self.peer.next_timer() <= now:
+            self.peer.tick(now)
+        if self.peer.has_more:
+            self.peer.receive(b"", now)
+
+    def output_ready(self) -> None:
+        """Do nothing: `answered` looks whether there is output."""
+
+    def timer_changed(self) -> None:
+        """Do nothing: each turn calls `retry_if_due`."""
+
+    def peer_user(self) -> int:
+        return NOBODY
+
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
+        pass
+
+    def note_foreign(self, port: str, data: bytes) -> None:
+        raise AssertionError("commands come from this node")
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        raise AssertionError("the connection has layers of no kind")
+
+    def suspend(self, begin: Begin) -> None:
+        raise AssertionError("nothing is asked")
+
+    def meter(self, usage: object) -> None:
+        raise AssertionError("other nodes have no limits")
+
+    def hand_over(self, rest: bytes, head_due: int = 0) -> None:
+        raise AssertionError("nothing is behind this to take the connection")

@@ -1,0 +1,111 @@
+"""Copies of logs, in both directions: the logs that this node owns, to their followers, and its mirrors of others.
+
+A frame is about the log that the latest frame LOG in the same direction has named. Before the first one, it is about the log
+that its owner publishes into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from nsqd.cluster.membership.leader_frames import NO_MIRROR, Extent
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.stream import unpack_log
+from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.part import Part
+
+TO_FOLLOWER = (
+    FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.ANEW, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
+    FrameKind.SYNC, FrameKind.DROP,
+)  # fmt: skip
+TICK = 1_000_000_000  # ns between two looks at what mirrors have not synced
+
+T = TypeVar("T")
+
+
+class Copying(Part):
+    """Both sides of copying on one node."""
+
+    takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
+
+    def __init__(self, origin: Origin, mirrors: Mirrors) -> None:
+        self.origin = origin
+        self.origins = {origin.log_id: origin}  # by log id, also those of logs that this node has taken over
+        self.mirrors = mirrors
+        self._ends: dict[bytes, Extent] = {}  # how far logs went that are not copied any more, by log id
+        self._tick_due = 0
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Give a frame to the side that it is for."""
+        if kind is FrameKind.LOG:
+            link.log_received = unpack_log(content)
+            return
+        if kind not in TO_FOLLOWER:
+            origin = self.origins.get(link.log_received or self.origin.log_id)
+            if origin is not None:  # otherwise this node does not own the log any more
+                origin.receive(link, kind, content)
+            return
+        self.mirrors.receive(link, kind, content, now)
+
+    def add(self, origin: Origin) -> None:
+        """Copy another log that this node owns, too."""
+        self.origins[origin.log_id] = origin
+        self._ends.pop(origin.log_id, None)
+
+    def remove(self, log_id: bytes) -> None:
+        """Copy a log that this node had taken over no more. Raises KeyError if it is not copied."""
+        origin = self.origins.pop(log_id)
+        self._ends[log_id] = origin.extent()
+        origin.close()
+
+    def extent(self, log_id: bytes) -> Extent:
+        """Return how far a log goes that this node owns, or how far it went; NO_MIRROR: that is not known in this run."""
+        origin = self.origins.get(log_id)
+        return origin.extent() if origin is not None else self._ends.get(log_id, NO_MIRROR)
+
+    def pump(self, now: int) -> None:
+        self.mirrors.turn(now)
+        for origin in self.origins.values():
+            origin.pump()
+
+    def tick(self, now: int) -> None:
+        """Do what is due by time. Call it several times a second."""
+        for origin in list(self.origins.values()):
+            origin.tick(now)
+        if now >= self._tick_due:
+            self._tick_due = now + TICK
+            self.mirrors.tick(now)
+
+    def closed(self, link: Link) -> None:
+        """Note that a connection is gone."""
+        self.mirrors.closed(link)
+
+    def close(self) -> None:
+        """Sync and close the mirrors that this node keeps, when all connections are gone."""
+        self.mirrors.close()
+
+
+class Threads:
+    """Does work in threads. Implements nsqd.cluster.replication.follower.Work."""
+
+    def __init__(self, nursery: trio.Nursery, after: Callable[[], None]) -> None:
+        """`after` is called in the reactor's thread whenever something is done."""
+        self._nursery = nursery
+        self._after = after
+
+    def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        self._nursery.start_soon(self._run, work, done)
+
+    async def _run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        result: T | OSError
+        try:
+            result = await trio.to_thread.run_sync(work)
+        except OSError as error:
+            result = error
+        done(result)
+        self._after()

@@ -1,0 +1,152 @@
+"""The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of the diverged copies.
+
+A log of another node that this one has taken over is in DATA-PATH/adopted/<log id in hex>/log. What was this node's own log,
+until another one took it over, is in DATA-PATH/diverged/<log id in hex>, or with .1 and so on behind it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from nsqd.cluster.replication.manifest import ManifestError, read_manifest
+from nsqd.cluster.replication.replica_to_log import name_mirror_files
+from nsqd.storage.log.disk import RESERVE_NAME, Disk, RealDisk
+from shared.files import sync_directory
+from shared.log import log
+
+NAME = "mirrors"  # in the data directory
+ADOPTED = "adopted"  # likewise
+DIVERGED = "diverged"  # likewise: logs that this node had before
+NOTE = ".salvaged"  # behind the name of a diverged copy: the file that says what was made of it
+_LOG_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class MirrorDirectory:
+    """The directory of a node's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.path = data_path / NAME
+
+    def found(self) -> list[tuple[bytes, int]]:
+        if not self.path.is_dir():
+            return []
+        logs = []
+        for name in sorted(path.name for path in self.path.iterdir() if _LOG_ID.fullmatch(path.name)):
+            try:
+                manifest = read_manifest(RealDisk(self.path / name))
+            except (ManifestError, OSError) as error:
+                log.error("MIRROR: %s cannot be used: %s", self.path / name, error)
+                continue
+            if manifest is not None:
+                logs.append((bytes.fromhex(name), manifest.node))
+            else:  # an earlier run has begun it: its bytes count for nothing, and no node would ask for their removal
+                shutil.rmtree(self.path / name, ignore_errors=True)
+        return logs
+
+    def open(self, log_id: bytes) -> Disk:
+        if not self.path.is_dir():
+            self.path.mkdir(mode=0o700)
+            sync_directory(self.path.parent)
+        return RealDisk(self.path / log_id.hex())
+
+    def keep_diverged(self, log_id: bytes) -> str:
+        return _keep_diverged(self.path, log_id)
+
+    def remove(self, log_id: bytes) -> None:
+        shutil.rmtree(self.path / log_id.hex())
+        sync_directory(self.path)
+
+
+class AdoptedDirectory:
+    """The directories of the logs that a node has taken over. Implements nsqd.cluster.promotion.promotions.Directory."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.path = data_path / ADOPTED
+        self._mirrors = data_path / NAME
+
+    def found(self) -> list[bytes]:
+        if not self.path.is_dir():
+            return []
+        names = [path.name for path in self.path.iterdir() if _LOG_ID.fullmatch(path.name) and (path / "log").is_dir()]
+        return [bytes.fromhex(name) for name in sorted(names)]
+
+    def open(self, log_id: bytes) -> Disk:
+        return RealDisk(self.place(log_id))
+
+    def move_mirror(self, log_id: bytes) -> Disk:
+        target = self.place(log_id)
+        for path in (self.path, target.parent):
+            if not path.is_dir():
+                path.mkdir(mode=0o700)
+                sync_directory(path.parent)
+        (self._mirrors / log_id.hex()).rename(target)
+        sync_directory(target.parent)
+        sync_directory(self._mirrors)
+        return RealDisk(target)
+
+    def put_back(self, log_id: bytes) -> int | None:
+        manifest = name_mirror_files(self.open(log_id))
+        if manifest is None:
+            return None
+        place, mirror = self.place(log_id), self._mirrors / log_id.hex()
+        place.rename(mirror)
+        sync_directory(self._mirrors)
+        sync_directory(place.parent)
+        return manifest.node
+
+    def put_back_unfinished(self) -> None:
+        """Make mirrors again of logs that the last run has begun to take over. What fails is tried when the log is opened."""
+        for log_id in self.found():
+            with suppress(ManifestError, OSError):
+                if self.put_back(log_id) is not None:
+                    log.warning("CLUSTER: the adoption of the log %s had not ended: it is a mirror again", log_id.hex())
+
+    def keep_diverged(self, log_id: bytes) -> str:
+        return _keep_diverged(self.path, log_id)
+
+    def remove(self, log_id: bytes) -> None:
+        """Remove a closed log. A diverged copy of it may hold what its owner did not have, and stays. Raises OSError."""
+        path = self.path / log_id.hex()
+        if path.is_dir():
+            shutil.rmtree(path)
+            sync_directory(self.path)
+
+    def place(self, log_id: bytes) -> Path:
+        """Return where the files of a log are."""
+        return self.path / log_id.hex() / "log"
+
+
+class OldLogDirectory:
+    """The logs that a node had before. Implements nsqd.cluster.promotion.closing.OldLogs."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.path = data_path / DIVERGED
+
+    def found(self) -> list[bytes]:
+        return sorted({log_id for _, log_id in self._all()})
+
+    def remove(self, log_id: bytes) -> None:
+        for path in [path for path, found in self._all() if found == log_id]:
+            shutil.rmtree(path)
+        sync_directory(self.path)
+
+    def _all(self) -> list[tuple[Path, bytes]]:
+        """Return the directories, each with the id of its log; several may be of one log. Raises OSError."""
+        if not self.path.is_dir():
+            return []
+        found = [(path, _LOG_ID.fullmatch(path.name.partition(".")[0])) for path in self.path.iterdir()]
+        return [(path, bytes.fromhex(match[0])) for path, match in found if match]
+
+
+def _keep_diverged(path: Path, log_id: bytes) -> str:
+    """Rename the directory of a log below `path`, durably. Returns the new name. Raises OSError."""
+    number = 1
+    while (aside := path / f"{log_id.hex()}.diverged-{number}").exists() or (path / f"{aside.name}{NOTE}").exists():
+        number += 1  # a note that was left is not about this copy
+    (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing is written to it any more
+    (path / log_id.hex()).rename(aside)
+    sync_directory(path)
+    return str(aside)

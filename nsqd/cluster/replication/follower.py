@@ -1,0 +1,91 @@
+"""What the owner of a log knows of a follower, what waits to be sent to those that keep up, and whom it asks for both.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from nsqd.cluster.replication import stream
+from nsqd.cluster.wire.link import Link
+from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.followers import Followers
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """The log that is copied: nsqd.storage.log.copying.LogSource."""
+
+    @property
+    def end(self) -> int: ...
+    @property
+    def durable(self) -> int: ...
+    @property
+    def is_broken(self) -> bool: ...
+    def epochs(self) -> list[tuple[bytes, int]]: ...
+    @property
+    def followers(self) -> Followers: ...
+    def state_followers(self, followers: Followers) -> int: ...
+    def bases(self) -> list[int]: ...
+    def file(self, base: int) -> SegmentFile: ...
+    def file_end(self, base: int, following: int | None) -> int: ...
+    def header(self, file: SegmentFile) -> bytes: ...
+    def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]: ...
+    def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
+
+
+class Work(Protocol):
+    """Where work is done that takes time."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        """Do `work`, perhaps in another thread, and later call `done`, in the reactor's thread, with its result or error."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """What the owner of a log knows of one follower, over one connection."""
+
+    number: int
+    link: Link
+    base: int = 0  # segment of the next byte that is read for it
+    at: int = 0  # offset in that segment's file; 0: the segment's header comes next
+    file: SegmentFile | None = None  # which was begun there
+    asked: int = 0  # how often it was asked what it has
+    is_asked: bool = True  # it has not said yet what it has
+    is_live: bool = False  # it has everything, and gets each group when it is written
+    is_anew: bool = False  # it writes aside what comes, until SWITCH
+    is_reading: bool = False  # bytes are being read for it
+    is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
+    has_mirror: bool = False  # what it says that it has counts
+    written: int = 0  # position up to which it has written the log
+    durable: int = 0
+    ask_at: int = 0  # when it is asked once more what it has, monotonic ns; 0: not at all
+    failure: str = ""  # why it cannot go on at present
+    kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
+
+
+class Batch:
+    """Bytes of one segment that were written and not sent yet to the followers that keep up."""
+
+    def __init__(self) -> None:
+        self.segment = 0  # its base
+        self.at = 0  # offset in its file at which the bytes begin
+        self.size = 0
+        self._buffers: list[bytes] = []
+
+    def add(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
+        """Add bytes that follow the others."""
+        if not self.size:
+            self.segment, self.at = segment, at
+        self._buffers += buffers
+        self.size += size
+
+    def drain(self) -> list[bytes]:
+        """Return the frames with the bytes, and forget them."""
+        frames = stream.pack_bytes(self.segment, self.at, self._buffers, self.size)
+        self._buffers, self.size = [], 0
+        return frames

@@ -1,0 +1,503 @@
+"""The owner's side of copying: to whom a log of this node is sent, from where on, and how far each follower has it.
+
+A follower that keeps up gets each group when it is written. One that does not is sent the log from its files, until it has
+reached the end: then it keeps up. A follower says first what it has; from the epochs of both copies follows what it lacks.
+
+Nothing here does input or output by itself: files are read by `Source`, work that takes time goes to `Work`.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.leader_frames import Extent
+from nsqd.cluster.replication import stream
+from nsqd.cluster.replication.choosing import Candidate, Followed, best_first, chosen
+from nsqd.cluster.replication.common_point import common_end, continued, first_missing
+from nsqd.cluster.replication.follower import Batch, Follower, Source, Work
+from nsqd.cluster.replication.in_sync import InSync
+from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.link import Link
+from nsqd.core.message.epoch import NO_EPOCH
+from nsqd.core.message.epoch import unpack as unpack_epoch
+from nsqd.storage.log.copies import Copies
+from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
+from shared.log import log
+from shared.values import SECOND
+
+BATCH = 64 * 1024  # bytes that nobody waits for which are sent together
+MOST_LIVE = 1024 * 1024  # bytes that a connection may leave unsent while each group is sent at once
+MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent without saying that it wrote them
+CHUNK = 512 * 1024  # bytes that are read at a time
+LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
+ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
+ASK_OTHERWISE = 5_000_000_000  # ns after which one is asked once more that believes that another node owns the log
+NO_ROOM_FOR = (
+    600_000_000_000  # ns for which a node is not chosen that gave up for lack of space, unless there is no other
+)
+HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
+OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is not named any more
+KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
+
+
+class Origin:
+    """The copies of a log that this node owns. Implements nsqd.storage.log.writer.Tap."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        source: Source,
+        copies: Copies,
+        work: Work,
+        mirrors: int,
+        patience: int,
+        rate: int = 0,
+        log_id: bytes = b"",
+    ) -> None:
+        """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced.
+
+        `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit. `log_id`: of a log
+        that this node has taken over, b"": the log is that into which it publishes.
+        """
+        self.log_id = log_id or cluster.own.log_id
+        self._whose = f"the adopted log {log_id.hex()}" if log_id else "this node's log"
+        self._rate = rate
+        self._allowed = 0  # bytes that may be read for them before the next tick
+        self.followers: dict[int, Follower] = {}  # by node number
+        self.copies = copies
+        self._batch = Batch()
+        self._without_room: dict[int, int] = {}  # when nodes gave up for lack of space, by number, monotonic ns
+        self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC, cluster.own.number)
+        self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
+        self._cluster = cluster
+        self._source = source
+        self._work = work
+        self._mirrors = mirrors
+        self._patience = patience
+        self._last_seen: dict[int, int] = {}  # when each node had a connection last, monotonic ns
+        self._keep_due = 0
+        self._now = 0  # time of the last tick
+        self._reached = 0  # position up to which a follower had a log whose sync has failed
+        self._settled: int | None = None  # log's end when only those that are chosen began to count; None: others count
+        self._dropped: dict[int, Link] = {}  # nodes that were told that they need no mirror, with the connection
+
+    # connections
+
+    def tick(self, now: int) -> None:
+        """Choose followers, ask those that are new, and tell all which segments are gone. Call it several times a second."""
+        self.send_batch()
+        self._allowed = min(self._rate, self._allowed + self._rate * min(now - self._now, SECOND) // SECOND)
+        links, self._now = self._cluster.links, now
+        for number in links:
+            self._last_seen[number] = now
+        for number in [one for one, follower in self.followers.items() if links.get(one) is not follower.link]:
+            self._lose(number)
+        wanted = self._chosen(now)
+        self._away = [number for number in wanted if number not in links]
+        for number in wanted:
+            link = links.get(number)
+            if link is not None and number not in self.followers:
+                self.followers[number] = Follower(number, link)
+                self._dropped.pop(number, None)  # it is told again when it is not chosen any more
+                self._ask(self.followers[number])
+        for follower in self.followers.values():
+            if 0 < follower.ask_at <= now:
+                self._ask(follower)
+        self._count()
+        self._name(wanted, now)
+        self._release(wanted)
+        if now >= self._keep_due:
+            self._keep_due = now + KEEP_EVERY
+            self._tell_segments()
+        self.copies.expire(now)
+        self.pump()
+
+    def _ask(self, follower: Follower) -> None:
+        """Ask a follower what it has. What it has said before does not count any more."""
+        follower.ask_at, follower.is_asked = 0, True
+        follower.asked += 1
+        self._send(follower.link, stream.pack_follow(follower.asked))
+
+    def _send(self, link: Link, frame: bytes) -> None:
+        """Send a frame about this log to another node."""
+        link.send_of(self.log_id, self._cluster.own.log_id, frame)
+
+    def _chosen(self, now: int) -> list[int]:
+        """Return the nodes that shall keep a copy."""
+        cluster = self._cluster
+        own = cluster.own
+        candidates = [
+            Candidate(
+                node.number,
+                now - self._last_seen.setdefault(node.number, now) < self._patience,
+                self._has_room(node.number, now),
+                not own.zone or node.zone != own.zone,
+            )
+            for node in cluster.membership.members
+            if node is not own
+        ]
+        return chosen(self.log_id, candidates, self._mirrors)
+
+    def _has_room(self, number: int, now: int) -> bool:
+        """Return True if a node may have space for a mirror; one that gave up for lack of it may not, for a while."""
+        gave_up = number in self._without_room and now - self._without_room[number] < NO_ROOM_FOR
+        return number in self.in_sync.named or not (gave_up or number in self._cluster.full)
+
+    def _lose(self, number: int) -> None:
+        self._source.hold(number, 0)
+        del self.followers[number]
+        self._count()
+
+    def _release(self, wanted: list[int]) -> None:
+        """Tell the nodes that are not chosen that they need no mirror.
+
+        They are told once only those that are chosen count, and these have durably all that the log had at that time.
+        """
+        if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self._mirrors:
+            self._settled = None
+            return
+        if self._settled is None:
+            self._settled = self._source.end
+        followers = [self.followers.get(number) for number in wanted]
+        if not all(one and one.is_caught_up and one.durable >= self._settled for one in followers):
+            return
+        for number, link in self._cluster.links.items():
+            if number not in wanted and self._dropped.get(number) is not link:
+                self._dropped[number] = link
+                self.followers.pop(number, None)
+                self._send(link, stream.pack_drop(self._source.epochs()))
+        self._count()
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
+        """Take what a follower says. Raises PeerError."""
+        assert link.peer is not None
+        follower = self.followers.get(link.peer.number)
+        if follower is None or follower.link is not link:
+            return  # it was let go meanwhile
+        if kind is FrameKind.HAVE:
+            have = stream.unpack_have(content)
+            if not follower.is_asked or have.asked != follower.asked:
+                return  # it has written more since then, or will be told otherwise
+            try:
+                self._begin(follower, have)
+            except OSError as error:  # a segment was removed or rewritten at this moment
+                log.warning("CLUSTER: cannot read the log for node %d: %s", follower.number, error)
+                self._ask_again(follower)
+        elif kind is FrameKind.COPIED:
+            written, durable = stream.unpack_copied(content)
+            if not durable <= written <= self._source.end:
+                raise PeerError("a mirror cannot have more than the log")
+            follower.written, follower.durable = written, durable
+            follower.has_mirror = True
+            self._count()
+            self.pump()
+        else:
+            self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
+
+    def _gave_up(self, follower: Follower, why: str) -> None:
+        """Note that a follower cannot go on at present. It says again what it has when it can."""
+        follower.failure = why
+        follower.is_live = follower.has_mirror = follower.is_caught_up = False
+        follower.is_asked = True
+        if why == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
+            follower.ask_at = self._now + ASK_OTHERWISE
+        else:
+            log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
+        if why == stream.NO_SPACE:
+            self._without_room[follower.number] = self._now
+        self._count()
+
+    # what a follower lacks
+
+    def _begin(self, follower: Follower, have: stream.Have) -> None:
+        """Decide from where on the log is sent to a follower. Raises OSError if a segment cannot be read."""
+        follower.is_asked = follower.is_live = follower.has_mirror = follower.is_caught_up = False
+        follower.failure = ""
+        follower.kept = []
+        source = self._source
+        epochs = source.epochs()
+        common = common_end(epochs, source.end, have.epochs, have.end)
+        bases = source.bases()
+        place = continued(source, bases, common, have)
+        if place is not None:
+            follower.is_anew = False
+            follower.base, follower.at = place
+            follower.file = source.file(follower.base) if follower.at else None
+            self._send(follower.link, stream.pack_resume(epochs))
+        else:
+            follower.is_anew = True
+            follower.base, follower.at, follower.file = first_missing(source, bases, common, have), 0, None
+            self._send(follower.link, stream.pack_anew(follower.base, epochs))
+        self._hold(follower)
+        log.info(
+            "CLUSTER: node %d copies %s, %s: %d bytes behind",
+            follower.number,
+            self._whose,
+            "anew" if follower.is_anew else "from where it was",
+            source.end - (follower.base if follower.is_anew else common),
+        )
+        self.pump()
+
+    # what is sent
+
+    def began(self, header: SegmentHeader) -> None:
+        self.send_batch()
+        for follower in self.followers.values():
+            if follower.is_live:
+                self._send(follower.link, encode(FrameKind.SEGMENT, header.encode()))
+                follower.base, follower.at, follower.file = header.base, HEADER_SIZE, None
+
+    def wrote(self, segment: int, at: int, buffers: list[bytes], size: int) -> None:
+        if any(follower.is_live for follower in self.followers.values()):
+            self._batch.add(segment, at, buffers, size)
+            if self._batch.size >= BATCH:
+                self.send_batch()
+
+    @property
+    def has_batch(self) -> bool:
+        """Return True if something was written that is not sent yet."""
+        return self._batch.size > 0
+
+    def send_batch(self) -> None:
+        """Send what was written to the followers that keep up."""
+        batch = self._batch
+        if not batch.size:
+            return
+        segment, at, size = batch.segment, batch.at, batch.size
+        frames = batch.drain()
+        for follower in self.followers.values():
+            if not follower.is_live:
+                continue
+            link = follower.link
+            is_behind = follower.has_mirror and self._source.end - follower.written > MOST_BEHIND
+            if link.backlog > MOST_LIVE or is_behind:
+                follower.is_live = False  # it is sent the rest from the files
+                follower.base, follower.at = segment, at
+                follower.file = self._source.file(segment)
+                continue
+            for frame in frames:
+                self._send(link, frame)
+            follower.at = at + size
+
+    def ask_for_word(self, is_durable: bool) -> None:
+        """Tell the followers that a client waits until they have written, or have durably, what was written here."""
+        self.send_batch()
+        frame = stream.pack_sync(is_durable)
+        for follower in self.followers.values():
+            if follower.is_live:
+                self._send(follower.link, frame)
+
+    def pump(self) -> None:
+        """Send the next pieces to the followers that do not keep up, as far as their connections take them.
+
+        What was written is sent first to those that keep up: whoever reaches the log's end here has it from the files.
+        """
+        self.send_batch()
+        if self._source.is_broken:
+            return
+        for follower in list(self.followers.values()):
+            try:
+                while self._send_next(follower):
+                    pass
+            except FileNotFoundError:
+                self._ask_again(follower)
+            except OSError as error:
+                log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, error)
+                self._ask_again(follower)
+
+    def _ask_again(self, follower: Follower) -> None:
+        """Begin anew with a follower, soon: what it was being sent is not there any more."""
+        follower.ask_at = self._now + ASK_AFTER
+        follower.is_asked, follower.is_live, follower.is_caught_up = True, False, False
+        self._count()
+
+    def _send_next(self, follower: Follower) -> bool:
+        """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
+        link, source = follower.link, self._source
+        if follower.is_live or follower.is_asked or follower.is_reading or link.closing or link.backlog > CHUNK:
+            return False
+        if follower.has_mirror and self._sent(follower) - follower.written > MOST_BEHIND:
+            return False
+        bases = source.bases()
+        if not bases:
+            return False  # nothing was ever written
+        following = next((base for base in bases if base > follower.base), None)
+        file = source.file(follower.base)
+        if not follower.is_anew and file.generation:
+            raise FileNotFoundError("the segment was rewritten before it was reached")
+        if follower.at == 0:
+            self._send(link, encode(FrameKind.SEGMENT, source.header(file)))
+            follower.file, follower.at = file, HEADER_SIZE
+        if follower.file is not None and follower.file != file:
+            raise FileNotFoundError("the segment was rewritten meanwhile")
+        end = source.file_end(follower.base, following)
+        if follower.at < end:
+            self._hold(follower)
+            if following is None and end - follower.at <= LAST:
+                self._send_bytes(follower, file, source.read(file, follower.at, end, LAST))
+                return True
+            if self._rate and source.end - self._sent(follower) > MOST_BEHIND:
+                if self._allowed <= 0:
+                    return False  # the next tick goes on
+                self._allowed -= CHUNK
+            follower.is_reading = True
+            read = partial(source.read, file, follower.at, end, CHUNK)
+            self._work.run(read, partial(self._read, follower, file, follower.at))
+            return False
+        if following is not None:
+            if not follower.is_anew and end != HEADER_SIZE + following - follower.base:
+                raise FileNotFoundError("a segment was removed before it was reached")
+            follower.base, follower.at, follower.file = following, 0, None
+            self._hold(follower)
+            return True
+        if follower.is_anew:
+            self._send(link, stream.pack_switch(source.end))
+            follower.is_anew = False
+        follower.is_live = True
+        source.hold(follower.number, 0)
+        self._send(link, stream.pack_sync(True))  # replies may wait for what was sent from the files
+        self._count()
+        log.info("CLUSTER: node %d has been sent all of %s", follower.number, self._whose)
+        return False
+
+    def _hold(self, follower: Follower) -> None:
+        """Keep what a follower still needs: a mirror that begins anew can do with later segments as they will be then."""
+        last = follower.base if follower.is_anew else None
+        self._source.hold(follower.number, HOLD, follower.base, last)
+
+    def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
+        follower.is_reading = False
+        if self.followers.get(follower.number) is not follower or follower.is_asked or follower.is_live:
+            return
+        if (follower.file, follower.at) != (file, at):  # it has said meanwhile that it needs something else
+            self.pump()
+            return
+        if isinstance(result, OSError):
+            log.error("CLUSTER: cannot read the log for node %d: %s", follower.number, result)
+            self._ask_again(follower)
+            return
+        self._send_bytes(follower, file, result)
+        self.pump()
+
+    def _send_bytes(self, follower: Follower, file: SegmentFile, found: tuple[bytes, int]) -> None:
+        data, wrong = found
+        if wrong:
+            log.error(
+                "CLUSTER: %d bytes of %s from %d on are damaged here", wrong, file.name, follower.at + len(data) - wrong
+            )
+        for frame in stream.pack_bytes(follower.base, follower.at, [data], len(data)):
+            self._send(follower.link, frame)
+        follower.at += len(data)
+
+    def _sent(self, follower: Follower) -> int:
+        """Return the position up to which the log was sent, if the segment at hand was never rewritten."""
+        return follower.base + max(0, follower.at - HEADER_SIZE)
+
+    def _tell_segments(self) -> None:
+        """Tell the followers which segments are left, if some are gone."""
+        if not self.followers:
+            return
+        bases = self._source.bases()
+        for follower in self.followers.values():
+            if follower.has_mirror and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
+                if not set(follower.kept) <= set(bases) or not follower.kept:
+                    self._send(follower.link, stream.pack_keep(self._source.end, bases))
+                follower.kept = bases
+
+    # how far the copies are
+
+    def _count(self) -> None:
+        whole = [follower for follower in self.followers.values() if follower.has_mirror]
+        for follower in whole:
+            follower.is_caught_up |= follower.is_live
+        if not self.in_sync.is_confirmed:
+            durable = {follower.number: follower.durable for follower in whole}
+            if self.in_sync.confirm(self._source.durable, durable):
+                log.info("CLUSTER: followers of %s that count: %s", self._whose, sorted(self.in_sync.named) or "none")
+        counted = [follower for follower in whole if follower.number in self.in_sync.counting]
+        self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
+        self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))
+
+    @property
+    def is_broken(self) -> bool:
+        """Return True if a sync of the log has failed: nothing more of it is sent."""
+        return self._source.is_broken
+
+    def close(self) -> None:
+        """Let all followers go: this node does not own the log any more."""
+        for number in self.followers:
+            self._source.hold(number, 0)
+        self.followers.clear()
+
+    def _name(self, wanted: list[int], now: int) -> None:
+        """State in the log which followers count, if that has changed."""
+        if self._source.is_broken:
+            return
+        membership = self._cluster.membership
+        caught_up = [number for number, follower in self.followers.items() if follower.is_caught_up]
+        members = {node.number for node in membership.members}
+        going = [one for one in self.in_sync.named & members if membership.is_going(one)]
+        expected = [one for one in going if one not in membership.suspected]
+        needed = wanted if len(wanted) == self._mirrors else []
+        fewest, most = self.copies.asked
+        change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._mirrors)), now)
+        if change is not None:
+            self.in_sync.change(change, self._source.state_followers(change))
+            self.ask_for_word(is_durable=True)
+
+    def owned(self) -> dict[str, Any]:
+        """Return for /cluster what others ask of a log that this node owns. An epoch is told in hex, with where it begins."""
+        epochs = [(epoch.hex(), start) for epoch, start in self._source.epochs()]
+        return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self._source.end}
+
+    def followed(self) -> Followed:
+        """Return who has all of the log durably."""
+        counting = self.in_sync.counting
+        whole = [(one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_mirror]
+        return Followed(self.log_id, best_first(whole, self._source.end))
+
+    def extent(self) -> Extent:
+        """Return how far the log goes. Once a sync has failed: as far as a follower was known to have it at a call of this."""
+        end = self._source.end
+        if self._source.is_broken:
+            self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_mirror)])
+            end = self._reached
+        epochs = [epoch for epoch, start in self._source.epochs() if start < end]
+        return Extent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
+
+    def figures(self) -> dict[str, Any]:
+        """Return for /cluster how many copies are possible, which nodes are away, and which count; and replies given up."""
+        return {
+            "available": self.copies.available,
+            "away": self._away,
+            "counting": sorted(self.in_sync.named),
+            "replies_given_up": self.copies.given_up,
+        }
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return what is known of each follower, for /cluster."""
+        end = self._source.end
+        return [
+            {
+                "node": follower.number,
+                "state": _state(follower, follower.number in self.in_sync.named),
+                "behind": end - follower.written if follower.has_mirror else end - min(end, self._sent(follower)),
+                "written": follower.written,
+                "durable": follower.durable,
+                "failure": follower.failure,
+            }
+            for _, follower in sorted(self.followers.items())
+        ]
+
+
+def _state(follower: Follower, counts: bool) -> str:
+    if follower.failure:
+        return "failed"
+    if follower.is_asked:
+        return "asked"
+    return "in sync" if follower.is_caught_up and counts else "catching up"

@@ -1,0 +1,81 @@
+"""The times of logs: the owner of a log tells its followers the log's own time, and each notes it beside its own clocks.
+
+Due times are in the log's time. Whoever adopts the log continues that time from what it noted, by its own clocks. By the log's
+last anchor, which has the clocks of another machine, a difference between two wall clocks would move every delay.
+
+See docs/design/log.md#clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.follower import Work
+from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.part import Part
+from nsqd.storage.log.clocks import Anchor, Clocks, note_of, write_note
+from shared.log import log
+
+TELL_EVERY = 5_000_000_000  # ns
+WRITE_EVERY = 60_000_000_000  # ns: a follower that is killed has what it noted by then
+MOST_NOTES = 1000
+MOST_TIME = (1 << 63) - 1
+_TIME = Struct(">16sQ")
+
+
+class LogTimes(Part):
+    """The times of logs on one node. All methods but `noted` are for the reactor's thread."""
+
+    takes = (FrameKind.TIME,)
+
+    def __init__(self, cluster: Cluster, copying: Copying, clocks: Clocks, work: Work) -> None:
+        self.own: dict[bytes, Callable[[], int]] = {}  # by log id: returns the time of a log that this node owns, ns
+        self._notes: dict[bytes, Anchor] = {}  # by log id, at most MOST_NOTES
+        self._cluster, self._copying, self._clocks, self._work = cluster, copying, clocks, work
+        self._told: dict[tuple[bytes, int], tuple[Link, int]] = {}  # by log and node: over which connection, and when
+        self._write_due = 0
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        if len(content) != _TIME.size:
+            raise PeerError("TIME is not whole")
+        log_id, steady = _TIME.unpack(content)
+        assert link.peer is not None
+        if steady > MOST_TIME:
+            raise PeerError("a time is beyond all times")
+        if log_id not in self._copying.mirrors.kept or not self._cluster.may_write_mirror(link.peer.number, log_id):
+            return
+        self._notes.pop(log_id, None)
+        if len(self._notes) >= MOST_NOTES:
+            del self._notes[next(iter(self._notes))]
+        self._notes[log_id] = note_of(self._clocks, steady)
+
+    def noted(self, log_id: bytes) -> Anchor | None:
+        """Return what was noted of a log in this run; None: nothing. Any thread may call this."""
+        return self._notes.get(log_id)
+
+    def tick(self, now: int) -> None:
+        """Tell and write what is due. Call it several times a second; `now` in monotonic ns."""
+        for log_id, time in self.own.items():
+            origin = self._copying.origins.get(log_id)
+            for follower in origin.followers.values() if origin is not None else ():
+                known, at = self._told.get((log_id, follower.number), (None, 0))
+                if follower.has_mirror and (known is not follower.link or now - at >= TELL_EVERY):
+                    self._told[log_id, follower.number] = follower.link, now
+                    follower.link.send_claiming(encode(FrameKind.TIME, _TIME.pack(log_id, time())))
+        self._told = {key: at for key, at in self._told.items() if key[0] in self.own}
+        if now >= self._write_due:
+            self._write_due = now + WRITE_EVERY
+            for kept in self._copying.mirrors.kept.values():
+                note = self._notes.get(kept.log_id)
+                if note is not None and kept.disk is not None and not kept.failure:
+                    self._work.run(partial(write_note, kept.disk, note), _written)
+
+
+def _written(result: OSError | None) -> None:
+    if result is not None:  # the mirror has gone meanwhile, or its disk fails, which its own syncs tell
+        log.debug("MIRROR: cannot note the time of a log: %s", result)

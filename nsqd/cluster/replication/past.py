@@ -1,0 +1,95 @@
+"""Reading topics back from a mirror, whose log nobody need own: what was durable in it at one moment, and nothing is changed.
+
+The mirror is replayed as its adoption would replay it. Of the result only what can be read back is kept: the extents of topics
+that retain messages, and cursors. Any thread may read a mirror; what comes of it is for one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nsqd.cluster.replication.manifest import Manifest, MirrorFile
+from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.replica_to_log import Refused, check_replay
+from nsqd.core.retention.history import History, PastTopic
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.files import SegmentFiles
+from nsqd.storage.log.frozen import FrozenDisk
+from nsqd.storage.log.history import LogHistory
+from nsqd.storage.log.long_polls import LongPolls
+from nsqd.storage.log.parent import Parent
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.sequence import Sequence
+
+
+class _EndedDisk(FrozenDisk):
+    """The directory of a mirror as if nothing had been written to it behind a position. It is never changed."""
+
+    def __init__(self, disk: Disk, newest: MirrorFile, end: int) -> None:
+        super().__init__(disk)
+        self._newest, self._size = newest.name, HEADER_SIZE + end - newest.base
+
+    def size(self, name: str) -> int:
+        size = super().size(name)
+        return min(size, self._size) if name == self._newest else size
+
+
+class _PastStore:
+    """The messages of a mirror by topic number. Implements nsqd.storage.log.history.Readable."""
+
+    def __init__(self, sequences: dict[int, Sequence]) -> None:
+        self._ends = {number: sequence.end for number, sequence in sequences.items()}
+        self._sequences = {number: one for number, one in sequences.items() if one.first is not None}
+        self.long_polls = LongPolls()
+        self.long_polls.end()  # nothing will be added
+
+    def find_sequence(self, topic: int) -> Sequence | None:
+        return self._sequences.get(topic)
+
+    def durable_end(self, topic: int) -> int:
+        return self._ends.get(topic, 0)
+
+
+class _PastWriter:
+    """What a history asks of the log's writer."""
+
+    def __init__(self, files: SegmentFiles, parents: list[Parent]) -> None:
+        self.files, self.parents = files, parents
+
+
+class MirrorPast:
+    """What can be read back from a mirror. Implements nsqd.core.retention.history.PastLog."""
+
+    def __init__(self, disk: Disk, manifest: Manifest, reading: LogReading) -> None:
+        replay = reading.replay
+        writer = _PastWriter(SegmentFiles(reading.headers), list(replay.parents.values()))
+        self.log_id, self.node = manifest.log_id, manifest.node
+        self.history: History = LogHistory(_PastStore(replay.sequences), disk, manifest.log_id, writer)
+        self._topics = {state.name: PastTopic(state.number, dict(state.cursors)) for state in replay.topics.values()}
+
+    def topic(self, name: str) -> PastTopic | None:
+        return self._topics.get(name)
+
+
+def read_mirror(disk: Disk, manifest: Manifest, end: int, interrupt: Callable[[], None] = lambda: None) -> MirrorPast:
+    """Read the mirror in the directory `disk`, which has the files of `manifest` and is durable up to the position `end`.
+
+    `interrupt` is called now and then; what it raises ends the reading. Raises OSError if the mirror cannot be read, or replay
+    cannot begin in it.
+    """
+    files = [file for place, file in enumerate(manifest.files) if not place or file.base < end]
+    if not files:
+        raise OSError("the mirror is empty")
+    durable = replace(manifest, files=tuple(files), mark=end)
+    ended = _EndedDisk(disk, files[-1], end)
+    try:
+        check_replay(ended, durable, interrupt)
+        frozen = MirrorDisk(ended, durable)
+        reading = LogReading(frozen, end, interrupt)
+    except (Refused, LogError) as error:
+        raise OSError(str(error)) from None
+    reading.replay.conclude()
+    return MirrorPast(frozen, durable, reading)

@@ -1,0 +1,228 @@
+"""At the start of a node: ask others what it has lost: the end of its log, bytes that are damaged, or which ids it has issued.
+
+After a power cut a node may have lost what it had not synced, while its followers have it. In a mode that does not wait for
+the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
+follow the log's end, in the same epoch, are appended to it.
+
+The same answers tell whether another node owns the log by now, because it has taken it over. Then the log is not continued.
+
+See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-take-over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import IO
+
+from nsqd.cluster.replication.common_point import Epochs, common_end
+from nsqd.cluster.replication.offers import CHUNK, Offer, OtherMirrors, TransferError
+from nsqd.cluster.replication.repair import PART, replace_bytes
+from nsqd.core.message.epoch import MOST_NUMBER
+from nsqd.core.message.ids import ClockError, first_of_new_log
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import NO_EPOCH, Epoch, unpack
+from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.segments import LogError
+from shared.log import log
+
+NEVER_LEASED = 1  # the lease of a log that has issued no id
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is known of the take-over of a log."""
+
+    epoch: Epoch  # the owner's, by which it is the owner
+    address: (
+        str  # of the node that told it, host:port of its HTTP clients; "": nobody did, and the owner may have any part
+    )
+    epochs: tuple[tuple[bytes, int], ...]  # of the copy at that node, packed, with the position at which each begins
+    end: int  # position at which that copy ends
+    lease: int = 0  # the highest lease of message ids of this node that another node knows
+
+    def common(self, epochs: Epochs, end: int) -> int:
+        """Return the position up to which the owner has what a log with these epochs, which ends at `end`, has."""
+        return common_end(epochs, end, self.epochs, self.end)
+
+
+class TakenOver(Exception):
+    """Another node owns the log. This node makes another one."""
+
+    def __init__(self, taken: Taken) -> None:
+        super().__init__(f"node {taken.epoch.node} has adopted the log")
+        self.taken = taken
+
+
+class OwnerSilentError(Exception):
+    """Another node owns the log, and nobody says how much of it that node has."""
+
+
+def taken_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
+    """Return by whom a log is owned, according to what other nodes answer; None: by nobody with a greater epoch.
+
+    `epochs`: those that the log knows; `node`: the number of this node, which owns it by the last of them. A node that says
+    that it owns the log is believed, and so is a mirror: if it holds an epoch of another node, that node owned the log.
+    """
+    offers = list(offers)
+    own = max(epochs, default=NO_EPOCH)
+    greater = [(epoch, offer) for offer in offers if (epoch := _epoch_of_another(offer, own, node)) is not None]
+    if not greater:
+        return None
+    epoch, best = max(greater, key=lambda claim: (claim[0], claim[1].owner is not None, claim[1].end))
+    return Taken(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
+
+
+def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
+    """Return the epoch by which a node other than `node` owns the log, if the offer holds one that is later than `own`."""
+    last = max((unpack(epoch) for epoch, _ in offer.epochs), default=NO_EPOCH)
+    return last if last[:2] > own[:2] and last.node != node else None
+
+
+def is_owned_by_another(
+    mirrors: OtherMirrors,
+    log_id: bytes,
+    epochs: Iterable[Epoch],
+    node: int,
+    followers: Followers,
+    known: Epoch | None = None,
+) -> bool:
+    """Return True if a node other than `node` owns a log by a greater epoch than these, as far as that can be found out.
+
+    `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node. `known`: by
+    which epoch the log is owned, as this node has learned before; None: nothing was learned. See `taken_over`.
+    """
+    epochs = list(epochs)
+    if known is not None and known.node != node and known[:2] > max(epochs, default=NO_EPOCH)[:2]:
+        return True
+    return taken_over(mirrors.ask(log_id, followers), epochs, node) is not None
+
+
+class Rejoin:
+    """Asks the nodes that were known in the last run. Implements nsqd.storage.log.opening.Extend."""
+
+    def __init__(
+        self,
+        mirrors: OtherMirrors,
+        node: int,
+        lease: int,
+        wall: Callable[[], int],
+        owners: Mapping[bytes, Epoch] | None = None,
+        is_last_try: bool = False,
+    ) -> None:
+        """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
+
+        `wall` returns ns since the epoch. `owners`: the epochs of logs that are known, by log id. `is_last_try`: if nobody says
+        how much of the log its owner has, suppose that it has nothing.
+        """
+        self._owners, self._is_last_try = owners or {}, is_last_try
+        self._mirrors = mirrors
+        self._node = node
+        self._lease = lease
+        self._wall = wall
+        # the lowest number of the epoch that begins: later runs of this node are known, if its disk is an old copy
+        self.least_epoch = 0
+        self.least_id = 0  # sequence below which no message id is issued, because an earlier log of the node may have
+
+    def __call__(self, disk: Disk, reading: LogReading) -> bool:
+        """Replace damaged bytes by those of a mirror, and append what a mirror has beyond the log's end.
+
+        Returns True if the log may have changed. Raises LogError, OSError, TakenOver, OwnerSilentError.
+        """
+        identity = reading.identity
+        if identity is not None and identity.node != self._node:
+            raise LogError(
+                f"it is that of node {identity.node}, and --node-id is {self._node}: start it with its own number, or make a"
+                f" directory of node {self._node} from it: penstock restore <this directory> <a new one> --node {self._node}"
+            )
+        if reading.start_results.leased <= NEVER_LEASED:
+            self.least_id = self._first_id(self._mirrors.leases(self._node))
+        if identity is None:
+            return False
+        own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
+        end = reading.log_records.end
+        offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
+        learned = self._owners.get(identity.log_id, NO_EPOCH)
+        known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]
+        owner = max(known_epochs)  # another node, if this is a copy that was made after a take-over
+        latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
+        taken = taken_over(offers, [latest], self._node)
+        if taken is not None:
+            offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
+        self.least_epoch = self._above([owner, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
+        if taken is None and owner[:2] > latest[:2]:
+            if self._is_last_try:
+                raise TakenOver(Taken(owner, "", (), 0))
+            raise OwnerSilentError(f"no node says how much of this node's log node {owner.node} has")
+        known = max((offer.lease for offer in offers), default=0)
+        if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
+            self.least_id = max(self.least_id, self._first_id([known]))
+        common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
+        mended = [self._is_mended(disk, reading.log_records, spot, common) for spot in reading.log_records.damage.spots]
+        longer = [offer for offer in offers if offer.end > end == common[offer]]
+        for offer in sorted(longer, key=lambda offer: (offer.epochs[-1][0], offer.end), reverse=True):
+            log.warning(
+                "CLUSTER: fetching the last %d bytes of this node's log from %s", offer.end - end, offer.address
+            )
+            try:
+                self._fetch_end(disk, offer, identity.log_id, end)
+                break
+            except TransferError as error:
+                log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
+        if taken is not None:  # what others had of the tail is in the log now
+            raise TakenOver(taken)
+        return bool(longer) or any(mended)
+
+    def _above(self, epochs: list[Epoch]) -> int:
+        """Return a number above those of epochs of this node, of which the log may know nothing."""
+        return min(MOST_NUMBER, max((epoch.number for epoch in epochs if epoch.node == self._node), default=-1) + 1)
+
+    def _first_id(self, leases: list[int]) -> int:
+        """Return a sequence above the leases that other nodes know of this number, and above the time. Raises LogError."""
+        try:
+            return first_of_new_log(self._wall(), max([self._lease, *leases]))
+        except ClockError as error:
+            raise LogError(str(error)) from None
+
+    def _is_mended(self, disk: Disk, records: LogRecords, spot: tuple[str, int, int], common: dict[Offer, int]) -> bool:
+        """Replace a damaged range of a segment, if a mirror has its bytes. Returns False if none has. Raises OSError.
+
+        `common`: the position up to which each mirror holds the same as the log.
+        """
+        name, start, stop = spot
+        header = next(segment.header for segment in records.segments if segment.name == name)
+        offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
+        if header.generation:
+            return False  # mirrors have such a segment as it was before
+        segment = header.base, name, header.seed
+        return replace_bytes(disk, self._mirrors, offers, header.log_id, segment, start, stop)
+
+    def _fetch_end(self, disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
+        """Append to the log what a mirror has beyond `end`, durably. Raises OSError, TransferError."""
+        with self._mirrors.fetch(offer, log_id, end) as parts:
+            for name, content in parts:
+                match = PART.fullmatch(name)
+                if match is None:
+                    raise TransferError(f"{offer.address} has sent an unexpected file {name!r}")
+                end = _append(disk, int(match[1]), int(match[2] or 0), end, content)
+        disk.sync_directory()
+
+
+def _append(disk: Disk, base: int, offset: int, end: int, content: IO[bytes]) -> int:
+    """Write a part behind the log's end, and return the log's new end. Raises OSError."""
+    if base + max(0, offset - HEADER_SIZE) != end:
+        raise TransferError("what the mirror has sent does not follow the end of the log")
+    name = segment_name(base, 0)
+    file = disk.open(name) if offset else disk.create(name)
+    try:
+        while chunk := content.read(CHUNK):
+            file.append([chunk], offset)
+            offset += len(chunk)
+        file.sync()
+    finally:
+        file.close()
+    return base + offset - HEADER_SIZE

@@ -1,0 +1,383 @@
+"""One mirror: a copy of another node's log, byte for byte, that says of itself how far it is durable.
+
+Marks inside the log tell what its owner's disk had, and nothing of this one. So the mirror has a mark of its own, in its
+manifest. A start syncs the files, checks every record from the segment of the mark on, and cuts the mirror off at the first
+wrong byte behind the mark. What lies before the mark and is wrong stays: the owner replaces it.
+
+What is fetched anew is written aside, in files that the manifest does not name, until `switch`.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nsqd.cluster.replication.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
+from nsqd.storage.log.clocks import NOTE, NOTE_BEGUN
+from nsqd.storage.log.disk import Disk, File, read_from
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.records import HEADER_SIZE, NotASegment, SegmentHeader, WrongVersion, decode, decode_header
+from nsqd.storage.log.scan import resume
+
+MARK_EVERY = 16 * 1024 * 1024  # bytes after which a sync writes the mark, so that a start checks no more than that
+
+
+class MirrorError(Exception):
+    """What was sent does not continue the mirror."""
+
+
+@dataclass(slots=True)
+class MirrorSync:
+    """Files to be synced, and what is durable then. Any thread may run it."""
+
+    position: int  # everything before it is durable afterwards; 0: it is only written aside
+    files: list[File]
+    disk: Disk
+    manifest: Manifest | None  # by which what was written aside becomes the mirror; None: this is no switch
+
+    def run(self) -> None:
+        """Sync the files, and write the manifest if it changes. Raises OSError."""
+        for file in self.files:
+            file.sync()
+        if self.manifest is not None:
+            self.disk.sync_directory()
+            write_manifest(self.disk, self.manifest)
+
+
+class Mirror:
+    """A copy of a log, for use by one thread. After an OSError it is `close`d and opened again."""
+
+    def __init__(self, disk: Disk, log_id: bytes, node: int, trusted: int | None = None) -> None:
+        """Open or begin the mirror of the log `log_id` of the node `node`.
+
+        `trusted`: a sync has failed, so nothing can be trusted behind this position, up to which the mirror was durable, or
+        behind the mark; None: no sync has failed. Raises OSError, ManifestError, MirrorError.
+        """
+        self._disk = disk
+        self.manifest = read_manifest(disk) or Manifest(log_id, node)
+        if self.manifest.log_id != log_id:
+            raise MirrorError("the directory holds the mirror of another log")
+        self.damage: list[tuple[str, int, int]] = []  # ranges before the mark that are wrong: (file, from, to)
+        self._copy = 1 + max((file.copy for file in self.manifest.files), default=0)
+        self._remove_others()
+        self.end = self._check(trusted)  # position up to which the mirror is written
+        self.durable = self.end  # position up to which it survives a power cut
+        self.is_aside = False  # True: what comes is written aside
+        self._aside: list[MirrorFile] = []
+        self._aside_epochs: tuple[tuple[Epoch, int], ...] = ()
+        self._switch_at: int | None = None  # what is written aside is complete up to this position, and is to be synced
+        self._file: File | None = None  # the file that is written; None: none was opened since the start
+        self._size = 0  # bytes of that file
+        self._unsynced: list[File] = []  # older files with bytes that are not synced
+        # (position, bases): segments before the position that are not among the bases go once it is durable
+        self._leaving: list[tuple[int, frozenset[int]]] = []
+
+    # the start
+
+    def _remove_others(self) -> None:
+        """Remove the files that the manifest does not name: what was written aside, and what a switch has replaced."""
+        self._disk.sync_directory()  # if the last run ended before that, a manifest that names them might come back
+        named = {NAME, NOTE, NOTE_BEGUN, *(file.name for file in self.manifest.files)}
+        others = [name for name in self._disk.names() if name not in named]
+        for name in others:
+            self._disk.remove(name)
+        if others:  # a manifest that was not finished must not come back under that name when the next one is renamed
+            self._disk.sync_directory()
+
+    def _check(self, trusted: int | None) -> int:
+        """Sync the files, check them from the mark's segment on, and cut them at the first wrong byte. Returns the end."""
+        manifest = self.manifest
+        last = None if trusted is None else max(trusted, manifest.mark)
+        names = set(self._disk.names())
+        kept: list[MirrorFile] = []
+        end = 0
+        for place, file in enumerate(manifest.files):
+            following = manifest.files[place + 1].base if place + 1 < len(manifest.files) else None
+            if following is not None and following <= manifest.mark:
+                kept.append(file)
+                end = following
+                continue
+            if last is not None and kept and file.base >= last:
+                break  # its header cannot be trusted either
+            if file.name not in names:
+                break  # it is lost, and what follows it continues nothing
+            self._sync(file)
+            limit = following if last is None else last
+            stop = self._checked_end(file, limit)
+            if stop < file.base:
+                break
+            kept.append(file)
+            end = stop
+            if following is None or stop < following:
+                break
+        gone = manifest.files[len(kept) :]
+        epochs = tuple((epoch, start) for epoch, start in manifest.epochs if start <= end)
+        if gone or epochs != manifest.epochs or manifest.mark != end:
+            self.manifest = replace(manifest, files=tuple(kept), mark=end, epochs=epochs)
+            write_manifest(self._disk, self.manifest)
+        for file in gone:
+            if file.name in names:
+                self._disk.remove(file.name)
+        return end
+
+    def _sync(self, file: MirrorFile) -> None:
+        opened = self._disk.open(file.name)
+        try:
+            opened.sync()
+        finally:
+            opened.close()
+
+    def _checked_end(self, file: MirrorFile, limit: int | None) -> int:
+        """Return the position up to which a file's records are right, and cut it there; less than its base: it has no header.
+
+        `limit`: the position at which it ends at the latest.
+        """
+        data = read_from(self._disk, file.name, 0, self._disk.size(file.name))
+        try:
+            header = decode_header(data)
+        except (NotASegment, WrongVersion):
+            return file.base - 1
+        at, seed = HEADER_SIZE, header.seed
+        stop = len(data) if limit is None else min(len(data), HEADER_SIZE + max(0, limit - file.base))
+        mark = HEADER_SIZE + self.manifest.mark - file.base
+        while at < stop:
+            after = decode(data, at, seed)
+            if not after:
+                after = resume(data[:stop], at, seed)
+                if after > mark or after == stop:
+                    break
+                self.damage.append((file.name, at, after))
+            at = after
+        at = min(at, stop)
+        if at < len(data):
+            opened = self._disk.open(file.name)
+            try:
+                opened.truncate(at)
+                opened.sync()
+            finally:
+                opened.close()
+        return file.base + at - HEADER_SIZE
+
+    # what the owner sends
+
+    def resume(self, epochs: list[tuple[Epoch, int]]) -> None:
+        """Note that the bytes that come continue the mirror. `epochs`: those of the log."""
+        self._drop_aside()
+        self._leaving.clear()  # the log may have other segments now; the owner says again which
+        self.manifest = replace(self.manifest, epochs=tuple((epoch, at) for epoch, at in epochs if at <= self.end))
+        self._write_manifest()
+
+    def anew(self, base: int, epochs: list[tuple[Epoch, int]]) -> None:
+        """Note that what comes is to be written aside, from the segment at `base` on. `epochs`: those of the log."""
+        self._drop_aside()
+        job = self.sync_job()
+        if job is not None:  # its files are closed now; perhaps the mirror is continued later all the same
+            job.run()
+            self.synced(job)
+        self._close_files()
+        self._leaving.clear()
+        self.is_aside = True
+        files = self.manifest.files  # the newest one is whole only if the log goes on where it ends
+        self._aside = [file for file in (files if base == self.end else files[:-1]) if file.base < base]
+        self._aside_epochs = tuple(epochs)
+        self._copy += 1
+
+    def begin_segment(self, data: bytes) -> None:
+        """Begin a segment with the header `data`. Raises MirrorError, OSError."""
+        try:
+            header = decode_header(data[:HEADER_SIZE])
+        except (NotASegment, WrongVersion) as error:
+            raise MirrorError(f"the header of a segment cannot be read: {error}") from None
+        files = self._aside if self.is_aside else self.manifest.files
+        if len(data) != HEADER_SIZE or header.log_id != self.manifest.log_id:
+            raise MirrorError("a segment is of another log, or more than its header came")
+        if not self.is_aside and header.generation:
+            raise MirrorError("a segment that was rewritten does not continue the mirror")
+        if files and header.base == files[-1].base and not header.generation and self._is_bare(files[-1]):
+            self._rewrite_header(files[-1], data, header)
+            return
+        if (files and header.base <= files[-1].base) or (not self.is_aside and header.base != self.end):
+            raise MirrorError("a segment does not follow the one before")
+        name = MirrorFile(header.base, header.generation, self._copy)
+        file = self._disk.create(name.name)
+        try:
+            file.append([data], 0)
+        except OSError:
+            file.close()
+            raise
+        if self._file is not None:
+            self._unsynced.append(self._file)
+        self._file, self._size = file, HEADER_SIZE
+        if not header.generation:  # whoever sends it may be another node, which has taken the log over
+            self.manifest = replace(self.manifest, node=header.node)
+        if self.is_aside:
+            self._aside.append(name)
+            return
+        self._note_epoch(header)
+        self._name((*self.manifest.files, name))  # so that a kill does not lose what is written to the file from now on
+
+    def _is_bare(self, newest: MirrorFile) -> bool:
+        """Return True if nothing but a header was written to the newest segment."""
+        return self._size == HEADER_SIZE if self._file is not None else self.end == newest.base
+
+    def _rewrite_header(self, newest: MirrorFile, data: bytes, header: SegmentHeader) -> None:
+        """Replace the header of the newest segment: its owner restarted before it wrote a record, and began it again."""
+        if self._file is None:
+            self._file = self._disk.open(newest.name)
+            self._size = HEADER_SIZE
+        self._file.append([data], 0)
+        if not self.is_aside:
+            self._note_epoch(header)
+            self._write_manifest()
+
+    def _note_epoch(self, header: SegmentHeader) -> None:
+        if not header.generation:
+            self.manifest = self.manifest.with_epoch(header.epoch, header.base)
+
+    def append(self, base: int, at: int, data: memoryview) -> None:
+        """Write bytes that stand from offset `at` of the file of the segment at `base` on. Raises MirrorError, OSError."""
+        files = self._aside if self.is_aside else self.manifest.files
+        if not files or files[-1].base != base:
+            raise MirrorError("bytes are not of the newest segment")
+        if self._file is None:
+            if self.is_aside:
+                raise MirrorError("bytes came before their segment")
+            self._file = self._disk.open(files[-1].name)
+            self._size = HEADER_SIZE + self.end - base
+        if at != self._size:
+            raise MirrorError(f"bytes at {at} do not follow {self._size}")
+        self._file.append([data], at)
+        self._size += len(data)
+        if not self.is_aside:
+            self.end += len(data)
+
+    def switch(self, position: int) -> None:
+        """Note that what is written aside is complete up to `position`: the next sync makes it the mirror.
+
+        Raises MirrorError.
+        """
+        if not self.is_aside or self._file is None or self._switch_at is not None:
+            raise MirrorError("there is nothing to switch to")
+        newest = self._aside[-1]
+        if newest.generation or newest.base + self._size - HEADER_SIZE != position:
+            raise MirrorError("what was written aside does not end there")
+        self._switch_at = position
+
+    def _switched(self, job: MirrorSync) -> None:
+        assert job.manifest is not None
+        replaced = set(self.manifest.files) - set(self._aside)
+        self.manifest, self.durable = job.manifest, job.position
+        self.end = self._aside[-1].base + self._size - HEADER_SIZE
+        files = tuple(self._aside)
+        self.is_aside, self._aside, self._switch_at = False, [], None
+        if files != self.manifest.files:  # segments were begun meanwhile
+            self._name(files)
+        for gone in replaced:
+            self._disk.remove(gone.name)
+
+    def keep(self, position: int, bases: list[int]) -> None:
+        """Note which segments the log has when it ends at `position`: the others go once the mirror is durable to there."""
+        self._leaving.append((position, frozenset(bases)))
+        self._remove_leaving()
+
+    # durability
+
+    def sync_job(self) -> MirrorSync | None:
+        """Return what to sync now; None if everything is durable."""
+        if self.is_aside:
+            return self._aside_job()
+        if self._file is None or self.durable >= self.end:
+            return None
+        return MirrorSync(self.end, [*self._unsynced, self._file], self._disk, None)
+
+    def _aside_job(self) -> MirrorSync | None:
+        """Return what to sync of that which is written aside: files that are complete or, with a switch, all of them."""
+        if self._switch_at is None:
+            return MirrorSync(0, list(self._unsynced), self._disk, None) if self._unsynced else None
+        assert self._file is not None
+        at = self._switch_at
+        epochs = tuple((epoch, start) for epoch, start in self._aside_epochs if start <= at)
+        manifest = replace(self.manifest, files=tuple(self._aside), mark=at, epochs=epochs)
+        return MirrorSync(at, [*self._unsynced, self._file], self._disk, manifest)
+
+    def synced(self, job: MirrorSync) -> None:
+        """Note that the job was run: everything that it covers is durable.
+
+        Raises OSError if the manifest cannot be written or files cannot be removed.
+        """
+        if job.manifest is not None:
+            if not self.is_aside or self._switch_at != job.position:
+                return  # it was given up meanwhile
+            self._switched(job)
+        self.durable = max(self.durable, job.position)
+        # The last file was being written when the job began: if it is complete now, its end may not be synced.
+        for file in job.files[:-1] if job.position else job.files:
+            if file in self._unsynced:
+                self._unsynced.remove(file)
+                file.close()
+        if self.is_aside:
+            return
+        self._remove_leaving()
+        if self.durable - self.manifest.mark >= MARK_EVERY:  # not in the job: segments may have begun meanwhile
+            self.note_durable()
+
+    def _remove_leaving(self) -> None:
+        ready = [one for one in self._leaving if one[0] <= self.durable]
+        if not ready or self.is_aside:
+            return
+        self._leaving = [one for one in self._leaving if one[0] > self.durable]
+        files = self.manifest.files
+        gone = {file for file in files[:-1] for end, bases in ready if file.base < end and file.base not in bases}
+        if not gone:
+            return
+        # A start takes a gap that lies before the mark for one that the log has.
+        left = tuple(file for file in files if file not in gone)
+        self.manifest = replace(self.manifest, files=left, mark=self.durable)
+        self._write_manifest()
+        for file in gone:
+            self._disk.remove(file.name)
+
+    def _name(self, files: tuple[MirrorFile, ...]) -> None:
+        """Have the manifest name files of which some are new: a power cut may keep a rename and lose an earlier creation."""
+        self._disk.sync_directory()
+        self.manifest = replace(self.manifest, files=files)
+        self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        write_manifest(self._disk, self.manifest)
+
+    # the end
+
+    @property
+    def size(self) -> int:
+        """Return the size of the mirror's files, in bytes."""
+        return sum(self._disk.size(file.name) for file in self.manifest.files)
+
+    def note_durable(self) -> None:
+        """Write down how far the mirror is durable, so that the next start need not check it. Raises OSError."""
+        if not self.is_aside and self.manifest.mark < self.durable:
+            self.manifest = replace(self.manifest, mark=self.durable)
+            self._write_manifest()
+
+    def close(self) -> None:
+        """Close the files. What is not synced stays as it is."""
+        self._close_files()
+
+    def give_up_aside(self) -> None:
+        """Remove what is written aside, unless it is complete: then it may be the mirror already. Raises OSError."""
+        if self.is_aside and self._switch_at is None:
+            self._drop_aside()
+
+    def _drop_aside(self) -> None:
+        """Give up what was written aside."""
+        if self.is_aside:
+            self._close_files()
+            for file in set(self._aside) - set(self.manifest.files):
+                self._disk.remove(file.name)
+        self.is_aside, self._aside, self._switch_at = False, [], None
+
+    def _close_files(self) -> None:
+        for file in (*self._unsynced, *([self._file] if self._file else [])):
+            file.close()
+        self._file, self._unsynced = None, []

@@ -1,0 +1,515 @@
+"""The follower's side of copying: the mirrors that this node keeps of other nodes' logs.
+
+A connection may write only the mirror of the log id that its peer has proved, and of logs that the peer has taken over. What a
+failing disk costs is this mirror, and for a while: its owner is told, and it is opened again later.
+
+See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from nsqd.cluster.replication import stream
+from nsqd.cluster.replication.common_point import common_end
+from nsqd.cluster.replication.follower import Work
+from nsqd.cluster.replication.manifest import ManifestError
+from nsqd.cluster.replication.replica import Mirror, MirrorError, MirrorSync
+from nsqd.cluster.replication.replica_disk import mirror_parts
+from nsqd.cluster.replication.stream import NO_SPACE
+from nsqd.cluster.wire.frames import FrameKind, PeerError
+from nsqd.cluster.wire.link import Link
+from nsqd.storage.log.backup import LogPart
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import unpack
+from nsqd.storage.log.space import reserve_of
+from shared.log import log
+
+TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the mirror is, though nobody waits for that
+SYNC_EVERY = 1_000_000_000  # ns: what nobody waits for is synced after this time
+RETRY_AFTER = 10_000_000_000  # ns after a failure
+QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
+
+
+class Directory(Protocol):
+    """Where the mirrors are, one directory for each log id: nsqd.cluster.replication.directory.MirrorDirectory."""
+
+    def found(self) -> list[tuple[bytes, int]]:
+        """Return the id of each log of which there is a mirror, with its owner's node number. Raises OSError."""
+
+    def open(self, log_id: bytes) -> Disk:
+        """Return the directory of a log's mirror, which is made if it does not exist. Raises OSError."""
+
+    def keep_diverged(self, log_id: bytes) -> str:
+        """Rename a log's mirror, because it holds what the log does not have. Returns the new name. Raises OSError."""
+
+    def remove(self, log_id: bytes) -> None:
+        """Remove a log's mirror. Raises OSError."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """One mirror that this node keeps, open or not."""
+
+    log_id: bytes
+    node: int  # number of the node that publishes into the log, or did so
+    mirror: Mirror | None = None
+    disk: Disk | None = None
+    link: Link | None = None  # the owner's connection, once it has asked
+    is_opening: bool = False
+    running: MirrorSync | None = None  # the sync that is under way elsewhere
+    is_awaited: bool = False  # a client waits for a sync
+    must_tell: bool = False  # a client waits for the next word about how far the mirror is
+    sync_due: int = 0
+    asked: int = 0  # number of the owner's latest FOLLOW
+    is_asked: bool = False  # the owner waits to be told what the mirror holds
+    must_reopen: bool = False  # the mirror may end within a record, and is to be cut to a whole one
+    is_resumed: bool = False  # the owner has said how the mirror goes on, so it may be told how far it is
+    reported: tuple[int, int] = (-1, -1)  # positions that the owner was told last
+    failure: str = ""
+    retry_at: int = 0
+    # the owner does not need the mirror, which goes when nothing is under way any more; the log's epochs then. None: it does
+    dropped: stream.Epochs | None = None
+    trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
+    # this node is to own the log: who gets the mirror's directory, or an error, when nothing is under way any more
+    on_released: Callable[[Disk | OSError], None] | None = None
+
+
+class Mirrors:
+    """The mirrors that this node keeps, by log id."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        work: Work,
+        clock: Callable[[], int],
+        may_write: Callable[[int, bytes], bool] | None = None,
+    ) -> None:
+        """Find the mirrors in `directory`, and open none yet.
+
+        `clock` returns monotonic ns; `may_write` tells whether the node with a number owns a log, None: it does if it has
+        proved the log's id.
+        """
+        self.kept: dict[bytes, Kept] = {}
+        self._directory = directory
+        self._work = work
+        self._clock = clock
+        self.may_write = may_write
+        # tells whether this node itself owns a log, or is taking it over
+        self.is_taken_over: Callable[[bytes], bool] = lambda log_id: False
+        self.failures = 0  # how often a mirror was given up for a while, since the start
+        self._average = 0  # moving average of the duration of syncs, ns
+        for log_id, node in directory.found():
+            self.kept[log_id] = Kept(log_id, node)
+
+    # connections
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Do what the owner of a log asks for. Raises PeerError."""
+        assert link.peer is not None
+        log_id = link.log_received or link.peer.log_id
+        number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
+        if not self._is_owner(link, log_id):
+            if kind is FrameKind.FOLLOW:
+                self._send(link, log_id, stream.pack_gave_up(stream.NOT_OWNER))
+            return
+        if kind is not FrameKind.FOLLOW and log_id not in self.kept:
+            return
+        kept = self.kept.setdefault(log_id, Kept(log_id, link.peer.number))
+        if kept.on_released is not None:
+            return
+        if kind is FrameKind.FOLLOW:
+            kept.link, kept.asked = link, number
+            if log_id == link.peer.log_id:
+                kept.node = link.peer.number
+            kept.is_asked, kept.is_resumed, kept.dropped = True, False, None
+            self._answer(kept)
+            return
+        if kind is FrameKind.DROP:
+            kept.dropped = stream.unpack_drop(content)
+            self._drop(kept, kept.dropped)
+            return
+        mirror = kept.mirror
+        if kept.link is not link or mirror is None or kept.failure:
+            return  # it was sent before the owner could know
+        if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.ANEW):
+            return
+        try:
+            self._receive(kept, mirror, kind, content)
+        except MirrorError as error:
+            raise PeerError(str(error)) from None
+        except OSError as error:
+            self._fail(kept, str(error.strerror or error))
+
+    def _is_owner(self, link: Link, log_id: bytes) -> bool:
+        """Return True if the peer may write the mirror of a log."""
+        assert link.peer is not None
+        if self.is_taken_over(log_id):
+            return False
+        if self.may_write is None:
+            return log_id == link.peer.log_id
+        return self.may_write(link.peer.number, log_id)
+
+    def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
+        """Send a frame about a log to its owner."""
+        assert link.peer is not None
+        link.send_of(log_id, link.peer.log_id, frame)
+
+    def _receive(self, kept: Kept, mirror: Mirror, kind: FrameKind, content: bytes) -> None:
+        if kind is FrameKind.BYTES:
+            kept.must_reopen = True
+            mirror.append(*stream.unpack_bytes(content))
+        elif kind is FrameKind.SYNC:
+            kept.must_tell = True
+            kept.is_awaited |= stream.unpack_sync(content)
+        elif kind is FrameKind.SEGMENT:
+            mirror.begin_segment(content)
+            kept.node = mirror.manifest.node
+        elif kind is FrameKind.RESUME:
+            epochs = stream.unpack_resume(content)
+            if self._part(kept, mirror, epochs):
+                raise PeerError("the mirror holds what the log does not have: it cannot be continued")
+            kept.is_resumed = kept.must_tell = True
+            mirror.resume([(unpack(epoch), start) for epoch, start in epochs])
+        elif kind is FrameKind.ANEW:
+            base, epochs = stream.unpack_anew(content)
+            diverged = self._part(kept, mirror, epochs)
+            if diverged:
+                mirror = self._begin_again(kept, mirror, diverged)
+            kept.is_resumed = kept.must_tell = True
+            mirror.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
+        elif kind is FrameKind.SWITCH:
+            mirror.switch(stream.unpack_switch(content))
+            kept.is_awaited = True
+        else:
+            mirror.keep(*stream.unpack_keep(content))
+
+    def closed(self, link: Link) -> None:
+        """Note that a connection is gone. Its mirror stays."""
+        for kept in self.kept.values():
+            if kept.link is link:
+                kept.link = None
+
+    # opening
+
+    def _answer(self, kept: Kept) -> None:
+        """Tell the owner what the mirror holds, once it is open and no sync is under way."""
+        if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
+            return  # it is told when that is over
+        if kept.must_reopen and kept.mirror is not None:
+            kept.mirror.close()
+            kept.mirror, kept.reported = None, (-1, -1)
+        kept.must_reopen = False
+        if kept.mirror is None:
+            self._begin_opening(kept)
+            return
+        mirror, kept.is_asked, kept.reported = kept.mirror, False, (-1, -1)
+        epochs = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
+        segments = {file.base: file.generation for file in mirror.manifest.files}
+        self._send(kept.link, kept.log_id, stream.pack_have(stream.Have(mirror.end, epochs, segments, kept.asked)))
+
+    def _open(self, kept: Kept) -> tuple[Disk, Mirror]:
+        disk = kept.disk or self._directory.open(kept.log_id)
+        try:
+            return disk, Mirror(disk, kept.log_id, kept.node, kept.trusted)
+        except MirrorError as error:
+            raise OSError(str(error)) from None
+        except ManifestError as error:
+            name = self._directory.keep_diverged(kept.log_id)
+            log.error(
+                "MIRROR: the mirror of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name
+            )
+            disk = self._directory.open(kept.log_id)
+            return disk, Mirror(disk, kept.log_id, kept.node)
+
+    def _opened(self, kept: Kept, result: tuple[Disk, Mirror] | OSError) -> None:
+        kept.is_opening = False
+        if isinstance(result, OSError):
+            self._fail(kept, str(result.strerror or result))
+            self._release(kept)
+            return
+        kept.disk, kept.mirror = result
+        if kept.dropped is not None:
+            self._drop(kept, kept.dropped)
+            return
+        kept.node = kept.mirror.manifest.node
+        kept.trusted, kept.failure = None, ""
+        for name, start, end in kept.mirror.damage:
+            log.error("MIRROR: DAMAGE in the mirror of node %d: %s from %d to %d", kept.node, name, start, end)
+        self._answer(kept)
+        self._release(kept)
+
+    def _part(self, kept: Kept, mirror: Mirror, epochs: stream.Epochs) -> int:
+        """Return how many bytes at the mirror's end the log does not have, in view of the log's epochs."""
+        own = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
+        if not mirror.end:
+            return 0
+        return mirror.end - common_end(epochs, 1 << 62, own, mirror.end)
+
+    def _begin_again(self, kept: Kept, mirror: Mirror, size: int) -> Mirror:
+        """Begin another mirror, and keep this one as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
+        mirror.close()
+        kept.mirror = kept.disk = None
+        self._keep_diverged(kept, size)
+        kept.disk, kept.mirror = self._open(kept)
+        return kept.mirror
+
+    # durability
+
+    def turn(self, now: int) -> None:
+        """Sync what clients wait for, and tell the owners how far their mirrors are. Call it after input."""
+        for kept in self.kept.values():
+            if kept.mirror is not None and kept.link is not None and not kept.failure:
+                if kept.is_awaited:
+                    self._sync(kept, kept.mirror, now)
+                if kept.mirror is not None:  # the sync has not failed
+                    self._tell(kept, kept.mirror)
+
+    def _sync(self, kept: Kept, mirror: Mirror, now: int) -> None:
+        if kept.running is not None or (kept.link is not None and not kept.is_resumed):
+            return  # its owner may say at any moment that it goes on otherwise, which needs the files
+        kept.is_awaited = False
+        job = mirror.sync_job()
+        if job is None:
+            return
+        kept.sync_due = now + SYNC_EVERY
+        if self._average < QUICK and job.manifest is None:
+            began = self._clock()
+            try:
+                job.run()
+                mirror.synced(job)
+            except OSError as error:
+                self._sync_failed(kept, mirror, error)
+            else:
+                self._note_duration(self._clock() - began)
+            return
+        kept.running = job
+        self._work.run(partial(_timed, job, self._clock), partial(self._synced, kept, mirror, job))
+
+    def _synced(self, kept: Kept, mirror: Mirror, job: MirrorSync, result: int | OSError) -> None:
+        kept.running = None
+        if kept.dropped is not None:
+            kept.mirror = mirror
+            self._drop(kept, kept.dropped)
+            return
+        if kept.mirror is not mirror:  # it failed meanwhile
+            if isinstance(result, OSError):
+                kept.trusted = mirror.durable
+            mirror.close()
+            self._answer(kept)
+            self._release(kept)
+            return
+        if isinstance(result, OSError):
+            self._sync_failed(kept, mirror, result)
+            self._release(kept)
+            return
+        self._note_duration(result)
+        try:
+            mirror.synced(job)
+        except OSError as error:
+            self._fail(kept, str(error.strerror or error))
+            self._release(kept)
+            return
+        if kept.on_released is not None:
+            self._release(kept)
+            return
+        kept.must_tell = True
+        self._answer(kept)  # if the owner has asked meanwhile
+        if job.manifest is not None and kept.link is not None:
+            log.info("MIRROR: the mirror of node %d is complete: %d bytes", kept.node, mirror.end)
+        self._tell(kept, mirror)
+
+    def _note_duration(self, ns: int) -> None:
+        self._average += (min(ns, 2 * QUICK) - self._average) // 8
+
+    def _tell(self, kept: Kept, mirror: Mirror) -> None:
+        """Tell the owner how far the mirror is, unless what comes is still written aside."""
+        positions = mirror.end, mirror.durable
+        if not kept.is_resumed or mirror.is_aside or positions == kept.reported or kept.link is None:
+            return
+        if kept.must_tell or mirror.end - kept.reported[0] > TELL_AFTER:
+            kept.must_tell, kept.reported = False, positions
+            self._send(kept.link, kept.log_id, stream.pack_copied(*positions))
+
+    def tick(self, now: int) -> None:
+        """Sync what nobody waits for, look at the free space, and open again what has failed. Call it every second."""
+        for kept in self.kept.values():
+            mirror = kept.mirror
+            if kept.failure:
+                if now < kept.retry_at or kept.running is not None or kept.is_opening:
+                    continue
+                if kept.link is None:  # its owner may be lost: what is here must be readable
+                    self._begin_opening(kept)
+                elif not self._lacks_space(kept):
+                    kept.retry_at = now + RETRY_AFTER
+                    kept.failure, kept.is_asked, kept.is_resumed = "", True, False
+                    self._answer(kept)
+            elif mirror is not None:
+                if kept.link is not None and self._lacks_space(kept):
+                    self._fail(kept, NO_SPACE)
+                elif now >= kept.sync_due:
+                    self._sync(kept, mirror, now)
+                    kept.must_tell = True
+                    self._tell(kept, mirror)
+
+    def _lacks_space(self, kept: Kept) -> bool:
+        """Return True if a mirror must give way: twice the reserve that this node keeps for its own log is not free."""
+        if kept.disk is None:
+            return False
+        try:
+            return kept.disk.free() < 2 * reserve_of(kept.disk.total())
+        except OSError:
+            return False
+
+    # failures
+
+    def _sync_failed(self, kept: Kept, mirror: Mirror, error: OSError) -> None:
+        kept.trusted = mirror.durable
+        self._fail(kept, f"cannot sync: {error.strerror or error}")
+
+    def _fail(self, kept: Kept, why: str) -> None:
+        """Give a mirror up for a while, and tell its owner."""
+        if kept.mirror is not None and kept.running is None:
+            if why == NO_SPACE:
+                with suppress(OSError):
+                    kept.mirror.give_up_aside()
+            kept.mirror.close()
+        kept.mirror, kept.is_resumed, kept.reported = None, False, (-1, -1)
+        kept.failure = why
+        self.failures += 1
+        kept.retry_at = self._clock() + RETRY_AFTER
+        log.error("MIRROR: the mirror of node %d cannot be continued: %s; trying again", kept.node, why)
+        if kept.link is not None:
+            self._send(kept.link, kept.log_id, stream.pack_gave_up(why))
+
+    def _drop(self, kept: Kept, epochs: stream.Epochs) -> None:
+        """Remove a mirror that its owner does not need, or keep it as a diverged copy if it holds what the log does not have.
+
+        `epochs`: those of the log. The owner may have an old copy of it, and this mirror alone what clients were told is kept.
+        """
+        if kept.running is not None or kept.is_opening:
+            return  # it goes when that is over: the owner says it once
+        if kept.mirror is None:
+            self._begin_opening(kept)
+            return
+        diverged = self._part(kept, kept.mirror, epochs)
+        kept.mirror.close()
+        del self.kept[kept.log_id]
+        try:
+            if diverged:
+                self._keep_diverged(kept, diverged)
+            else:
+                self._directory.remove(kept.log_id)
+                log.info("MIRROR: removed a mirror of node %d, which is no longer needed", kept.node)
+        except OSError as error:
+            log.error("MIRROR: cannot remove the mirror of node %d: %s", kept.node, error)
+
+    def _keep_diverged(self, kept: Kept, size: int) -> None:
+        """Keep a mirror as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
+        name = self._directory.keep_diverged(kept.log_id)
+        log.warning(
+            "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
+            kept.node, size, name,
+        )  # fmt: skip
+
+    def discard(self, log_id: bytes, epochs: stream.Epochs) -> None:
+        """Remove the mirror of a log that is closed, if there is one, or keep it as `_drop` says."""
+        kept = self.kept.get(log_id)
+        if kept is not None and kept.on_released is None:
+            kept.link, kept.dropped = None, epochs
+            self._drop(kept, epochs)
+
+    # the mirror of a log that this node is to own
+
+    def release(self, log_id: bytes, on_released: Callable[[Disk | OSError], None]) -> None:
+        """Close a mirror when nothing is under way, and give it away: `on_released` gets its directory, or why it is of no use.
+
+        From then on it is not among the mirrors. Raises KeyError if there is no mirror of that log.
+        """
+        kept = self.kept[log_id]
+        kept.on_released, kept.link, kept.is_asked, kept.dropped = on_released, None, False, None
+        self._release(kept)
+
+    def _release(self, kept: Kept) -> None:
+        if kept.on_released is None or kept.running is not None or kept.is_opening:
+            return
+        if kept.mirror is None and not kept.failure:
+            self._begin_opening(kept)
+            return
+        on_released, kept.on_released = kept.on_released, None
+        if kept.mirror is None or kept.disk is None:
+            on_released(OSError(kept.failure))
+            return
+        kept.mirror.close()
+        del self.kept[kept.log_id]
+        on_released(kept.disk)
+
+    def put_back(self, log_id: bytes, node: int) -> None:
+        """Take a mirror back that was given away. `node`: number of the node that published into the log."""
+        kept = self.kept[log_id] = Kept(log_id, node)
+        self._begin_opening(kept)
+
+    # reading
+
+    def open_all(self) -> None:
+        """Open the mirrors that were found at the start, so that their ends are known before their owners return."""
+        for kept in self.kept.values():
+            self._begin_opening(kept)
+
+    def _begin_opening(self, kept: Kept) -> None:
+        kept.is_opening = True
+        self._work.run(partial(self._open, kept), partial(self._opened, kept))
+
+    def parts(self, kept: Kept, start: int) -> list[LogPart]:
+        """Return the parts of a mirror from the position `start` on. Raises KeyError if it is not complete, OSError."""
+        mirror, disk = kept.mirror, kept.disk
+        if mirror is None or disk is None or not mirror.end:
+            raise KeyError(kept.log_id)
+        return mirror_parts(disk, mirror.manifest, mirror.end, start)
+
+    # figures
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return what is known of each mirror, for /cluster."""
+        return [
+            {
+                "node": kept.node,
+                "log_id": kept.log_id.hex(),
+                "connected": kept.link is not None,
+                "complete": kept.mirror is not None
+                and kept.mirror.end > 0,  # also while another state is written aside
+                "written": kept.mirror.end if kept.mirror is not None else 0,
+                "durable": kept.mirror.durable if kept.mirror is not None else 0,
+                "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.mirror.manifest.epochs]
+                if kept.mirror
+                else [],
+                "opening": kept.mirror is None and not kept.failure,  # what it holds is not known yet
+                "failure": kept.failure,
+            }
+            for kept in self.kept.values()
+        ]
+
+    def close(self) -> None:
+        """Sync and close all mirrors, and note that they are durable. An error is logged: the next start checks that mirror."""
+        for kept in self.kept.values():
+            if kept.mirror is not None and kept.running is None:
+                try:
+                    job = kept.mirror.sync_job()
+                    if job is not None and not kept.mirror.is_aside:
+                        job.run()
+                        kept.mirror.synced(job)
+                    kept.mirror.note_durable()
+                except OSError as error:
+                    log.error("MIRROR: cannot sync the mirror of node %d: %s", kept.node, error)
+                kept.mirror.close()
+
+
+def _timed(job: MirrorSync, clock: Callable[[], int]) -> int:
+    """Run a sync, and return how many ns it took. Raises OSError."""
+    began = clock()
+    job.run()
+    return clock() - began

@@ -1,0 +1,235 @@
+"""The frames by which a node copies its log to another one, its follower. All numbers are big-endian.
+
+    origin    FOLLOW    asks the peer to keep a mirror of the origin's log; the peer answers HAVE. A number that counts up
+    follower  HAVE      what the mirror holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
+                        the latest FOLLOW. It comes once more, unasked, when a mirror that was given up can be continued
+    origin    RESUME     bytes follow from the mirror's end on: [[epoch, start], ...], the epochs of the log
+    origin    ANEW      the mirror holds something else from a base on, or has a gap there: [base, [[epoch, start], ...]]. What
+                        follows is written aside
+    origin    SEGMENT   a segment begins; its header of HEADER bytes
+    origin    BYTES     bytes of a segment: its base, their offset in the file, and the bytes
+    origin    SWITCH    what was written aside is complete, up to a position: it becomes the mirror
+    origin    KEEP      the segments that the origin has, once the mirror is durable up to a position: [position, [base, ...]]
+    origin    SYNC      a client waits until the bytes sent before are written (0) or durable (1): COPIED is to follow at once
+    follower  COPIED    the positions up to which the mirror is written, and durable
+    follower  GAVE_UP   the mirror cannot be continued at present, with the reason in UTF-8
+    origin    DROP      the mirror is not needed any more: [[epoch, start], ...], the epochs of the log
+    both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
+                        first LOG, they are about the log that the origin publishes into
+
+A position counts the bytes of records of the log, as in docs/design/log.md. See docs/design/cluster.md#mirrors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+import msgpack
+
+from nsqd.cluster.wire.fields import unpack_fields
+from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
+from nsqd.cluster.wire.node_identity import EPOCH_SIZE
+
+HEADER = 64  # bytes of a segment's header
+MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
+MOST_SEGMENTS = 65536  # of a log: 4 TiB
+NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the mirror
+NOT_OWNER = "another node owns this log"  # a reason for GAVE_UP
+LOG_ID_SIZE = 16  # bytes
+MOST_REASON = 500  # bytes
+_MOST_POSITION = (1 << 63) - 1
+_PLACE = Struct(">QQ")  # base of a segment, offset in its file
+_BYTES_HEAD = Struct(">IBQQ")  # the head of a frame, and a place
+_POSITIONS = Struct(">QQ")
+_POSITION = Struct(">Q")
+_NUMBER = Struct(">I")
+
+Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at which it begins; ascending
+
+
+@dataclass(frozen=True, slots=True)
+class Have:
+    """What a mirror holds, as its follower tells the owner of the log. Positions count bytes of records."""
+
+    end: int  # position up to which its bytes are the log's
+    epochs: Epochs
+    segments: dict[int, int]  # base -> generation
+    asked: int = 1  # number of the FOLLOW that it answers
+
+
+def pack_log(log_id: bytes) -> bytes:
+    """Return the frame that names the log that the frames after it are about."""
+    return encode(FrameKind.LOG, log_id)
+
+
+def unpack_log(content: bytes) -> bytes:
+    """Return the id of the log that the frames after it are about. Raises PeerError."""
+    if len(content) != LOG_ID_SIZE:
+        raise PeerError("LOG is not the id of a log")
+    return content
+
+
+def pack_follow(number: int) -> bytes:
+    """Return the frame that asks for a mirror; `number` counts up on one connection."""
+    return encode(FrameKind.FOLLOW, _NUMBER.pack(number))
+
+
+def unpack_follow(content: bytes) -> int:
+    """Return the number of the question. Raises PeerError."""
+    if len(content) != _NUMBER.size:
+        raise PeerError("FOLLOW is not one number")
+    return int(_NUMBER.unpack(content)[0])
+
+
+def pack_have(have: Have) -> bytes:
+    """Return the frame that says what a mirror holds."""
+    return _pack(FrameKind.HAVE, [have.asked, have.end, have.epochs, list(have.segments.items())])
+
+
+def unpack_have(content: bytes) -> Have:
+    """Return what the peer's mirror holds. Raises PeerError."""
+    asked, end, epochs, segments = _fields(content, 4)
+    return Have(_position(end), _epochs(epochs), dict(_pair(pair) for pair in _list(segments)), _position(asked))
+
+
+def pack_resume(epochs: Epochs) -> bytes:
+    """Return the frame after which the log's bytes follow from the mirror's end on."""
+    return _pack(FrameKind.RESUME, [epochs])
+
+
+def unpack_resume(content: bytes) -> Epochs:
+    """Return the epochs of the log that will be continued. Raises PeerError."""
+    return _epochs(_fields(content, 1)[0])
+
+
+def pack_drop(epochs: Epochs) -> bytes:
+    """Return the frame that says that a mirror is not needed. `epochs`: those of the log; a mirror that holds more is kept."""
+    return _pack(FrameKind.DROP, [epochs])
+
+
+def unpack_drop(content: bytes) -> Epochs:
+    """Return the epochs of a log whose mirror is not needed. Raises PeerError."""
+    return _epochs(_fields(content, 1)[0])
+
+
+def pack_anew(base: int, epochs: Epochs) -> bytes:
+    """Return the frame after which the log's segments follow from `base` on, to be written aside."""
+    return _pack(FrameKind.ANEW, [base, epochs])
+
+
+def unpack_anew(content: bytes) -> tuple[int, Epochs]:
+    """Return the base from which on the mirror is written anew, and the epochs of the log. Raises PeerError."""
+    base, epochs = _fields(content, 2)
+    return _position(base), _epochs(epochs)
+
+
+def pack_bytes(base: int, at: int, buffers: list[bytes], size: int) -> list[bytes]:
+    """Return the frames with the bytes of `buffers`, `size` in all, which stand from offset `at` of a segment's file on."""
+    if size <= MOST_BYTES:  # nearly always: the bytes are copied once
+        return [b"".join((_BYTES_HEAD.pack(1 + _PLACE.size + size, FrameKind.BYTES, base, at), *buffers))]
+    data = b"".join(buffers)
+    parts = [(start, data[start : start + MOST_BYTES]) for start in range(0, size, MOST_BYTES)]
+    return [frame for start, part in parts for frame in pack_bytes(base, at + start, [part], len(part))]
+
+
+def unpack_bytes(content: bytes) -> tuple[int, int, memoryview]:
+    """Return the base of the segment, the offset in its file, and the bytes. Raises PeerError."""
+    if len(content) <= _PLACE.size:
+        raise PeerError("BYTES without bytes")
+    base, at = _PLACE.unpack_from(content)
+    return _position(base), _position(at), memoryview(content)[_PLACE.size :]
+
+
+def pack_keep(position: int, bases: list[int]) -> bytes:
+    """Return the frame that names the segments that the log has when it ends at `position`."""
+    return _pack(FrameKind.KEEP, [position, bases])
+
+
+def unpack_keep(content: bytes) -> tuple[int, list[int]]:
+    """Return the position and the bases of the segments that the log has. Raises PeerError."""
+    position, bases = _fields(content, 2)
+    return _position(position), [_position(base) for base in _list(bases)]
+
+
+def pack_switch(position: int) -> bytes:
+    """Return the frame that says that everything up to a position has been sent."""
+    return encode(FrameKind.SWITCH, _POSITION.pack(position))
+
+
+def unpack_switch(content: bytes) -> int:
+    """Return the position up to which everything was sent. Raises PeerError."""
+    if len(content) != _POSITION.size:
+        raise PeerError("SWITCH is not one position")
+    return _position(_POSITION.unpack(content)[0])
+
+
+def pack_copied(written: int, durable: int) -> bytes:
+    """Return the frame that says how far a mirror is written and durable."""
+    return encode(FrameKind.COPIED, _POSITIONS.pack(written, durable))
+
+
+def unpack_copied(content: bytes) -> tuple[int, int]:
+    """Return how far the peer's mirror is written and durable. Raises PeerError."""
+    if len(content) != _POSITIONS.size:
+        raise PeerError("COPIED is not two positions")
+    written, durable = _POSITIONS.unpack(content)
+    return _position(written), _position(durable)
+
+
+def pack_gave_up(reason: str) -> bytes:
+    """Return the frame that says why a mirror cannot be continued."""
+    return encode(FrameKind.GAVE_UP, reason.encode()[:MOST_REASON])
+
+
+def unpack_gave_up(content: bytes) -> str:
+    """Return why the peer cannot continue its mirror."""
+    return "".join(filter(str.isprintable, content[:MOST_REASON].decode(errors="replace")))
+
+
+def _pack(kind: FrameKind, fields: list[Any]) -> bytes:
+    return encode(kind, msgpack.packb(fields))
+
+
+def _fields(content: bytes, count: int) -> list[Any]:
+    return unpack_fields(content, count, MOST_SEGMENTS, EPOCH_SIZE)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise PeerError("a field is not a list")
+    return value
+
+
+def _position(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST_POSITION:
+        raise PeerError("a position is not one")
+    return value
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise PeerError("a pair is not one")
+    return _position(value[0]), _position(value[1])
+
+
+def _epochs(value: Any) -> Epochs:
+    epochs = []
+    for pair in _list(value):
+        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not bytes or len(pair[0]) != EPOCH_SIZE:
+            raise PeerError("an epoch is not one")
+        epochs.append((pair[0], _position(pair[1])))
+    return epochs
+
+
+def pack_sync(is_durable: bool) -> bytes:
+    """Return the frame that says that a client waits until what was sent is written, or durable."""
+    return encode(FrameKind.SYNC, bytes((is_durable,)))
+
+
+def unpack_sync(content: bytes) -> bool:
+    """Return whether a client waits until everything is durable, and not only until it is written. Raises PeerError."""
+    if content not in (b"\0", b"\1"):
+        raise PeerError("SYNC says neither written nor durable")
+    return content == b"\1"

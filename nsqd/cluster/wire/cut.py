@@ -1,0 +1,81 @@
+"""Silence between this node and others, as in a network partition, without a change of the network. For rehearsals and tests.
+
+While a node is cut off, what comes over a connection with it is dropped unread, and nothing is sent; the connection stays open
+until it is given up for its silence. It exists only with -debug-routes.
+
+See docs/design/cluster.md#partitions-for-rehearsals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.peer import ClusterPeer
+from nsqd.protocols.transport import Transport
+
+UNTIL_HEALED = 1 << 62  # ns
+CUT_OFF = "the node was cut off for a rehearsal"
+
+
+class Cuts:
+    """The nodes that this one is cut off from."""
+
+    def __init__(self) -> None:
+        self._until: dict[int, int] = {}  # by node number: when the cut ends by itself, monotonic ns
+
+    def begin(self, number: int, until: int) -> None:
+        """Cut a node off until a time, monotonic ns; an earlier cut of it is replaced."""
+        self._until[number] = until
+
+    def end(self, numbers: Collection[int]) -> None:
+        """End the cuts of these nodes, as far as there are any."""
+        for number in numbers:
+            self._until.pop(number, None)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the nodes that are cut off, in their order."""
+        return sorted(self._until)
+
+    def over(self, now: int) -> list[int]:
+        """Return the numbers of the nodes whose cut was to end by `now`, monotonic ns."""
+        return [number for number, until in self._until.items() if until <= now]
+
+    def number_of(self, link: Link | None) -> int | None:
+        """Return the number of the node at the other end, if it is cut off; None if it is not, or has not said who it is."""
+        peer = link.handshake.peer if link is not None else None
+        return peer.number if peer is not None and peer.number in self._until else None
+
+
+class CuttablePeer(ClusterPeer):
+    """A connection to another node that is silent in both directions while the node is cut off."""
+
+    def __init__(
+        self,
+        link: Link | None,
+        transport: Transport,
+        remote_ip: str,
+        port: str,
+        events: Callable[[], None],
+        gone: Callable[[ClusterPeer], None],
+        has_tls: bool,
+        cuts: Cuts,
+    ) -> None:
+        """Take a connection over, as ClusterPeer does. `cuts`: says who is cut off, at any time."""
+        self._cuts = cuts
+        super().__init__(link, transport, remote_ip, port, events, gone, has_tls)
+
+    def flush(self) -> None:
+        if self.link is not None and self._cuts.number_of(self.link) is not None:
+            self.link.drain()
+        super().flush()
+
+    def receive(self, data: bytes, now: int) -> None:
+        if self._cuts.number_of(self.link) is None:
+            super().receive(data, now)
+
+    def receive_eof(self) -> None:
+        if self.link is not None and self._cuts.number_of(self.link) is not None:
+            self.link.closing = self.link.closing or CUT_OFF  # the end of a node that is cut off is not seen
+        super().receive_eof()

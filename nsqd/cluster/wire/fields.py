@@ -1,0 +1,43 @@
+"""Fields of the frames whose content is msgpack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+
+from nsqd.cluster.wire.frames import PeerError
+
+MOST_BYTES = 1 << 20  # of a field: no frame has more
+MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
+
+
+def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> Any:
+    """Return the value of a frame's content in msgpack. Raises PeerError.
+
+    No list in it has more than `most` fields, and no bytes in it are longer than `longest`.
+    """
+    try:
+        return msgpack.unpackb(content, max_map_len=0, max_array_len=most, max_bin_len=longest)
+    except (ValueError, msgpack.UnpackException, RecursionError):
+        raise PeerError("the content of a frame is not msgpack") from None
+
+
+def unpack_fields(content: bytes, count: int, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> list[Any]:
+    """Return the `count` fields of a frame's content, bounded as in unpack_message. Raises PeerError."""
+    fields = unpack_message(content, most, longest)
+    if not isinstance(fields, list) or len(fields) != count:
+        raise PeerError(f"a frame does not have {count} fields")
+    return fields
+
+
+def is_int(value: object, most: int, least: int = 0) -> bool:
+    """Return True if a field is an integer from `least` to `most`."""
+    return type(value) is int and least <= value <= most
+
+
+def checked_int(value: Any, most: int, least: int = 0) -> int:
+    """Return a field that must be an integer from `least` to `most`. Raises PeerError."""
+    if not is_int(value, most, least):
+        raise PeerError("a number in a frame is not one")
+    return int(value)

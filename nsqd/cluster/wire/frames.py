@@ -1,0 +1,114 @@
+"""The frames on a connection between two nodes.
+
+    frame, numbers big-endian
+       0   4  length of everything after it
+       4   1  kind
+       5   .  content, by kind
+
+See docs/design/cluster.md#connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+
+AFTER_PROOF = 1 << 20  # bytes of a frame after its length, at most: what is known of 1,024 nodes takes less than half
+BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved who it is
+KIND_AT = 4  # offset of the kind in a frame
+_HEAD = Struct(">IB")
+_LENGTH = Struct(">I")
+
+
+class FrameKind(IntEnum):
+    """The kind of a frame. The numbers are never used again."""
+
+    HELLO = 1  # the node that dialed tells who it is
+    CHALLENGE = 2  # the node that was dialed tells who it is, and proves it
+    PROOF = 3  # the node that dialed proves it
+    WELCOME = 4  # the proof is accepted
+    REFUSED = 5  # a reason in UTF-8 follows, and the connection is closed
+    HEARTBEAT = 6  # comes each second; message ids of the sender below the number that follows may be issued
+    MEMBERS = 7  # what the sender knows of nodes, in msgpack: identities, each with its standing
+    RESTARTS = 8  # the sender stops, and will be back within so many ms
+    # How a log is copied: see stream.py
+    FOLLOW = 9
+    HAVE = 10
+    RESUME = 11
+    ANEW = 12
+    SEGMENT = 13
+    BYTES = 14
+    SWITCH = 15
+    KEEP = 16
+    SYNC = 17
+    COPIED = 18
+    GAVE_UP = 19
+    DROP = 20
+    LOG = 21  # the log that the stream frames which follow are about
+    # Who owns which log: see leader_frames.py and election_frames.py
+    OWNERS = 22
+    COUNTS = 23
+    CLAIM = 24
+    VOTE = 25
+    CLOSED = 26  # a log that is closed: see closed_frames.py
+    CONFIGS = 27  # the configurations of topics: see config_frames.py
+    HANDOVER = 28  # a node that leaves asks the receiver to own a log: see transfer_frames.py
+    TIME = 29  # from the owner of a log: its id, and its own time, in ns
+    DELETED = 30  # what was deleted from a log at a node that did not own it any more: see deletion_frames.py
+    SALVAGE = 32  # about what a copy holds that the log's owner lacks: see salvage_frames.py
+    # How jobs are lent, and asked about: see job_frames.py
+    WANT = 40
+    BODY = 41
+    LOAN = 42
+    TOOK = 43
+    RETURN = 44
+    ASK = 45
+    SAID = 46
+
+
+# kinds that have their place only before a node is proved, or another length
+HANDSHAKE = frozenset(range(FrameKind.HELLO, FrameKind.WELCOME + 1)) | {FrameKind.HEARTBEAT, FrameKind.RESTARTS}
+
+
+class PeerError(Exception):
+    """The peer broke the rules of the protocol, or is refused. The text says why; the connection is closed."""
+
+
+def encode(kind: FrameKind, content: bytes = b"") -> bytes:
+    """Return the bytes of a frame with this kind and content."""
+    return _HEAD.pack(1 + len(content), kind) + content
+
+
+class FrameReader:
+    """Cuts the bytes of one connection into frames."""
+
+    def __init__(self) -> None:
+        # bytes of a frame after its length, at most; raised when the peer has proved who it is
+        self.limit = BEFORE_PROOF
+        self._waiting = b""  # the beginning of a frame
+
+    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
+        """Yield the kind and content of each frame that is complete now. Raises PeerError.
+
+        `limit` is looked at for each frame, so the caller may raise it between two.
+        """
+        if self._waiting:
+            data = b"".join((self._waiting, data))
+        at, size = 0, len(data)
+        try:
+            while size - at >= _LENGTH.size:
+                (length,) = _LENGTH.unpack_from(data, at)
+                if not 0 < length <= self.limit:
+                    raise PeerError(f"a frame of {length} bytes is not allowed here")
+                end = at + _LENGTH.size + length
+                if size < end:
+                    return
+                kind, content = data[at + _LENGTH.size], data[at + _HEAD.size : end]
+                at = end
+                try:
+                    yield FrameKind(kind), content
+                except ValueError:
+                    raise PeerError(f"frames of kind {kind} are not known") from None
+        finally:
+            self._waiting = data[at:]

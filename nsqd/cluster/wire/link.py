@@ -1,0 +1,264 @@
+"""One connection to another node: handshake, heartbeats, and what both know of the members. Bytes in, bytes out.
+
+See docs/design/cluster.md#connections.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Protocol
+
+import msgpack
+
+from nsqd.cluster.wire.fields import unpack_message
+from nsqd.cluster.wire.frames import AFTER_PROOF, HANDSHAKE, FrameKind, FrameReader, PeerError, encode
+from nsqd.cluster.wire.handshake import Credentials, Handshake, refusal
+from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
+from nsqd.core.message.ids import MOST_LEASE
+from shared.foreign import Foreign, recognize
+from shared.node_certificates import certified_number
+
+HEARTBEAT_EVERY = 1_000_000_000  # ns
+HANDSHAKE_WITHIN = 5_000_000_000  # ns
+MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
+MOST_GRACE = 600_000  # ms
+_BEAT, _GRACE = (
+    Struct(">Q?Q"),
+    Struct(">I"),
+)  # lease, no space for another mirror, the sender's monotonic clock in ns; ms
+BEATS = 30  # heartbeats by which the clock of the peer is known
+_MS = 1_000_000  # ns
+
+
+class Superseded(PeerError):
+    """The peer is not wanted because of a later word about its node number, which it is to be told."""
+
+    def __init__(self, reason: str, word: Member) -> None:
+        super().__init__(reason)
+        self.word = word
+
+
+class Listener(Protocol):
+    """Who owns the link. It is told what comes, and asked what to send."""
+
+    lease: int  # message ids of this node below it may be issued
+    is_full: bool  # this node has no space for another mirror
+
+    def words(self) -> list[Member]:
+        """Return all that this node knows of nodes."""
+
+    def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
+        """Take note that the peer is who it says. Raises PeerError if it is not wanted."""
+
+    def receive_words(self, link: Link, words: list[Member], now: int) -> None:
+        """Take over what the peer knows of nodes."""
+
+    def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
+        """Take any other frame. Raises PeerError."""
+
+    def admitted(self, link: Link) -> None:
+        """Tell the peer what else this node knows: it is proved, and has been told of the nodes."""
+
+    def heard_of_space(self, link: Link, is_full: bool) -> None:
+        """Take note whether the peer has no space for another mirror."""
+
+    def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
+        """Take note that bytes of the peer came, its lease, and until when it is back if it restarts; None: not told."""
+
+
+@dataclass(slots=True)
+class Link:
+    """A connection to a node. `peer` is None until it is proved. `drain` returns everything that is to be sent."""
+
+    listener: Listener
+    handshake: Handshake
+    is_dialer: bool
+    begun: int  # monotonic ns
+    received_at: int  # when bytes came last
+    output: bytearray
+    reader: FrameReader
+    peer: NodeIdentity | None = None
+    closing: str = ""  # why the connection is to be closed when the output is sent; "": it goes on
+    is_dead: bool = False  # the network takes nothing any more: `closing` does not wait until the output is sent
+    beat_due: int = 0  # when the next heartbeat is due
+    queued: int = 0  # bytes of the frames that `send` was given
+    unsent: int = 0  # bytes that `drain` returned and that the network has not accepted
+    _frames: list[bytes] = field(default_factory=list)
+    has_received: bool = False  # bytes have come
+    # of the latest heartbeats: by how much this node's monotonic clock was ahead of the peer's when it came, in ns
+    clocks: deque[int] = field(default_factory=lambda: deque(maxlen=BEATS))
+    certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
+    # the id of the log that the latest frame LOG has named, of those sent and of those received; b"": there was none
+    log_sent: bytes = b""
+    log_received: bytes = b""
+
+    def certify(self, uris: Iterable[str]) -> None:
+        """Take note of the URIs in the peer's certificate, before any frame. The peer must be the node that they name."""
+        self.certified = certified_number(uris)
+        if self.certified is None:
+            self.refuse(PeerError("the certificate names no node: it needs one URI such as penstock:node:7"))
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Read the frames in bytes that have come, and act on them."""
+        if self.closing:
+            return
+        is_first, self.has_received, self.received_at = not self.has_received, True, now
+        try:
+            if self.peer is not None:
+                self.listener.heard(self, None, None, now)
+            elif is_first:
+                _check_protocol(data)
+            for kind, content in self.reader.feed(data):
+                self._receive(kind, content, now)
+        except PeerError as error:
+            self.refuse(error)
+
+    def _receive(self, kind: FrameKind, content: bytes, now: int) -> None:
+        if not self.handshake.is_done:
+            answer = self.handshake.receive(kind, content)
+            self._check_certificate()
+            if self.handshake.is_done:
+                self._admit(answer, now)
+            else:
+                self.output += answer
+        elif kind is FrameKind.HEARTBEAT and len(content) == _BEAT.size:
+            lease, is_full, sent = _BEAT.unpack(content)
+            if lease > MOST_LEASE:
+                raise PeerError("a lease of message ids is beyond all ids")
+            self.listener.heard(self, lease, None, now)
+            self.listener.heard_of_space(self, is_full)
+            self.clocks.append(now - sent)
+        elif kind is FrameKind.MEMBERS:
+            self.listener.receive_words(self, _unpack_words(content), now)
+        elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
+            self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
+        elif kind is FrameKind.REFUSED:
+            self.handshake.receive(kind, content)  # it raises the reason
+        elif kind in HANDSHAKE:
+            raise PeerError(f"{kind.name} is not allowed here")
+        else:
+            self.listener.receive(self, kind, content, now)
+
+    def _check_certificate(self) -> None:
+        """Raise PeerError if the peer says that it is another node than its certificate names."""
+        peer = self.handshake.peer
+        if self.certified is not None and peer is not None and peer.number != self.certified:
+            raise PeerError(
+                f"the certificate is that of node {self.certified}, and the peer says that it is node {peer.number}"
+            )
+
+    def _admit(self, answer: bytes, now: int) -> None:
+        """End the handshake with `answer`, unless the peer is not wanted."""
+        assert self.handshake.peer is not None
+        try:
+            self.listener.proved(self, self.handshake.peer, now)
+        except Superseded as error:
+            self.output += answer
+            self.send_words([error.word])
+            raise
+        self.reader.limit = AFTER_PROOF
+        self.peer = self.handshake.peer
+        self.output += answer
+        self.send_words(self.listener.words())
+        self.listener.admitted(self)
+        self.tick(now)  # the first heartbeat tells the lease
+
+    def send_words(self, words: list[Member]) -> None:
+        """Send what is known of some nodes."""
+        if words:
+            content = msgpack.packb([[*pack(word.node), word.standing] for word in words])
+            self._add(encode(FrameKind.MEMBERS, content))
+
+    def announce_restart(self, grace: int) -> None:
+        """Say that this node stops and will be back within `grace` ms, MOST_GRACE at most."""
+        self._add(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
+
+    def send_claiming(self, frame: bytes) -> None:
+        """Send a frame about who owns which log, before the frames by which logs are copied."""
+        self._add(frame)
+
+    def tick(self, now: int) -> None:
+        """Send a heartbeat if one is due; give up a handshake that takes too long."""
+        if self.closing:
+            return
+        if self.peer is None:
+            if now - self.begun > HANDSHAKE_WITHIN:
+                self.refuse(PeerError("the handshake took too long"))
+        elif now >= self.beat_due:
+            self.beat_due = now + HEARTBEAT_EVERY
+            self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full, now)))
+
+    def age(self, sent: int, now: int) -> int:
+        """Return how many ns ago the peer's monotonic clock was `sent`, less what a frame needs at least; 0: not known."""
+        return now - sent - min(self.clocks) if self.clocks else 0
+
+    @property
+    def backlog(self) -> int:
+        """Return how many bytes wait to be sent."""
+        return len(self.output) + self.queued + self.unsent
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame by which a log is copied. Whoever sends many looks at `backlog`."""
+        self._frames.append(frame)
+        self.queued += len(frame)
+
+    def send_of(self, log_id: bytes, usual: bytes, frame: bytes) -> None:
+        """Send a frame by which the log `log_id` is copied; `usual`: the log that its origin publishes into."""
+        if log_id != (self.log_sent or usual):
+            self.log_sent = log_id
+            self.send(encode(FrameKind.LOG, log_id))
+        self.send(frame)
+
+    def drain(self) -> list[bytes]:
+        """Return everything that is to be sent, and forget it."""
+        taken, self._frames, self.queued = self._frames, [], 0
+        if self.output:
+            taken.insert(0, bytes(self.output))
+            self.output.clear()
+        return taken
+
+    def refuse(self, error: PeerError) -> None:
+        """Tell the peer why, and close."""
+        self.output += refusal(error)
+        self.closing = str(error)
+
+    def give_up(self, why: str) -> None:
+        """Close without waiting until the output is sent."""
+        self.closing = self.closing or why
+        self.is_dead = True
+
+    def _add(self, frame: bytes) -> None:
+        self.output += frame
+        if self.backlog > MOST_OUTPUT:
+            self.give_up("the peer reads nothing")
+
+
+def make_link(listener: Listener, credentials: Credentials, nonce: bytes, is_dialer: bool, now: int) -> Link:
+    """Return a link over a new connection. `nonce`: random bytes, as for Handshake."""
+    handshake = Handshake(credentials, nonce, is_dialer)
+    return Link(listener, handshake, is_dialer, now, now, bytearray(handshake.begin()), FrameReader())
+
+
+def _check_protocol(data: bytes) -> None:
+    """Raise PeerError if the first bytes belong to another protocol. No frame begins so: it would be too long."""
+    found = recognize(data)
+    if found is Foreign.TLS:
+        raise PeerError("the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca")
+    if found is not None and found is not Foreign.CLUSTER:
+        raise PeerError(f"the peer sent {found}")
+
+
+def _unpack_words(content: bytes) -> list[Member]:
+    fields = unpack_message(content)
+    if not isinstance(fields, list):
+        raise PeerError("MEMBERS is not a list")
+    return [_unpack_word(word) for word in fields]
+
+
+def _unpack_word(word: Any) -> Member:
+    if not isinstance(word, list) or not word or type(word[-1]) is not int or word[-1] not in list(Standing):
+        raise PeerError("a word about a node has no standing")
+    return Member(unpack(word[:-1]), Standing(word[-1]))

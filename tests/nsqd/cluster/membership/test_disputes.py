@@ -1,0 +1,166 @@
+"""What one node with its key and the secret says does not stop another node, or take its log. No socket; time is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nsqd.cluster.membership.closed_frames import Closed, pack_closed
+from nsqd.cluster.membership.cluster import MOST_RUNS_AHEAD
+from nsqd.cluster.membership.config_frames import MOST_VALUE, VersionedConfig, pack_configs
+from nsqd.cluster.membership.leader_frames import Hold, Owned, pack_owners
+from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.members import MOST_UNPROVED, UNPROVED_FOR
+from nsqd.cluster.membership.topic_configs import AHEAD
+from nsqd.cluster.ownership.closed_logs import ClosedLogs
+from nsqd.cluster.wire.frames import FrameKind
+from nsqd.cluster.wire.node_identity import Member, Standing
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.retention.policy import TopicConfig
+from tests.nsqd.cluster.network import SECOND, Network, SimMember
+from tests.nsqd.cluster.ownership.election_run import ClaimRun
+from tests.nsqd.cluster.ownership.test_elections import LOG, owner, started
+
+HEAD = 5  # bytes of a frame before its content
+
+
+def say(run: ClaimRun, source: int, word: Owned, *targets: int) -> None:
+    """A node tells others a word, whatever it believes itself."""
+    node = run.nodes[source]
+    for number in targets:
+        node.cluster.links[number].send_claiming(pack_owners([word]))
+    run.network.collect(node)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize(
+    ("claimant", "hold"), [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.OWNS), (1, Hold.GAVE_UP), (900, Hold.KNOWS)]
+)
+@pytest.mark.parametrize("number", [1000, (1 << 32) - 1])
+def test_a_false_word_changes_no_owner_while_the_others_hear_each_other(
+    size: int, claimant: int, number: int, hold: Hold
+) -> None:
+    run, nodes = started(size=size)
+    before = nodes[0].cluster.ownership.epochs[LOG]
+    word = Owned(LOG, Epoch(number, claimant, b"\xff" * 8), hold)
+    say(run, 1, word, *(one for one in range(size) if one != 1))
+    run.advance(20)
+    assert [one.cluster.ownership.epochs[LOG] for one in nodes] == [before] * size
+    assert run.fences == 0
+    assert nodes[0].cluster.ownership.holds(LOG)
+
+
+def test_a_log_whose_owner_is_lost_after_a_false_word_is_taken_over() -> None:
+    run, nodes = started(size=3)
+    false = Epoch(1000, 900, b"\xff" * 8)
+    say(run, 1, Owned(LOG, false), 0, 2)
+    run.advance(10)
+    run.kill(nodes[0])
+    run.begun.add((LOG, false))  # who adopted the log may lose it for the false word: then it is claimed once more
+    run.advance(60)
+    assert owner(run) in (1, 2)
+
+
+def test_a_word_is_believed_when_those_who_do_not_say_it_have_no_majority() -> None:
+    run, nodes = started(size=5)
+    taken = Epoch(101, 1, b"\x01" * 8)
+    say(run, 1, Owned(LOG, taken, Hold.OWNS), 0, 2, 3, 4)
+    run.advance(2)
+    assert nodes[0].cluster.ownership.epochs[LOG] != taken
+    run.begun.add((LOG, taken))
+    for one in (2, 3):
+        nodes[one].cluster.ownership.promise(LOG, Promise(101, 1))
+    run.advance(3)
+    assert {node.cluster.ownership.epochs[LOG] for node in nodes} == {taken}
+    assert run.fences == 1
+
+
+def members(network: Network) -> list[SimMember]:
+    found = [network.start(number) for number in range(3)]
+    network.run(8)
+    return found
+
+
+def invented(number: int, **changes: int) -> Member:
+    node = replace(
+        Network(9).start(0).own, number=number, log_id=number.to_bytes(16), address=f"invented{number}:1", ids=()
+    )
+    return Member(replace(node, **changes))  # type: ignore[arg-type]
+
+
+def test_invented_members_are_few_and_go() -> None:
+    network = Network(3)
+    nodes = members(network)
+    nodes[1].cluster.links[0].send_words([invented(number) for number in range(3, 1000)])
+    network.collect(nodes[1])
+    network.run(1)
+    membership = nodes[0].cluster.membership
+    assert len(membership.members) == 3 + MOST_UNPROVED
+    assert {word.node.number for word in nodes[0].cluster.words_to_keep()} == {0, 1, 2}
+    network.run(UNPROVED_FOR // SECOND + 20)
+    for node in nodes:
+        assert [one.number for one in node.cluster.membership.members] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("standing", [Standing.LEFT, Standing.FORGOTTEN])
+def test_one_node_says_in_vain_that_another_is_gone(standing: Standing) -> None:
+    network = Network(4)
+    nodes = members(network)
+    for number in (0, 2):
+        nodes[1].cluster.links[number].send_words([Member(nodes[0].own, standing)])
+    network.collect(nodes[1])
+    network.run(30)
+    assert set(nodes[2].cluster.links) == {0, 1}
+    assert [one.number for one in nodes[2].cluster.membership.members] == [0, 1, 2]
+
+
+def test_a_run_that_cannot_be_is_none() -> None:
+    network = Network(5)
+    nodes = members(network)
+    for number in (0, 2):
+        nodes[1].cluster.links[number].send_words([Member(replace(nodes[0].own, incarnation=(1 << 63) - 1))])
+    network.collect(nodes[1])
+    network.run(2)
+    assert nodes[0].cluster.highest < MOST_RUNS_AHEAD
+    network.kill(nodes[0])
+    network.run(30)
+    again = network.start(0)
+    network.run(10)
+    assert set(again.cluster.links) == {1, 2}
+
+
+def test_a_log_is_closed_by_its_owner_and_nobody_else() -> None:
+    network = Network(6)
+    nodes = members(network)
+    closed = {node.own.number: ClosedLogs(node.cluster, lambda then: then(False)) for node in nodes}
+    for node in nodes:
+        node.cluster.add(closed[node.own.number])
+    log_id = nodes[0].own.log_id
+    epoch = nodes[0].cluster.ownership.epochs[log_id]
+    for word in (epoch, epoch._replace(number=epoch.number + 1), Epoch(1000, 1, bytes(8))):
+        for number in (0, 2):
+            nodes[1].cluster.links[number].send_claiming(pack_closed(Closed(log_id, 10, ((word, 0),))))
+        network.collect(nodes[1])
+        network.run(3)
+        for node in (nodes[0], nodes[2]):
+            assert node.cluster.ownership.closed == {}
+            assert node.cluster.ownership.epochs[log_id] == epoch
+    network.kill(nodes[0])  # its copies stay
+    network.run(30)
+    closed[2].receive(
+        nodes[2].cluster.links[1], FrameKind.CLOSED, pack_closed(Closed(log_id, 10, ((epoch, 0),)))[HEAD:], 0
+    )
+    assert nodes[2].cluster.ownership.closed == {}
+
+
+def test_no_configuration_is_of_a_time_to_come() -> None:
+    network = Network(7)
+    nodes = members(network)
+    nodes[0].cluster.configs._wall = lambda: 1_000
+    for at in (MOST_VALUE, 1_001 + AHEAD, 900 + AHEAD):
+        word = VersionedConfig("t", at, 1, TopicConfig(max_attempts=1))
+        nodes[1].cluster.links[0].send_claiming(pack_configs([word]))
+    network.collect(nodes[1])
+    network.run(2)
+    assert nodes[0].cluster.configs.known["t"].at == 900 + AHEAD

@@ -1,0 +1,122 @@
+"""Who owns which log: the greatest epoch, whatever the order in which it is told; and what nodes say of themselves."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Owned, pack_owners
+from nsqd.cluster.membership.leaders import Ownership, Promise
+from nsqd.core.message.epoch import Epoch
+from tests.nsqd.cluster.network import Network, SimMember
+
+LOG, OTHER = b"l" * 16, b"m" * 16
+
+
+def epoch(number: int, node: int = 0, random: int = 0) -> Epoch:
+    return Epoch(number, node, random.to_bytes(8))
+
+
+EPOCHS = st.lists(st.builds(epoch, st.integers(0, 3), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=6)
+
+
+@given(EPOCHS, st.randoms(use_true_random=False))
+def test_the_greatest_epoch_holds_in_any_order(epochs: list[Epoch], random: object) -> None:
+    one, other = Ownership(), Ownership()
+    shuffled = list(epochs)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    news = [one.learn(LOG, each) for each in epochs]
+    for each in shuffled:
+        other.learn(LOG, each)
+    assert one.owner(LOG) == other.owner(LOG) == max(epochs)
+    assert news == [each > max(epochs[:place], default=epoch(-1)) for place, each in enumerate(epochs)]
+
+
+def test_a_node_that_held_a_log_has_lost_it_when_another_epoch_is_greater() -> None:
+    known = Ownership()
+    known.hold(LOG, epoch(5, 1))
+    known.learn(LOG, epoch(5, 1))
+    assert (known.holds(LOG), known.lost()) == (True, [])
+    assert known.words() == [Owned(LOG, epoch(5, 1), Hold.OWNS)]
+    known.given_up[LOG] = None
+    assert not known.holds(LOG)
+    assert known.words() == [Owned(LOG, epoch(5, 1), Hold.GAVE_UP)]
+    known.learn(LOG, epoch(5, 1, 1))  # another run with the same number
+    assert known.lost() == [(LOG, epoch(5, 1, 1))]
+    assert known.words() == [Owned(LOG, epoch(5, 1, 1))]
+
+
+def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
+    known = Ownership([(LOG, epoch(5, 1))])
+    assert not known.is_without(1, 7, LOG)  # it has told nothing yet
+    known.note_said(1, 7, [Owned(LOG, epoch(5, 1), Hold.OWNS), Owned(OTHER, epoch(9, 3))])
+    assert known.said(1, 7, LOG) is Hold.OWNS
+    assert (known.said(1, 7, OTHER), known.said(1, 8, LOG), known.said(2, 7, LOG)) == (None, None, None)
+    known.learn(LOG, epoch(6, 1))  # others have told of it first
+    assert known.said(1, 7, LOG) is Hold.OWNS
+    assert not known.is_without(1, 7, LOG)
+    known.note_said(1, 7, [Owned(LOG, epoch(6, 1), Hold.GAVE_UP)])
+    assert known.said(1, 7, LOG) is Hold.GAVE_UP
+    assert known.is_without(1, 7, LOG)
+    known.learn(LOG, epoch(105, 2))
+    assert known.said(1, 7, LOG) is None
+    known.note_said(1, 8, [Owned(OTHER, epoch(9, 3))])
+    assert known.said(1, 7, LOG) is None
+    assert known.is_without(1, 8, LOG)  # its first words named no log
+    assert not known.is_without(1, 9, LOG)
+
+
+def test_what_is_remembered_is_bounded_and_what_this_node_holds_or_has_promised_stays() -> None:
+    logs = [number.to_bytes(16) for number in range(MOST_LOGS)]
+    known = Ownership([(log_id, epoch(1)) for log_id in logs], [(logs[1], Promise(2, 0))])
+    known.hold(logs[0], epoch(1))
+    assert known.learn(LOG, epoch(1))
+    assert len(known.epochs) == MOST_LOGS
+    assert known.owner(logs[2]) is None
+    assert None not in (known.owner(logs[0]), known.owner(logs[1]), known.owner(LOG))
+    for log_id in logs:
+        known.promise(log_id, Promise(3, 1))
+    known.promise(LOG, Promise(3, 1))
+    assert len(known.promises) == MOST_LOGS
+
+
+# over connections
+
+
+def members(network: Network) -> list[SimMember]:
+    found = [network.start(number) for number in range(3)]
+    network.run(10)
+    assert network.agree()
+    return found
+
+
+def test_all_nodes_learn_of_an_owner_and_only_it_may_write_mirrors() -> None:
+    network = Network(1)
+    one, two, three = members(network)
+    assert [node.cluster.may_write_mirror(1, two.own.log_id) for node in (one, three)] == [True, True]
+    network.cut = {("node0:4152", "node2:4152"), ("node2:4152", "node0:4152")}
+    network.run(7)
+    three.cluster.announce_owner(two.own.log_id, epoch(105, 2))
+    network.run(1)
+    assert {node.cluster.ownership.owner(two.own.log_id) for node in (one, two, three)} == {epoch(105, 2)}
+    assert not one.cluster.may_write_mirror(1, two.own.log_id)
+    assert one.cluster.may_write_mirror(2, two.own.log_id)
+    assert two.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.OWNS
+    assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is None  # it has it from another node
+    network.cut = set()
+    network.run(70)
+    assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.OWNS
+    three.cluster.give_up_log(two.own.log_id)
+    network.run(1)
+    assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.GAVE_UP
+
+
+def test_a_node_that_says_that_it_owns_a_log_by_another_nodes_epoch_is_refused() -> None:
+    network = Network(1)
+    one, two, _ = members(network)
+    link = two.cluster.links[0]
+    link.send_claiming(pack_owners([Owned(LOG, epoch(9, 2), Hold.OWNS)]))
+    network.collect(two)
+    network.run(1)
+    assert one.cluster.ownership.owner(LOG) is None
+    assert "another node" in link.closing

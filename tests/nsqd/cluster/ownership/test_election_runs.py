@@ -1,0 +1,164 @@
+"""Any histories of nodes with claims, and bugs that are planted in them: each is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nsqd.cluster.membership.leaders import Ownership, Promise
+from nsqd.cluster.ownership import candidate as claimant
+from nsqd.cluster.ownership.candidate import Claimant
+from nsqd.cluster.ownership.cases import Cases, Quorum
+from nsqd.cluster.ownership.election_frames import Answer, Claim
+from nsqd.cluster.ownership.voter import Voter
+from nsqd.cluster.wire.link import Link
+from nsqd.core.message.epoch import Epoch
+from tests.effort import seeds
+from tests.nsqd.cluster.ownership.election_run import ClaimRun
+
+pytestmark = pytest.mark.long
+SEEDS = seeds(8)
+MOST_SEEDS = 300  # in which a bug must be found
+Patch = pytest.MonkeyPatch
+
+
+def run(seed: int, quorum: Quorum | None = None) -> ClaimRun:
+    one = ClaimRun(seed, quorum or (Quorum.ANY if seed % 3 == 0 else Quorum.MAJORITY))
+    one.play()
+    return one
+
+
+def test_any_history_ends_with_one_owner_of_each_log() -> None:
+    runs = [run(seed) for seed in SEEDS]
+    assert sum(one.won_clean for one in runs) > len(SEEDS)
+    assert sum(one.won_unclean for one in runs) > 0
+    assert sum(one.fences for one in runs) > 0
+    assert sum(one.witness.postponing for one in runs if one.witness is not None) > 0
+
+
+def is_found(first: int, quorum: Quorum | None = None) -> bool:
+    """Play histories from the seed `first` on, that which found the bug when it was planted first, until one fails."""
+    for seed in range(first, first + MOST_SEEDS):
+        try:
+            run(seed, quorum)
+        except AssertionError:
+            return True
+    return False
+
+
+def promise_is_not_durable(patch: Patch) -> None:
+    def promise(self: Voter, link: Link, case: Any, claim: Claim, now: int) -> None:
+        assert link.peer is not None
+        self._ownership.promise(case.log_id, Promise(claim.number, link.peer.number))
+        self._send_vote(link, case, claim, Answer.PROMISED, now)
+
+    patch.setattr(Voter, "_promise", promise)
+
+
+def promise_is_forgotten_at_a_start(patch: Patch) -> None:
+    begin = Ownership.__init__
+    patch.setattr(Ownership, "__init__", lambda self, known=(), promises=(): begin(self, known, ()))
+
+
+def promise_fences(patch: Patch) -> None:
+    promise = Voter._promise
+
+    def fence(self: Voter, link: Link, case: Any, claim: Claim, now: int) -> None:
+        assert link.peer is not None
+        promise(self, link, case, claim, now)
+        self._ownership.learn(case.log_id, Epoch(claim.number, link.peer.number, bytes(8)))
+
+    patch.setattr(Voter, "_promise", fence)
+
+
+def lower_epoch_wins(patch: Patch) -> None:
+    learn_if(patch, lambda known, epoch: epoch < known)
+
+
+def epochs_of_one_number_are_told_as_equal(patch: Patch) -> None:
+    learn_if(patch, lambda known, epoch: epoch.number > known.number)
+
+
+def learn_if(patch: Patch, is_news: Callable[[Epoch, Epoch], bool]) -> None:
+    def learn(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+        known = self.epochs.get(log_id)
+        if known is not None and not is_news(known, epoch):
+            return False
+        self.epochs[log_id] = epoch
+        return True
+
+    patch.setattr(Ownership, "learn", learn)
+
+
+def out_of_date_mirror_adopts(patch: Patch) -> None:
+    patch.setattr(Cases, "seems_clean", lambda self, case, mirror: True)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
+
+
+def longer_mirror_says_nothing(patch: Patch) -> None:
+    patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
+
+
+def majority_is_off_by_one(patch: Patch) -> None:
+    patch.setattr(claimant, "_is_majority", lambda promised, voters: len(promised & voters) >= len(voters) // 2)
+
+
+def who_stood_still_is_clean(patch: Patch) -> None:
+    patch.setattr(Cases, "stood_still", lambda self: None)
+    patch.setattr(Claimant, "stood_still", lambda self: None)
+
+
+def announced_restart_is_not_waited_for(patch: Patch) -> None:
+    lost = Cases._lost_since
+
+    def lost_since(self: Cases, log_id: bytes, now: int) -> int | None:
+        number = self.ownership.epochs[log_id].node
+        return now if number in self.cluster.membership._back_by else lost(self, log_id, now)
+
+    patch.setattr(Cases, "_lost_since", lost_since)
+
+
+def no_witness_is_asked(patch: Patch) -> None:
+    patch.setattr(Claimant, "_needs_witness", lambda self, attempt: False)
+
+
+def a_witness_that_hears_the_owner_is_not_believed(patch: Patch) -> None:
+    witnessed = Claimant._witnessed
+    patch.setattr(Claimant, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
+
+
+def a_silent_witness_is_waited_for(patch: Patch) -> None:
+    patch.setattr(claimant, "WITNESS_WITHIN", 1 << 60)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("bug", "first"),
+    [
+        (no_witness_is_asked, 4),
+        (a_witness_that_hears_the_owner_is_not_believed, 4),
+        (a_silent_witness_is_waited_for, 4),
+        (promise_is_not_durable, 26),
+        (promise_is_forgotten_at_a_start, 1),
+        (promise_fences, 0),
+        (lower_epoch_wins, 0),
+        (out_of_date_mirror_adopts, 0),
+        (longer_mirror_says_nothing, 9),
+        (majority_is_off_by_one, 1),
+        (who_stood_still_is_clean, 43),
+        (announced_restart_is_not_waited_for, 5),
+    ],
+)
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    assert is_found(first)
+
+
+@pytest.mark.campaign
+def test_that_epochs_of_one_number_are_told_as_equal_is_found(monkeypatch: Patch) -> None:
+    """With a majority, only a claim that an owner has reached by its restarts has the number of another epoch."""
+    epochs_of_one_number_are_told_as_equal(monkeypatch)
+    assert is_found(17, Quorum.ANY)

@@ -1,0 +1,131 @@
+"""What claims see of mirrors, and what followers are told of who counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.ownership.elections import Claims, MirrorState
+from nsqd.cluster.ownership.replica_states import CountsTeller, KeptMirrors, give_up_broken
+from nsqd.cluster.replication import stream
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.in_sync import InSync
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.wire.handshake import Credentials
+from nsqd.core.message.epoch import NO_EPOCH, Epoch
+from nsqd.storage.log.followers import Followers
+from tests.nsqd.cluster.replication.test_replica import FIRST, NODE
+from tests.nsqd.cluster.replication.test_replicas import Side
+from tests.nsqd.cluster.wire.identities import node as identity
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.small_log import LOG_ID
+
+
+def state(side: Side, view: KeptMirrors) -> MirrorState:
+    (found,) = view.mirrors()
+    return found
+
+
+def test_a_mirror_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
+    side = Side()
+    view = KeptMirrors(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.mirrors), lambda: side.now)
+    assert list(view.mirrors()) == []
+    side.now = 10
+    side.say(stream.pack_follow(1))
+    assert state(side, view) == MirrorState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its owner has not gone on yet
+    side = Side()
+    view = KeptMirrors(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.mirrors), lambda: side.now)
+    side.now = 20
+    side.follow()
+    end = side.log.end
+    assert state(side, view) == MirrorState(LOG_ID, NODE, end, FIRST, True, None)
+    side.now = 50  # nothing came since 20
+    side.mirrors.closed(side.link)
+    assert state(side, view).ended_at == 20
+    side.now = 60
+    assert state(side, view).ended_at == 20
+    side.connect()
+    side.say(stream.pack_follow(2))
+    assert state(side, view).ended_at == 20  # it was asked for, and does not go on yet
+    side.say(stream.pack_resume([(FIRST.pack(), 0)]))
+    assert state(side, view).ended_at is None
+    side.now = 70
+    side.say(stream.pack_anew(0, [(FIRST.pack(), 0)]))
+    assert state(side, view).ended_at == 70  # what comes is written aside
+    side.say(stream.pack_drop([(FIRST.pack(), 0)]))
+    assert list(view.mirrors()) == []
+
+
+class Told:
+    """In place of Claims: what it was told."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[Any, ...]] = []
+
+    def counts(self, *words: Any) -> None:
+        self.words.append(words)
+
+
+class OneFollower:
+    """In place of an Origin: one follower, and who counts."""
+
+    def __init__(self) -> None:
+        self.in_sync = InSync(Followers((1,), 2, 2), 100, 5)
+        self.followers: dict[int, Any] = {}
+
+
+def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
+    side, told, origin, end = Side(), Told(), OneFollower(), 100
+    link = side.link
+    teller = CountsTeller(cast(Claims, told), cast(Origin, origin), LOG_ID, FIRST, lambda: end)
+    teller.tick([(2, link)])
+    assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
+    assert origin.in_sync.confirm(100, {1: 100})
+    end = 150
+    teller.tick([(2, link)])
+    end = 200
+    teller.tick([(1, link), (2, link)])
+    assert told.words[1:] == [
+        (LOG_ID, FIRST, 150, {1}, link, False),
+        (LOG_ID, FIRST, 150, {1}, link, False),
+        (LOG_ID, FIRST, 150, {1}, link, False),
+    ]
+    origin.followers[1] = type("F", (), {"link": link, "is_caught_up": True})()
+    teller.tick([(1, link)])
+    assert told.words[-1] == (LOG_ID, FIRST, 150, {1}, link, True)
+    origin.followers[1].link = None  # the follower of a connection before
+    teller.tick([(1, link)])
+    assert told.words[-1][-1] is False
+    origin.in_sync.change(Followers((), 2, 2), 210)
+    teller.tick([(1, link)])
+    assert told.words[-1] == (LOG_ID, FIRST, 200, frozenset(), link, False)
+
+
+class BrokenLog:
+    """In place of an Origin: whether a sync of the log has failed."""
+
+    is_broken = False
+    noted = 0
+
+    def extent(self) -> None:
+        self.noted += 1
+
+
+def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = replace(identity(3), epoch=Epoch(1, 3, bytes(8)).pack())
+    cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes)
+    origin = BrokenLog()
+    give_up_broken(cluster, cast(Origin, origin))
+    assert cluster.ownership.holds(own.log_id)
+    origin.is_broken = True
+    give_up_broken(cluster, cast(Origin, origin))
+    give_up_broken(cluster, cast(Origin, origin))
+    assert cluster.ownership.given_up == {own.log_id: None}
+    assert origin.noted == 1, "how far the followers are"
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"]

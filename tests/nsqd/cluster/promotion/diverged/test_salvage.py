@@ -1,0 +1,353 @@
+"""What a node does about its copies that hold more than their log: it asks, salvages, and lets go, in that order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nsqd.cluster.membership.closed_frames import make_closed
+from nsqd.cluster.membership.leader_frames import Hold, Owned
+from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
+from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_OWNER, RETRY_AFTER, DivergedCopy, Salvage
+from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, unpack
+from nsqd.cluster.replication.early import AtOnce
+from nsqd.cluster.wire.frames import FrameKind, PeerError
+from nsqd.cluster.wire.node_identity import Member, Standing
+from nsqd.core.message.epoch import Epoch
+from nsqd.storage.log.succession import Salvaged
+from tests.nsqd.cluster.network import Network
+from tests.nsqd.cluster.ownership.test_election_frames import HEAD
+from tests.nsqd.cluster.wire.identities import node as identity
+
+LOG, MADE = b"l" * 16, b"m" * 16
+OLD, OWNERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
+HELD = CopyExtent(900, ((OLD, 0),))
+NAME, OWN = f"mirrors/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
+UNCLEAN_AFTER = 10 * LOOK_EVERY
+
+
+class FakeDirectory:
+    """One copy, of which a log is made or not."""
+
+    def __init__(self) -> None:
+        self.copies = {NAME: DivergedCopy(NAME, LOG, None)}
+        self.made: Salvaged | None = Salvaged(MADE, 2, 3, Counter())
+        self.deeds: list[Any] = []
+        self.unfinished: list[bytes] = []
+        self.error: OSError | None = None
+
+    def finish(self) -> list[bytes]:
+        return self.unfinished
+
+    def found(self) -> list[DivergedCopy]:
+        return list(self.copies.values())
+
+    def read(self, name: str) -> CopyExtent:
+        self._do("read")
+        return HELD
+
+    def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
+        self._do(start)
+        note = Note(self.made.log_id if self.made else b"", start, held)
+        self.copies[name] = self.copies[name]._replace(note=note)
+        return self.made
+
+    def remove(self, name: str) -> None:
+        self._do("remove")
+        del self.copies[name]
+
+    def _do(self, deed: object) -> None:
+        if self.error is not None:
+            raise self.error
+        self.deeds.append(deed)
+
+
+class FakeArbiter:
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, Question]] = []
+        self.verdict: tuple[Verdict, int] | None = None  # what is answered to the next question; None: nothing
+
+    def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
+        self.asked.append((number, question))
+        if self.verdict is not None:
+            verdict, self.verdict = self.verdict, None
+            then(Answer(question.serial, question.log_id, *verdict))
+
+
+class Holder:
+    """Node 1, with a copy of a log that node 2 owns."""
+
+    def __init__(self) -> None:
+        self.cluster = Network(1).start(1).cluster
+        self.cluster.membership.merge([Member(identity(2))], 0)
+        self.cluster.ownership.learn(LOG, OWNERS)
+        self.sent: list[bytes] = []
+        self.link = cast("Any", SimpleNamespace(send_claiming=self.sent.append, peer=identity(2)))
+        self.cluster.links[2] = self.link
+        self.origins: dict[bytes, Any] = {}
+        self.mirrors: dict[bytes, Any] = {LOG: "a mirror that is made anew"}
+        self.salvaged: list[bytes] = []
+        self.owned: set[bytes] = set()
+        self.directory, self.arbiter, self.now = FakeDirectory(), FakeArbiter(), 0
+        self.salvage = self.make()
+
+    def make(self) -> Salvage:
+        copying = SimpleNamespace(origins=self.origins, mirrors=SimpleNamespace(kept=self.mirrors))
+        adoptions = SimpleNamespace(serve_salvaged=self.salvaged.append, owns=self.owned.__contains__)
+        return Salvage(
+            self.cluster, cast("Any", copying), cast("Any", adoptions), cast("Any", self.arbiter), self.directory,
+            AtOnce(), lambda: self.now, UNCLEAN_AFTER,
+        )  # fmt: skip
+
+    def look(self, ns: int = LOOK_EVERY) -> None:
+        """Let so much time pass, and everything be done that is due then."""
+        self.now += ns
+        for _ in range(4):
+            self.salvage.tick(self.now)
+
+    def question(self) -> Question:
+        """Return the question that was sent last."""
+        said = unpack(self.sent[-1][HEAD:])
+        assert isinstance(said, Question)
+        return said
+
+    def answer(self, verdict: Verdict, start: int = 0) -> None:
+        """Let the owner answer the last question."""
+        self.salvage.receive(
+            self.link, FrameKind.SALVAGE, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
+        )
+
+    def serve(self, is_copied: bool) -> None:
+        """Let what was made be served."""
+        origin = SimpleNamespace(
+            in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
+            copies=SimpleNamespace(asked=(0, 1)),
+            followers={2: SimpleNamespace(has_mirror=True, durable=950 if is_copied else 949)},
+            owned=lambda: {"epochs": [], "end": 950},
+        )
+        self.origins[MADE] = origin
+
+
+def test_the_owner_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    holder = Holder()
+    holder.look()
+    assert holder.question()[1:] == (LOG, 900, HELD.epochs, None, False)
+    holder.answer(Verdict.SALVAGE, 500)
+    assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
+    assert "salvaged 3 unfinished messages of the log" in caplog.text
+    holder.look()
+    assert holder.question()[4:] == (500, False)
+    holder.serve(is_copied=False)
+    holder.look()
+    assert holder.question()[4:] == (500, False)
+    holder.answer(Verdict.WAIT)
+    holder.serve(is_copied=True)
+    holder.look()
+    assert holder.question()[4:] == (500, True)
+    assert holder.directory.copies
+    holder.answer(Verdict.LET_GO)
+    assert (holder.directory.copies, holder.salvage.figures()) == ({}, [])
+
+
+def test_a_tail_without_messages_is_only_noted() -> None:
+    holder = Holder()
+    holder.directory.made = None
+    holder.look()
+    holder.answer(Verdict.SALVAGE, 500)
+    holder.look()
+    assert holder.salvaged == []
+    assert holder.question()[4:] == (500, True)
+
+
+def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_owns_it() -> None:
+    for is_closed in (True, False):
+        holder = Holder()
+        holder.look()
+        holder.answer(Verdict.SALVAGE, 500)
+        if is_closed:
+            holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
+        else:
+            holder.cluster.ownership.learn(MADE, OWNERS)
+        holder.look()
+        assert holder.question().is_copied
+
+
+def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> None:
+    holder = Holder()
+    holder.directory.copies[NAME] = DivergedCopy(NAME, LOG, Note(MADE, 500, HELD))
+    holder.directory.unfinished = [MADE]
+    holder.look()
+    assert holder.salvaged == [MADE]
+    assert holder.question()[2:] == (900, HELD.epochs, 500, False)
+    assert holder.directory.deeds == []
+
+
+def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_owner_changes_nothing() -> None:
+    holder = Holder()
+    holder.look()
+    early = holder.question()
+    holder.look()
+    assert holder.question().serial != early.serial
+    frame = pack_answer(Answer(early.serial, LOG, Verdict.LET_GO))[HEAD:]
+    holder.salvage.receive(holder.link, FrameKind.SALVAGE, frame, 0)
+    holder.cluster.ownership.learn(LOG, Epoch(3, 3, bytes(8)))
+    holder.answer(Verdict.LET_GO)
+    assert holder.directory.deeds == ["read"]
+
+
+def test_an_answer_that_names_a_position_behind_the_copy_ends_the_connection() -> None:
+    holder = Holder()
+    holder.look()
+    with pytest.raises(PeerError, match="nothing to salvage"):
+        holder.answer(Verdict.SALVAGE, 900)
+
+
+def test_a_question_of_another_node_is_for_the_arbiter() -> None:
+    holder = Holder()
+    holder.look()
+    holder.arbiter.verdict = Verdict.SALVAGE, 7
+    holder.salvage.receive(holder.link, FrameKind.SALVAGE, holder.sent.pop()[HEAD:], 0)
+    assert holder.arbiter.asked[0][0] == 2
+    assert unpack(holder.sent[0][HEAD:]) == Answer(1, LOG, Verdict.SALVAGE, 7)
+
+
+def test_the_owner_itself_asks_itself() -> None:
+    holder = Holder()
+    holder.cluster.ownership.learn(LOG, Epoch(3, 1, bytes(8)))
+    holder.arbiter.verdict = Verdict.SALVAGE, 500
+    holder.look()
+    assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
+
+
+def test_an_owner_without_a_connection_is_waited_for() -> None:
+    holder = Holder()
+    holder.cluster.links.clear()
+    for _ in range(10 * NO_OWNER):
+        holder.look()
+    assert holder.directory.deeds == ["read"]
+    holder.cluster.links[2] = holder.link
+    holder.look(1)  # and is asked at once then
+    assert holder.question().log_id == LOG
+    asked = len(holder.sent)
+    holder.look(LOOK_EVERY - 1)
+    assert len(holder.sent) == asked
+
+
+def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
+    holder = Holder()
+    holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+    holder.look()
+    assert (holder.directory.deeds, holder.question().log_id) == (["read"], LOG)
+    holder.answer(Verdict.LET_GO)  # another node has salvaged what it holds
+    assert (holder.directory.deeds, holder.salvaged) == (["read", "remove"], [])
+
+
+def test_a_copy_of_a_closed_log_needs_nobodys_word_if_who_closed_it_is_gone() -> None:
+    for why in ("forgotten", "left", "silent"):
+        holder = Holder()
+        holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+        if why == "silent":
+            holder.cluster.links.clear()
+            holder.look()
+            holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+            assert holder.directory.deeds == ["read"]
+        else:
+            holder.cluster.membership.merge([Member(identity(2), Standing[why.upper()])], 0)
+        holder.look()
+        assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE]), why
+        holder.look()
+        assert holder.directory.copies
+        holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
+        holder.look()
+        assert not holder.directory.copies, why
+
+
+def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
+    holder = Holder()
+    holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+    holder.look()
+    for _ in range(3):
+        holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+        holder.answer(Verdict.WAIT)
+    assert holder.directory.deeds == ["read"]
+
+
+def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> None:
+    for why in ("forgotten", "disk replaced", "left"):
+        holder = Holder()
+        holder.mirrors.clear()
+        if why == "forgotten":
+            holder.cluster.membership.merge([Member(identity(2, log=int.from_bytes(LOG)), Standing.FORGOTTEN)], 0)
+        elif why == "left":
+            holder.cluster.membership.merge([Member(identity(2), Standing.LEFT)], 0)
+        holder.look()
+        holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+        assert holder.directory.deeds == ["read"], why
+        holder.look()
+        assert holder.directory.deeds == ["read", 0], why
+
+
+def test_a_log_that_somebody_owns_or_may_adopt_is_not_salvaged_as_a_whole() -> None:
+    for why in ("a mirror is here", "it is being adopted", "its owner says so"):
+        holder = Holder()
+        if why != "a mirror is here":
+            holder.mirrors.clear()
+        if why == "it is being adopted":
+            holder.owned.add(LOG)
+        if why == "its owner says so":
+            holder.cluster.ownership.note_said(2, identity(2).incarnation, [Owned(LOG, OWNERS, Hold.OWNS)])
+        for _ in range(10 * NO_OWNER + 2):
+            holder.look()
+        assert holder.directory.deeds == ["read"], why
+
+
+def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    holder = Holder()
+    holder.directory.error = OSError("the mirror is empty")
+    for _ in range(3):
+        holder.look(RETRY_AFTER)
+    assert caplog.text.count("the mirror is empty; trying again") == 1
+    assert holder.salvage.figures()[0]["failure"] == "the mirror is empty"
+    holder.directory.error = None
+    holder.look(RETRY_AFTER)
+    assert holder.question().log_id == LOG
+
+
+def test_a_disk_that_is_full_leaves_the_copy_as_it_is() -> None:
+    holder = Holder()
+    holder.look()
+    holder.directory.error = OSError(28, "No space left on device")
+    holder.answer(Verdict.SALVAGE, 500)
+    assert (holder.salvaged, holder.salvage.figures()[0]["salvaged"]) == ([], False)
+    holder.directory.error = None
+    holder.look(RETRY_AFTER)
+    holder.answer(Verdict.SALVAGE, 500)
+    assert holder.salvaged == [MADE]
+
+
+def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_owner_has_less() -> None:
+    holder = Holder()
+    holder.directory.copies = {OWN: DivergedCopy(OWN, LOG, Note(b"", 500, HELD), True)}
+    holder.look()
+    holder.answer(Verdict.LET_GO)
+    holder.look()
+    assert (len(holder.sent), holder.directory.deeds) == (1, [])  # it is asked less often
+    holder.cluster.ownership.learn(LOG, Epoch(3, 2, bytes(8)))
+    holder.look()
+    assert len(holder.sent) == 2
+    holder.answer(Verdict.SALVAGE, 450)
+    assert (holder.directory.deeds, holder.salvaged) == ([450], [MADE])
+
+
+def test_a_copy_that_an_operator_has_removed_is_forgotten() -> None:
+    holder = Holder()
+    holder.look()
+    holder.directory.copies.clear()
+    holder.look()
+    assert holder.salvage.figures() == []

@@ -1,0 +1,245 @@
+"""What other nodes have deleted from a log that this node adopts: when it is done, and when it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import pytest
+
+from nsqd.cluster.membership.deletion_frames import pack_content, pack_deleted_kept
+from nsqd.cluster.membership.deletions import Deletions
+from nsqd.cluster.promotion.deleting import MOST_NAMED, Deleting
+from nsqd.cluster.promotion.promoted_log import SERVING, AdoptedLog
+from nsqd.cluster.wire.frames import FrameKind, PeerError
+from nsqd.cluster.wire.link import Link
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
+from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.ids import IdSource, NoIds
+from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.core.stripes import Deletions as Noted
+from nsqd.storage.memory import MemoryStore
+from tests.nsqd.cluster.network import Network
+from tests.nsqd.cluster.promotion.test_promotions import adopter
+
+ALL = 1 << 30
+
+
+class DeletingNode:
+    """A node that adopts a log with topic t and channel c, and is connected to two others."""
+
+    def __init__(self) -> None:
+        self.node, self.log_id = adopter()
+        network = Network(1)
+        members = [network.start(number) for number in range(3)]
+        network.run(8)
+        self.cluster = members[1].cluster
+        store = MemoryStore(lambda ceiling: True)
+        self.home = Broker(Limits(), store, IdSource(1, 1, lambda ceiling: True), Random(1).randrange)
+        self.home.topic("t").channel("c")
+        parts = self.node.adoptions.parts
+        parts.make_broker = lambda opened: adopted_broker(self.home, opened.store, NoIds(opened.identity.node, 1))
+        parts.attach, parts.detach = self.attach, self.detach
+        self.attachment: Attachment
+        self.deleting = Deleting(self.cluster, self.node.adoptions, self.home)
+
+    def adopt(self) -> None:
+        self.node.adoptions.won(self.log_id, 70)
+        self.node.run()
+        assert self.owned.state == SERVING
+
+    def attach(self, broker: Broker, deletions: Noted | None) -> Callable[[], bool]:
+        self.attachment = Attachment(self.home, broker, deletions)
+        self.deleting.attached(broker)
+        return partial(self.attachment.attach_some, ALL)
+
+    def detach(self, broker: Broker) -> Callable[[], bool]:
+        return partial(self.attachment.detach_some, ALL)
+
+    @property
+    def owned(self) -> AdoptedLog:
+        return self.node.adoptions.logs[self.log_id]
+
+    @property
+    def broker(self) -> Broker:
+        broker = self.owned.broker
+        assert isinstance(broker, Broker)
+        return broker
+
+    def word(self, *deletions: Deletion, behind: int = 0) -> LogDeletions:
+        """Return a word of the node that was cut off where this node's epoch begins, or `behind` positions behind that."""
+        log = self.owned.log
+        assert log is not None
+        (epoch, _), (_, end) = log.writer.all_epochs()[-2:]
+        return LogDeletions(epoch, end + behind, deletions)
+
+    def channel(self) -> Deletion:
+        topic = self.broker.topics["t"]
+        return Deletion(DeletionKind.CHANNEL_DELETED, topic.number, topic.channels["c"].number)
+
+    def tell(self, word: LogDeletions, number: int = 0) -> None:
+        self.deleting.receive(self.link(number), FrameKind.DELETED, pack_content(self.log_id, word), 0)
+
+    def link(self, number: int) -> Link:
+        return self.cluster.links[number]
+
+    def answers(self, number: int = 0) -> int:
+        return bytes(self.link(number).output).count(pack_deleted_kept(self.log_id))
+
+    def commit(self) -> None:
+        self.home.begin(self.node.clock.now, self.node.clock.wall)
+        self.home.commit()
+
+    def sync(self) -> None:
+        log = self.owned.log
+        assert log is not None
+        log.syncer.sync_all()
+
+
+def served() -> DeletingNode:
+    node = DeletingNode()
+    node.adopt()
+    return node
+
+
+def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest.LogCaptureFixture) -> None:
+    node = served()
+    node.tell(node.word(node.channel()))
+    assert "c" not in node.broker.topics["t"].channels
+    assert node.home.topics["t"].channels["c"].stripes == ()
+    assert (
+        f"deleted from the log {node.log_id.hex()}, which this node has adopted, what was deleted at node 0"
+        in caplog.text
+    )
+    assert "the channel c of the topic t" in caplog.text
+    node.deleting.tick(1)
+    assert node.answers() == 0, "it is not written"
+    node.commit()
+    node.deleting.tick(2)
+    assert node.answers() == 0, "it is not durable"
+    node.sync()
+    node.deleting.tick(3)
+    node.deleting.tick(4)
+    assert node.answers() == 1
+    assert node.answers(2) == 0
+
+
+def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.LogCaptureFixture) -> None:
+    node = served()
+    word = node.word(node.channel())
+    for _ in range(2):
+        node.tell(word)
+        node.commit()
+        node.sync()
+        node.deleting.tick(1)
+    assert node.answers() == 2
+    assert caplog.text.count("what was deleted at node 0") == 1
+
+
+def test_what_is_told_before_the_log_is_open_is_done_before_anything_is_delivered_of_it() -> None:
+    node = served()
+    word = node.word(node.channel())
+    parts = node.node.adoptions.parts
+    node.node.adoptions.begin_again(node.log_id, 90)
+    node.tell(word)
+    node.deleting.tick(1)
+    seen: list[tuple[str, ...]] = []
+
+    def attach(broker: Broker, deletions: object) -> object:
+        some = node.attach(broker, None)
+
+        def watched() -> bool:
+            seen.append(tuple(broker.topics["t"].channels))
+            return some()
+
+        return watched
+
+    parts.attach = attach  # type: ignore[assignment]
+    node.node.run()
+    assert seen[0] == ()
+    node.commit()
+    node.sync()
+    node.deleting.tick(2)
+    assert node.answers() == 1
+
+
+def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opened_again() -> None:
+    node = served()
+    node.tell(node.word(node.channel()))
+    node.commit()
+    node.node.adoptions.begin_again(node.log_id, 90)
+    node.node.run()
+    assert "c" not in node.broker.topics["t"].channels
+    node.commit()
+    node.sync()
+    node.deleting.tick(1)
+    assert node.answers() == 1
+
+
+def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_and_nobody_is_answered() -> None:
+    node = served()
+    for behind in (-1, 1):
+        node.tell(node.word(node.channel(), behind=behind))
+        node.commit()
+        node.sync()
+        node.deleting.tick(1)
+    assert "c" in node.broker.topics["t"].channels
+    assert node.answers() == 0
+
+
+def test_what_is_said_of_a_log_that_this_node_does_not_own_is_ignored() -> None:
+    node = DeletingNode()
+    word = LogDeletions(Epoch(1, 0, bytes(8)), 1, (Deletion(DeletionKind.TOPIC_DELETED, 1),))
+    node.tell(word)
+    node.deleting.tick(1)
+    assert node.answers() == 0
+    node.adopt()
+    assert "t" in node.broker.topics
+    with pytest.raises(PeerError):
+        node.deleting.receive(node.link(0), FrameKind.DELETED, b"short", 0)
+
+
+def test_a_log_that_is_lost_is_answered_for_no_more() -> None:
+    node = served()
+    node.tell(node.word(node.channel()))
+    node.node.adoptions.lose(node.log_id)
+    node.deleting.tick(1)
+    node.node.run()
+    node.deleting.tick(2)
+    assert node.answers() == 0
+
+
+def test_an_answer_ends_what_this_node_tells() -> None:
+    node = DeletingNode()
+    word = LogDeletions(Epoch(1, 0, bytes(8)), 1, (Deletion(DeletionKind.TOPIC_DELETED, 1),))
+    node.cluster.deletions = Deletions([(node.log_id, word)])
+    node.cluster.ownership.learn(node.log_id, Epoch(101, 2, bytes(8)))
+    before = len(node.link(2).output)
+    node.deleting.tick(1)
+    assert len(node.link(2).output) > before
+    before = len(node.link(2).output)
+    node.deleting.receive(node.link(2), FrameKind.DELETED, node.log_id, 0)
+    node.deleting.tick(1 << 60)
+    assert len(node.link(2).output) == before
+
+
+def test_a_node_that_adopts_the_log_that_it_had_lost_deletes_there_itself() -> None:
+    node = served()
+    node.cluster.deletions = Deletions([(node.log_id, node.word(node.channel()))])
+    node.deleting.tick(1)
+    assert "c" not in node.broker.topics["t"].channels
+    node.deleting.tick(2)
+
+
+def test_a_line_names_few_of_many_deletions(caplog: pytest.LogCaptureFixture) -> None:
+    node = served()
+    topic = node.broker.topics["t"]
+    for number in range(MOST_NAMED + 2):
+        topic.channel(f"d{number}")
+    channels = [Deletion(DeletionKind.CHANNEL_DELETED, topic.number, one.number) for one in topic.channels.values()]
+    node.tell(node.word(*channels))
+    assert ", and 3 more" in caplog.text
+    assert topic.channels == {}

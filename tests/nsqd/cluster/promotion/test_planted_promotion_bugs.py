@@ -1,0 +1,79 @@
+"""The runs of adoption find bugs: each of these is planted, and some run must fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nsqd.cluster.promotion import opening as opening_adopted
+from nsqd.cluster.replication.manifest import Manifest, read_manifest, write_manifest
+from nsqd.cluster.replication.replica_to_log import claim, name_files
+from nsqd.storage.log.disk import Disk
+from tests.nsqd.cluster.promotion import promotion_run as adopting_run
+from tests.nsqd.cluster.promotion.promotion_run import AdoptingRun
+from tests.nsqd.cluster.promotion.test_promotion_runs import STEPS
+
+pytestmark = pytest.mark.long
+MOST_SEEDS = 300
+
+
+def assert_found() -> None:
+    """Assert that a run fails."""
+    for seed in range(MOST_SEEDS):
+        try:
+            AdoptingRun(seed).run(STEPS)
+        except (AssertionError, KeyError, FileNotFoundError):
+            return
+    raise AssertionError("the planted bug was not found")
+
+
+def test_the_number_that_was_won_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening_adopted, "claim", lambda disk, manifest, number: manifest)
+    assert_found()
+
+
+def test_files_are_renamed_while_they_are_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(disk: Disk, manifest: Manifest, number: int) -> Manifest:
+        claimed = claim(disk, manifest, number)
+        name_files(disk)
+        return claimed
+
+    monkeypatch.setattr(opening_adopted, "claim", hasty)
+    assert_found()
+
+
+def test_an_adoption_is_continued_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adopting_run.Adopted, "put_back", lambda self, log_id: None)
+    assert_found()
+
+
+@pytest.mark.campaign
+def test_a_segment_in_which_the_epoch_was_begun_becomes_part_of_the_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(disk: Disk) -> Manifest | None:
+        manifest = read_manifest(disk)
+        if manifest is None:
+            return None
+        names = set(disk.names())
+        for file in manifest.files:
+            if file.segment in names and file.name not in names:
+                disk.rename(file.segment, file.name)
+        disk.sync_directory()
+        write_manifest(disk, replace(manifest, won=0))
+        return manifest
+
+    monkeypatch.setattr(adopting_run, "name_mirror_files", trusting)
+    assert_found()
+
+
+def test_a_file_is_not_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(disk: Disk) -> Manifest | None:
+        manifest = read_manifest(disk)
+        first = manifest.files[0] if manifest is not None else None
+        found = name_files(disk)
+        if first is not None and first.segment in disk.names():
+            disk.rename(first.segment, first.name)
+        return found
+
+    monkeypatch.setattr(opening_adopted, "name_files", forgetful)
+    assert_found()

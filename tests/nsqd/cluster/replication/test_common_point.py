@@ -1,0 +1,156 @@
+"""Where two copies of a log part, told from their epochs alone: as their bytes say, or nowhere if an epoch was forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.cluster.replication.common_point import common_end, first_missing
+from nsqd.cluster.replication.stream import Have
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.files import SegmentFile
+from tests.effort import tries
+
+Table = list[tuple[bytes, int]]
+
+
+def epoch(number: int, random: int = 0) -> bytes:
+    return Epoch(number, 7, random.to_bytes(8)).pack()
+
+
+FIRST, SECOND, THIRD = epoch(1), epoch(2), epoch(3)
+
+
+@pytest.mark.parametrize(
+    ("ours", "our_end", "theirs", "their_end", "common"),
+    [
+        ([], 0, [], 0, 0),
+        ([(FIRST, 0)], 100, [], 0, 0),
+        ([(FIRST, 0)], 100, [(FIRST, 0)], 100, 100),
+        ([(FIRST, 0)], 100, [(FIRST, 0)], 60, 60),
+        ([(FIRST, 0)], 60, [(FIRST, 0)], 100, 60),
+        # the log goes on after a restart that lost nothing, and the copy has only the beginning
+        ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0)], 100, 100),
+        ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0)], 40, 40),
+        ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0), (SECOND, 100)], 120, 120),
+        # the copy knows of an epoch of which it has nothing yet
+        ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0), (SECOND, 100)], 100, 100),
+        # an epoch that was begun and lost as a whole: another one begins where it began
+        ([(FIRST, 0), (THIRD, 100)], 150, [(FIRST, 0), (SECOND, 100)], 130, 100),
+        # histories with another origin's log, and with one that shares nothing
+        ([(SECOND, 0)], 100, [(FIRST, 0)], 100, 0),
+        # the same epoch, begun elsewhere: one of the tables is wrong, so nothing is known
+        ([(FIRST, 0)], 100, [(FIRST, 10)], 100, 0),
+    ],
+)
+def test_where_two_copies_part(ours: Table, our_end: int, theirs: Table, their_end: int, common: int) -> None:
+    assert common_end(ours, our_end, theirs, their_end) == common
+    assert common_end(theirs, their_end, ours, our_end) == common
+
+
+def test_h1_the_origin_loses_its_unsynced_tail_while_its_follower_is_down() -> None:
+    """The follower has 100 bytes of the first epoch. The origin kept 70 of them, and has written more since than it lost."""
+    ours = [(FIRST, 0), (SECOND, 70)]
+    for our_end in (70, 80, 100, 1000):
+        assert common_end(ours, our_end, [(FIRST, 0)], 100) == 70
+    assert common_end([(FIRST, 0), (THIRD, 60)], 200, [(FIRST, 0), (SECOND, 70)], 100) == 60
+
+
+def test_two_epochs_of_the_same_number_are_two() -> None:
+    """The second epoch was lost as a whole, with all that knew its number; the next start took the same number."""
+    ours, theirs = [(FIRST, 0), (epoch(2, random=1), 50)], [(FIRST, 0), (epoch(2, random=2), 50)]
+    assert common_end(ours, 200, theirs, 100) == 50
+    assert common_end([(epoch(1, random=1), 0)], 200, [(epoch(1, random=2), 0)], 100) == 0
+
+
+class ThreeSegments:
+    """A log whose files nothing asks for here. Implements nsqd.cluster.replication.common_point.Segments."""
+
+    end = 900
+
+    def file(self, base: int) -> SegmentFile:
+        raise AssertionError("nothing asks for a file")
+
+    def file_end(self, base: int, following: int | None) -> int:
+        raise AssertionError("nothing asks for the end of a file")
+
+
+@pytest.mark.parametrize(
+    ("common", "end", "segments", "first"),
+    [
+        (0, 0, {}, 0),  # an empty mirror
+        (900, 900, {0: 0, 300: 0, 600: 0}, 600),  # a whole one: the last segment may grow
+        (650, 650, {0: 0, 300: 0, 600: 0}, 600),
+        (450, 450, {0: 0, 300: 0}, 300),
+        (900, 900, {0: 0, 600: 0}, 300),  # one is missing
+        (
+            450,
+            700,
+            {0: 0, 300: 0, 600: 0},
+            0,
+        ),  # it holds more than the log: it has diverged, and a new one begins
+    ],
+)
+def test_the_first_segment_that_a_mirror_lacks(common: int, end: int, segments: dict[int, int], first: int) -> None:
+    assert first_missing(ThreeSegments(), [0, 300, 600], common, Have(end, [], segments)) == first
+
+
+def test_a_log_that_has_forgotten_its_old_epochs() -> None:
+    ours = [(SECOND, 100), (THIRD, 200)]
+    assert common_end(ours, 300, [(FIRST, 0), (SECOND, 100)], 150) == 150
+    assert common_end(ours, 300, [(FIRST, 0), (SECOND, 100), (THIRD, 200)], 250) == 250
+    assert common_end(ours, 300, [(FIRST, 0)], 90) == 0  # nothing tells that the log still has the 90 bytes
+
+
+@dataclass
+class Copy:
+    """A log in a model: what wrote each byte, and the table of epochs."""
+
+    content: list[tuple[bytes, int]] = field(default_factory=list)  # (epoch, number of the byte within it)
+    epochs: Table = field(default_factory=list)
+
+    def up_to(self, end: int, knows_next: bool) -> Copy:
+        """Return a copy of the first `end` bytes. `knows_next`: an epoch that begins there is known."""
+        known = [(one, start) for one, start in self.epochs if start < end or (knows_next and start == end)]
+        return Copy(self.content[:end], known)
+
+
+def history(random: Random) -> list[Copy]:
+    """Return states of one log and of its copies over several restarts, some of which lose the end."""
+    log, copies = Copy(), [Copy()]
+    for number in range(1, random.randrange(2, 7)):
+        log = log.up_to(random.randrange(len(log.content) + 1) if random.random() < 0.6 else len(log.content), False)
+        current = epoch(random.randrange(1, number + 1), random=number)
+        log.epochs.append((current, len(log.content)))
+        for _ in range(random.randrange(3)):
+            grown = [(current, len(log.content) + place) for place in range(random.randrange(5))]
+            log = Copy(log.content + grown, list(log.epochs))
+            copies.append(log.up_to(random.randrange(len(log.content) + 1), random.random() < 0.5))
+        copies.append(log)
+    return copies
+
+
+def parting(ours: Copy, theirs: Copy) -> int:
+    """Return how many bytes of two copies are the same, from the beginning on."""
+    pairs = zip(ours.content, theirs.content, strict=False)
+    return next(
+        (place for place, (one, other) in enumerate(pairs) if one != other), min(len(ours.content), len(theirs.content))
+    )
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=tries(60))
+def test_the_epochs_tell_what_the_bytes_tell(seed: int) -> None:
+    random = Random(seed)
+    copies = history(random)
+    for ours in copies:
+        for theirs in copies:
+            true = parting(ours, theirs)
+            ends = len(ours.content), len(theirs.content)
+            assert common_end(ours.epochs, ends[0], theirs.epochs, ends[1]) == true
+            forgotten = ours.epochs[random.randrange(len(ours.epochs) + 1) :]
+            assert common_end(forgotten, ends[0], theirs.epochs, ends[1]) in (0, true)

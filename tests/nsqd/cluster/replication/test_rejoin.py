@@ -1,0 +1,315 @@
+"""What a node of a cluster finds out before it continues its log, or begins one, and for how many nodes it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from nsqd.cluster.replication import offers as offers_module
+from nsqd.cluster.replication.offers import HttpMirrors, Offer, Part, ask_lease
+from nsqd.cluster.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another, taken_over
+from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
+from nsqd.storage.log.epochs import Epoch, EpochTable
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.segments import LogError
+from shared.version import RELEASED
+from tests.nsqd.storage.log.test_restore import start
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import NODE
+
+WALL = (RELEASED + 1000) * 1_000_000_000
+FIRST = first_of_new_log(WALL, 0)
+
+
+def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, *others: str) -> int:
+    """The id with which the node begins, 0: with that of its log."""
+    rejoin = Rejoin(HttpMirrors(dict(enumerate(others)), 0.0), node, lease, lambda: wall)
+    assert not rejoin(disk, LogReading(disk))
+    return rejoin.least_id
+
+
+def test_a_new_log_begins_above_what_is_known_and_above_the_time() -> None:
+    assert asked(SimDisk(Random(1))) == FIRST
+    assert asked(SimDisk(Random(1)), lease=FIRST) == FIRST + SAFE_LEASES * LEASE
+
+
+def test_the_highest_lease_that_others_tell_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"a:1": FIRST, "b:1": FIRST + 1, "c:1": None}
+    monkeypatch.setattr(offers_module, "ask_lease", lambda node, address, timeout: told[address])
+    assert asked(SimDisk(Random(1)), NODE, 0, WALL, *told) == FIRST + 1 + SAFE_LEASES * LEASE
+
+
+@pytest.mark.parametrize(
+    ("answer", "lease"),
+    [
+        ({"nodes": [{"node": 7, "lease": 5}, {"node": 8, "lease": 9}]}, 5),
+        ({"nodes": []}, 0),
+        ({"nodes": [{"node": 7, "lease": SEQUENCE}]}, 0),
+        ({"nodes": [{"node": 7, "lease": "5"}]}, 0),
+        ({"nodes": [{"node": 7}]}, None),
+        ({"mirrors": []}, None),
+        ([], None),
+    ],
+)
+def test_what_others_tell_of_a_lease_is_checked(
+    answer: object, lease: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: answer)
+    assert ask_lease(7, "h:1", 1.0) == lease
+
+
+def test_a_log_that_has_issued_ids_goes_on_with_its_own() -> None:
+    node = start(SimDisk(Random(1)))
+    node.publish()
+    node.log.close()
+    assert asked(node.disk.kill(), wall=0) == 0
+
+
+def test_a_log_that_was_begun_and_has_issued_nothing_begins_as_a_new_one() -> None:
+    node = start(SimDisk(Random(1)))
+    disk = node.disk.kill()
+    for name in disk.names():
+        if name.endswith(".log"):
+            disk.remove(name)
+    assert disk.names(), "log.id is left"
+    assert asked(disk) == FIRST
+
+
+def test_a_wrong_clock_is_refused() -> None:
+    with pytest.raises(LogError, match="set the clock"):
+        asked(SimDisk(Random(1)), wall=0)
+
+
+def test_another_number_is_refused() -> None:
+    node = start(SimDisk(Random(1)))
+    node.log.close()
+    with pytest.raises(LogError, match=r"that of node 7, and --node-id is 8: .* penstock restore .* --node 8"):
+        asked(node.disk.kill(), NODE + 1)
+
+
+def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    old = node.disk.kill()
+    leased = LogReading(old.kill()).start_results.leased
+    assert begins(old, leased) == 0
+    assert begins(old, leased + 1) == first_of_new_log(WALL, leased + 1)
+
+
+def begins(disk: SimDisk, told: int) -> int:
+    """The id with which a node goes on if another one that has a mirror was told of this lease; 0: with that of its log."""
+
+    class Told(HttpMirrors):
+        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+            return [Offer("other:4151", 0, (), told)]
+
+    rejoin = Rejoin(Told({}, 0.0), NODE, 0, lambda: WALL)
+    assert not rejoin(disk, LogReading(disk.kill()))
+    return rejoin.least_id
+
+
+def test_of_several_mirrors_that_of_the_latest_epoch_is_fetched() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    reading = LogReading(node.disk.kill())
+    (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
+    own, later = (first.pack(), begun), (Epoch(first.number + 1, first.node, first.random).pack(), end)
+    asked: list[str] = []
+
+    class Others(HttpMirrors):
+        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+            return [Offer("longest:1", end + 900, (own,)), Offer("latest:1", end + 100, (own, later))]
+
+        @contextmanager
+        def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+            asked.append(offer.address)
+            yield iter(())
+
+    assert Rejoin(Others({}, 0.0), NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+    assert asked == ["latest:1"]
+
+
+OWN = Epoch(3, NODE, b"ownerown")
+
+
+def epoch(number: int, node: int) -> Epoch:
+    return Epoch(number, node, b"adopters")
+
+
+def offer(*epochs: Epoch, owner: int | None = None, end: int = 100, lease: int = 0) -> Offer:
+    found = tuple((one.pack(), 10 * place) for place, one in enumerate(epochs))
+    return Offer(f"{owner}:1", end, found, lease, owner)
+
+
+def test_a_greater_epoch_of_another_node_is_a_take_over() -> None:
+    def who(*offers: Offer) -> Epoch | None:
+        found = taken_over(offers, [OWN], NODE)
+        return found.epoch if found is not None else None
+
+    assert who() is None
+    assert who(offer(OWN)) is None
+    assert who(offer(OWN, epoch(4, NODE))) is None, "this node has lost its end"
+    assert who(offer(OWN, epoch(2, NODE + 1), owner=NODE + 1)) is None
+    assert who(offer(OWN, epoch(3, NODE - 1), owner=NODE - 1)) is None, "of equal numbers the greater node wins"
+    assert who(offer(OWN, epoch(3, NODE + 1), owner=NODE + 1)) == epoch(3, NODE + 1)
+    assert who(offer(OWN, epoch(103, 1), owner=1), offer(OWN, epoch(203, 2), owner=2)) == epoch(203, 2)
+    assert who(offer(OWN, epoch(103, 1))) == epoch(103, 1), "a mirror shows it, too"
+    assert who(offer(OWN, epoch(103, 1), owner=NODE)) == epoch(103, 1)
+
+
+def test_the_owner_is_believed_before_a_mirror_that_may_be_shorter() -> None:
+    mirror, owner = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), owner=1, end=90)
+    found = taken_over([mirror, owner], [OWN], NODE)
+    assert found == Taken(epoch(103, 1), "1:1", owner.epochs, 90, 9)
+    assert found.common([(OWN.pack(), 0)], 70) == 10
+    assert found.common([(OWN.pack(), 0)], 5) == 5
+    assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
+
+
+class Told(HttpMirrors):
+    """Mirrors whose answers the test gives."""
+
+    def __init__(self, *offers: Offer) -> None:
+        super().__init__({}, 0.0)
+        self.offers = list(offers)
+        self.fetched: list[str] = []
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        return self.offers
+
+    @contextmanager
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+        self.fetched.append(offer.address)
+        yield iter(())
+
+
+def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_others_have() -> None:
+    node = start(SimDisk(Random(1)))
+    node.publish()
+    reading = LogReading(node.disk.kill())
+    (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
+    own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
+    owner, mirror = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
+    others = Told(owner, mirror)
+    with pytest.raises(TakenOver) as raised:
+        Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+    assert raised.value.taken.epoch == epoch(103, 1)
+    assert others.fetched == ["2:1"], "the owner's bytes behind the end are not this node's"
+    assert is_owned_by_another(Told(owner), b"", [first], NODE, Followers())
+    assert not is_owned_by_another(Told(mirror), b"", [first], NODE, Followers())
+
+
+def test_what_a_node_has_learned_of_an_owner_counts_without_an_answer() -> None:
+    own = [epoch(100, NODE), epoch(101, NODE)]
+    assert is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(102, 1))
+    assert not is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(102, NODE))
+    assert not is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(100, 1))
+    assert not is_owned_by_another(Told(), b"", own, NODE, Followers())
+
+
+def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs() -> None:
+    asked: list[Followers] = []
+
+    class Counting(Told):
+        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+            asked.append(followers)
+            return []
+
+    assert not is_owned_by_another(Counting(), b"", [epoch(1, NODE)], NODE, Followers((1, 2), 2, 2))
+    assert asked == [Followers((1, 2), 2, 2)]
+
+
+def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_it() -> None:
+    node = start(SimDisk(Random(1)))
+    node.publish()
+    disk = node.disk.kill()
+    reading = LogReading(disk.kill())
+    assert reading.identity is not None
+    owners = {reading.identity.log_id: epoch(103, 1)}
+    with pytest.raises(OwnerSilentError, match="node 1 has"):
+        Rejoin(Told(), NODE, 0, lambda: WALL, owners)(disk, reading)
+    assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)
+
+
+def published() -> SimDisk:
+    """The disk of a node with a log that has a message."""
+    node = start(SimDisk(Random(1)))
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    return node.disk.kill()
+
+
+class Offering(HttpMirrors):
+    """Other nodes that have mirrors with these epochs."""
+
+    def __init__(self, *epochs: tuple[Epoch, int]) -> None:
+        super().__init__({}, 0.0)
+        self._epochs = tuple((epoch.pack(), start) for epoch, start in epochs)
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        return [Offer("other:4151", 0, self._epochs)] if self._epochs else []
+
+
+def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_of_its_node() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    (first, begun), *_ = reading.replay.epochs
+    rejoin = Rejoin(Offering((first, begun), (Epoch(7, NODE, bytes(8)), 900)), NODE, 0, lambda: WALL)
+    rejoin(disk, reading)
+    assert rejoin.least_epoch == 8
+
+
+def test_a_copy_that_was_made_after_a_take_over_is_not_continued() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
+    adopter = epoch(101, NODE + 1)
+    reading.replay.epochs.begin(adopter, end)  # the copy is of the adopter's time, and ends where its log ends
+    own, its = (first.pack(), begun), (adopter.pack(), end)
+    with pytest.raises(TakenOver) as caught:
+        Rejoin(Told(Offer("1:1", end + 100, (own, its), 0, NODE + 1)), NODE, 0, lambda: WALL)(disk, reading)
+    assert caught.value.taken.epoch == adopter
+    with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
+        Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
+    again = epoch(102, NODE)  # this node has won it back since
+    reading.replay.epochs.begin(again, end + 50)
+    rejoin = Rejoin(Told(Offer("2:1", end + 50, (own, its))), NODE, 0, lambda: WALL)
+    rejoin(disk, reading)
+    assert rejoin.least_epoch == 103
+
+
+def test_a_log_without_epochs_is_its_nodes() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    reading.replay.epochs = EpochTable()
+    reading.log_records.files.epochs.clear()
+    assert not Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
+
+
+def test_a_later_run_of_the_node_itself_is_no_owner_that_is_waited_for() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    assert reading.identity is not None
+    rejoin = Rejoin(Offering(), NODE, 0, lambda: WALL, {reading.identity.log_id: Epoch(41, NODE, bytes(8))})
+    rejoin(disk, reading)
+    assert rejoin.least_epoch == 42
+
+
+def test_if_nobody_says_in_the_end_how_much_the_owner_has_it_is_supposed_to_have_nothing() -> None:
+    disk = published()
+    reading = LogReading(disk.kill())
+    assert reading.identity is not None
+    owner = Epoch(101, NODE + 1, bytes(8))
+    owners = {reading.identity.log_id: owner}
+    with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
+        Rejoin(Offering(), NODE, 0, lambda: WALL, owners)(disk, reading)
+    with pytest.raises(TakenOver) as caught:
+        Rejoin(Offering(), NODE, 0, lambda: WALL, owners, is_last_try=True)(disk, reading)
+    taken = caught.value.taken
+    assert taken.epoch == owner
+    assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0

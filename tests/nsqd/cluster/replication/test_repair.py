@@ -1,0 +1,162 @@
+"""What a read finds damaged comes from another node, while the log is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import BytesIO
+from random import Random
+from threading import Event
+
+import pytest
+
+from nsqd.cluster.replication import repair as mending
+from nsqd.cluster.replication.offers import Offer, Part, TransferError
+from nsqd.cluster.replication.repair import TRY_AGAIN, Mending
+from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
+from nsqd.storage.log.files import segment_name
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.records import HEADER_SIZE
+from tests.nsqd.storage.log.test_damage import open_node
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SimNode
+
+BODIES = [b"body %d " % number * 20 for number in range(6)]
+
+
+class OneMirror:
+    """Another node that has the log as it was on a disk. Implements nsqd.cluster.replication.offers.OtherMirrors."""
+
+    def __init__(self, disk: SimDisk, end: int) -> None:
+        self.disk = disk
+        self.end = end
+        self.asked = 0
+        self.is_reachable = True
+
+    def leases(self, node: int) -> list[int]:
+        return []
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        self.asked += 1
+        return [Offer("other:4151", self.end, ())]
+
+    @contextmanager
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+        if not self.is_reachable:
+            raise TransferError("no answer")
+        bases = [int(name[:20]) for name in self.disk.names() if name.endswith(".0.log")]
+        base = max(one for one in bases if one <= start)
+        offset = HEADER_SIZE + start - base
+        data = self.disk.content(segment_name(base, 0))[offset:]
+        if start == base:
+            yield iter(
+                [
+                    ("nsqd.dat", BytesIO()),
+                    (f"log/{segment_name(base, 0)}", BytesIO(self.disk.content(segment_name(base, 0)))),
+                ]
+            )
+        else:
+            yield iter([(f"log/{segment_name(base, 0)}@{offset}", BytesIO(data))])
+
+
+class World:
+    """A node whose log is damaged under it, and another one with its log."""
+
+    def __init__(self) -> None:
+        self.node: SimNode = open_node(SimDisk(Random(1)))
+        topic = self.node.broker.topic("t")
+        topic.channel("c")
+        for body in BODIES:
+            self.node.turn(partial(topic.publish, [body], len(body)))
+        self.node.syncer.step()
+        log = self.node.log
+        self.other = OneMirror(self.node.disk.kill(), log.writer.written.position)
+        clock = self.node.clock
+        log.writer.files.mend = Mending(self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now)
+
+    def damage(self) -> tuple[str, bytes]:
+        """Damage a message in the file. Returns the file's name and what stood in it."""
+        disk = self.node.disk
+        name = segment_name(self.node.log.tidying.segments[0], 0)
+        before = disk.content(name)
+        at = before.index(BODIES[1]) + FRAME_HEADER
+        disk.put(name, before[:at] + b"?" + before[at + 1 :])
+        return name, before
+
+    def read(self) -> list[bytes]:
+        """Read the topic's messages back."""
+        (topic,) = self.node.store.logged()
+        plan = self.node.log.history().plan(topic, 0, len(BODIES), 1 << 20)
+        batches, _ = plan.read()
+        packed = b"".join(batch.frames for batch in batches)
+        return [body for body in BODIES if body in packed]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_what_a_reader_finds_damaged_is_fetched_and_replaced(world: World) -> None:
+    name, before = world.damage()
+    assert world.read() == BODIES
+    assert world.node.disk.content(name) == before
+    assert world.other.asked == 1
+    assert world.read() == BODIES
+    assert world.other.asked == 1  # it is whole now
+
+
+def test_without_an_answer_the_rest_is_read_and_the_others_are_asked_again_later(world: World) -> None:
+    world.damage()
+    world.other.is_reachable = False
+    for _ in range(3):
+        assert world.read() == [body for body in BODIES if body != BODIES[1]]
+    assert world.other.asked == 1
+    world.other.is_reachable = True
+    world.node.advance(TRY_AGAIN)
+    assert world.read() == BODIES
+
+
+def test_what_another_node_has_otherwise_is_not_believed(world: World) -> None:
+    name, before = world.damage()
+    damaged = world.node.disk.content(name)
+    world.other.disk.put(name, before.replace(BODIES[1], b"x" * len(BODIES[1])))
+    assert world.read() == [body for body in BODIES if body != BODIES[1]]
+    assert world.node.disk.content(name) == damaged
+
+
+def test_a_mirror_that_ends_earlier_is_not_asked_for_it(world: World) -> None:
+    world.damage()
+    world.other.end = 0
+    assert BODIES[1] not in world.read()
+
+
+def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) -> None:
+    name = segment_name(world.node.log.tidying.segments[0], 0)
+    before = world.node.disk.content(name)
+    with world.other.fetch(Offer("other:4151", 1, ()), b"", 0) as parts:
+        assert [name for name, _ in parts] == ["nsqd.dat", f"log/{name}"]  # a whole file, with its header
+    file = world.node.log.writer.files.at(0)
+    mend = world.node.log.writer.files.mend
+    assert mend is not None
+    world.node.disk.put(name, before[:HEADER_SIZE] + bytes(len(before) - HEADER_SIZE))
+    assert mend(0, file, HEADER_SIZE, len(before))
+    assert world.node.disk.content(name) == before
+
+
+def test_nobody_waits_for_long_for_nodes_that_do_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "WITHIN", 0.01)
+    answers, asked = Event(), []
+
+    def ask(log_id: bytes, followers: Followers) -> list[Offer]:
+        asked.append(log_id)
+        assert answers.wait(60)
+        return []
+
+    monkeypatch.setattr(world.other, "ask", ask)
+    world.damage()
+    for _ in range(3):
+        assert BODIES[1] not in world.read()
+    assert len(asked) == 1
+    answers.set()

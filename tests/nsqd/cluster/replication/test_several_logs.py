@@ -1,0 +1,275 @@
+"""Two nodes that copy several logs over one connection: each its own, and one of them that of a node that is lost."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import cast
+
+import pytest
+
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.replication import stream
+from nsqd.cluster.replication.copying import Copying
+from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.manifest import read_manifest
+from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
+from nsqd.cluster.wire.link import Link
+from nsqd.cluster.wire.node_identity import NodeIdentity
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.opening import OpenLog
+from tests.nsqd.cluster.promotion.promotion_run import Adopter, Places
+from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, _Members, proved_link
+from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, mirror_of
+from tests.nsqd.cluster.wire.identities import node as identity
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
+from tests.nsqd.storage.small_log import new_disk
+
+ADOPTER, THIRD = 1, 2
+WALL = 1_800_000_100 * SECOND
+
+
+class Directories:
+    """The directories of a node's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
+
+    def __init__(self, disks: dict[bytes, SimDisk]) -> None:
+        self.disks = disks
+        self.aside: list[SimDisk] = []
+
+    def found(self) -> list[tuple[bytes, int]]:
+        return [(log_id, NODE) for log_id in self.disks]
+
+    def open(self, log_id: bytes) -> Disk:
+        return self.disks.setdefault(log_id, new_disk())
+
+    def keep_diverged(self, log_id: bytes) -> str:
+        self.aside.append(self.disks.pop(log_id))
+        return "aside"
+
+    def remove(self, log_id: bytes) -> None:
+        raise AssertionError("nobody drops a mirror")
+
+
+class Side:
+    """A node that publishes into a log of its own and keeps mirrors."""
+
+    def __init__(self, number: int, other: int, mirrors: Mirrors, work: SteppedWork) -> None:
+        clock = Clock(1000 * SECOND, WALL)
+        self.node = SimNode(new_disk(), Durability.ALWAYS, clock, Random(number), number=number)
+        log, own = self.node.log, identity(number)
+        self.own = NodeIdentity(number, own.incarnation, log.identity.log_id, own.epoch, own.address, ids=())
+        self.members = _Members(self.own)
+        self.members.members = [self.own, identity(other)]
+        self.mirrors, self.work = mirrors, work
+        self.copying = Copying(self.origin_of(log, b""), mirrors)
+        self.sent: list[tuple[bytes, FrameKind, bytes]] = []  # frames, each with the log that it is about
+
+    def origin_of(self, log: OpenLog, log_id: bytes) -> Origin:
+        source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
+        cluster = cast(Cluster, self.members)
+        origin = Origin(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0, log_id)
+        source.tap(origin)
+        return origin
+
+    def connect(self, peer: NodeIdentity) -> None:
+        self.members.members = [self.own, peer]
+        self.link = self.members.links[peer.number] = proved_link(_Ear(self.copying), peer)
+        self.about = self.own.log_id  # the log that this node's frames are about
+        self.reader = FrameReader()
+        self.reader.limit = AFTER_PROOF
+
+    def say(self, to: Link, now: int) -> bool:
+        """Send everything, and note it. Returns False if there was nothing."""
+        data = b"".join(self.link.drain())
+        for kind, content in self.reader.feed(data):
+            if kind is FrameKind.LOG:
+                self.about = content
+            else:
+                self.sent.append((self.about, kind, content))
+        to.receive(data, now)
+        assert not to.closing, to.closing
+        return bool(data)
+
+
+class Pair:
+    """The adopter of a log, and a third node with a mirror of it."""
+
+    def __init__(self, ahead: int = 0) -> None:
+        """`ahead`: messages that the third node has more than the adopter; negative: fewer."""
+        log = log_with_checkpoints()
+        log.log.writer.state_followers(Followers((ADOPTER, THIRD), 2, 3))
+        log.publish(1)
+        self.log_id = log.log.identity.log_id
+        first = mirror_of(log)
+        for _ in range(abs(ahead)):
+            log.publish(1)
+        last = mirror_of(log)
+        (adopted, _), (third, self.third) = (first, last) if ahead > 0 else (last, first)
+        clock = Clock(5 * SECOND, WALL)
+        self.adopter = Adopter(Places(self.log_id, adopted), clock, Random(1), Limits())
+        self.directories = Directories({self.log_id: third})
+        work = SteppedWork()
+        self.a = Side(ADOPTER, THIRD, self.adopter.mirrors, self.adopter.work)
+        self.b = Side(THIRD, ADOPTER, Mirrors(self.directories, work, lambda: self.now), work)
+        self.now = SECOND
+        owners = {self.a.own.log_id: ADOPTER, self.b.own.log_id: THIRD, self.log_id: ADOPTER}
+        self.b.mirrors.may_write = lambda number, log_id: owners[log_id] == number
+        self.a.mirrors.may_write = lambda number, log_id: owners[log_id] == number
+        # their own logs have room in directories of their own
+        self.a_disks = Directories({})
+        self.a.mirrors._directory = self.a_disks
+        self.adopter.mirrors.kept[self.log_id].disk = adopted
+        self.adopter.adoptions.parts.copy = self._copy
+        self.a.connect(self.b.own)
+        self.b.connect(self.a.own)
+        self.adopter.adoptions.won(self.log_id, 70)
+        self.adopter.run()
+        opened = self.adopter.adoptions.logs[self.log_id].log
+        assert opened is not None
+        self.opened = opened
+
+    def _copy(self, opened: OpenLog) -> None:
+        self.a.copying.add(self.a.origin_of(opened, opened.identity.log_id))
+
+    def run(self) -> None:
+        """Let all of it happen until nothing more does."""
+        random = Random(3)
+        for _ in range(40):
+            self.now += SECOND // 4
+            for side in (self.a, self.b):
+                side.node.turn()
+                side.node.syncer.step()
+                side.copying.tick(self.now)
+            owned = self.adopter.adoptions.logs[self.log_id]
+            if owned.broker is not None:
+                owned.broker.begin(self.now, WALL)
+                owned.broker.commit()
+            self.opened.syncer.now()
+            for _ in range(20):
+                for side, other in ((self.a, self.b), (self.b, self.a)):
+                    side.say(other.link, self.now)
+                    other.copying.pump(self.now)
+                    while other.work.step(random):
+                        other.copying.pump(self.now)
+
+    def kinds(self, side: Side, log_id: bytes) -> list[FrameKind]:
+        return [kind for log, kind, _ in side.sent if log == log_id]
+
+
+@pytest.mark.parametrize("ahead", [0, -3])
+def test_a_mirror_goes_on_with_the_new_owner_of_its_log_from_where_it_was(ahead: int) -> None:
+    pair = Pair(ahead)
+    pair.run()
+    sent = pair.kinds(pair.a, pair.log_id)
+    assert FrameKind.RESUME in sent
+    assert FrameKind.ANEW not in sent
+    begins = [
+        stream.unpack_bytes(content)[:2]
+        for log, kind, content in pair.a.sent
+        if (log, kind) == (pair.log_id, FrameKind.BYTES)
+    ]
+    assert min(base + at - 64 for base, at in begins) >= pair.third.mark, "bytes are sent again"
+    mirror = pair.b.mirrors.kept[pair.log_id].mirror
+    assert mirror is not None
+    assert mirror.end == pair.opened.writer.written.position
+    assert mirror.manifest.epochs[-1][0] == pair.opened.identity.epoch
+    assert (mirror.manifest.node, pair.b.mirrors.kept[pair.log_id].node) == (NODE, NODE)
+    assert not pair.directories.aside
+
+
+def test_own_logs_are_copied_over_the_same_connection() -> None:
+    pair = Pair()
+    pair.b.node.publish(5, "u")
+    pair.run()
+    pair.a.node.publish(5, "u")
+    pair.run()
+    for side, log_id, kept in (
+        (pair.b, pair.a.own.log_id, pair.a.node),
+        (pair.a, pair.b.own.log_id, pair.b.node),
+    ):
+        mirror = side.mirrors.kept[log_id].mirror
+        assert mirror is not None
+        assert mirror.end == kept.log.writer.written.position
+        assert mirror.manifest.log_id == log_id
+    assert pair.log_id not in pair.a.mirrors.kept
+
+
+def test_the_new_owner_is_no_follower_of_the_log_any_more_and_says_who_is() -> None:
+    pair = Pair()
+    assert pair.opened.writer.followers.numbers == (ADOPTER, THIRD)
+    pair.run()
+    assert pair.opened.writer.followers == Followers((THIRD,), 2, 3)
+    origin = pair.a.copying.origins[pair.log_id]
+    assert origin.in_sync.named == origin.in_sync.counting == {THIRD}
+
+
+def test_a_mirror_that_has_more_than_the_new_owner_is_kept_as_a_diverged_copy() -> None:
+    pair = Pair(ahead=3)
+    pair.run()
+    (aside,) = pair.directories.aside
+    manifest = read_manifest(aside)
+    assert manifest is not None
+    assert manifest.mark == pair.third.mark
+    mirror = pair.b.mirrors.kept[pair.log_id].mirror
+    assert mirror is not None
+    assert mirror.end == pair.opened.writer.written.position
+    assert pair.b.mirrors.kept[pair.log_id].node == NODE, "the mirror was begun by another node than the log's"
+
+
+def test_what_the_adopter_records_reaches_the_mirror() -> None:
+    pair = Pair()
+    pair.run()
+    broker = pair.adopter.adoptions.logs[pair.log_id].broker
+    assert broker is not None
+    broker.begin(pair.now, WALL)
+    broker.topics["t"].channels["c"].empty()
+    broker.commit()
+    pair.run()
+    mirror = pair.b.mirrors.kept[pair.log_id].mirror
+    assert mirror is not None
+    assert (mirror.end, mirror.durable) == (pair.opened.writer.written.position,) * 2
+
+
+def test_a_log_that_is_let_go_is_not_copied_any_more() -> None:
+    pair = Pair()
+    pair.adopter.adoptions.parts.end_copying = pair.a.copying.remove
+    pair.run()
+    pair.adopter.adoptions.lose(pair.log_id)
+    assert list(pair.a.copying.origins) == [pair.a.own.log_id]
+    pair.a.copying.receive(pair.a.link, FrameKind.COPIED, stream.pack_copied(1 << 40, 1 << 40)[5:], pair.now)
+    pair.adopter.run()
+    assert not pair.a.mirrors.is_taken_over(pair.log_id)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(15), bytes(17)])
+def test_the_id_of_a_log_has_sixteen_bytes(content: bytes) -> None:
+    pair = Pair()
+    with pytest.raises(PeerError, match="LOG"):
+        pair.a.copying.receive(pair.a.link, FrameKind.LOG, content, 0)
+
+
+def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:
+    pair = Pair()
+    pair.run()
+    pair.a.copying.receive(pair.a.link, FrameKind.LOG, bytes(16), 0)
+    pair.a.copying.receive(pair.a.link, FrameKind.COPIED, b"wrong", 0)
+    pair.a.copying.receive(pair.a.link, FrameKind.LOG, pair.log_id, 0)
+    with pytest.raises(PeerError):
+        pair.a.copying.receive(pair.a.link, FrameKind.COPIED, b"wrong", 0)
+
+
+def test_who_is_not_told_yet_that_the_log_has_another_owner_is_asked_again() -> None:
+    pair = Pair()
+    owns, pair.b.mirrors.may_write = pair.b.mirrors.may_write, lambda number, log_id: log_id != pair.log_id
+    pair.run()
+    origin = pair.a.copying.origins[pair.log_id]
+    assert [(one["state"], one["failure"]) for one in origin.states()] == [("failed", stream.NOT_OWNER)]
+    pair.b.mirrors.may_write = owns
+    pair.run()
+    assert [one["state"] for one in origin.states()] == ["in sync"]

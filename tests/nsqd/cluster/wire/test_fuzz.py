@@ -1,0 +1,372 @@
+"""Contents of frames that are almost right: every parser reads them or refuses them, and reads nothing that it could not say.
+
+A content is made as a peer would make it, and then changed: bytes are flipped, cut off, doubled or inserted, and in msgpack a
+field is replaced, left out, doubled or exchanged with another one. PENSTOCK_EFFORT says how many contents each parser is given
+(tests/effort.py).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import msgpack
+
+from nsqd.cluster.membership import closed_frames as closed
+from nsqd.cluster.membership import config_frames as configs
+from nsqd.cluster.membership import deletion_frames as deleted
+from nsqd.cluster.membership import leader_frames as leaders
+from nsqd.cluster.membership.leader_frames import Extent, Hold, Owned
+from nsqd.cluster.ownership import election_frames as elections
+from nsqd.cluster.ownership import transfer_frames as transfers
+from nsqd.cluster.ownership.election_frames import Answer, Claim, Counts, Stage, Vote
+from nsqd.cluster.promotion.diverged import salvage_frames as salvage
+from nsqd.cluster.remote_jobs import job_frames as jobs
+from nsqd.cluster.replication import stream
+from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
+from nsqd.cluster.wire.handshake import NONCE_SIZE, PROOF_SIZE, Credentials, Handshake
+from nsqd.cluster.wire.link import _unpack_words
+from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
+from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
+from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
+from nsqd.core.message.epoch import Epoch
+from nsqd.core.message.id_ranges import NO_END, IdRange
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.work_queue.loan import Loan
+from tests.cases import each
+from tests.effort import tries
+from tests.nsqd.cluster.wire.identities import node
+
+FUZZED = tries(20_000, in_short=1500)
+U32, U64 = (1 << 32) - 1, (1 << 64) - 1
+ODD = (
+    None, True, -1, 0, 1, 1023, 1024, 65536, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 0.5, "", "x", "é\x00", b"",
+    b"x" * 14,
+)  # fmt: skip
+ODD_LISTS: tuple[Any, ...] = ([], [[]], [0] * 20, [[b"x" * 14, 0]], [[0, 0], [0, 0]])
+EDGES = (0, 1, 1023, 1024, U32, (1 << 63) - 1, U64)
+SECRET = b"a secret of the cluster"
+
+
+# the values that peers send
+
+
+def edge(random: Random, most: int) -> int:
+    return min(most, random.choice((random.choice(EDGES), random.randrange(most + 1))))
+
+
+def epoch(random: Random) -> Epoch:
+    return Epoch(edge(random, MOST_EPOCH), edge(random, 1023), random.randbytes(8))
+
+
+def position(random: Random) -> int:
+    return edge(random, leaders.MOST_POSITION)
+
+
+def epochs(random: Random) -> stream.Epochs:
+    return [(epoch(random).pack(), position(random)) for _ in range(random.randrange(4))]
+
+
+def log_epochs(random: Random) -> tuple[list[tuple[Epoch, int]], int]:
+    """Epochs of a log, at least one, with the ascending positions at which they begin, and where the log ends."""
+    *starts, end = sorted(position(random) for _ in range(random.randrange(2, 6)))
+    return [(epoch(random), at) for at in starts], end
+
+
+def owners(random: Random) -> list[Owned]:
+    return [Owned(random.randbytes(16), epoch(random), random.choice(list(Hold))) for _ in range(random.randrange(4))]
+
+
+def counts(random: Random, log_id: bytes = b"") -> Counts:
+    named = frozenset(random.sample(range(1024), random.randrange(4)))
+    return Counts(log_id or random.randbytes(16), epoch(random), position(random), named, random.random() < 0.5)
+
+
+def claim(random: Random) -> Claim:
+    number, serial = edge(random, MOST_EPOCH), edge(random, U32)
+    extent, stage = Extent(epoch(random), position(random)), random.choice(list(Stage))
+    return Claim(random.randbytes(16), number, serial, epoch(random), extent, edge(random, elections.NEVER), stage)
+
+
+def vote(random: Random) -> Vote:
+    log_id, number, serial = random.randbytes(16), edge(random, MOST_EPOCH), edge(random, U32)
+    extent, heard = Extent(epoch(random), position(random)), edge(random, elections.NEVER)
+    own_counts = counts(random, log_id) if random.random() < 0.5 else None
+    return Vote(
+        log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, own_counts
+    )
+
+
+def closed_log(random: Random) -> closed.Closed:
+    starts, end = log_epochs(random)
+    return closed.make_closed(random.randbytes(16), end, starts)
+
+
+def deletions(random: Random) -> tuple[bytes, LogDeletions]:
+    found = [
+        Deletion(random.choice(list(DeletionKind)), edge(random, U32), edge(random, U32), edge(random, U64))
+        for _ in range(random.randrange(1, 4))
+    ]
+    return random.randbytes(16), LogDeletions(epoch(random), position(random), tuple(found))
+
+
+def question(random: Random) -> salvage.Question:
+    starts, end = log_epochs(random)
+    taken, is_copied = random.choice((None, position(random))), random.random() < 0.5
+    return salvage.Question(edge(random, U32), random.randbytes(16), end, tuple(starts), taken, is_copied)
+
+
+def answer(random: Random) -> salvage.Answer:
+    verdict = random.choice(list(salvage.Verdict))
+    return salvage.Answer(edge(random, U32), random.randbytes(16), verdict, position(random))
+
+
+def configurations(random: Random) -> list[configs.VersionedConfig]:
+    def number() -> int | None:
+        return random.choice((None, edge(random, configs.MOST_VALUE)))
+
+    def one() -> configs.VersionedConfig:
+        durability = random.choice((None, *Durability))
+        own = TopicConfig(durability, number(), number(), random.choice((None, 1, 3)), random.choice((None, 0, 5)))
+        topic = f"topic{random.randrange(9)}"
+        return configs.VersionedConfig(topic, edge(random, configs.MOST_VALUE), edge(random, 1023), own)
+
+    return [one() for _ in range(random.randrange(4))]
+
+
+def identity(random: Random) -> NodeIdentity:
+    ranges = tuple(IdRange(*(edge(random, NO_END) for _ in range(3))) for _ in range(random.randrange(3)))
+    log_id, one = random.randbytes(16), random.randbytes(14)
+    numbers = edge(random, 1023), edge(random, (1 << 63) - 1)
+    return NodeIdentity(*numbers, log_id, one, "node:4152", random.choice(("", "node:1")), "z", ranges)
+
+
+def members(random: Random) -> list[Member]:
+    return [Member(identity(random), random.choice(list(Standing))) for _ in range(random.randrange(4))]
+
+
+def have(random: Random) -> stream.Have:
+    segments = {position(random): position(random) for _ in range(random.randrange(4))}
+    return stream.Have(position(random), epochs(random), segments, edge(random, 9))
+
+
+def loan(random: Random) -> Loan:
+    place = edge(random, U64), random.choice(("mail", "x" * 200)), edge(random, U64)
+    numbers = [edge(random, U32) for _ in range(5)]
+    return Loan(*place, *numbers, random.randbytes(random.randrange(20)), edge(random, U64), edge(random, U64))
+
+
+def returned(random: Random) -> tuple[int, int, int, bool]:
+    return edge(random, U64), edge(random, U64), edge(random, U32), random.random() < 0.5
+
+
+# what is changed in them
+
+
+def changed_bytes(random: Random, content: bytes) -> bytes:
+    data = bytearray(content)
+    at = random.randrange(len(data) + 1)
+    deed = random.randrange(5)
+    if deed == 0 and data:
+        data[at - 1] = random.choice((0, 1, 0x7F, 0x80, 0xC0, 0xDD, 0xFF, data[at - 1] ^ (1 << random.randrange(8))))
+    elif deed == 1:
+        del data[at:]
+    elif deed == 2:
+        data[at:at] = random.randbytes(random.randrange(1, 5))
+    elif deed == 3:
+        data[at:at] = data[: random.randrange(1, 40)]
+    else:
+        del data[at : at + random.randrange(1, 5)]
+    return bytes(data)
+
+
+def changed_fields(random: Random, content: bytes) -> bytes:
+    """Return a content in msgpack with some field of some list changed. Raises ValueError if there is no list in it."""
+    value = msgpack.unpackb(content)
+    if not isinstance(value, list):
+        raise ValueError("no list")
+    lists = [value]
+    for one in lists:
+        lists += [part for part in one if isinstance(part, list)]
+    chosen = random.choice(lists)
+    at = random.randrange(len(chosen) + 1)
+    deed = random.randrange(4)
+    if deed == 0 and chosen:
+        chosen[at - 1] = random.choice((*ODD, *ODD_LISTS))
+    elif deed == 1 and chosen:
+        del chosen[at - 1]
+    elif deed == 2 and chosen:
+        chosen.insert(at, chosen[at - 1])
+    elif chosen:
+        other = random.randrange(len(chosen))
+        chosen[at - 1], chosen[other] = chosen[other], chosen[at - 1]
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+# the parsers
+
+
+@dataclass(frozen=True)
+class Parser:
+    """How a kind of content is made, read, and said again."""
+
+    name: str
+    make: Callable[[Random], Any]
+    say: Callable[[Any], bytes]  # returns the content that says this
+    read: Callable[[bytes], Any]
+    is_msgpack: bool = False
+
+
+def frame(kind: FrameKind, pack_one: Callable[..., bytes], *, spread: bool = False) -> Callable[[Any], bytes]:
+    """Return a function that packs a value, or several that are `spread`, checks the frame and returns its content."""
+
+    def content(value: Any) -> bytes:
+        reader = FrameReader()
+        reader.limit = AFTER_PROOF
+        ((found, content),) = reader.feed(pack_one(*value) if spread else pack_one(value))
+        assert found is kind
+        return content
+
+    return content
+
+
+def pack_bytes(base: int, at: int, data: bytes) -> bytes:
+    return stream.pack_bytes(base, at, [bytes(data)], len(data))[0]
+
+
+def pack_returned(number: int, message_id: int, reservation: int, was_taken: bool) -> bytes:
+    return jobs.pack_return(Loan(number, "q", message_id, 0, 0, reservation, 0, 0, b""), was_taken)
+
+
+def pack_said(number: int, data: bytes) -> bytes:
+    return jobs.pack_number(K.SAID, number, data)
+
+
+def pack_members(words: list[Member]) -> bytes:
+    packed: bytes = msgpack.packb([[*pack(word.node), word.standing] for word in words])
+    return packed
+
+
+K = FrameKind
+PARSERS = [
+    Parser("owners", owners, frame(K.OWNERS, leaders.pack_owners), leaders.unpack_owners),
+    Parser("counts", counts, frame(K.COUNTS, elections.pack_counts), elections.unpack_counts),
+    Parser("claim", claim, frame(K.CLAIM, elections.pack_claim), elections.unpack_claim),
+    Parser("vote", vote, frame(K.VOTE, elections.pack_vote), elections.unpack_vote),
+    Parser("closed", closed_log, frame(K.CLOSED, closed.pack_closed), closed.unpack_closed),
+    Parser("deleted", deletions, frame(K.DELETED, deleted.pack_deleted, spread=True), deleted.unpack_deleted),
+    Parser("question", question, frame(K.SALVAGE, salvage.pack_question), salvage.unpack),
+    Parser("answer", answer, frame(K.SALVAGE, salvage.pack_answer), salvage.unpack),
+    Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
+           frame(K.HANDOVER, transfers.pack_handover, spread=True), transfers.unpack_handover),
+    Parser("configs", configurations, frame(K.CONFIGS, configs.pack_configs), configs.unpack_configs, True),
+    Parser("members", members, pack_members, _unpack_words, True),
+    Parser("identity", identity, lambda one: msgpack.packb(pack(one)), lambda data: unpack(msgpack.unpackb(data)), True),
+    Parser("have", have, frame(K.HAVE, stream.pack_have), stream.unpack_have, True),
+    Parser("resume", epochs, frame(K.RESUME, stream.pack_resume), stream.unpack_resume, True),
+    Parser("drop", epochs, frame(K.DROP, stream.pack_drop), stream.unpack_drop, True),
+    Parser("anew", lambda random: (position(random), epochs(random)),
+           frame(K.ANEW, stream.pack_anew, spread=True), stream.unpack_anew, True),
+    Parser("keep", lambda random: (position(random), [position(random)] * random.randrange(3)),
+           frame(K.KEEP, stream.pack_keep, spread=True), stream.unpack_keep, True),
+    Parser("bytes", lambda random: (position(random), position(random), random.randbytes(random.randrange(1, 30))),
+           frame(K.BYTES, pack_bytes, spread=True), stream.unpack_bytes),
+    Parser("copied", lambda random: (position(random), position(random)),
+           frame(K.COPIED, stream.pack_copied, spread=True), stream.unpack_copied),
+    Parser("switch", position, frame(K.SWITCH, stream.pack_switch), stream.unpack_switch),
+    Parser("follow", lambda random: edge(random, U32), frame(K.FOLLOW, stream.pack_follow), stream.unpack_follow),
+    Parser("log", lambda random: random.randbytes(16), frame(K.LOG, stream.pack_log), stream.unpack_log),
+    Parser("sync", lambda random: random.random() < 0.5, frame(K.SYNC, stream.pack_sync), stream.unpack_sync),
+    Parser("gave up", lambda random: "no space é", frame(K.GAVE_UP, stream.pack_gave_up), stream.unpack_gave_up),
+    Parser("loan", loan, frame(K.LOAN, lambda one: b"".join(jobs.pack_loan(one))),
+           lambda data: jobs.unpack_loan(data, b""), True),
+    Parser("want", lambda random: ("mail", edge(random, jobs.MOST_WANTED)), frame(K.WANT, jobs.pack_want, spread=True),
+           jobs.unpack_want, True),
+    Parser("return", returned, frame(K.RETURN, pack_returned, spread=True), jobs.unpack_return, True),
+    Parser("ask", lambda random: (edge(random, U64), random.randbytes(5), random.randbytes(random.randrange(9))),
+           frame(K.ASK, jobs.pack_ask, spread=True), jobs.unpack_ask),
+    Parser("said", lambda random: (edge(random, U64), random.randbytes(random.randrange(9))),
+           frame(K.SAID, pack_said, spread=True), jobs.unpack_number),
+]  # fmt: skip
+# those of which nearly all contents, or nearly none, are something that a peer may say
+SIMPLE = {"gave up", "handover", "log", "sync", "follow", "ask", "said", "answer"}
+
+
+def changed(random: Random, parser: Parser, content: bytes) -> bytes:
+    for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
+        try:
+            by_field = parser.is_msgpack and random.random() < 0.6
+            content = changed_fields(random, content) if by_field else changed_bytes(random, content)
+        except (ValueError, TypeError, msgpack.UnpackException):  # an earlier change left no list in msgpack
+            content = changed_bytes(random, content)
+    return content
+
+
+@each("parser", PARSERS)
+def test_what_was_packed_is_read_and_what_is_almost_right_is_refused_or_means_what_it_says(parser: Parser) -> None:
+    random, read = Random(parser.name), 0
+    for _ in range(FUZZED):
+        value = parser.make(random)
+        whole = parser.say(value)
+        content = changed(random, parser, whole)
+        try:
+            found = parser.read(content)
+        except PeerError:
+            assert content != whole
+            continue
+        except (ValueError, msgpack.UnpackException):
+            assert parser.name == "identity"  # of which the handshake refuses what is not msgpack at all
+            continue
+        read += 1
+        if content == whole:
+            assert found == value
+        elif not is_too_long(parser, found):
+            assert parser.read(parser.say(found)) == found, content
+    assert FUZZED // 10 < read < FUZZED or parser.name in SIMPLE
+
+
+def is_too_long(parser: Parser, value: Any) -> bool:
+    """Return whether this is a part of a log that a peer would send in several frames."""
+    return parser.name == "bytes" and len(value[2]) > stream.MOST_BYTES
+
+
+# the handshake
+
+
+def side(number: int, is_dialer: bool, random: Random) -> Handshake:
+    return Handshake(Credentials("c", SECRET, node(number)), random.randbytes(NONCE_SIZE), is_dialer)
+
+
+def only(data: bytes) -> tuple[FrameKind, bytes]:
+    (frame,) = FrameReader().feed(data)
+    return frame
+
+
+def test_a_handshake_in_which_anything_was_changed_never_succeeds() -> None:
+    """Of the fields, of the bytes or of the kind of one frame; except that the peer refuses then, nothing is raised."""
+    random, refused = Random(7), 0
+    parser = Parser("handshake", lambda random: b"", lambda value: b"", lambda content: None, True)
+    for _ in range(FUZZED):
+        dialer, acceptor = side(1, True, random), side(2, False, random)
+        sent, sender, receiver, place = dialer.begin(), dialer, acceptor, random.randrange(4)
+        try:
+            while sent:
+                kind, content = only(sent)
+                before = kind, content
+                if place == 0:
+                    proof = (
+                        content[len(content) - PROOF_SIZE :]
+                        if kind is FrameKind.CHALLENGE and random.random() < 0.7
+                        else b""
+                    )
+                    content = changed(random, parser, content[: len(content) - len(proof)]) + proof
+                    kind = random.choice((kind, kind, kind, random.choice(list(FrameKind))))
+                is_same = (kind, content) == before
+                place -= 1
+                sent, sender, receiver = receiver.receive(kind, content), receiver, sender
+                assert is_same or not sender.is_done, (before, content)
+        except PeerError:
+            refused += 1
+            assert not (dialer.is_done and acceptor.is_done)
+    assert refused > FUZZED // 2
