@@ -40,14 +40,14 @@ class Past:
     def change(self, look: Snapshot, minutes: float) -> Change:
         """Return how channels changed over the last minutes: each node since it told first in that time.
 
-        So a node that comes or goes changes nothing of what the others gained. A log that another node has adopted since goes
+        So a node that comes or goes changes nothing of what the others gained. A log that another node has promoted since goes
         on there: it counts with what it had before.
         """
-        adopted = [name for name, one in look.nodes.items() if one.state.is_gone and one.record.adopted_by is not None]
+        promoted = [name for name, one in look.nodes.items() if one.state.is_gone and one.record.led_by is not None]
         kept, change = list(self.looks_before(look, minutes)), Change()
-        for node in (*look.answered, *adopted):
+        for node in (*look.answered, *promoted):
             before = next((one for one in kept if _told(one, node)), None)
-            if before is not None and (node in adopted or _told(look, node)):
+            if before is not None and (node in promoted or _told(look, node)):
                 change.add(before.parts[node], look.parts[node] if _told(look, node) else {}, before.at)
         return change
 

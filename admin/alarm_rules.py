@@ -66,7 +66,7 @@ _WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 1
 RULES: tuple[Rule, ...] = (
     Rule(
         "node-down", Severity.CRITICAL, "Node down",
-        "The nsqd does not answer. Unless another node has adopted its log, its messages are not delivered, and the sums on all"
+        "The nsqd does not answer. Unless another node leads its log now, its messages are not delivered, and the sums on all"
         " pages leave them out.",
         "Start it again on the same data directory. If its disk is lost, recover it from a copy. Dismiss it only if it will"
         " never come back.", "lost-node.md",

@@ -48,7 +48,7 @@ def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rate
     """Return the rates of a channel on one node, in the form of admin.merge, between two answers that are `seconds` apart.
 
     With `topic_messages` and `topic_depth` in both, published is at most what came from the topic: the channel also counts the
-    messages of a log that the node adopts.
+    messages of a log that the node promotes.
     """
     if before is None or seconds <= 0 or any(now[name] < before[name] for name in _GROWING):
         return UNKNOWN_RATES

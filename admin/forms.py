@@ -179,9 +179,9 @@ class Forms:
         return self.renderer.url("nodes", node, did=action)
 
     async def change_cluster(self, request: Request, form: Form) -> str:
-        """Have a cluster forget a node that is down, or have a node adopt the log of a lost one."""
+        """Have a cluster forget a node that is down, or have a node promote the log of a lost one."""
         action, node = form.get("action", ""), form.get("node", "")
-        if action not in ("forget", "adopt"):
+        if action not in ("forget", "promote"):
             raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), action, "")
         confirm(form, node, "number")
@@ -189,7 +189,7 @@ class Forms:
         found = next((one for one in clusters if one.name == form.get("cluster", "")), None)
         if found is None:  # so that a request cannot direct nsqadmin to other servers
             raise HttpError(404, "No node that answers is in this cluster.")
-        return await (self._forget_node if action == "forget" else self._adopt_log)(request, form, found)
+        return await (self._forget_node if action == "forget" else self._promote_log)(request, form, found)
 
     async def _forget_node(self, request: Request, form: Form, found: ClusterState) -> str:
         """Have a cluster forget a node that is down, at a node that answers."""
@@ -202,17 +202,17 @@ class Forms:
         await self.actions.at_node("forget", there, "/cluster/forget", asked, self.access.actor(request))
         return self.renderer.url("cluster", did="forget")
 
-    async def _adopt_log(self, request: Request, form: Form, found: ClusterState) -> str:
-        """Have a node adopt the log of a lost node though its copy may lack something."""
+    async def _promote_log(self, request: Request, form: Form, found: ClusterState) -> str:
+        """Have a node promote the log of a lost node though its copy may lack something."""
         node, log_id, by = form["node"], form.get("log", ""), form.get("by", "")
         lost = next((one for one in found.logs if one.log_id == log_id and str(one.node) == node), None)
         if lost is None or lost.state != LOST:
             raise HttpError(409, f"No node that answers has lost the owner of this log of node {node}.")
-        if by not in (str(one.node) for one in lost.takers if one.may_adopt):
-            raise FieldError("by", f"Node {by[:20]} has no complete copy of this log, or is adopting it.", 409)
+        if by not in (str(one.node) for one in lost.takers if one.may_promote):
+            raise FieldError("by", f"Node {by[:20]} has no complete copy of this log, or is promoting it.", 409)
         there = next((one.asked for one in found.nodes if str(one.node) == by), "")
-        await self.actions.at_node("adopt", there, "/cluster/adopt", {"log": log_id}, self.access.actor(request))
-        return self.renderer.url("cluster", did="adopt")
+        await self.actions.at_node("promote", there, "/cluster/promote", {"log": log_id}, self.access.actor(request))
+        return self.renderer.url("cluster", did="promote")
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
         """Create or delete a topic, and perhaps create a channel, at nsqlookupd."""

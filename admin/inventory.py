@@ -67,7 +67,7 @@ class NodeRecord:
     stuck: tuple[Stuck, ...] = ()  # of topics; some may be newer than `figures`
     is_drained: bool = False  # it was draining, and had nothing left
     is_draining: bool = False
-    adopted_by: int | None = None  # number of the node that has adopted its log and delivers its messages; None: none
+    led_by: int | None = None  # number of the node that leads its log now and delivers its messages; None: none
 
     @property
     def address(self) -> str:
@@ -90,7 +90,7 @@ class NodeRecord:
     @property
     def held(self) -> int:
         """The messages that only it could deliver, without jobs and buried ones, as of `held_at`."""
-        if self.adopted_by is not None:
+        if self.led_by is not None:
             return 0
         return max(self._total, self._listed) if self._is_listed_newer else self._total
 
@@ -117,8 +117,8 @@ class NodeRecord:
 
         If another node delivers them, it says so.
         """
-        if self.adopted_by is not None:
-            return f"Node {self.adopted_by} has adopted its log and delivers its messages."
+        if self.led_by is not None:
+            return f"Node {self.led_by} leads its log now and delivers its messages."
         shown = set(visible)
         stuck = [one for one in self.stuck if one.topic in shown]
         held, buried = sum(one.messages for one in stuck), sum(one.buried for one in stuck)
@@ -229,11 +229,11 @@ class Inventory:
         if known is not None and (known.is_draining, known.is_drained) != (is_draining, is_drained):
             self._put(replace(known, is_draining=is_draining, is_drained=is_drained))
 
-    def note_adopter(self, address: str, adopted_by: int | None) -> None:
-        """Note which node has adopted the log of a node of a cluster; None: none."""
+    def note_new_leader(self, address: str, led_by: int | None) -> None:
+        """Note which node has promoted the log of a node of a cluster; None: none."""
         known = self._records.get(address)
-        if known is not None and known.adopted_by != adopted_by:
-            self._put(replace(known, adopted_by=adopted_by))
+        if known is not None and known.led_by != led_by:
+            self._put(replace(known, led_by=led_by))
 
     def dismiss(self, address: str, now: int) -> bool:
         """Forget a node that does not answer. Returns False if there is none, or if it answers."""
@@ -308,7 +308,7 @@ def restored(data: Mapping[str, Any]) -> NodeRecord | None:
             for one in objects(data.get("stuck"))[:MOST_STUCK]
         ),
         is_drained=data.get("is_drained") is True, is_draining=data.get("is_draining") is True,
-        adopted_by=number(data.get("adopted_by")) if data.get("adopted_by") is not None else None,
+        led_by=number(data.get("led_by")) if data.get("led_by") is not None else None,
         **{name: max(0, number(data.get(name))) for name in ("seen_at", "failing_since", "figures_at")},
     )  # fmt: skip
 

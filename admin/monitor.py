@@ -282,7 +282,7 @@ class Monitor:
         look.clusters = cluster_states(answers).clusters
         for record in self.inventory.all():
             member = look.member(record.address) if record.state(now).is_gone else None
-            self.inventory.note_adopter(record.address, member[1].adopted_by if member is not None else None)
+            self.inventory.note_new_leader(record.address, member[1].led_by if member is not None else None)
         for record in self.inventory.all():
             known = self._known.get(record.address, _NodeLook())
             health = self._unhealthy.get(record.address, "OK")

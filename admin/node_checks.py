@@ -19,7 +19,7 @@ def down(look: Snapshot) -> Found:
         if one.state is NodeState.DOWN:
             record = one.record
             words = f"{words_of(record, look.at)}. {record.losses(True, (each.topic for each in record.stuck))}"
-            severity = Severity.CRITICAL if record.adopted_by is None else Severity.WARNING
+            severity = Severity.CRITICAL if record.led_by is None else Severity.WARNING
             yield node_subject("node-down", name, words, record.held, severity, since=record.failing_since)
 
 

@@ -22,7 +22,6 @@ from admin.queries import SELDOM, Queries
 from admin.roles import NOBODY, Who
 from admin.storage import drain_view, storage_view
 from admin.tables import (
-    ADOPTED,
     COPIES,
     LOG_FILES,
     LOG_TOPICS,
@@ -30,6 +29,7 @@ from admin.tables import (
     MEMBERS,
     NODE_TOPICS,
     NODES,
+    PROMOTED,
     READERS,
     STORAGE,
     TALKERS,
@@ -139,13 +139,13 @@ class NodePages:
             yield "Copies of its log", copies
 
     def _copies(self, address: str) -> str:
-        """Return who has adopted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
+        """Return who has promoted the node's log, or which nodes have copies of it; "" if it is in no cluster."""
         found = self.monitor.last.member(address)
         if found is None:
             return ""
         cluster, member = found
-        if member.adopted_by is not None:
-            return f"adopted by node {member.adopted_by}"
+        if member.led_by is not None:
+            return f"promoted by node {member.led_by}"
         copies = sorted((one.state, one.follower) for one in cluster.copies if one.owner == member.node)
         return ", ".join(f"{state} at node {follower}" for state, follower in copies[:5]) or "none"
 
@@ -274,7 +274,7 @@ class NodePages:
         views = {address: storage_view(one, who) for address, one in gathered.answers.items()}
         views = dict(STORAGE.sorted(views.items(), asked))
         if node in views:
-            tables = (("topics", LOG_TOPICS), ("files", LOG_FILES), ("adopted", ADOPTED))
+            tables = (("topics", LOG_TOPICS), ("files", LOG_FILES), ("promoted", PROMOTED))
             views[node] |= {name: table.sorted(views[node][name], asked) for name, table in tables}
         return {
             "page_of": "storage",
@@ -285,7 +285,7 @@ class NodePages:
             "heads": STORAGE.heads(asked),
             "topic_heads": LOG_TOPICS.heads(asked),
             "file_heads": LOG_FILES.heads(asked),
-            "adopted_heads": ADOPTED.heads(asked),
+            "promoted_heads": PROMOTED.heads(asked),
             "errors": gathered.errors,
             "table": [
                 {"node": address, "told_at": self.queries.clock() - self.queries.data_age(address)}
@@ -381,7 +381,7 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
     """Return the figures of a node that still hold: of one that is gone, only what nobody else has."""
     if not state.is_gone:
         return record.figures
-    if record.adopted_by is not None or not record.held_at:
+    if record.led_by is not None or not record.held_at:
         return {}
     return {
         "depth": record.held,
@@ -393,7 +393,7 @@ def _figures(record: NodeRecord, state: NodeState) -> Mapping[str, int]:
 _NODE = ("node", "hostname", "version", "state", "topics", "depth", "figures_at", "disk_free", "disk_at")
 _MEMBER = (
     "node", "address", "http_address", "state", "others", "copies_possible", "copies_wanted", "replies_given_up",
-    "last_position", "adopted_by", "recover",
+    "last_position", "led_by", "recover",
 )  # fmt: skip
 
 

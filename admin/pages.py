@@ -107,7 +107,7 @@ class Pages:
             "words": words_of(record, self.queries.clock()),
             "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
             "figures_at": record.held_at,
-            "is_adopted": record.adopted_by is not None,
+            "is_promoted": record.led_by is not None,
         }
 
     async def _has_cluster(self) -> bool:

@@ -142,10 +142,10 @@ class Queries:
     def coverage(self, topic: str = "") -> str:
         """Return how many of the nodes are in a sum, such as "2 of 3 nodes"; "" if all are. `topic`: of those that had it.
 
-        A node whose log another has adopted is in it.
+        A node whose log another has promoted is in it.
         """
         every = [one for one in self.inventory.all() if not topic or one.producer.carries(topic)]
-        down = {one.address for one in self.down() if one.adopted_by is None}
+        down = {one.address for one in self.down() if one.led_by is None}
         missing = sum(one.address in down for one in every)
         return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
 

@@ -149,7 +149,7 @@ ACTIONS: dict[str, tuple[Verb, ...]] = {
     "drain": (Verb.ADMIN,),
     "undrain": (Verb.ADMIN,),
     "forget": (Verb.ADMIN,),
-    "adopt": (Verb.ADMIN,),
+    "promote": (Verb.ADMIN,),
     "dismiss": (Verb.ADMIN,),
     "snooze": (Verb.ACT,),
     "set-alarms": (Verb.ADMIN,),

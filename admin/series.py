@@ -2,7 +2,7 @@
 
 A node that is started anew tells nothing of the time before, so what a node tells is kept as *lives*: the series of each time
 that it ran. A life contributes to the sums from its first step to its last. A level is continued over a few steps that were
-not noted in time, and no further: another node may have adopted the messages, and tells of them. Pure; nodes may lie.
+not noted in time, and no further: another node may have promoted the messages, and tells of them. Pure; nodes may lie.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class Snapshot:
         """Return the cluster that the node with this HTTP address is in, and what is known of it there."""
         every = ((cluster, one) for cluster in self.clusters for one in cluster.nodes)
         found = [pair for pair in every if address in (pair[1].http_address, pair[1].asked)]
-        # a node may have had another number before, under which its log is adopted
-        return min(found, key=lambda pair: (pair[1].asked != address, pair[1].adopted_by is not None), default=None)
+        # a node may have had another number before, under which its log is promoted
+        return min(found, key=lambda pair: (pair[1].asked != address, pair[1].led_by is not None), default=None)
 
     def add_attention(self, node: str, data: JsonObject) -> None:
         """Add a node's answer of /channels/attention."""

@@ -6,7 +6,7 @@ from admin.roles import Who
 from shared.json_fields import JsonObject, number, objects, text
 
 MOST_FILES, MOST_TOPICS = 200, 100  # of a node: nsqd reports no more
-MOST_ADOPTED = 100  # logs of a node
+MOST_PROMOTED = 100  # logs of a node
 _NUMBERS = (
     "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn", "retries",
     "syncs", "disk_free", "disk_total",
@@ -31,9 +31,9 @@ def storage_view(data: JsonObject, who: Who) -> JsonObject:
         }
         for one in objects(data.get("files"))[:MOST_FILES]
     ]
-    view["adopted"] = [
-        {"log": text(one.get("log"))[:32], **{name: number(one.get(name)) for name in _ADOPTED}}
-        for one in objects(data.get("adopted"))[:MOST_ADOPTED]
+    view["promoted"] = [
+        {"log": text(one.get("log"))[:32], **{name: number(one.get(name)) for name in _PROMOTED}}
+        for one in objects(data.get("promoted"))[:MOST_PROMOTED]
     ]
     view["topics"] = [
         {name: text(value) if name == "topic" else number(value) for name, value in one.items() if name in _TOPIC}
@@ -50,7 +50,7 @@ def drain_view(data: JsonObject) -> JsonObject:
     return flags | {name: number(data.get(name)) for name in names}
 
 
-_ADOPTED = ("node", "log_bytes", "live_bytes", "segments", "memory_bytes", "damage")
+_PROMOTED = ("node", "log_bytes", "live_bytes", "segments", "memory_bytes", "damage")
 _TOPIC = ("topic", "live_bytes", "messages", "retained")
 
 

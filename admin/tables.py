@@ -121,13 +121,13 @@ LOG_TOPICS: Table[JsonObject] = Table(
 LOG_FILES: Table[JsonObject] = Table(
     _numbers(number="File", bytes="Size", live_bytes="In use", live_share="In use (%)"), "files"
 )
-ADOPTED: Table[JsonObject] = Table(
+PROMOTED: Table[JsonObject] = Table(
     (
         *_texts(log="Log"),
         *_numbers(node="Published by node", log_bytes="Log size", live_bytes="In use", segments="Files"),
         *_numbers(memory_bytes="In memory", damage="Corrupt"),
     ),
-    "adopted",
+    "promoted",
 )
 TALKERS: Table[Talker] = Table(
     (
@@ -166,7 +166,7 @@ LOGS: Table[LogState] = Table(
         Column("log", "Log", attrgetter("log_id"), is_text=True),
         Column("owner", "Owner", attrgetter("owner"), is_text=True),
         Column("state", "State", attrgetter("state"), is_text=True),
-        Column("takers", "Take-over", lambda one: len(one.takers)),
+        Column("takers", "Failover", lambda one: len(one.takers)),
     ),
     "logs",
 )

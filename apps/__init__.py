@@ -7,7 +7,7 @@ of Disque's clients), `queues`, `backup` and `recover`.
 `cluster_status` says whether a cluster is whole. `leave` has a node leave its cluster.
 `chaos` breaks nodes of `penstock up` on purpose, which it reaches over `control`.
 `cluster_certs` over `certificate_authority` makes the certificates of a cluster's nodes, `cluster_forget` tells them which
-one is gone, and `cluster_adopt` has one of them take over the log of another one. All that ask nodes over HTTP do so by
+one is gone, and `cluster_promote` has one of them take over the log of another one. All that ask nodes over HTTP do so by
 `node_client`, which knows tokens and TLS.
 
 `nsq_tail` prints a topic, and `to_nsq` publishes standard input. `passthrough` reads the options of go-nsq's clients;

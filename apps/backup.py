@@ -1,7 +1,7 @@
 """Run `penstock backup DIR`: copy the data directory of a running nsqd, as it was at one moment.
 
 DIR must not exist. The copy is written to `DIR.partial`, synced, and renamed to DIR only when it is complete. Logs that the
-node has adopted are left out, and named: each is copied by itself (--log).
+node has promoted are left out, and named: each is copied by itself (--log).
 """
 
 import argparse
@@ -33,7 +33,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     add_address(command)
     command.add_argument(
-        "--log", metavar="ID", help="copy a log that the node has adopted, for penstock restore (default: its own log)"
+        "--log", metavar="ID", help="copy a log that the node has promoted, for penstock restore (default: its own log)"
     )
     command.add_argument("--json", action="store_true", help="print a JSON object with the number of files and bytes")
     command.set_defaults(main=run)
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     sync_directory(target.parent)
     for log_id, node in left_out.items():
         print(
-            f"penstock backup: left out the log {log_id} of node {node}, which this node has adopted: back it up with"
+            f"penstock backup: left out the log {log_id} of node {node}, which this node has promoted: back it up with"
             f" --log {log_id}",
             file=sys.stderr,
         )

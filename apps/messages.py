@@ -40,10 +40,10 @@ PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
 WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
 UNLIMITED = 1 << 60  # messages
 _READ_MORE = (
-    "In a cluster, a node that is lost leaves its log to another one that adopts it, or at least a mirror. --log reads one log"
+    "In a cluster, a node that is lost leaves its log to a new leader, or at least a replica of it. --log reads one log"
     " at a node that has it, by its offsets: its id is `log` in /topic/offsets and `log_id` in /cluster. --all-nodes reads all"
     " logs of the topic; each line of --json then tells the `log`, and the `node` that published into it. With --cursor, what"
-    " the cursor has not read of the log that the node had before a take-over comes first."
+    " the cursor has not read of the log that the node had before a failover comes first."
 )
 ADVICE = {
     "OFFSET_GONE": "the messages have expired, or the topic retains none: see /topic/offsets and /topic/config?retention=24h",
@@ -191,7 +191,7 @@ def _of_one_log(client: httpx.Client, arguments: argparse.Namespace) -> Iterator
 
 
 def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield what the cursor has not read of logs that the node had before: others have adopted them. Raises Refused."""
+    """Yield what the cursor has not read of logs that the node had before: others have promoted them. Raises Refused."""
     ask, address = partial(_asked, client), arguments.nsqd_http_address
     own, left = log_at(ask, address, arguments.topic), arguments.limit or UNLIMITED
     for log in own.parents if own is not None else ():
@@ -202,10 +202,10 @@ def _of_predecessors(client: httpx.Client, arguments: argparse.Namespace) -> Ite
         offset = next((one["offset"] for one in told["cursors"] if one["name"] == arguments.cursor), found.next)
         if max(offset, found.first) >= found.next:
             continue
-        if found.kind == "mirror":
+        if found.kind == "replica":
             raise Refused(
                 f"cursor {arguments.cursor} has not read offsets {offset} to {found.next} of the log {log} that the node had"
-                f" before, which no node has adopted: read them with --log {log} --from {offset}"
+                f" before, which no node has promoted: read them with --log {log} --from {offset}"
             )
         start = _cursor_start(client, found.address, arguments, log)
         for message in _messages(client, found.address, arguments, log, start, None, left):

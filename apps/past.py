@@ -1,8 +1,8 @@
 """The logs of a cluster that have a topic: where each can be read, whether its node lives or not.
 
-A log is read at the node that owns it; if nobody does, because its node is lost and nobody has adopted the log, at one that has
-a mirror. A log that continues another one, because its node was restored or lost its log to an adopter, has the messages from
-its own first one on, and the other one those before.
+A log is read at the node that owns it; if nobody does, because its node is lost and nobody has promoted the log, at one that
+has a replica. A log that continues another one, because its node was restored or lost its log to a new leader, has the messages
+from its own first one on, and the other one those before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 MOST_NODES, MOST_LOGS = 64, 256
-_KINDS = {"own": 0, "adopted": 1, "mirror": 2}  # the best first
+_KINDS = {"own": 0, "promoted": 1, "replica": 2}  # the best first
 
 # Sends a GET to the node at an address. Returns its answer, which is JSON; None: it has answered with an error, or not at all.
 Ask = Callable[[str, str, dict[str, str]], Any]
@@ -24,7 +24,7 @@ class LogAt:
 
     address: str  # HTTP address of the node
     log: str  # as /topic/offsets tells it
-    kind: str  # own, adopted or mirror
+    kind: str  # own, promoted or replica
     origin: int  # number of the node that published into the log
     first: int
     next: int
@@ -68,7 +68,7 @@ def logs_of(ask: Ask, addresses: Iterable[str], topic: str) -> list[LogAt]:
     found: dict[str, list[LogAt]] = {}
     for address in addresses:
         told = _object(ask(address, "/cluster", {}))
-        others = {str(one.get("log_id")) for name in ("owned", "mirrors") for one in _objects(told, name)}
+        others = {str(one.get("log_id")) for name in ("owned", "replicas") for one in _objects(told, name)}
         for log in ["", *sorted(others)[:MOST_LOGS]]:
             one = log_at(ask, address, topic, log)
             if one is not None and (not log or one.log_id == log):
@@ -77,7 +77,7 @@ def logs_of(ask: Ask, addresses: Iterable[str], topic: str) -> list[LogAt]:
 
 
 def best(found: Iterable[LogAt]) -> LogAt | None:
-    """Return where to read a log of which several nodes have something: at its owner, or else the longest mirror."""
+    """Return where to read a log of which several nodes have something: at its owner, or else the longest replica."""
     return min(found, key=lambda one: (_KINDS.get(one.kind, 3), -one.next, one.address), default=None)
 
 

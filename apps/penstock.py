@@ -1,7 +1,7 @@
 """The program `penstock` and the list of its commands.
 
 Those that are in this room are in up.py, chaos.py, messages.py, queues.py, backup.py, recover.py, leave.py, cluster_status.py,
-cluster_certs.py, cluster_forget.py and cluster_adopt.py.
+cluster_certs.py, cluster_forget.py and cluster_promote.py.
 """
 
 import argparse
@@ -9,9 +9,9 @@ import argparse
 from apps import (
     backup,
     chaos,
-    cluster_adopt,
     cluster_certs,
     cluster_forget,
+    cluster_promote,
     cluster_status,
     leave,
     messages,
@@ -61,10 +61,10 @@ def _parser() -> argparse.ArgumentParser:
 def add_cluster_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `cluster`, with those below it, to the parser."""
     what = "see whether a cluster of nsqd is whole, prepare one, and tell it which node is gone"
-    words = "status, wait, certs, forget, adopt"
+    words = "status, wait, certs, forget, promote"
     cluster = commands.add_parser("cluster", help=f"{what}: {words}", description=f"{what.capitalize()}.")
     below = cluster.add_subparsers(required=True, metavar="command")
     cluster_status.add_commands(below)
     cluster_certs.add_command(below)
     cluster_forget.add_command(below)
-    cluster_adopt.add_command(below)
+    cluster_promote.add_command(below)

@@ -117,11 +117,13 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any]) -> tup
         asked.add(address)
         try:
             figures = ask(address)
-            _tell_adopted(figures, address, number)
+            _tell_promoted(figures, address, number)
             copies += [
-                _copy(address, mirror, figures["nodes"]) for mirror in figures["mirrors"] if _counts(mirror, number)
+                _copy(address, replica, figures["nodes"]) for replica in figures["replicas"] if _counts(replica, number)
             ]
-            why = next((_why_not(each) for each in figures["mirrors"] if each["node"] == number and _why_not(each)), "")
+            why = next(
+                (_why_not(each) for each in figures["replicas"] if each["node"] == number and _why_not(each)), ""
+            )
             if why:
                 silent.append(address)
                 print(f"penstock recover: {address} cannot read its copy at present: {why}", file=sys.stderr)
@@ -132,14 +134,14 @@ def find_copies(nodes: list[str], number: int, ask: Callable[[str], Any]) -> tup
     return copies, silent
 
 
-def _tell_adopted(figures: dict[str, Any], address: str, number: int) -> None:
-    """Say which logs of node `number` the node at `address` has adopted: what is recovered of them is not delivered twice."""
+def _tell_promoted(figures: dict[str, Any], address: str, number: int) -> None:
+    """Say which logs of node `number` the node at `address` has promoted: what is recovered of them is not delivered twice."""
     if figures.get("node") == number:
         return
     for log_id in (one["log_id"] for one in figures.get("owned", ()) if one["node"] == number):
         print(
-            f"penstock recover: {address} has adopted the log {log_id} of node {number}, and delivers its messages. The node"
-            " may start with an empty directory; with a copy of that log it begins another one, and has what the adopter lacks",
+            f"penstock recover: {address} has promoted the log {log_id} of node {number}, and delivers its messages. The node"
+            " may start with an empty directory; with a copy of that log it begins another one, with what the new leader lacks",
             file=sys.stderr,
         )
 
@@ -148,19 +150,19 @@ def _is_other(node: dict[str, Any], number: int) -> bool:
     return bool(node["http_address"]) and node["standing"] == "member" and node["node"] != number
 
 
-def _counts(mirror: dict[str, Any], number: int) -> bool:
-    return mirror["node"] == number and bool(mirror["complete"])
+def _counts(replica: dict[str, Any], number: int) -> bool:
+    return replica["node"] == number and bool(replica["complete"])
 
 
-def _why_not(mirror: dict[str, Any]) -> str:
+def _why_not(replica: dict[str, Any]) -> str:
     """Return why a copy cannot be read at present; "": it can."""
-    return str(mirror["failure"]) or ("it is being opened" if mirror.get("opening") else "")
+    return str(replica["failure"]) or ("it is being opened" if replica.get("opening") else "")
 
 
-def _copy(address: str, mirror: dict[str, Any], nodes: list[dict[str, Any]]) -> Copy:
-    last = mirror["epochs"][-1][0] if mirror["epochs"] else "0" * 8
-    runs = [int(node["incarnation"]) for node in nodes if node["log_id"] == mirror["log_id"]]
-    return Copy(address, mirror["log_id"], int(last[:8], 16), int(mirror["written"]), max(runs, default=0))
+def _copy(address: str, replica: dict[str, Any], nodes: list[dict[str, Any]]) -> Copy:
+    last = replica["epochs"][-1][0] if replica["epochs"] else "0" * 8
+    runs = [int(node["incarnation"]) for node in nodes if node["log_id"] == replica["log_id"]]
+    return Copy(address, replica["log_id"], int(last[:8], 16), int(replica["written"]), max(runs, default=0))
 
 
 def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> Copy:
@@ -183,7 +185,7 @@ def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> C
 
 def _fetch(client: httpx.Client, copy: Copy, partial: Path) -> tuple[int, int]:
     """Fetch a copy to the directory `partial`. Returns the number of files and bytes. Raises RecoverError."""
-    url = f"{url_of(copy.address)}/cluster/mirror?log={copy.log_id}"
+    url = f"{url_of(copy.address)}/cluster/replica?log={copy.log_id}"
     try:
         with client.stream("GET", url) as answer:
             if answer.status_code != 200:

@@ -373,7 +373,7 @@ def _add_ways(up: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="option of every nsqd, such as takeover-after=3s (may be given multiple times; see docs/configuration.md)",
+        help="option of every nsqd, such as failover-after=3s (may be given multiple times; see docs/configuration.md)",
     )
     up.add_argument(
         "--chaos",
@@ -405,7 +405,7 @@ def _setting(text: str) -> str:
     """Return the flag for an option of nsqd, given as NAME=VALUE, or as NAME to switch it on."""
     name, _, _ = text.partition("=")
     if not re.fullmatch("[a-z][a-z0-9-]{0,99}", name):
-        raise argparse.ArgumentTypeError("expected NAME=VALUE, such as takeover-after=3s")
+        raise argparse.ArgumentTypeError("expected NAME=VALUE, such as failover-after=3s")
     if name in OWN_OPTIONS:
         raise argparse.ArgumentTypeError(f"penstock up sets {name} itself, for each node")
     return f"-{text}"

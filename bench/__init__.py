@@ -45,7 +45,7 @@ The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that shar
 kernel spreads the connections by chance, so the nodes are not equally busy.
 
 The rows copies- publish to one of three nodes that are a cluster: without followers, with two, and with replies that wait for
-both. See `copies`. The row takeover kills such a node, and stripes consumes from logs that were adopted. See `takeover`.
+both. See `copies`. The row failover kills such a node, and stripes consumes from logs that were promoted. See `failover`.
 
 The rows jobs- and queues- compare job servers: with `--beanstalkd PATH` and `--disque PATH` the originals take turns with
 ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB" are two commands for one job.
@@ -80,7 +80,7 @@ The files:
 * The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
   `upgrade`.
 * Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` and `durable` over `log_line` and `floor`; `read_back`;
-  `jobs` and `queues` over `job_server`; `clients` over `client_load`; `nodes`; `copies`; `takeover`; `turns`; `pipeline`.
+  `jobs` and `queues` over `job_server`; `clients` over `client_load`; `nodes`; `copies`; `failover`; `turns`; `pipeline`.
 * nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
 * Beside a measured block: `background`.
 * What survives a crash: the package `crash`.

@@ -18,6 +18,7 @@ from bench.admin_open import Open
 from bench.admin_pages import Listing, OpenPages
 from bench.clients import clients
 from bench.copies import copies
+from bench.failover import failovers
 from bench.figures import Figures, figures, medians
 from bench.jobs import jobs
 from bench.load import raise_file_limit
@@ -33,7 +34,6 @@ from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER
 from bench.sizes import Size, SizeLine, sizes
 from bench.table import HEADER, cells, number, share, table
-from bench.takeover import takeovers
 from bench.turns import turns
 
 _NOTES = """
@@ -143,7 +143,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
             *clients(),
             *nodes(None),
             *copies(),
-            *takeovers(),
+            *failovers(),
             *turns(),
             *pipeline(),
             *admin(),
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
                                  *choose(queues(given.disque), given.only),
                                  *choose(clients(), given.only), *choose(nodes(given.load), given.only),
-                                 *choose(copies(), given.only), *choose(takeovers(), given.only), *choose(turns(), given.only),
+                                 *choose(copies(), given.only), *choose(failovers(), given.only), *choose(turns(), given.only),
                                  *choose(pipeline(), given.only),
                                  *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:

@@ -163,7 +163,7 @@ def cluster(program: Program, count: int, followers: int) -> Iterator[list[Serve
         nodes: list[Server] = []
         for number_ in range(count):
             peers = [f"-cluster-peer={Server.host}:{node.ports['CLUSTER']}" for node in nodes]
-            flags = (f"-node-id={number_}", f"-cluster-secret-file={secret}", f"-mirrors={followers}", *peers)
+            flags = (f"-node-id={number_}", f"-cluster-secret-file={secret}", f"-replicas={followers}", *peers)
             nodes.append(stack.enter_context(listening.with_flags(program.name, *flags).start()))
         wait_for_copies(nodes[0], followers)
         yield nodes

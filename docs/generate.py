@@ -302,7 +302,7 @@ _UNSEEN = {
 }
 _UNSEEN |= {"_certificate_expiry_seconds": "`option`"}
 _UNSEEN |= {f"_{name}": "`node`" for name in ("follower_behind_bytes", "follower_in_sync")}
-_UNSEEN |= {f"_{name}": "`node`" for name in ("mirror_position_bytes", "mirror_failed")}
+_UNSEEN |= {f"_{name}": "`node`" for name in ("replica_position_bytes", "replica_failed")}
 
 
 def _families(text: str) -> Iterator[tuple[str, str, str, str]]:

@@ -23,19 +23,19 @@ from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Claims, Quorum
 from nsqd.cluster.ownership.leaving import Handovers, Leaving
 from nsqd.cluster.ownership.paused import Standstill
-from nsqd.cluster.ownership.replica_states import CountsTellers, KeptMirrors
+from nsqd.cluster.ownership.replica_states import CountsTellers, KeptReplicas
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter
 from nsqd.cluster.promotion.diverged.directory import DivergedDirectory
 from nsqd.cluster.promotion.diverged.salvage import Salvage
-from nsqd.cluster.promotion.promotions import Adoptions, Parts
+from nsqd.cluster.promotion.promotions import Parts, Promotions
 from nsqd.cluster.replication.copying import Copying, Threads
-from nsqd.cluster.replication.directory import AdoptedDirectory, OldLogDirectory
+from nsqd.cluster.replication.directory import OldLogDirectory, PromotedDirectory
 from nsqd.cluster.replication.leader import Origin
 from nsqd.cluster.replication.log_times import LogTimes
-from nsqd.cluster.replication.offers import HttpMirrors
+from nsqd.cluster.replication.offers import HttpReplicas
 from nsqd.cluster.replication.rejoin import is_owned_by_another
 from nsqd.cluster.replication.repair import Mending
 from nsqd.cluster.wire.node_identity import MOST_ZONE
@@ -46,7 +46,7 @@ from nsqd.http.node import Info
 from nsqd.identity import cluster_address, disque_address
 from nsqd.listeners import Listeners
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Opened, clocks, make_adopted_broker, open_adopted
+from nsqd.opening import Opened, clocks, make_promoted_broker, open_promoted
 from nsqd.options import NsqdOptions
 from nsqd.protocols.disque.jobs import USUAL_COPIES
 from nsqd.storage.directory import DirectoryError
@@ -59,7 +59,7 @@ from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
 
-AT_ONCE = 5  # channels of an adopted log that are attached between two looks at the clock
+AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock
 SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
 MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
 
@@ -85,34 +85,34 @@ def join_cluster(
     )
     threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
     copying = make_copying(*_numbers(options), cluster, own, directory, threads)
-    quorum, random = Quorum(options.takeover_quorum), os.urandom
-    after = options.takeover_after, options.unclean_after
-    claims = Claims(cluster, KeptMirrors(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now())
+    quorum, random = Quorum(options.failover_quorum), os.urandom
+    after = options.failover_after, options.unclean_after
+    claims = Claims(cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now())
     tellers = CountsTellers(cluster, claims, copying.origin)
     tellers.add(copying.origin, own)
     cluster.add(copying, Handovers(cluster, claims), tellers, claims)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     times.own[own.identity.log_id] = own.clock.now
-    adopting = Adopting(options, port, copying, tellers, times, opened, threads)
-    adoptions = Adoptions(
-        AdoptedDirectory(directory), copying.mirrors, threads, adopting.parts(times.noted, claims.given_up)
+    promoting = Promoting(options, port, copying, tellers, times, opened, threads)
+    promotions = Promotions(
+        PromotedDirectory(directory), copying.replicas, threads, promoting.parts(times.noted, claims.given_up)
     )
     try:
-        adoptions.reopen()
+        promotions.reopen()
     except OSError as error:
-        raise DirectoryError(f"failed to find the adopted logs - {error}") from None
-    cluster.add(adoptions)
-    adoptions.takeovers.possible_duplicates.update(opened.possible_duplicates)
+        raise DirectoryError(f"failed to find the promoted logs - {error}") from None
+    cluster.add(promotions)
+    promotions.failovers.possible_duplicates.update(opened.possible_duplicates)
     closed = ClosedLogs(cluster, facts.keep)
     old, writer = OldLogDirectory(directory), own.writer
-    closing = Closing(cluster, closed, adoptions, copying, old, threads, lambda: writer.written.position)
+    closing = Closing(cluster, closed, promotions, copying, old, threads, lambda: writer.written.position)
     arbiter = Arbiter(cluster, copying.origins, facts.keep, now)
     diverged = DivergedDirectory(directory, cluster.own.number, stop.interrupt)
-    departure = Departure(broker, own, copying, adoptions, daemon.hold, daemon.end)
+    departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, claims, departure)
     cluster.add(
-        Deleting(cluster, adoptions, broker), Standstill(cluster, broker, options.takeover_after), times, closed, closing,
-        Salvage(cluster, copying, adoptions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
+        Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
+        Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
     own.store.after_write = partial(port.send_group, copying.origin)
     own.store.copies.patience = options.replicate_timeout
@@ -123,7 +123,7 @@ def join_cluster(
         "CLUSTER: listening on %s as node %d of %s",
         listeners.cluster.address, own.identity.node, options.cluster_name,
     )  # fmt: skip
-    return Joined(port, facts, copying, claims, adoptions, leaving, stop)
+    return Joined(port, facts, copying, claims, promotions, leaving, stop)
 
 
 class DaemonPart(Part):
@@ -151,11 +151,11 @@ def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """
     most = max(joined.copying.origin.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
-    return min(most, len(joined.cluster.membership.members), 1 + options.mirrors)
+    return min(most, len(joined.cluster.membership.members), 1 + options.replicas)
 
 
 def _numbers(options: NsqdOptions) -> tuple[int, int, int]:
-    return options.mirrors, options.rereplicate_after, options.replication_rate
+    return options.replicas, options.rereplicate_after, options.replication_rate
 
 
 def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Path, opened: Opened) -> Cluster:
@@ -173,13 +173,13 @@ def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Pat
         listeners.secret,
         (own, http, disque_address(listeners, info)),
         options.cluster_peer,
-        options.takeover_after,
+        options.failover_after,
         options.topology_zone.encode()[:MOST_ZONE].decode(errors="ignore"),
     )
 
 
-class Adopting:
-    """What the node does for the logs that it adopts."""
+class Promoting:
+    """What the node does for the logs that it promotes."""
 
     def __init__(
         self,
@@ -199,8 +199,8 @@ class Adopting:
         """Return it as nsqd.cluster.promotion.promotions calls it. `noted` and `failed` as there."""
         opened, cluster = self._opened, self._port.cluster
         return Parts(
-            open=partial(open_adopted, self._options, opened.wake),
-            make_broker=partial(make_adopted_broker, opened.broker),
+            open=partial(open_promoted, self._options, opened.wake),
+            make_broker=partial(make_promoted_broker, opened.broker),
             copy=self._copy,
             end_copying=self._end_copying,
             clocks=clocks,
@@ -233,15 +233,15 @@ class Adopting:
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         cluster, number = self._port.cluster, self._options.node_id
         addresses = {node.number: node.http for node in cluster.membership.members if node.number != number}
-        others = HttpMirrors(addresses, self._options.rejoin_timeout / SECOND)
+        others = HttpReplicas(addresses, self._options.rejoin_timeout / SECOND)
         return is_owned_by_another(others, log_id, epochs, number, followers, cluster.ownership.owner(log_id))
 
     def _copy(self, opened: OpenLog) -> None:
         log_id = opened.identity.log_id
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
-        mirrors, patience, rate = _numbers(self._options)
+        replicas, patience, rate = _numbers(self._options)
         copies, cluster = opened.store.copies, self._port.cluster
-        origin = Origin(cluster, source, copies, self._threads, mirrors, patience, rate, log_id)
+        origin = Origin(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
         source.tap(origin)
         opened.store.after_write = partial(self._port.send_group, origin)
         self._copying.add(origin)
@@ -256,8 +256,8 @@ class Adopting:
 
 
 def _mending(port: ClusterPort, opened: OpenLog) -> Mending:
-    """Return what replaces damaged bytes of a log by those of mirrors that other nodes keep."""
-    others = partial(HttpMirrors, timeout=MEND_WITHIN)
+    """Return what replaces damaged bytes of a log by those of replicas that other nodes keep."""
+    others = partial(HttpReplicas, timeout=MEND_WITHIN)
     return Mending(opened.disk, opened.identity.log_id, lambda: others(port.http_addresses()), time.monotonic_ns)
 
 

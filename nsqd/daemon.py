@@ -121,7 +121,7 @@ async def _serve(
     signals: AsyncIterator[int],
     trail: Trail | None,
 ) -> Fence | None:
-    """Serve an open log until a signal, or until another node has adopted the log: then its fence is returned."""
+    """Serve an open log until a signal, or until another node has promoted the log: then its fence is returned."""
     fence: Fence | None = None
     async with trio.open_nursery() as nursery:
         daemon = Daemon(options, directory, listeners, opened, nursery, trail)
@@ -138,7 +138,7 @@ async def _serve(
         note_slow_interpreter()
         reload = partial(reload_files, options, listeners, trail)
         await until_over(signals, reload, daemon.is_fenced, daemon.has_left)
-        daemon.stop_adopting()
+        daemon.stop_promoting()
         if daemon.is_fenced.is_set():
             fence = daemon.hang_up()
         elif not daemon.has_left.is_set():
@@ -173,7 +173,7 @@ class Daemon:
         self._saver = Saver(broker, directory, self._health, nursery)
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         identity = lookup_identity(options, listeners, self._info, opened.log.identity.log_id)
-        ping = ping_interval(options.takeover_after) if options.cluster_address else PING_INTERVAL
+        ping = ping_interval(options.failover_after) if options.cluster_address else PING_INTERVAL
         self._lookupds = Lookupds(broker, identity, timeouts, opened.wake, nursery, ping, listeners.lookupd_tls)
         self._accounts = Accounts() if listeners.keyring is not None else None
         self.context = Context(
@@ -273,10 +273,10 @@ class Daemon:
         await trio.sleep(LINGER)
         self.has_left.set()
 
-    def stop_adopting(self) -> None:
+    def stop_promoting(self) -> None:
         """Take over no log any more, so that no thread which does so holds up the end."""
         if self._cluster is not None:
-            self._cluster.stop_adopting()
+            self._cluster.stop_promoting()
 
     def announce_stop(self) -> None:
         """Tell the other nodes of the cluster that this one stops, and will be back."""
@@ -292,7 +292,7 @@ class Daemon:
             if epoch.node == self._opened.log.identity.node:
                 log.error("CLUSTER: other nodes know a later run of this node's log: it opens its log again")
             else:
-                log.error("CLUSTER: node %d has adopted the log of this node, which begins another one", epoch.node)
+                log.error("CLUSTER: node %d has promoted the log of this node, which begins another one", epoch.node)
             self._fencing_epoch = epoch
             self.reactor.halt()
             self.is_fenced.set()
@@ -374,7 +374,7 @@ class Daemon:
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
-            for broker in (self._broker, *self._broker.adopted):
+            for broker in (self._broker, *self._broker.promoted):
                 (broker.context.history or self._opened.log.history()).end_waiting()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._give_up_waiting)
@@ -391,7 +391,7 @@ class Daemon:
         self.reactor.close_all()
         if self._cluster is not None:
             self._cluster.close()
-        self._broker.adopted.clear()  # their logs are closed
+        self._broker.promoted.clear()  # their logs are closed
         self._audit.publish_rest()
         self._saver.save(self._saver.current_topology())
         self._broker.commit()

@@ -1,4 +1,4 @@
-"""What a node does when it learns, while it runs, that another node has adopted its log: it opens its directory again.
+"""What a node does when it learns, while it runs, that another node leads its log now: it opens its directory again.
 
 The daemon closes all connections and the log. Then it is built again, with another log, on the same listening sockets.
 """

@@ -104,7 +104,7 @@ def open_in_cluster(
 ) -> Opened:
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
-    If another node has adopted the log, another one is begun. `owners`: epochs of logs that are known, beside those in
+    If another node has promoted the log, another one is begun. `owners`: epochs of logs that are known, beside those in
     cluster.json, by log id; `is_last_try` as in Rejoin. Raises DirectoryError, OwnerSilentError.
     """
     _resume_succession(directory.path)
@@ -112,20 +112,20 @@ def open_in_cluster(
         _warn_unserved(directory.path)
         return open_directory(options, directory)
     from nsqd.cluster.membership.cluster_json import read_facts
-    from nsqd.cluster.replication.directory import AdoptedDirectory
-    from nsqd.cluster.replication.early import EarlyMirrors
-    from nsqd.cluster.replication.offers import HttpMirrors
+    from nsqd.cluster.replication.directory import PromotedDirectory
+    from nsqd.cluster.replication.early import EarlyReplicas
+    from nsqd.cluster.replication.offers import HttpReplicas
     from nsqd.cluster.replication.rejoin import Rejoin
     from nsqd.cluster.wire.node_identity import Standing
     from nsqd.node_tls import ask_over_tls, early
 
     ask_over_tls(options, listeners)
-    AdoptedDirectory(directory.path).put_back_unfinished()
+    PromotedDirectory(directory.path).put_back_unfinished()
     facts = read_facts(directory.path)
     members = [member.node for member in facts.members if member.standing is Standing.MEMBER]
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
     lease = dict(facts.leases).get(options.node_id, 0)
-    others = HttpMirrors(addresses, options.rejoin_timeout / SECOND)
+    others = HttpReplicas(addresses, options.rejoin_timeout / SECOND)
     known = {**dict(facts.owners), **(owners or {})}
     rejoin = Rejoin(others, options.node_id, lease, time.time_ns, known, is_last_try)
 
@@ -133,15 +133,15 @@ def open_in_cluster(
     if listeners.http is None or not addresses:
         return begin()
     try:
-        with EarlyMirrors(early(options, listeners), directory.path):
+        with EarlyReplicas(early(options, listeners), directory.path):
             return begin()
     except OSError as error:
-        raise DirectoryError(f"failed to read the mirrors - {error}") from None
+        raise DirectoryError(f"failed to read the replicas - {error}") from None
 
 
 def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease: int) -> Opened:
-    """Read the log as far as other nodes have it, or begin another one if one of them has adopted it."""
-    from nsqd.cluster.replication.rejoin import TakenOver
+    """Read the log as far as other nodes have it, or begin another one if one of them has promoted it."""
+    from nsqd.cluster.replication.rejoin import FailedOver
 
     opening = partial(
         open_directory,
@@ -153,7 +153,7 @@ def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease
     )
     try:
         return opening()
-    except TakenOver as error:
+    except FailedOver as error:
         twice = _succeed(directory, error.taken, lease)
         opened = opening()
         opened.possible_duplicates.update(twice)
@@ -162,15 +162,15 @@ def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease
 
 def _warn_unserved(path: Path) -> None:
     """Say what a node that is in no cluster does not serve, if an earlier run has taken over logs."""
-    if (path / "adopted").is_dir():
-        from nsqd.cluster.replication.directory import AdoptedDirectory
+    if (path / "promoted").is_dir():
+        from nsqd.cluster.replication.directory import PromotedDirectory
 
-        found = AdoptedDirectory(path).found()
+        found = PromotedDirectory(path).found()
         if found:
             log.warning(
                 "CLUSTER: %d logs of other nodes, in %s, are not served: this node has taken them over, and has no"
                 " -cluster-address now. Start it with the cluster's options again to deliver their messages",
-                len(found), path / "adopted",
+                len(found), path / "promoted",
             )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]
         made = succeed_taken(directory.path, taken, least_id, max(lease, load_metadata(directory).ids))
     except (ClockError, LogError, OSError) as error:
         raise DirectoryError(
-            f"node {taken.epoch.node} has adopted the log in {directory.path}, and another one cannot be made - {error}"
+            f"node {taken.epoch.node} has promoted the log in {directory.path}, and another one cannot be made - {error}"
         ) from None
     return of_return(made, bool(taken.address))
 

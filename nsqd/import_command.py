@@ -44,7 +44,7 @@ def main() -> int:
     start_log(options)
     try:
         with contextlib.closing(DataDirectory(options.data_path)) as directory:
-            found = _take_over(options, directory)
+            found = _failover(options, directory)
             if found.leftovers:
                 log.critical(
                     "start the daemon that wrote the files on a copy of DIR, and publish the missing messages from there"
@@ -58,7 +58,7 @@ def main() -> int:
     return PARTLY if report["unreadable"] or found.disque.perhaps_delivered else DONE
 
 
-def _take_over(options: NsqdOptions, directory: DataDirectory) -> Imports:
+def _failover(options: NsqdOptions, directory: DataDirectory) -> Imports:
     metadata = directory.load()
     found = imports(directory)
     if found.wanted:

@@ -18,7 +18,7 @@ from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
-from nsqd.core.stripes import adopted_broker
+from nsqd.core.stripes import promoted_broker
 from nsqd.core.topology import TopicEntry, changes, restore, snapshot, take_new, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
@@ -31,7 +31,7 @@ from nsqd.storage.disque_aof import FILE as AOF
 from nsqd.storage.disque_aof import AofError
 from nsqd.storage.disque_import import DisqueImport
 from nsqd.storage.log.disk import Disk, RealDisk
-from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, TakenOver, open_log
+from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Promoted, open_log
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from shared.log import log
@@ -116,22 +116,22 @@ def read_log(
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
 
-def open_adopted(
-    options: NsqdOptions, wake: Callable[[], None], disk: Disk, taken_over: TakenOver, extend: Extend | None
+def open_promoted(
+    options: NsqdOptions, wake: Callable[[], None], disk: Disk, promoted: Promoted, extend: Extend | None
 ) -> OpenLog:
     """Open a log that this node has taken over. Any thread may call it.
 
     Its records are synced within a second, and nobody publishes into it. Raises LogError, OSError, and what `extend` or
-    `taken_over.interrupt` raises.
+    `promoted.interrupt` raises.
     """
-    log_options = LogOptions(taken_over.owner, Durability.INTERVAL, options.sync_every, options.mem_budget // 2)
-    return open_log(disk, log_options, wake, extend=extend, taken_over=taken_over)
+    log_options = LogOptions(promoted.owner, Durability.INTERVAL, options.sync_every, options.mem_budget // 2)
+    return open_log(disk, log_options, wake, extend=extend, promoted=promoted)
 
 
-def make_adopted_broker(home: Broker, opened: OpenLog) -> Broker:
+def make_promoted_broker(home: Broker, opened: OpenLog) -> Broker:
     """Return an empty broker for a log that this node has taken over, in whose turns `home` takes it along."""
     ids = NoIds(opened.identity.node, opened.start_results.lease)
-    return adopted_broker(home, opened.store, ids, opened.history())
+    return promoted_broker(home, opened.store, ids, opened.history())
 
 
 @dataclass(frozen=True, slots=True)

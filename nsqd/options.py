@@ -149,10 +149,10 @@ class NsqdOptions(TlsOptions):
     cluster_tls_cert: str = option("", "path to the certificate of this node, for TLS between the nodes of the cluster")
     cluster_tls_key: str = option("", "path to the key of cluster-tls-cert")
     cluster_tls_ca: str = option("", "path to the certificate authority that signs the certificates of all nodes")
-    takeover_after: Duration = _duration(
+    failover_after: Duration = _duration(
         5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
     )
-    takeover_quorum: str = option(
+    failover_quorum: str = option(
         "majority",
         "whose promise a node needs to take over a lost log: majority, any (all that can be reached), none (nobody does)",
         read=read_word("none", "majority", "any"),
@@ -166,7 +166,7 @@ class NsqdOptions(TlsOptions):
     restart_grace: Duration = _duration(
         30 * SECOND, "how long the other nodes wait for this one after SIGTERM before they suspect it"
     )
-    mirrors: int = option(
+    replicas: int = option(
         2, "number of other nodes of the cluster that keep a copy of this node's log", check=between(0, 15)
     )
     replicate: int = option(
@@ -334,7 +334,7 @@ class NsqdOptions(TlsOptions):
         )
         if self.replicate > self.most_copies():
             wrong.append(
-                "--replicate is more than 1 + --mirrors of a node with --cluster-address: nothing could be published"
+                "--replicate is more than 1 + --replicas of a node with --cluster-address: nothing could be published"
             )
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
@@ -445,7 +445,7 @@ class NsqdOptions(TlsOptions):
 
     def most_copies(self) -> int:
         """Return how many nodes can have a copy of a message at most, this one included."""
-        return 1 + self.mirrors if self.cluster_address else 1
+        return 1 + self.replicas if self.cluster_address else 1
 
     def node_number(self) -> int:
         """Return the node's part of the message ids: as given, or NSQ's default from the hostname."""

@@ -1,10 +1,10 @@
 """`penstock restore BACKUP DIR`: make a data directory from a backup of a node that is lost.
 
-BACKUP is a directory that `penstock backup` has made, a plain copy of the data directory of a stopped nsqd, or a mirror. It is
+BACKUP is a directory that `penstock backup` has made, a plain copy of the data directory of a stopped nsqd, or a replica. It is
 only read. DIR must not exist; it is written to DIR.partial, synced, and renamed in the end. Start nsqd with it as -data-path.
 
 The new directory has all messages, channels and cursors of the backup, and a log with an id of its own, which names the old
-one as its parent: offsets of the lost log that are not behind the backup stay valid. Logs that the node had adopted are left
+one as its parent: offsets of the lost log that are not behind the backup stay valid. Logs that the node had promoted are left
 out, and named: each is restored by itself, for another node. Message ids go on above every id that the lost node may have
 issued. What the directory knew of the members of a cluster is left out: start nsqd with -cluster-peer.
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from nsqd.cluster.membership.cluster_json import read_facts, write_facts
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.replication.directory import ADOPTED, AdoptedDirectory
+from nsqd.cluster.replication.directory import PROMOTED, PromotedDirectory
 from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.import_command import node_number
@@ -58,18 +58,18 @@ def main() -> int:
             backup.close()
         partial.rename(target)
         sync_directory(target.parent)
-        adopted = AdoptedDirectory(arguments.backup).found()
+        promoted = PromotedDirectory(arguments.backup).found()
     except (RestoreError, ClockError, DirectoryError, LogError, ManifestError, OSError) as error:
         left = f"; remove {partial}, which is incomplete" if partial.exists() else ""
         print(f"{PROGRAM}: {error}{left}", file=sys.stderr)
         return FAILED
-    for log_id in adopted:
+    for log_id in promoted:
         print(
-            f"{PROGRAM}: left out the log {log_id.hex()}, which the node had adopted. If no other node has a mirror of it:"
-            f" {PROGRAM} {arguments.backup / ADOPTED / log_id.hex()} ANOTHER-DIR",
+            f"{PROGRAM}: left out the log {log_id.hex()}, which the node had promoted. If no other node has a replica of it:"
+            f" {PROGRAM} {arguments.backup / PROMOTED / log_id.hex()} ANOTHER-DIR",
             file=sys.stderr,
         )
-    result = _as_json(target, findings, restored) | {"left_out": [log_id.hex() for log_id in adopted]}
+    result = _as_json(target, findings, restored) | {"left_out": [log_id.hex() for log_id in promoted]}
     print(json.dumps(result) if arguments.json else _text(target, result))
     return DONE if findings.whole else PARTLY
 

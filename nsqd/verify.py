@@ -1,6 +1,6 @@
-"""`penstock verify DIR`: check a data directory or a mirror, and print what it holds. Changes nothing.
+"""`penstock verify DIR`: check a data directory or a replica, and print what it holds. Changes nothing.
 
-Logs in DIR/adopted, which the node has taken over, are checked first, and the worst log decides.
+Logs in DIR/promoted, which the node has taken over, are checked first, and the worst log decides.
 
 Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
 damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
@@ -14,7 +14,7 @@ from typing import Any
 
 from nsqd.cluster.replication.manifest import NAME as MANIFEST
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
-from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import Disk, RealDisk
@@ -40,7 +40,7 @@ def main() -> int:
             print(f"{PROGRAM}: {path} has no log: no nsqd of Penstock has used this directory", file=sys.stderr)
             return NO_LOOK
         progress = _progress if sys.stderr.isatty() else lambda done, total: None
-        adopted = [verify(one, progress) for one in _adopted_logs(path)]
+        promoted = [verify(one, progress) for one in _promoted_logs(path)]
         findings = verify(disk, progress)
     except (LogError, ManifestError, OSError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
@@ -48,10 +48,10 @@ def main() -> int:
     finally:
         directory.close()
     if arguments.json:
-        print(json.dumps(_as_json(findings) | {"adopted": [_as_json(one) for one in adopted]}))
+        print(json.dumps(_as_json(findings) | {"promoted": [_as_json(one) for one in promoted]}))
     else:
-        print("\n".join([*(f"adopted {_text(one)}" for one in adopted), _text(findings)]))
-    codes = {_code(one) for one in (*adopted, findings)}
+        print("\n".join([*(f"promoted {_text(one)}" for one in promoted), _text(findings)]))
+    codes = {_code(one) for one in (*promoted, findings)}
     return next(code for code in (DAMAGED, TORN, WHOLE) if code in codes)
 
 
@@ -59,13 +59,13 @@ def _code(findings: Findings) -> int:
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
-def _adopted_logs(path: Path) -> list[Disk]:
+def _promoted_logs(path: Path) -> list[Disk]:
     """Return the logs that the node of a data directory has taken over. Raises OSError."""
-    return [RealDisk(one, is_read_only=True) for one in sorted((path / "adopted").glob("*/log"))]
+    return [RealDisk(one, is_read_only=True) for one in sorted((path / "promoted").glob("*/log"))]
 
 
 def log_of(path: Path) -> Disk | None:
-    """Return the log of a data directory, mirror or diverged copy. None if there is none. Raises ManifestError, OSError."""
+    """Return the log of a data directory, replica or diverged copy. None if there is none. Raises ManifestError, OSError."""
     if (path / "log").is_dir():
         return RealDisk(path / "log", is_read_only=True)
     if (path / "log.id").is_file():
@@ -74,7 +74,7 @@ def log_of(path: Path) -> Disk | None:
         return None
     disk = RealDisk(path, is_read_only=True)
     manifest = read_manifest(disk)
-    return MirrorDisk(disk, manifest) if manifest is not None else None
+    return ReplicaDisk(disk, manifest) if manifest is not None else None
 
 
 def _progress(done: int, total: int) -> None:
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "directory",
         metavar="DIR",
-        help="-data-path of nsqd, or a directory in its mirrors, adopted or diverged; no nsqd may be using it",
+        help="-data-path of nsqd, or a directory in its replicas, promoted or diverged; no nsqd may be using it",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

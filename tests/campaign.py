@@ -59,7 +59,7 @@ STAGES = (
     Stage("crashes", "kills, power cuts and damage under the log", pytest("-m", "long", "tests/nsqd/storage"), 10, runs=10),
     Stage("lives", "whole nodes", pytest("tests/simulation/test_simulation.py"), effort=30, runs=10),
     Stage(
-        "clusters", "copies, take-over and sharing over many nodes",
+        "clusters", "copies, failover and sharing over many nodes",
         pytest(
             "tests/nsqd/cluster", "tests/simulation/test_cluster.py",
             "tests/simulation/test_cluster_histories.py",
@@ -78,7 +78,7 @@ STAGES = (
         "faults", "real nodes whose network, disks and power fail",
         (*pytest(
             "tests/processes/test_cluster_network.py", "tests/processes/test_cluster_disks.py",
-            "tests/processes/test_takeover_rounds.py", "tests/processes/test_disque_cluster.py",
+            "tests/processes/test_failover_rounds.py", "tests/processes/test_disque_cluster.py",
         ), "--dist", "loadfile"), effort=10,
     ),
     Stage("lake", "Spark's drivers and executors that die", pytest("tests/pipeline", "tests/bench"), effort=2),

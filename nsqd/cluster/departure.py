@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from nsqd.cluster.ownership.leaving import Leaving, LeavingState
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.choosing import Followed
 from nsqd.cluster.replication.copying import Copying
 from nsqd.core.broker import Broker
@@ -22,12 +22,12 @@ class Departure:
         broker: Broker,
         own: OpenLog,
         copying: Copying,
-        adoptions: Adoptions,
+        promotions: Promotions,
         hold: Callable[[], object],
         end: Callable[[], None],
     ) -> None:
         """`own`: the log into which the node publishes; `hold` ends publishing and delivery, `end` the process."""
-        self._broker, self._own, self._copying, self._adoptions = broker, own, copying, adoptions
+        self._broker, self._own, self._copying, self._promotions = broker, own, copying, promotions
         self._hold, self._end_process = hold, end
 
     def hold(self) -> None:
@@ -41,13 +41,13 @@ class Departure:
     def followed(self) -> Sequence[Followed]:
         return [origin.followed() for origin in self._copying.origins.values()]
 
-    def adopting(self) -> Iterable[bytes]:
-        return self._adoptions.unannounced()
+    def promoting(self) -> Iterable[bytes]:
+        return self._promotions.unannounced()
 
     def hand_over(self, log_id: bytes) -> None:
-        adopted = self._adoptions.logs.get(log_id)
+        promoted = self._promotions.logs.get(log_id)
         is_own = log_id == self._own.identity.log_id
-        opened = self._own if is_own else adopted.log if adopted is not None else None
+        opened = self._own if is_own else promoted.log if promoted is not None else None
         if opened is not None:
             opened.store.is_handed_over = True
 

@@ -16,11 +16,11 @@ from nsqd.cluster.ownership.elections import Claims
 from nsqd.cluster.ownership.leaving import Leaving
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.past import read_mirror
+from nsqd.cluster.replication.past import read_replica
 from nsqd.cluster.wire.node_identity import Standing
-from nsqd.core.cluster_view import AdoptedLog, ReadableMirror
+from nsqd.core.cluster_view import PromotedLog, ReadableReplica
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, ClockError, first_of_new_log
 from nsqd.core.retention.backup import METADATA, BackupPart
 from nsqd.core.retention.policy import TopicConfig
@@ -48,12 +48,18 @@ class Joined:
         facts: FactsFile,
         copying: Copying,
         claims: Claims,
-        adoptions: Adoptions,
+        promotions: Promotions,
         leaving: Leaving,
         stop: Stop,
     ) -> None:
         self.cluster, self.port, self.copying = port.cluster, port, copying
-        self._facts, self._claims, self._adoptions, self._leaving, self._stop = facts, claims, adoptions, leaving, stop
+        self._facts, self._claims, self._promotions, self._leaving, self._stop = (
+            facts,
+            claims,
+            promotions,
+            leaving,
+            stop,
+        )
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Take part in the cluster, until cancelled."""
@@ -82,8 +88,8 @@ class Joined:
         self._facts.keep(then)
         self.port.events()
 
-    def adopt(self, log_id: bytes) -> None:
-        self._claims.adopt(log_id)
+    def promote(self, log_id: bytes) -> None:
+        self._claims.promote(log_id)
 
     def cut_off(self, number: int, duration: int) -> list[int]:
         return self.port.cut_off(number, duration)
@@ -96,14 +102,14 @@ class Joined:
         self.cluster.announce_restart(grace // 1_000_000)
         self.port.wake()
 
-    def stop_adopting(self) -> None:
+    def stop_promoting(self) -> None:
         """Take over no log any more: this node stops. No thread that does so is waited for longer than for what is at hand."""
         self._stop.is_begun = True
-        self._adoptions.stop()
+        self._promotions.stop()
 
     def close(self) -> None:
         """Sync and close what this node keeps of other nodes' logs, when the reactor has closed all connections."""
-        self._adoptions.close()
+        self._promotions.close()
         self.copying.close()
 
     # what is known
@@ -117,45 +123,45 @@ class Joined:
             "closed": [describe_closed(word) for word in self.cluster.ownership.closed.values()],
             **{part.shown_as: part.figures() for part in self.cluster.parts if part.shown_as},
         }
-        origin, mirrors = self.copying.origin, self.copying.mirrors
-        figures |= {"copies": origin.figures(), "followers": origin.states(), "mirrors": mirrors.states()}
-        figures |= {"mirror_failures": mirrors.failures, "owned": self._owned()}
-        figures["takeovers"] = self._adoptions.takeovers.figures()
+        origin, replicas = self.copying.origin, self.copying.replicas
+        figures |= {"copies": origin.figures(), "followers": origin.states(), "replicas": replicas.states()}
+        figures |= {"replica_failures": replicas.failures, "owned": self._owned()}
+        figures["failovers"] = self._promotions.failovers.figures()
         return figures
 
     def _owned(self) -> list[dict[str, object]]:
         """Return what is told of the logs that this node owns: first that into which it publishes."""
         own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.origin.owned()}
-        adopted = self._adoptions.figures()
+        promoted = self._promotions.figures()
         begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
-        return [own, *(told_of_adopted(one, begun.get(str(one["log_id"]))) for one in adopted)]
+        return [own, *(told_of_promoted(one, begun.get(str(one["log_id"]))) for one in promoted)]
 
-    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        kept = self.copying.mirrors.kept[log_id]
-        parts = self.copying.mirrors.parts(kept, start)
+    def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+        kept = self.copying.replicas.kept[log_id]
+        parts = self.copying.replicas.parts(kept, start)
         if start:
             return parts, {}
         metadata = Metadata(ids=safe_id(self.cluster, kept.node, time.time_ns()))
         known = for_another(facts_of(self.cluster), kept.node)
         return parts, {METADATA: encode(metadata), FACTS: content_of(known)}
 
-    def readable_mirror(self, log_id: bytes) -> ReadableMirror:
-        kept = self.copying.mirrors.kept[log_id]
-        mirror, disk = kept.mirror, kept.disk
-        if mirror is None or disk is None or not mirror.durable:
+    def readable_replica(self, log_id: bytes) -> ReadableReplica:
+        kept = self.copying.replicas.kept[log_id]
+        replica, disk = kept.replica, kept.disk
+        if replica is None or disk is None or not replica.durable:
             raise KeyError(log_id)
-        manifest, durable = mirror.manifest, mirror.durable
-        return ReadableMirror(
-            manifest.files, durable, lambda: read_mirror(disk, manifest, durable, self._stop.interrupt)
+        manifest, durable = replica.manifest, replica.durable
+        return ReadableReplica(
+            manifest.files, durable, lambda: read_replica(disk, manifest, durable, self._stop.interrupt)
         )
 
-    def adopted_logs(self) -> dict[bytes, tuple[int, AdoptedLog]]:
-        owned = self._adoptions.logs.values()
+    def promoted_logs(self) -> dict[bytes, tuple[int, PromotedLog]]:
+        owned = self._promotions.logs.values()
         return {one.log_id: (one.node, one.log) for one in owned if one.state == SERVING and one.log is not None}
 
     def is_opening(self, log_id: bytes) -> bool:
-        kept = self.copying.mirrors.kept.get(log_id)
-        return kept.mirror is None if kept is not None else self._adoptions.owns(log_id)
+        kept = self.copying.replicas.kept.get(log_id)
+        return kept.replica is None if kept is not None else self._promotions.owns(log_id)
 
     def _nodes(self) -> list[dict[str, object]]:
         """Return what is known of each node, by its number."""
@@ -192,8 +198,8 @@ def safe_id(cluster: Cluster, number: int, wall: int) -> int:
         return lease + SAFE_LEASES * LEASE
 
 
-def told_of_adopted(adopted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
-    """Return what /cluster tells of an adopted log. `begun`: its epochs and its end; None: it is not open."""
+def told_of_promoted(promoted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
+    """Return what /cluster tells of a promoted log. `begun`: its epochs and its end; None: it is not open."""
     if begun is not None:
-        return {"opening": False, **begun, **adopted}
-    return {"epochs": [], "end": 0, "opening": adopted["state"] not in (LOST, CLOSED), **adopted}
+        return {"opening": False, **begun, **promoted}
+    return {"epochs": [], "end": 0, "opening": promoted["state"] not in (LOST, CLOSED), **promoted}

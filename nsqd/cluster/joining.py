@@ -12,10 +12,10 @@ from pathlib import Path
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.cluster_json import next_incarnation, read_facts, write_facts
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.directory import MirrorDirectory
+from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.leader import Origin
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.node_identity import NodeIdentity
 from nsqd.cluster.wire.part import Part
@@ -92,19 +92,19 @@ class CopyGate(Part):
 
 
 def make_copying(
-    mirrors: int, patience: int, rate: int, cluster: Cluster, opened: OpenLog, directory: Path, work: Work
+    replicas: int, patience: int, rate: int, cluster: Cluster, opened: OpenLog, directory: Path, work: Work
 ) -> Copying:
-    """Return both sides of copying: `mirrors` other nodes get this node's log, and it keeps mirrors in the data directory.
+    """Return both sides of copying: `replicas` other nodes get this node's log, and it keeps replicas in the data directory.
 
     `patience`: ns after which a dead follower is replaced; `rate`: bytes a second that are read for followers that are far
     behind, 0: no limit. Raises DirectoryError.
     """
     source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
-    origin = Origin(cluster, source, opened.store.copies, work, mirrors, patience, rate)
+    origin = Origin(cluster, source, opened.store.copies, work, replicas, patience, rate)
     source.tap(origin)
     try:
-        kept = Mirrors(MirrorDirectory(directory), work, time.monotonic_ns, cluster.may_write_mirror)
+        kept = Replicas(ReplicaDirectory(directory), work, time.monotonic_ns, cluster.may_write_replica)
     except OSError as error:
-        raise DirectoryError(f"failed to read the mirrors - {error}") from None
+        raise DirectoryError(f"failed to read the replicas - {error}") from None
     kept.open_all()
     return Copying(origin, kept)

@@ -55,7 +55,7 @@ class ClusterPort:
     ) -> None:
         """Begin without a connection.
 
-        `directory`: where mirrors are kept; `lease`: returns the message id below which ids may have been issued; `refused`:
+        `directory`: where replicas are kept; `lease`: returns the message id below which ids may have been issued; `refused`:
         how often connections were refused, by reason; `on_refused` is called with the IP address of each refused connection;
         `tls`: the certificates for every connection, None: there is no TLS; `may_be_cut`: `cut_off` may be called.
         """
@@ -155,7 +155,7 @@ class ClusterPort:
             await trio.sleep(TICK / 1e9)
 
     def _is_full(self) -> bool:
-        """Return True if there is no space for another mirror: those that are here give up at two thirds of this."""
+        """Return True if there is no space for another replica: those that are here give up at two thirds of this."""
         try:
             usage = disk_usage(self._directory)
         except OSError:

@@ -19,5 +19,5 @@ Read from the bottom up. Each line may import only the lines above it, and names
   `imports`: jobs of other nodes, by queue.
 * `broker`: the steps of a turn. Start here for the view from above.
 * `observation`, `recovery`, `topology`, `stripes`, `stripe_deletions`: views of all topics; topics from a log's states, or from
-  nsqd.dat; topics of adopted logs, and what is deleted of them.
+  nsqd.dat; topics of promoted logs, and what is deleted of them.
 """

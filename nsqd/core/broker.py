@@ -86,10 +86,10 @@ class Broker:
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         self.put_waiters: dict[PutWaiter, None] = {}  # clients whose put waits until enough nodes can have a copy
-        # those of the logs that the node has adopted; all share its agenda and its scan (stripes.py)
-        self.adopted: list[Broker] = []
+        # those of the logs that the node has promoted; all share its agenda and its scan (stripes.py)
+        self.promoted: list[Broker] = []
         self.last_place = 0  # the place of the latest of them: see NodeContext
-        self.last_stripe = 0  # the number by which workers know the latest tube of an adopted log; each is 1 lower
+        self.last_stripe = 0  # the number by which workers know the latest tube of a promoted log; each is 1 lower
 
     def join(self, home: Broker) -> None:
         """Take part in the turns of `home` from now on. Its topics move one by one (Topic.move)."""
@@ -97,9 +97,9 @@ class Broker:
         self.seal_puts, self.seal, self.serve = home.seal_puts, home.seal, home.serve
         self.tubes.move(home.agenda)
         self.store.begin(home.now, home.wall)
-        home.adopted.append(self)
-        home.directory.adopted.append(self.directory)
-        home.tubes.adopted.append(self.tubes)
+        home.promoted.append(self)
+        home.directory.promoted.append(self.directory)
+        home.tubes.promoted.append(self.tubes)
 
     # the turn
 
@@ -117,8 +117,8 @@ class Broker:
         agenda.wall = wall
         self.tubes.waiters.names_left = MOST_NAMES
         self.store.begin(now, wall)
-        for adopted in self.adopted:
-            adopted.store.begin(now, wall)
+        for promoted in self.promoted:
+            promoted.store.begin(now, wall)
         self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
 
     def tick(self) -> int | None:
@@ -132,17 +132,17 @@ class Broker:
         if agenda.unsealed_puts or agenda.unsealed:
             agenda.seal()
         promises = self.store.commit()
-        return self._commit_adopted(promises) if self.adopted else promises
+        return self._commit_promoted(promises) if self.promoted else promises
 
-    def _commit_adopted(self, promises: Sequence[Promise]) -> Sequence[Promise]:
-        """Write the groups of the adopted logs, too. Returns all promises.
+    def _commit_promoted(self, promises: Sequence[Promise]) -> Sequence[Promise]:
+        """Write the groups of the promoted logs, too. Returns all promises.
 
         Nobody is told of changes to their topics: whoever needs to be knows the node's own.
         """
         found = [*promises]
-        for adopted in self.adopted:
-            found += adopted.store.commit()
-            adopted.registry.changes.clear()
+        for promoted in self.promoted:
+            found += promoted.store.commit()
+            promoted.registry.changes.clear()
         return found
 
     def drain(self, draining: bool) -> bool:
@@ -160,7 +160,7 @@ class Broker:
     def resume(self) -> None:
         """Deliver again what was held because the node had stood still: other nodes have told who owns its logs."""
         self.agenda.resume()
-        for tubes in (self.tubes, *(adopted.tubes for adopted in self.adopted)):
+        for tubes in (self.tubes, *(promoted.tubes for promoted in self.promoted)):
             tubes.offer_all()
 
     def set_copies(self, available: int) -> None:
@@ -201,18 +201,18 @@ class Broker:
         else:
             self.registry.pauses.forget(item.key)
         self.registry.note_change(ChangeKind.PAUSED, *item.key)
-        for adopted in self.adopted:
-            same = adopted.find_item(item.key)
+        for promoted in self.promoted:
+            same = promoted.find_item(item.key)
             if same is not None and same.paused != pause:
-                adopted.set_pause(same, pause)
+                promoted.set_pause(same, pause)
 
     def end_pauses(self, at: int, limit: int) -> list[Key]:
         """Resume up to `limit` topics and channels whose pauses end by `at` (s since the epoch). Returns their keys."""
         ended = self.registry.pauses.take_due(at, limit)
         for key in ended:
             self.pause(self.paused_item(key), False)
-        for adopted in self.adopted:
-            ended += adopted.end_pauses(at, limit)
+        for promoted in self.promoted:
+            ended += promoted.end_pauses(at, limit)
         return ended
 
     def paused_item(self, key: Key) -> Topic | Channel:
@@ -279,8 +279,8 @@ class Broker:
             assert self.paused_item(key).paused == pause
         self.directory.check()
         self.tubes.check()
-        for adopted in self.adopted:
-            adopted.check()
+        for promoted in self.promoted:
+            promoted.check()
 
     def __repr__(self) -> str:
         return f"<Broker: {self.directory!r}, {self.agenda!r}>"

@@ -11,16 +11,16 @@ from nsqd.core.sequence.store import LogFigures
 
 
 @dataclass(frozen=True, slots=True)
-class ReadableMirror:
-    """A mirror as it can be read now."""
+class ReadableReplica:
+    """A replica as it can be read now."""
 
     files: Hashable  # another one when files came or went
     durable: int  # position up to which it is durable
     read: Callable[[], PastLog]  # reads it, in any thread; takes about as long as the log's start. Raises OSError
 
 
-class AdoptedLog(Protocol):
-    """A log that this node has adopted, and serves: nsqd.storage.log.opening.OpenLog. Its methods are for the trio thread."""
+class PromotedLog(Protocol):
+    """A log that this node has promoted, and serves: nsqd.storage.log.opening.OpenLog. Its methods are for the trio thread."""
 
     def figures(self) -> LogFigures:
         """Return its current size, memory, losses and sync durations."""
@@ -35,22 +35,22 @@ class ClusterView(Protocol):
     def figures(self) -> dict[str, Any]:
         """Return what is known of the nodes and of the copies of logs, as JSON has it."""
 
-    def mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        """Return the parts of this node's mirror of a log from the position `start` on.
+    def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+        """Return the parts of this node's replica of a log from the position `start` on.
 
         If that is 0, also the other files of a data directory with which the log's node starts: what it must know of message
         ids and of the cluster. A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is
-        no such mirror, or it is not complete, OSError if it cannot be read.
+        no such replica, or it is not complete, OSError if it cannot be read.
         """
 
-    def readable_mirror(self, log_id: bytes) -> ReadableMirror:
-        """Return how to read this node's mirror of a log. Raises KeyError if there is none, or it is not complete."""
+    def readable_replica(self, log_id: bytes) -> ReadableReplica:
+        """Return how to read this node's replica of a log. Raises KeyError if there is none, or it is not complete."""
 
-    def adopted_logs(self) -> dict[bytes, tuple[int, AdoptedLog]]:
-        """Return the adopted logs that are served, by log id, each with the number of the node that published into it."""
+    def promoted_logs(self) -> dict[bytes, tuple[int, PromotedLog]]:
+        """Return the promoted logs that are served, by log id, each with the number of the node that published into it."""
 
     def is_opening(self, log_id: bytes) -> bool:
-        """Return True if this node has a log, or a mirror of it, and cannot read it yet."""
+        """Return True if this node has a log, or a replica of it, and cannot read it yet."""
 
     def forget(self, number: int, then: Callable[[bool], None]) -> None:
         """Tell all nodes that a node will not come back, and call `then` when this is durable here (True) or cannot be written.
@@ -71,10 +71,10 @@ class ClusterView(Protocol):
     def leaving_state(self) -> dict[str, Any]:
         """Return how far the leaving is, as JSON has it."""
 
-    def adopt(self, log_id: bytes) -> None:
-        """Claim the log of a lost node, whatever this node's mirror of it may lack, because an operator says so.
+    def promote(self, log_id: bytes) -> None:
+        """Claim the log of a lost node, whatever this node's replica of it may lack, because an operator says so.
 
-        Raises KeyError if there is no complete mirror of the log here, ValueError if its owner is there.
+        Raises KeyError if there is no complete replica of the log here, ValueError if its owner is there.
         """
 
     def cut_off(self, number: int, duration: int) -> list[int]:

@@ -26,7 +26,7 @@ class Directory:
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
         # called with the topic and the channel that is deleted; channel "": the topic
         self.on_deleted: list[Callable[[str, str], None]] = []
-        self.adopted: list[Directory] = []  # of adopted logs: what is deleted here is deleted there, too
+        self.promoted: list[Directory] = []  # of promoted logs: what is deleted here is deleted there, too
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""
@@ -36,14 +36,14 @@ class Directory:
             if len(self.topics) >= self.context.limits.max_topics:
                 self.make_room()
             registry.admit_topic(len(self.topics))
-            topic = self.adopt(name, registry.next_number())
+            topic = self.promote(name, registry.next_number())
             topic.starting = self.ask_for_channels and is_valid_name(name)
             registry.note_change(ChangeKind.TOPIC_CREATED, name)
             for tell in self.on_created:
                 tell(topic)
         return topic
 
-    def adopt(self, name: str, number: int, config: TopicConfig | None = None) -> Topic:
+    def promote(self, name: str, number: int, config: TopicConfig | None = None) -> Topic:
         """Make a topic with a number that it has already, as after a restart, without announcing it."""
         topic = self.topics[name] = Topic(name, number, self.context, config)
         self.named[name.encode()] = topic
@@ -51,11 +51,11 @@ class Directory:
         return topic
 
     def delete(self, name: str) -> None:
-        """Drop the topic with its channels, messages and connections, also from adopted logs."""
+        """Drop the topic with its channels, messages and connections, also from promoted logs."""
         self.drop(name)
         for tell in self.on_deleted:
             tell(name, "")
-        for other in self.adopted:
+        for other in self.promoted:
             if name in other.topics:
                 other.delete(name)
 
@@ -76,7 +76,7 @@ class Directory:
         goes = topic.delete_channel(name)
         for tell in self.on_deleted:
             tell(topic.name, name)
-        for other in self.adopted:
+        for other in self.promoted:
             theirs = other.topics.get(topic.name)
             if theirs is not None and name in theirs.channels:
                 other.delete_channel(theirs, name)

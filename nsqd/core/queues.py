@@ -48,7 +48,7 @@ class Queues:
     """All queues of one node: by name, who waits for their jobs, and single jobs by their message ids.
 
     Names are those of topics, checked by the caller; ids are whole message ids. Times are passed in: `now` is monotonic ns, and
-    `wall` ns since the epoch. A job comes and goes with its tube, the one of the node's own log or one of an adopted log.
+    `wall` ns since the epoch. A job comes and goes with its tube, the one of the node's own log or one of a promoted log.
     """
 
     def __init__(self, tubes: Tubes) -> None:
@@ -132,7 +132,7 @@ class Queues:
         tube.pause_queue(paused)
 
     def pauses(self, name: str) -> tuple[bool, bool]:
-        """Return whether the queue is paused for jobs that come, and for those that go, here or in an adopted log."""
+        """Return whether the queue is paused for jobs that come, and for those that go, here or in a promoted log."""
         everywhere = self.tubes.everywhere(name)
         return any(tube.is_shut for tube in everywhere[:1]), any(tube.pause_until > 0 for tube in everywhere)
 
@@ -271,7 +271,7 @@ class Queues:
         return sorted(found, key=_turn, reverse=newest_first)[:limit]
 
     def all_of(self, name: str) -> Sequence[Tube]:
-        """Return the tube of the queue and those of adopted logs; () if there is none."""
+        """Return the tube of the queue and those of promoted logs; () if there is none."""
         return self.tubes.everywhere(name)
 
     def __repr__(self) -> str:

@@ -65,7 +65,7 @@ class Recovery:
     def _revive(self, state: TopicState, now: int) -> None:
         self._refuse(state)
         broker, offset = self._broker, self._offset
-        topic = broker.directory.adopt(state.name, state.number, state.config)
+        topic = broker.directory.promote(state.name, state.number, state.config)
         topic.cursors.update(state.cursors)
         keys = {key: stamp - offset for key, stamp in state.publishers.keys.items()}
         topic.intake.dedup.restore(keys, state.publishers.producers, now)

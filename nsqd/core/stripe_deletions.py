@@ -1,7 +1,7 @@
-"""Delete from an adopted log what an operator has deleted at the node that published into it, while that node was cut off.
+"""Delete from a promoted log what an operator has deleted at the node that published into it, while that node was cut off.
 
-Only the topics and channels of the adopted log are touched, by their numbers. The topics and channels of the same names in the
-home broker stay, with the messages of the node's own log and of other adopted logs.
+Only the topics and channels of the promoted log are touched, by their numbers. The topics and channels of the same names in the
+home broker stay, with the messages of the node's own log and of other promoted logs.
 
 See docs/design/cluster.md#deletions.
 """
@@ -17,29 +17,29 @@ from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 
 
-def delete_from_adopted(home: Broker, adopted: Broker, deletions: Iterable[Deletion]) -> list[str]:
-    """Delete and empty topics and channels of an adopted log, within a turn. Returns what was there to be deleted, in words.
+def delete_from_promoted(home: Broker, promoted: Broker, deletions: Iterable[Deletion]) -> list[str]:
+    """Delete and empty topics and channels of a promoted log, within a turn. Returns what was there to be deleted, in words.
 
-    `adopted` must have joined the turns of `home`, and have diverged from the copy to which the deletions happened at the point
-    that they name (`LogDeletions.holds_for`): then it has no message that they did not know. What was deleted before does
+    `promoted` must have joined the turns of `home`, and have diverged from the copy to which the deletions happened at the
+    point that they name (`LogDeletions.holds_for`): then it has no message that they did not know. What was deleted before does
     nothing, so the call may be repeated.
     """
     done = []
     for one in deletions:
-        topic = adopted.directory.by_number.get(one.topic)
+        topic = promoted.directory.by_number.get(one.topic)
         if topic is None:
             continue
         if one.kind is DeletionKind.TOPIC_DELETED:
             done.append(f"the topic {topic.name}")
-            _delete_topic(home, adopted, topic)
+            _delete_topic(home, promoted, topic)
         elif one.kind is DeletionKind.TOPIC_EMPTIED:
             done += _empty_topic(topic, one.ordinal)
         else:
-            done += _delete_of_channel(adopted, topic, one)
+            done += _delete_of_channel(promoted, topic, one)
     return done
 
 
-def _delete_topic(home: Broker, adopted: Broker, topic: Topic) -> None:
+def _delete_topic(home: Broker, promoted: Broker, topic: Topic) -> None:
     ours = home.topics.get(topic.name)
     if ours is not None:
         ours.stripes = tuple(one for one in ours.stripes if one is not topic)
@@ -47,7 +47,7 @@ def _delete_topic(home: Broker, adopted: Broker, topic: Topic) -> None:
     for reader in list(topic.readers.values()):
         if isinstance(reader, Tube) and reader.key < 0:
             reader.end_stripe(tube)
-    adopted.delete_topic(topic.name)
+    promoted.delete_topic(topic.name)
     if tube is not None:
         home.tubes.listed.show(topic.name)  # the tube that has gone was shown under the same name
 
@@ -68,12 +68,12 @@ def _empty_topic(topic: Topic, first: int) -> list[str]:
     return [f"the messages that no channel of the topic {topic.name} had"] if had_any else []
 
 
-def _delete_of_channel(adopted: Broker, topic: Topic, deletion: Deletion) -> list[str]:
+def _delete_of_channel(promoted: Broker, topic: Topic, deletion: Deletion) -> list[str]:
     channel = topic.readers.get(deletion.channel)
     if not isinstance(channel, Channel):
         return []
     if deletion.kind is DeletionKind.CHANNEL_DELETED:
-        adopted.directory.delete_channel(topic, channel.name)
+        promoted.directory.delete_channel(topic, channel.name)
         return [f"the channel {channel.name} of the topic {topic.name}"]
     if topic.offsets.distributed > deletion.ordinal or not any(channel.counts()):
         return []  # the topic was paused then, and the channel has been given messages since that it did not have

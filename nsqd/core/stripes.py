@@ -1,8 +1,8 @@
-"""Adopted logs: how a node delivers what another node's log owes, beside what its own log owes.
+"""Promoted logs: how a node delivers what another node's log owes, beside what its own log owes.
 
-An adopted log has a Broker of its own, into which nothing is published. It takes part in the turns of the *home broker*: both
-have one agenda and one scan, and a turn ends with a group in each log. Each topic and channel of the adopted log exists in the
-home broker as well, where clients and operators find it; the adopted one is a *stripe* of it. What operators do to a topic or
+A promoted log has a Broker of its own, into which nothing is published. It takes part in the turns of the *home broker*: both
+have one agenda and one scan, and a turn ends with a group in each log. Each topic and channel of the promoted log exists in the
+home broker as well, where clients and operators find it; the promoted one is a *stripe* of it. What operators do to a topic or
 channel at home is done to its stripes.
 
 See docs/design/channel.md#stripes.
@@ -25,8 +25,8 @@ from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_ephemeral
 
 
-def adopted_broker(home: Broker, store: Store, ids: IdSource, history: History | None = None) -> Broker:
-    """Return an empty broker for an adopted log, which takes part in the turns of `home` once it is attached.
+def promoted_broker(home: Broker, store: Store, ids: IdSource, history: History | None = None) -> Broker:
+    """Return an empty broker for a promoted log, which takes part in the turns of `home` once it is attached.
 
     `ids` are those of the node that published into the log (NoIds: nothing is published any more). `history` reads the log's
     messages from disk for operators; None: they see those in memory. The caller fills the broker (nsqd/core/recovery.py), in
@@ -60,36 +60,36 @@ class Deletions:
     def __repr__(self) -> str:
         return f"Deletions({len(self._names)} names)"
 
-    def repeat(self, adopted: Broker) -> None:
-        """Delete the same from an adopted broker that has joined the home broker, and note nothing more."""
+    def repeat(self, promoted: Broker) -> None:
+        """Delete the same from a promoted broker that has joined the home broker, and note nothing more."""
         self.end()
         for topic, channel in self._names:
-            theirs = adopted.topics.get(topic)
+            theirs = promoted.topics.get(topic)
             if theirs is None:
                 continue
             if not channel:
-                adopted.delete_topic(topic)
+                promoted.delete_topic(topic)
             elif channel in theirs.channels:
-                adopted.directory.delete_channel(theirs, channel)
+                promoted.directory.delete_channel(theirs, channel)
 
 
 class Attachment:
-    """The attachment of one adopted broker to the home broker, made and taken back step by step."""
+    """The attachment of one promoted broker to the home broker, made and taken back step by step."""
 
-    def __init__(self, home: Broker, adopted: Broker, deletions: Deletions | None = None) -> None:
-        """Begin without stripes, within a turn. `adopted` comes from `adopted_broker`, and has its topics.
+    def __init__(self, home: Broker, promoted: Broker, deletions: Deletions | None = None) -> None:
+        """Begin without stripes, within a turn. `promoted` comes from `promoted_broker`, and has its topics.
 
         `deletions`: what was deleted at home since this node owns the log; None: nothing.
         """
         self._home = home
-        self._adopted = adopted
+        self._promoted = promoted
         self._attached: set[str] = set()  # names of the topics whose channels at home get stripes
-        self._shared: set[str] = set()  # names of adopted topics whose readers were all made for the home's channels
+        self._shared: set[str] = set()  # names of promoted topics whose readers were all made for the home's channels
         self._held: Topic | None = None  # the home topic that distributes nothing until its channels are made
-        adopted.join(home)
+        promoted.join(home)
         if deletions is not None:
-            deletions.repeat(adopted)
-        self._steps = self._attach(list(adopted.topics))
+            deletions.repeat(promoted)
+        self._steps = self._attach(list(promoted.topics))
         home.registry.on_channel_created.append(self._channel_created)
 
     def attach_some(self, limit: int) -> bool:
@@ -100,15 +100,15 @@ class Attachment:
         return _advance(self._steps, limit)
 
     def detach_some(self, limit: int) -> bool:
-        """Take back up to `limit` topics or channels. Returns True if there are more; else the adopted broker is gone.
+        """Take back up to `limit` topics or channels. Returns True if there are more; else the promoted broker is gone.
 
         What is in flight is forgotten: FINs for it fail. Until the last call the others go on, and the log must be open.
         """
         registry = self._home.registry
         if self._channel_created in registry.on_channel_created:
             registry.on_channel_created.remove(self._channel_created)
-            self._home.directory.adopted.remove(self._adopted.directory)
-            self._home.tubes.adopted.remove(self._adopted.tubes)
+            self._home.directory.promoted.remove(self._promoted.directory)
+            self._home.tubes.promoted.remove(self._promoted.tubes)
             self._release()
             self._steps = self._detach()
         return _advance(self._steps, limit)
@@ -117,7 +117,7 @@ class Attachment:
 
     def _attach(self, names: list[str]) -> Iterator[None]:
         for name in names:
-            theirs = self._adopted.topics.get(name)
+            theirs = self._promoted.topics.get(name)
             if theirs is None:
                 continue  # it was deleted since
             ours = self._attach_topic(theirs)
@@ -153,7 +153,7 @@ class Attachment:
         for reader in theirs.readers.values():
             home.scan.add(reader)
         if ours.paused and not theirs.paused:
-            self._adopted.set_pause(theirs, ours.paused)
+            self._promoted.set_pause(theirs, ours.paused)
         return ours
 
     def _attach_channel(self, ours: Topic, theirs: Topic, name: str) -> None:
@@ -167,12 +167,12 @@ class Attachment:
         if stripe in home.stripes:
             return
         if home.paused and not stripe.paused:
-            self._adopted.set_pause(stripe, home.paused)
+            self._promoted.set_pause(stripe, home.paused)
         link(home, stripe)
 
     def _attach_tube(self, ours: Topic, theirs: Topic) -> None:
-        """Let workers reserve the jobs of the adopted topic's tube, if it has one."""
-        tube = self._adopted.tubes.tube(theirs.name)
+        """Let workers reserve the jobs of the promoted topic's tube, if it has one."""
+        tube = self._promoted.tubes.tube(theirs.name)
         if tube is not None:
             registry = self._home.registry
             before, registry.is_open = registry.is_open, True
@@ -192,7 +192,7 @@ class Attachment:
         return ours
 
     def _share_waiting(self, ours: Topic, theirs: Topic) -> None:
-        """Give what the adopted topic has for no reader yet to the channels of the home topic."""
+        """Give what the promoted topic has for no reader yet to the channels of the home topic."""
         is_shared = ours.name in self._shared or not theirs.readers
         if not is_shared or not theirs.depth or not ours.channels:
             return
@@ -208,7 +208,7 @@ class Attachment:
         """Give a channel that was just made at home its stripe."""
         if topic not in self._attached:
             return
-        theirs = self._adopted.topics.get(topic)
+        theirs = self._promoted.topics.get(topic)
         if theirs is None:
             return  # it was deleted; the home topic of that name is another one
         ours = self._home.topics[topic]
@@ -218,8 +218,8 @@ class Attachment:
             self._share_waiting(ours, theirs)
 
     def _detach(self) -> Iterator[None]:
-        home, adopted = self._home, self._adopted
-        for theirs in list(adopted.topics.values()):
+        home, promoted = self._home, self._promoted
+        for theirs in list(promoted.topics.values()):
             ours = home.topics.get(theirs.name)
             if ours is not None:
                 ours.stripes = tuple(one for one in ours.stripes if one is not theirs)
@@ -230,7 +230,7 @@ class Attachment:
                 if not reader.deleted:
                     self._forget(reader)
                 yield
-        home.adopted.remove(adopted)
+        home.promoted.remove(promoted)
 
     def _forget(self, reader: Reader) -> None:
         if isinstance(reader, Channel):
@@ -241,7 +241,7 @@ class Attachment:
         self._home.agenda.remove_reader(reader)
 
     def __repr__(self) -> str:
-        return f"<Attachment of {self._adopted!r}: {len(self._attached)} topics>"
+        return f"<Attachment of {self._promoted!r}: {len(self._attached)} topics>"
 
 
 def _advance(steps: Iterator[None], limit: int) -> bool:

@@ -85,7 +85,7 @@ class Topic:
         self.deleted = False
         self.shut = False  # True: it is deleted, or `refusal` says why nothing can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
-        self.stripes: tuple[Topic, ...] = ()  # topics of this name of adopted logs: see nsqd/core/stripes.py
+        self.stripes: tuple[Topic, ...] = ()  # topics of this name of promoted logs: see nsqd/core/stripes.py
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
@@ -385,7 +385,7 @@ class Topic:
         return self.ephemeral and not self.channels and not self.deleted
 
     def empty(self) -> None:
-        """Drop the messages that no reader has been given yet, also those of adopted logs."""
+        """Drop the messages that no reader has been given yet, also those of promoted logs."""
         for stripe in self.stripes:
             stripe.empty()
         offsets = self.offsets
@@ -461,7 +461,7 @@ class Topic:
 
     @property
     def history(self) -> History | None:
-        """Return what reads the messages of an adopted log from disk; None: the topic is in the node's own log."""
+        """Return what reads the messages of a promoted log from disk; None: the topic is in the node's own log."""
         return self._context.history
 
     @property

@@ -42,7 +42,7 @@ class Tubes:
         self.total = 0  # jobs put
         # called before a topic is refused because there are too many; may delete queues that hold nothing
         self.make_room: Callable[[], None] = lambda: None
-        self.adopted: list[Tubes] = []  # of adopted logs
+        self.promoted: list[Tubes] = []  # of promoted logs
         directory.on_created.append(self._topic_created)
         directory.make_room = lambda: self.make_room()
 
@@ -140,7 +140,7 @@ class Tubes:
             return
         topic = self._topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
-            self._directory.drop(name)  # jobs that an adopted log has in such a tube stay
+            self._directory.drop(name)  # jobs that a promoted log has in such a tube stay
         self.listed.hide(name)
 
     def _is_needless(self, topic: Topic) -> bool:
@@ -308,7 +308,7 @@ class Tubes:
         """Return the job that clients name so and its tube, or None if there is no such job."""
         found = self.index.find(client_id)
         if found is None:
-            return self._find_adopted(client_id)
+            return self._find_promoted(client_id)
         tube, ordinal = found
         job = tube.jobs.get(ordinal)
         assert job is not None
@@ -317,10 +317,10 @@ class Tubes:
             return None
         return tube, job
 
-    def _find_adopted(self, client_id: int) -> tuple[Tube, Job] | None:
-        """Return the same of the adopted logs, as far as their tubes are attached. Whole ids of several logs never meet."""
-        for adopted in self.adopted:
-            found = adopted.find(client_id)
+    def _find_promoted(self, client_id: int) -> tuple[Tube, Job] | None:
+        """Return the same of the promoted logs, as far as their tubes are attached. Whole ids of several logs never meet."""
+        for promoted in self.promoted:
+            found = promoted.find(client_id)
             if found is not None and found[0].key < 0:
                 return found
         return None

@@ -341,12 +341,12 @@ class Lookupds:
             log.warning("LOOKUPD(%s): the token of -auth-token-file goes in clear text: use TLS, by %s", address, _FLAG)
 
 
-def ping_interval(takeover_after: int) -> float:
-    """Return the s between two words of a node of a cluster to each nsqlookupd. `takeover_after` is in ns.
+def ping_interval(failover_after: int) -> float:
+    """Return the s between two words of a node of a cluster to each nsqlookupd. `failover_after` is in ns.
 
-    A node that goes on was heard within half of `takeover_after`, also if an answer takes a while.
+    A node that goes on was heard within half of `failover_after`, also if an answer takes a while.
     """
-    return min(PING_INTERVAL, takeover_after / 3e9)
+    return min(PING_INTERVAL, failover_after / 3e9)
 
 
 def _is_here(address: str) -> bool:

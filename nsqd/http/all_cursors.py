@@ -3,7 +3,7 @@
     GET /cursors[?limit=100][&after=TOPIC/NAME[/ID]]     {"cursor_count": all of them, "cursors": [...]}
 
 The cursors are sorted by topic, name and log, beginning behind TOPIC/NAME. Each is told as in /topic/cursors, with its "topic"
-and "log" first. Those of logs that the node has adopted follow that of its own log: a page that begins behind one of them is
+and "log" first. Those of logs that the node has promoted follow that of its own log: a page that begins behind one of them is
 asked for with the id of its log (the first 32 characters of "log").
 """
 
@@ -25,7 +25,7 @@ LIMIT, MOST = 100, 1000  # cursors in an answer
 PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
 PER_TURN = 200  # cursors described in one turn: less than a millisecond
 
-# topic and name, neither of which has a slash, and the id of an adopted log; "": the node's own log
+# topic and name, neither of which has a slash, and the id of a promoted log; "": the node's own log
 Key = tuple[str, str, str]
 
 
@@ -64,8 +64,8 @@ class AllCursors:
     def _brokers(self) -> list[tuple[str, Broker]]:
         """Return the brokers of all logs, each with the log's id; "": the node's own. Runs in the trio thread."""
         home = self._node.broker
-        histories = [(adopted.context.history, adopted) for adopted in home.adopted]
-        return [("", home), *((one.log_id.hex(), adopted) for one, adopted in histories if one is not None)]
+        histories = [(promoted.context.history, promoted) for promoted in home.promoted]
+        return [("", home), *((one.log_id.hex(), promoted) for one, promoted in histories if one is not None)]
 
     def _describe(self, keys: list[Key]) -> list[dict[str, Any]]:
         """Describe the cursors that still exist. Runs in the trio thread."""

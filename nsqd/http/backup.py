@@ -4,10 +4,10 @@
 
 Unpacked, it is a data directory that nsqd starts with. While it is sent no file of the log is removed or cleaned.
 
-It has the log into which the node publishes. The logs that the node has adopted are left out, and X-Nsq-Left-Out names them:
+It has the log into which the node publishes. The logs that the node has promoted are left out, and X-Nsq-Left-Out names them:
 ID:NODE, separated by commas, with the number of the node that published into the log. With the id of such a log as `log`, a
 directory with that log alone is sent, from which `penstock restore` makes a data directory. 404 LOG_NOT_FOUND: the node has not
-adopted that log, or cannot read it now.
+promoted that log, or cannot read it now.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from shared.http.api import V1_HEADERS, Routes, query
 from shared.http.errors import HttpError
 from shared.log import log
 
-MOST_NAMED = 100  # adopted logs in a header
+MOST_NAMED = 100  # promoted logs in a header
 
 
 class BackupRoute:
@@ -53,15 +53,15 @@ class BackupRoute:
         )
 
     def _backup_of(self, log_id: str) -> tuple[Backup, str]:
-        """Return the maker of backups of a log, "": the node's own, and the header that names the adopted logs.
+        """Return the maker of backups of a log, "": the node's own, and the header that names the promoted logs.
 
         Runs in the trio thread. Raises HttpError 404.
         """
-        adopted = self._node.cluster.adopted_logs() if self._node.cluster is not None else {}
-        left_out = ",".join(f"{one.hex()}:{node}" for one, (node, _) in list(adopted.items())[:MOST_NAMED])
+        promoted = self._node.cluster.promoted_logs() if self._node.cluster is not None else {}
+        left_out = ",".join(f"{one.hex()}:{node}" for one, (node, _) in list(promoted.items())[:MOST_NAMED])
         if not log_id:
             return self._node.backup, left_out
-        for one, (_, log_of_node) in adopted.items():
+        for one, (_, log_of_node) in promoted.items():
             if one.hex() == log_id:
                 return log_of_node.backup(), left_out
         raise HttpError(404, "LOG_NOT_FOUND")

@@ -6,41 +6,41 @@
      "refused": [{"node": 3, "address": "127.0.0.1:4454", "reason": "node 3 must first be drained: ..."}, ...],
      "knows_configs": true, "copies": {"available": 2, "away": [2], "counting": [1], "replies_given_up": 0},
      "followers": [{"node": 1, "state": "in sync", "behind": 0, "written": 4711, "durable": 4711, "failure": ""}, ...],
-     "mirrors": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
+     "replicas": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
-     "mirror_failures": 0, "refusing": {"count": 1, "topics": ["orders"]},
+     "replica_failures": 0, "refusing": {"count": 1, "topics": ["orders"]},
      "owned": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
      "closed": [{"log_id": "...", "node": 1, "epochs": [["...", 0]], "end": 4711}, ...],
      "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": [
        {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
         "reason": ""}, ...]},
-     "takeovers": {"last_seconds": null, "possible_duplicates": {"ready_again": 0, "unclean": 0, "unfinished": 0, "untold": 0,
+     "failovers": {"last_seconds": null, "possible_duplicates": {"ready_again": 0, "unclean": 0, "unfinished": 0, "untold": 0,
        "moved": 0, "moved_all": 0, "salvaged": 0}},
-     "diverged": [{"name": "mirrors/ID.diverged-1", "log_id": "ID", "salvaged": true, "made": "...", "failure": ""}, ...]}
+     "diverged": [{"name": "replicas/ID.diverged-1", "log_id": "ID", "salvaged": true, "made": "...", "failure": ""}, ...]}
 
 `connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
 below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
 accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a copy of this node's
-log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `mirrors` are the copies that this node
+log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `replicas` are the copies that this node
 keeps of the logs of others; what one holds is not known while it is `opening`. Positions count the bytes of a log.
 `knows_configs` is false until another node has told this one how topics are configured: until then it takes no message.
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
 time. `refusing`: the topics to which nothing can be published because they ask for more copies, of which 100 are
-named. `mirror_failures`: how often this node gave up a mirror for a while. `claims`: how many claims on logs of lost nodes
-this node has won (clean: with a mirror that has everything), has lost, has called off because the owner came back, and has
+named. `replica_failures`: how often this node gave up a replica for a while. `claims`: how many claims on logs of lost nodes
+this node has won (clean: with a replica that has everything), has lost, has called off because the owner came back, and has
 postponed because an nsqlookupd hears the owner. For each log
-whose mirror is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the mirror would be
-adopted at once, what this node does (claiming, adopting), what it has promised as [number, node], and why its last claim
+whose replica is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the replica would be
+promoted at once, what this node does (claiming, promoting), what it has promised as [number, node], and why its last claim
 failed. `owned` are the logs that this node owns, first that
-into which it publishes, then those that it has adopted: `node` has published into it, `epochs` each tell where one begins, and
+into which it publishes, then those that it has promoted: `node` has published into it, `epochs` each tell where one begins, and
 `state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs that owe
-nothing any more, and are removed: `node` owned it last. `takeovers`: how long the last take-over by this node took, in
+nothing any more, and are removed: `node` owned it last. `failovers`: how long the last failover by this node took, in
 seconds, and how many messages may be delivered twice because a log has changed its owner; docs/guarantees.md
 says what the reasons mean. `diverged`: copies with what the owner of their log may lack, by the names of their directories;
 `made` is the log that was made of that, and is among `owned`. A node that is in no cluster answers 404 NO_CLUSTER.
 
-/cluster/mirror?log=ID sends a mirror as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
+/cluster/replica?log=ID sends a replica as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
 again, and asks the other nodes first whether the log is still its own: cluster.json names them. With `from`, a position, only
 what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
 
@@ -61,10 +61,10 @@ the node that was asked last; `lacking` are those that got an owner which may la
 cut off; `unclaimed` are those of which it has a copy, and whose owner is lost: no node has taken them over. It gives up
 after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends as one that dies.
 
-POST /cluster/adopt?log=ID has the node that is asked claim the log of a lost node, though its copy may lack messages that were
-acknowledged, or that some were finished. The answer, {"claimed": "ID"}, says that it tries: other nodes
-must promise as for any claim, an nsqlookupd that hears the owner postpones it, and a node with a longer copy adopts the log
-instead. /cluster tells what comes of it. 404 NO_MIRROR if the node has no whole copy; 409 OWNER_IS_THERE.
+POST /cluster/promote?log=ID has the node that is asked claim the log of a lost node, though its copy may lack messages that
+were acknowledged, or that some were finished. The answer, {"claimed": "ID"}, says that it tries: other nodes
+must promise as for any claim, an nsqlookupd that hears the owner postpones it, and a node with a longer copy promotes the log
+instead. /cluster tells what comes of it. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -99,10 +99,10 @@ class ClusterRoute:
         """Return the path, its method and its handler."""
         return {
             "/cluster": {"GET": self.cluster},
-            "/cluster/mirror": {"GET": self.mirror},
+            "/cluster/replica": {"GET": self.replica},
             "/cluster/forget": {"POST": self.forget},
             "/cluster/leave": {"GET": self.leaving, "POST": self.leave},
-            "/cluster/adopt": {"POST": self.adopt},
+            "/cluster/promote": {"POST": self.promote},
         }
 
     async def cluster(self, request: Request) -> Response:
@@ -159,43 +159,43 @@ class ClusterRoute:
         """Answer how far this node is with leaving the cluster."""
         return json_response(await self._node.bridge.observe(lambda: self._view().leaving_state()))
 
-    async def adopt(self, request: Request) -> Response:
+    async def promote(self, request: Request) -> Response:
         """Have this node claim the log of a lost node, whatever its copy may lack."""
         log_id = _log_id(query(request))
-        await self._node.bridge.observe(lambda: self._adopt(log_id))
-        log.warning("HTTP: an operator has the log %s adopted, whatever the copy here may lack", log_id.hex())
+        await self._node.bridge.observe(lambda: self._promote(log_id))
+        log.warning("HTTP: an operator has the log %s promoted, whatever the copy here may lack", log_id.hex())
         return json_response({"claimed": log_id.hex()})
 
-    def _adopt(self, log_id: bytes) -> None:
+    def _promote(self, log_id: bytes) -> None:
         try:
-            self._view().adopt(log_id)
+            self._view().promote(log_id)
         except KeyError:
-            raise HttpError(404, "NO_MIRROR") from None
+            raise HttpError(404, "NO_REPLICA") from None
         except ValueError:
             raise HttpError(409, "OWNER_IS_THERE") from None
 
-    async def mirror(self, request: Request) -> Response:
-        """Answer the mirror of a log as a tar stream that unpacks to a data directory."""
+    async def replica(self, request: Request) -> Response:
+        """Answer the replica of a log as a tar stream that unpacks to a data directory."""
         arguments = query(request)
         log_id = _log_id(arguments)
         try:
             start = parse_int(arguments.get("from", "0"))
         except ValueError:
             raise HttpError(400, "INVALID_ARG_LOG") from None
-        parts, beside = await self._node.bridge.observe(lambda: self._mirror(log_id, start))
+        parts, beside = await self._node.bridge.observe(lambda: self._replica(log_id, start))
         headers = V1_HEADERS | {"Content-Length": str(archive_size(parts, beside))}
         return StreamingResponse(
             stream_archive(parts, beside, _nothing), media_type="application/x-tar", headers=headers
         )
 
-    def _mirror(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        """Return what ClusterView.mirror does. Runs in the trio thread. Raises HttpError 404, 503."""
+    def _replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+        """Return what ClusterView.replica does. Runs in the trio thread. Raises HttpError 404, 503."""
         try:
-            return self._view().mirror(log_id, start)
+            return self._view().replica(log_id, start)
         except KeyError:
-            raise HttpError(404, "NO_MIRROR") from None
+            raise HttpError(404, "NO_REPLICA") from None
         except OSError as error:
-            log.error("HTTP: cannot read a mirror: %s", error)
+            log.error("HTTP: cannot read a replica: %s", error)
             raise HttpError(503, "CANNOT_READ") from None
 
     def _view(self) -> ClusterView:
@@ -214,4 +214,4 @@ def _log_id(arguments: Mapping[str, str]) -> bytes:
 
 
 async def _nothing() -> None:
-    """Do nothing before the next chunk: a mirror is read without a limit of its rate."""
+    """Do nothing before the next chunk: a replica is read without a limit of its rate."""

@@ -1,4 +1,4 @@
-"""The metrics of a node's cluster: the other nodes, the followers of its log, and its mirrors of other logs. Pure."""
+"""The metrics of a node's cluster: the other nodes, the followers of its log, and its replicas of other logs. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 NODE_STATES = ("connected", "suspected", "restarting", "away")
-ADOPTED_STATES = (
+PROMOTED_STATES = (
     "starting", "waiting", "reading", "filling", "attaching", "serving", "closing", "failed", "lost", "closed",
 )  # fmt: skip
 _NODE = ["node"]
@@ -24,13 +24,13 @@ def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
     yield nodes
     if "copies" in figures:
         yield from _copies(figures)
-        yield from _mirrors(figures["mirrors"])
+        yield from _replicas(figures["replicas"])
         yield CounterMetricFamily(
-            "nsqd_cluster_mirror_failures",
+            "nsqd_cluster_replica_failures",
             "How often this node gave up a copy of another node's log for a while: its disk failed, or has too little space",
-            figures["mirror_failures"],
+            figures["replica_failures"],
         )
-        yield from _take_overs(figures)
+        yield from _failovers(figures)
     if figures.get("lending"):
         yield from _lending(figures["lending"])
 
@@ -90,19 +90,19 @@ def _lending(lending: Mapping[str, int]) -> Iterator[Metric]:
     )
 
 
-def _mirrors(mirrors: list[Mapping[str, Any]]) -> Iterator[Metric]:
-    """Yield how far this node's mirrors are. Of several mirrors of one node, the connected one or else the longest is shown."""
+def _replicas(replicas: list[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Yield how far this node's replicas are. Of several of one node, the connected one or else the longest is shown."""
     position = GaugeMetricFamily(
-        "nsqd_cluster_mirror_position_bytes",
+        "nsqd_cluster_replica_position_bytes",
         "Position up to which this node has written its copy of another node's log",
         labels=_NODE,
     )
     failed = GaugeMetricFamily(
-        "nsqd_cluster_mirror_failed",
+        "nsqd_cluster_replica_failed",
         "1 if this node cannot continue its copy of another node's log, else 0",
         labels=_NODE,
     )
-    shown = {one["node"]: one for one in sorted(mirrors, key=lambda one: (one["connected"], one["written"]))}
+    shown = {one["node"]: one for one in sorted(replicas, key=lambda one: (one["connected"], one["written"]))}
     for number, one in sorted(shown.items()):
         position.add_metric([str(number)], one["written"])
         failed.add_metric([str(number)], int(bool(one["failure"])))
@@ -110,9 +110,9 @@ def _mirrors(mirrors: list[Mapping[str, Any]]) -> Iterator[Metric]:
     yield failed
 
 
-def _take_overs(figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """Yield what became of claims on the logs of lost nodes, and of the logs that this node has adopted."""
-    claims, takeovers = figures["claims"], figures["takeovers"]
+def _failovers(figures: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield what became of claims on the logs of lost nodes, and of the logs that this node has promoted."""
+    claims, failovers = figures["claims"], figures["failovers"]
     results = {f"won_{copy}": count for copy, count in claims["won"].items()}
     results |= {result: claims[result] for result in ("failed", "called_off", "postponed")}
     counted = CounterMetricFamily(
@@ -124,28 +124,28 @@ def _take_overs(figures: Mapping[str, Any]) -> Iterator[Metric]:
         counted.add_metric([result], count)
     yield counted
     yield GaugeMetricFamily(
-        "nsqd_cluster_lost_logs", "Copies on this node of logs whose owner is lost, and that no node has adopted yet",
+        "nsqd_cluster_lost_logs", "Copies on this node of logs whose owner is lost, and that no node has promoted yet",
         sum(one["owner_lost"] for one in claims["logs"]),
     )  # fmt: skip
     states = Counter(one["state"] for one in figures["owned"][1:])  # the first one is its own
-    adopted = GaugeMetricFamily(
-        "nsqd_cluster_adopted_logs", "Logs of other nodes that this node has adopted, by state", labels=["state"]
+    promoted = GaugeMetricFamily(
+        "nsqd_cluster_promoted_logs", "Logs of other nodes that this node has promoted, by state", labels=["state"]
     )
-    for state in ADOPTED_STATES:
-        adopted.add_metric([state], states[state])
-    yield adopted
+    for state in PROMOTED_STATES:
+        promoted.add_metric([state], states[state])
+    yield promoted
     yield GaugeMetricFamily(
         "nsqd_cluster_closed_logs", "Closed logs: they no longer owe any message, and this node remembers them",
         len(figures["closed"]),
     )  # fmt: skip
-    seconds = takeovers["last_seconds"]
+    seconds = failovers["last_seconds"]
     yield GaugeMetricFamily(
-        "nsqd_cluster_takeover_seconds", "Duration of this node's last take-over: until it delivered what the log owes", seconds
+        "nsqd_cluster_failover_seconds", "Duration of this node's last failover: until it delivered what the log owes", seconds
     )  # fmt: skip
     twice = CounterMetricFamily(
         "nsqd_cluster_possible_duplicates", "Messages that may be delivered twice because a log has changed its owner",
         labels=["reason"],
     )  # fmt: skip
-    for reason, count in takeovers["possible_duplicates"].items():
+    for reason, count in failovers["possible_duplicates"].items():
         twice.add_metric([reason], count)
     yield twice

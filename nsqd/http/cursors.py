@@ -10,8 +10,8 @@ retention has passed them: within both bounds if both are given. So an abandoned
 owner is moved and deleted only by requests that name that owner: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains
 nothing, 429 TOO_MANY_CURSORS beyond 100 in a topic.
 
-`log` is as in read_back.py. An adopted log has the cursors that it had at its node, and they hold its messages here. Those of a
-mirror can be listed, and not be changed: 409 READ_ONLY_LOG.
+`log` is as in read_back.py. A promoted log has the cursors that it had at its node, and they hold its messages here. Those of a
+replica can be listed, and not be changed: 409 READ_ONLY_LOG.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from nsqd.core.retention.cursors import MOST, Cursor
 from nsqd.core.retention.history import Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import topic_name
-from nsqd.http.logs import Mirrors, find_topic
+from nsqd.http.logs import Replicas, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     EARLIEST,
@@ -44,10 +44,10 @@ MOST_OWNER = 200  # bytes
 class Cursors:
     """The three routes for the cursors of a topic."""
 
-    def __init__(self, node: Node, mirrors: Mirrors) -> None:
+    def __init__(self, node: Node, replicas: Replicas) -> None:
         self._node = node
-        self._mirrors = mirrors
-        self._offset_finder = OffsetFinder(node, mirrors)
+        self._replicas = replicas
+        self._offset_finder = OffsetFinder(node, replicas)
 
     def routes(self) -> Routes:
         """Return every path, its method and its handler."""
@@ -61,10 +61,10 @@ class Cursors:
         """Answer all cursors of a topic, by name."""
         arguments = query(request)
         name, log_id = topic_name(arguments), arguments.get("log", "")
-        mirror = await self._mirrors.open(log_id)
+        replica = await self._replicas.open(log_id)
 
         def work() -> tuple[dict[str, Cursor], Window]:
-            found = find_topic(self._node, name, log_id, 0, mirror)
+            found = find_topic(self._node, name, log_id, 0, replica)
             return dict(found.cursors), found.window
 
         cursors, window = await self._node.bridge.call(work)
@@ -80,10 +80,10 @@ class Cursors:
         if "to" in arguments:
             place = read_offset_argument(arguments, "to", OffsetArgument(word=EARLIEST))
             offset, named = await self._offset_finder.offset(topic, log_id, place), place.offset or 0
-        mirror = await self._mirrors.open(log_id)
+        replica = await self._replicas.open(log_id)
 
         def work() -> tuple[Cursor, Window]:
-            found = find_topic(self._node, topic, log_id, named, mirror, named)
+            found = find_topic(self._node, topic, log_id, named, replica, named)
             return self._moved(found.changeable(), found.window, name, owner, offset, changes), found.window
 
         return json_response(describe_cursor(name, *await self._node.bridge.call(work)))
@@ -116,10 +116,10 @@ class Cursors:
         arguments = query(request)
         topic, name, owner = _names(arguments)
         log_id = arguments.get("log", "")
-        mirror = await self._mirrors.open(log_id)
+        replica = await self._replicas.open(log_id)
 
         def work() -> tuple[Cursor, Window]:
-            found = find_topic(self._node, topic, log_id, 0, mirror)
+            found = find_topic(self._node, topic, log_id, 0, replica)
             changed, cursor = found.changeable(), found.cursors.get(name)
             if cursor is None:
                 raise HttpError(404, "CURSOR_NOT_FOUND")

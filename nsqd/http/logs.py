@@ -1,8 +1,8 @@
 """Find a topic in one of the logs that can be read on this node, as `log` in a request names it.
 
 Without `log` it is the log into which the node publishes. `log` is what /topic/offsets tells, or only its first part, the id of
-the log. It may name a log that this node has adopted, or one of which it has a mirror: that is read as far as the mirror was
-durable when it was opened, and cannot be changed. The past of a dead node is read in this way before anybody adopts its log.
+the log. It may name a log that this node has promoted, or one of which it has a replica: that is read as far as the replica was
+durable when it was opened, and cannot be changed. The past of a dead node is read in this way before anybody promotes its log.
 
 404 LOG_NOT_FOUND: this node has no such log. 503 LOG_OPENING: it has, and cannot read it yet. 409 OTHER_LOG: the topic's number
 in the log is another one, because it was deleted and made again; or the node has no such log, but one that has a topic of that
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
-from nsqd.core.cluster_view import ReadableMirror
+from nsqd.core.cluster_view import ReadableReplica
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.history import History, PastLog, Window
 from nsqd.core.topic import Topic
@@ -27,10 +27,10 @@ from nsqd.http.node import Node
 from shared.http.errors import HttpError
 from shared.log import log
 
-OWN, ADOPTED, MIRROR = "own", "adopted", "mirror"
-IDLE = 60.0  # s after the last request until what was read of a mirror is dropped
-FRESH = 5.0  # s in which a mirror is not read again though it has become longer
-SHARE = 10  # times as long as its reading took is a mirror that grows not read again
+OWN, PROMOTED, REPLICA = "own", "promoted", "replica"
+IDLE = 60.0  # s after the last request until what was read of a replica is dropped
+FRESH = 5.0  # s in which a replica is not read again though it has become longer
+SHARE = 10  # times as long as its reading took is a replica that grows not read again
 _LOG = re.compile(r"([0-9a-f]{32})(?:-([0-9]{1,19}))?")
 
 
@@ -41,37 +41,37 @@ class LogTopic:
     number: int
     history: History
     window: Window
-    topic: Topic | None  # None: the log is a mirror, and cannot be changed
+    topic: Topic | None  # None: the log is a replica, and cannot be changed
     cursors: Mapping[str, Cursor]
-    kind: str  # OWN, ADOPTED or MIRROR
+    kind: str  # OWN, PROMOTED or REPLICA
     origin: int  # number of the node that published into the log
 
     def changeable(self) -> Topic:
-        """Return the topic, to be changed. Raises HttpError 409 if the log is a mirror."""
+        """Return the topic, to be changed. Raises HttpError 409 if the log is a replica."""
         if self.topic is None:
             raise HttpError(409, "READ_ONLY_LOG")
         return self.topic
 
 
 def find_topic(
-    node: Node, name: str, log_id: str, offset: int = 0, mirror: PastLog | None = None, start: int = 0
+    node: Node, name: str, log_id: str, offset: int = 0, replica: PastLog | None = None, start: int = 0
 ) -> LogTopic:
     """Return a topic in the log that `log_id` names; "": in the node's own. Runs in the trio thread. Raises HttpError.
 
-    `offset`: the highest one that the client names; `start`: the one from which it reads. `mirror`: what Mirrors.open has
+    `offset`: the highest one that the client names; `start`: the one from which it reads. `replica`: what Replicas.open has
     returned for `log_id`.
     """
     named = _LOG.fullmatch(log_id)
     if named is None or named[1] == node.history.log_id.hex():
         return _own(node, name, log_id, offset)
-    for adopted in node.broker.adopted:
-        history = adopted.context.history
+    for promoted in node.broker.promoted:
+        history = promoted.context.history
         if history is not None and history.log_id.hex() == named[1]:
-            return _checked(_of_broker(adopted, history, logged_topic(adopted, name), ADOPTED), log_id)
-    if _continues(node, name, log_id) and (mirror is None or _has(node, name, start)):
+            return _checked(_of_broker(promoted, history, logged_topic(promoted, name), PROMOTED), log_id)
+    if _continues(node, name, log_id) and (replica is None or _has(node, name, start)):
         return _own(node, name, log_id, offset)
-    if mirror is not None:
-        return _checked(_of_mirror(mirror, name), log_id)
+    if replica is not None:
+        return _checked(_of_replica(replica, name), log_id)
     if node.cluster is not None and node.cluster.is_opening(bytes.fromhex(named[1])):
         raise HttpError(503, "LOG_OPENING")
     if named[2] is None:
@@ -133,12 +133,12 @@ def _of_broker(broker: Broker, history: History, topic: Topic, kind: str) -> Log
     return LogTopic(topic.number, history, window, topic, topic.cursors, kind, broker.ids.node)
 
 
-def _of_mirror(mirror: PastLog, name: str) -> LogTopic:
-    topic = mirror.topic(name)
+def _of_replica(replica: PastLog, name: str) -> LogTopic:
+    topic = replica.topic(name)
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
-    window = mirror.history.window(topic.number)
-    return LogTopic(topic.number, mirror.history, window, None, topic.cursors, MIRROR, mirror.node)
+    window = replica.history.window(topic.number)
+    return LogTopic(topic.number, replica.history, window, None, topic.cursors, REPLICA, replica.node)
 
 
 def _checked(found: LogTopic, log_id: str) -> LogTopic:
@@ -148,8 +148,8 @@ def _checked(found: LogTopic, log_id: str) -> LogTopic:
     return found
 
 
-class Mirrors:
-    """The mirrors that are read: one at a time, read in a thread when a request needs it, and dropped when nobody asks for it.
+class Replicas:
+    """The replicas that are read: one at a time, read in a thread when a request needs it, and dropped when nobody asks for it.
 
     For the HTTP thread.
     """
@@ -159,12 +159,12 @@ class Mirrors:
         self._lock = asyncio.Lock()
         self._reading: asyncio.Future[PastLog] | None = None  # also while the client that needed it is gone
         self._opened: PastLog | None = None
-        self._source: ReadableMirror | None = None  # of what is open
+        self._source: ReadableReplica | None = None  # of what is open
         self._read_at = self._used = 0.0  # monotonic s
         self._took = 0.0  # s that reading what is open has taken
 
     async def open(self, log_id: str) -> PastLog | None:
-        """Return this node's mirror of the log that `log_id` names; None: it has none. Raises HttpError 503."""
+        """Return this node's replica of the log that `log_id` names; None: it has none. Raises HttpError 503."""
         named = _LOG.fullmatch(log_id)
         if named is None or self._node.cluster is None:
             return None
@@ -180,17 +180,17 @@ class Mirrors:
             self._used = time.monotonic()
             return self._opened
 
-    def _find(self, log_id: bytes) -> ReadableMirror | None:
-        """Return how to read a mirror; None: there is none, or the node owns the log. Runs in the trio thread."""
+    def _find(self, log_id: bytes) -> ReadableReplica | None:
+        """Return how to read a replica; None: there is none, or the node owns the log. Runs in the trio thread."""
         node = self._node
         assert node.cluster is not None
         try:
-            return node.cluster.readable_mirror(log_id)
+            return node.cluster.readable_replica(log_id)
         except KeyError:
             return None
 
-    def _is_current(self, log_id: bytes, source: ReadableMirror) -> bool:
-        """Return True if what is open is this mirror, and recent enough."""
+    def _is_current(self, log_id: bytes, source: ReadableReplica) -> bool:
+        """Return True if what is open is this replica, and recent enough."""
         if self._opened is None or self._source is None or self._opened.log_id != log_id:
             return False
         if self._source.files != source.files:
@@ -198,8 +198,8 @@ class Mirrors:
         fresh = max(FRESH, SHARE * self._took)
         return self._source.durable == source.durable or time.monotonic() < self._read_at + fresh
 
-    async def _read(self, source: ReadableMirror) -> None:
-        """Read a mirror in a thread. Raises HttpError 503."""
+    async def _read(self, source: ReadableReplica) -> None:
+        """Read a replica in a thread. Raises HttpError 503."""
         if self._reading is not None:  # whoever needed it is gone
             await asyncio.wait([self._reading])
         self._opened, began = None, time.monotonic()  # dropped before the next one takes memory
@@ -207,7 +207,7 @@ class Mirrors:
         try:
             self._opened, self._source = await asyncio.shield(self._reading), source
         except OSError as error:
-            log.error("HTTP: cannot read messages back from a mirror: %s", error)
+            log.error("HTTP: cannot read messages back from a replica: %s", error)
             raise HttpError(503, "CANNOT_READ") from None
         finally:
             if self._reading.done():

@@ -6,7 +6,7 @@
      "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}]}
 
 `next` is present if there may be more messages: give it as `after`. A page has messages of one of the logs that the node owns,
-and the last page may be empty; offsets in logs adopted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
+and the last page may be empty; offsets in logs promoted from other nodes are above 2^48. Bodies are cut after `preview` bytes.
 Messages published with headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have
 `ready_at`, messages in flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. Messages in
 flight to a client that is still connected have "client": {"client_id", "hostname", "remote_address", "user_agent"}, as

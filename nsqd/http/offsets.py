@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nsqd.core.message.frame import STAMP
 from nsqd.core.retention.history import MessageBatch, MessagesGone, Plan, Window
-from nsqd.http.logs import LogTopic, Mirrors, find_topic
+from nsqd.http.logs import LogTopic, Replicas, find_topic
 from nsqd.http.node import Node
 from shared.http.errors import HttpError
 from shared.log import log
@@ -76,18 +76,18 @@ class PendingOffset:
 class OffsetFinder:
     """Finds places in topics, and reads from disk."""
 
-    def __init__(self, node: Node, mirrors: Mirrors) -> None:
+    def __init__(self, node: Node, replicas: Replicas) -> None:
         self._node = node
-        self._mirrors = mirrors
+        self._replicas = replicas
 
     async def offset(self, name: str, log_id: str, argument: OffsetArgument) -> int:
         """Return the offset of a place in a topic. For `log_id` see nsqd.http.logs. Raises HttpError."""
 
         async def plan() -> PendingOffset:
-            mirror = await self._mirrors.open(log_id)
+            replica = await self._replicas.open(log_id)
 
             def work() -> PendingOffset:
-                found = find_topic(self._node, name, log_id, 0, mirror)
+                found = find_topic(self._node, name, log_id, 0, replica)
                 return find_offset(argument, found, self._node.broker.wall)
 
             return await self._node.bridge.call(work)

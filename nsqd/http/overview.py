@@ -21,7 +21,7 @@ At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics tha
 (the topic is paused, or one of its channels), `topic_paused` (the topic itself is) and `paused_channels` (how many of its
 channels are) each has all COLUMNS, and `backlogs`, the slowest parts of the topic in which messages wait or did until lately,
 at most 10: {"channel": "c", "depth": 5, "change": -3, "seconds": 300}. `change` is by how many more messages it holds, without
-buried ones, than so many seconds before, up to 300; null: not known. What came with an adopted log is no change. Channel "" is
+buried ones, than so many seconds before, up to 300; null: not known. What came with a promoted log is no change. Channel "" is
 what the topic has and no channel was given.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...},

@@ -1,6 +1,6 @@
 """The parts of a channel or a tube: one in each log that the node owns, and how clients name them.
 
-An *offset* of a message, as /channel/messages tells it, is its ordinal in the node's own log. For a message of an adopted log,
+An *offset* of a message, as /channel/messages tells it, is its ordinal in the node's own log. For a message of a promoted log,
 the log's place stands in the bits from 48 on (nsqd/core/node_context.py), so an offset means one message. A page shows messages
 of one log; `after` names the log of the next page.
 """

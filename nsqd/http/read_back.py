@@ -2,9 +2,9 @@
 
     GET /topic/offsets?topic=t[&time=T][&log=ID]
         the retained range: {"topic","node","log","kind","origin","first","next","bytes","first_timestamp","last_timestamp"},
-        and with `time` the "offset" of the first message published then or later. `kind` is own, adopted or mirror, and
+        and with `time` the "offset" of the first message published then or later. `kind` is own, promoted or replica, and
         `origin` the number of the node that published into the log. A refusal has the "node" as X-Nsq-Node. If the log
-        continues others, because the node was restored from a backup or another one has adopted its log, "parents":
+        continues others, because the node was restored from a backup or another one leads its log now, "parents":
         [{"log", "next"}, ...]
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
         messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
@@ -12,9 +12,9 @@
         `min`
 
 `log` is the "log" of an earlier answer, or the id of a log, with which that begins. Without it, the node's own log is read. It
-may name a log that this node has adopted, or of which it keeps a mirror: what a dead node has published can be read on others.
-A mirror is read as far as it was durable some seconds ago, and `wait_ms` waits that long. The first request for a mirror takes
-as long as the start of a node with that log.
+may name a log that this node has promoted, or of which it keeps a replica: what a dead node has published can be read on
+others. A replica is read as far as it was durable some seconds ago, and `wait_ms` waits that long. The first request for a
+replica takes as long as the start of a node with that log.
 
 A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a duration ago (-15m). Accept chooses the form:
 
@@ -50,7 +50,7 @@ from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.retention.history import Amount, MessageBatch, PastLog, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
-from nsqd.http.logs import LogTopic, Mirrors, find_topic
+from nsqd.http.logs import LogTopic, Replicas, find_topic
 from nsqd.http.node import Node
 from nsqd.http.offsets import (
     EARLIEST,
@@ -98,10 +98,10 @@ class _ReadArguments:
 class ReadBack:
     """The two routes that read topics back."""
 
-    def __init__(self, node: Node, mirrors: Mirrors) -> None:
+    def __init__(self, node: Node, replicas: Replicas) -> None:
         self._node = node
-        self._mirrors = mirrors
-        self._offset_finder = OffsetFinder(node, mirrors)
+        self._replicas = replicas
+        self._offset_finder = OffsetFinder(node, replicas)
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def routes(self) -> Routes:
@@ -114,9 +114,9 @@ class ReadBack:
         name, log_id = topic_name(arguments), arguments.get("log", "")
         at = read_offset_argument(arguments, "time", OffsetArgument())
 
-        mirror = await self._mirrors.open(log_id)
+        replica = await self._replicas.open(log_id)
         try:
-            found, amount = await self._node.bridge.call(lambda: self._amount(name, log_id, mirror))
+            found, amount = await self._node.bridge.call(lambda: self._amount(name, log_id, replica))
         except HttpError as error:
             error.headers["X-Nsq-Node"] = str(self._node.options.node_number())
             raise
@@ -139,16 +139,16 @@ class ReadBack:
             answer["offset"] = await self._offset_finder.offset(name, log_id, at)
         return json_response(answer)
 
-    def _amount(self, name: str, log_id: str, mirror: PastLog | None) -> tuple[LogTopic, Amount]:
+    def _amount(self, name: str, log_id: str, replica: PastLog | None) -> tuple[LogTopic, Amount]:
         """Return the topic, and the amount that can be read of it. Runs in the trio thread. Raises HttpError."""
-        found = find_topic(self._node, name, log_id, 0, mirror)
+        found = find_topic(self._node, name, log_id, 0, replica)
         return found, found.history.amount(found.number)
 
     async def read(self, request: Request) -> Response:
         """Answer messages from one place up to another."""
         wanted = _ReadArguments(request)
         name, log_id, named = wanted.name, wanted.log_id, wanted.named
-        await self._mirrors.open(log_id)  # it may take long, and keeps nobody out
+        await self._replicas.open(log_id)  # it may take long, and keeps nobody out
         async with self._slots:
             start = await self._offset_finder.offset(name, log_id, wanted.first)
             stop = start + wanted.limit
@@ -159,11 +159,11 @@ class ReadBack:
         window = Window("", 0, 0)
 
         async def plan() -> Plan:
-            mirror = await self._mirrors.open(log_id)
+            replica = await self._replicas.open(log_id)
 
             def work() -> Plan:
                 nonlocal window
-                found = find_topic(self._node, name, log_id, named, mirror, start)
+                found = find_topic(self._node, name, log_id, named, replica, start)
                 window = found.window
                 check_offset(start, window)
                 return found.history.plan(found.number, start, min(stop, window.next), wanted.most)
@@ -190,12 +190,12 @@ class ReadBack:
         `named`: as `offset` of `find_topic`.
         """
         broker, bridge, readable = self._node.broker, self._node.bridge, asyncio.Event()
-        mirror = await self._mirrors.open(log_id)
+        replica = await self._replicas.open(log_id)
 
         def work() -> bool:
-            found = find_topic(self._node, name, log_id, named, mirror, start)
+            found = find_topic(self._node, name, log_id, named, replica, start)
             check_offset(start, found.window)
-            if found.window.next < stop and found.topic is not None:  # nobody tells what comes to a mirror
+            if found.window.next < stop and found.topic is not None:  # nobody tells what comes to a replica
                 until = broker.now + ms * MILLISECOND
                 found.history.await_messages(found.number, stop, until, lambda: bridge.post(readable.set))
             return found.window.next >= stop

@@ -91,11 +91,11 @@ NEEDS: Mapping[str, Need] = {
     "POST /tube/jobs/bury": Need(Verb.ACT, "tube"),
     "POST /tube/jobs/release": Need(Verb.ACT, "tube"),
     "GET /cluster": Need(Verb.STATS),
-    "GET /cluster/mirror": Need(Verb.REPLICATE),  # which is the right to whole logs
+    "GET /cluster/replica": Need(Verb.REPLICATE),  # which is the right to whole logs
     "POST /cluster/forget": _ADMIN,
     "GET /cluster/leave": Need(Verb.STATS),
     "POST /cluster/leave": _ADMIN,
-    "POST /cluster/adopt": _ADMIN,
+    "POST /cluster/promote": _ADMIN,
     **_DEBUG,
 }
 

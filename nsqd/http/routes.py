@@ -19,7 +19,7 @@ from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
 from nsqd.http.health import HealthRoutes
 from nsqd.http.jobs import Jobs
-from nsqd.http.logs import Mirrors
+from nsqd.http.logs import Replicas
 from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
 from nsqd.http.node import Node
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 def routes(node: Node) -> Routes:
     """Return the table of routes: path -> method -> handler."""
-    mirrors = Mirrors(node)
+    replicas = Replicas(node)
     observe, publishing, config = HealthRoutes(node), Publishing(node), Config(node)
     return {
         "/pub": {"POST": publishing.pub},
@@ -50,12 +50,12 @@ def routes(node: Node) -> Routes:
         "/info": {"GET": observe.info},
         "/stats": {"GET": Stats(node).stats},
         "/config/{option}": {"GET": config.get, "PUT": config.put},
-        **Topology(node, mirrors).routes(),
+        **Topology(node, replicas).routes(),
         **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
-        **ReadBack(node, mirrors).routes(),
+        **ReadBack(node, replicas).routes(),
         **BackupRoute(node).routes(),
-        **Cursors(node, mirrors).routes(),
+        **Cursors(node, replicas).routes(),
         **Messages(node).routes(),
         **MessageActions(node).routes(),
         **ClientActions(node).routes(),

@@ -2,12 +2,12 @@
 
     {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn",
      "retries", "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted",
-     "adopted": [{"log", "node", "path", "log_bytes", "live_bytes", "segments", ...}, ...], "topic_count",
+     "promoted": [{"log", "node", "path", "log_bytes", "live_bytes", "segments", ...}, ...], "topic_count",
      "files": [{"number", "name", "bytes", "live_bytes", "first_timestamp"}, ...],
      "topics": [{"topic", "live_bytes", "messages", "retained"}, ...]}
 
-`adopted` are the logs that the node has adopted, with the number of the node that published into each, and the same figures as
-of its own log; `live_bytes` are as the log counted them last. All other figures are of the node's own log.
+`promoted` are the logs that the node has promoted, with the number of the node that published into each, and the same figures
+as of its own log; `live_bytes` are as the log counted them last. All other figures are of the node's own log.
 
 `refusal` is why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if the disk could not be
 examined. `files` are the newest 200, the newest first; `first_timestamp`, the publish time of the first message in a file that
@@ -75,7 +75,7 @@ class StorageRoute:
             if counted is None or now >= self._until:
                 counted = self._counted = await self._count()
                 self._until = now + COUNT_LIFETIME
-        figures, refusal, adopted = await self._node.bridge.observe(self._figures)
+        figures, refusal, promoted = await self._node.bridge.observe(self._figures)
         free, total = await asyncio.to_thread(self._room)
         answer = {
             "path": self._path,
@@ -85,7 +85,7 @@ class StorageRoute:
             "disk_total": total,
             "refusal": refusal,
             "counted": counted.at,
-            "adopted": adopted,
+            "promoted": promoted,
             "topic_count": counted.topic_count,
             "files": [_file(file) for file in counted.files],
             "topics": [_topic(name, content) for name, content in counted.topics],
@@ -93,17 +93,17 @@ class StorageRoute:
         return json_response(answer)
 
     def _figures(self) -> tuple[LogFigures, str, list[dict[str, Any]]]:
-        """Return the figures of the node's log, why it refuses publishes, and what is told of adopted logs.
+        """Return the figures of the node's log, why it refuses publishes, and what is told of promoted logs.
 
         Runs in the trio thread.
         """
         node = self._node
-        logs = node.cluster.adopted_logs() if node.cluster is not None else {}
-        adopted = [self._of_adopted(log_id, number, one.figures()) for log_id, (number, one) in logs.items()]
-        return node.log(), node.broker.store.refusal, adopted
+        logs = node.cluster.promoted_logs() if node.cluster is not None else {}
+        promoted = [self._of_promoted(log_id, number, one.figures()) for log_id, (number, one) in logs.items()]
+        return node.log(), node.broker.store.refusal, promoted
 
-    def _of_adopted(self, log_id: bytes, node: int, figures: LogFigures) -> dict[str, Any]:
-        place = Path(self._path).parent / "adopted" / log_id.hex() / "log"
+    def _of_promoted(self, log_id: bytes, node: int, figures: LogFigures) -> dict[str, Any]:
+        place = Path(self._path).parent / "promoted" / log_id.hex() / "log"
         live = min(figures.live, figures.size)
         return {"log": log_id.hex(), "node": node, "path": str(place), **_figures(figures), "live_bytes": live}
 

@@ -80,7 +80,7 @@ def read_config(arguments: dict[str, str], most_copies: int) -> Change | None:
     if not changes:
         return None
     if (changes.get("replicate") or 1) > most_copies:
-        raise HttpError(400, "INVALID_REPLICATE")  # a node keeps no more mirrors: nothing could ever be published
+        raise HttpError(400, "INVALID_REPLICATE")  # a node keeps no more replicas: nothing could ever be published
     if is_ephemeral(arguments["topic"]):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
     return lambda config: replace(config, **changes)

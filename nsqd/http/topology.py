@@ -25,7 +25,7 @@ from nsqd.http.arguments import (
     topic_and_channel,
     topic_name,
 )
-from nsqd.http.logs import Mirrors, topic_and_window
+from nsqd.http.logs import Replicas, topic_and_window
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument
 from nsqd.http.pauses import read_pause
@@ -41,9 +41,9 @@ Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
 class Topology:
     """The ten routes that create, delete, empty and pause topics and channels."""
 
-    def __init__(self, node: Node, mirrors: Mirrors) -> None:
+    def __init__(self, node: Node, replicas: Replicas) -> None:
         self._node = node
-        self._offset_finder = OffsetFinder(node, mirrors)
+        self._offset_finder = OffsetFinder(node, replicas)
 
     def routes(self) -> Routes:
         """Return every path, its method and its handler."""

@@ -19,7 +19,7 @@ _U32 = (1 << 32) - 1
 
 
 class BinlogImport(DataImport):
-    """The take-over of beanstalkd's binlog: each job is put into the tube of its name."""
+    """The import of beanstalkd's binlog: each job is put into the tube of its name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, MARKER, ASIDE, "beanstalkd", "beanstalkd's binlog")

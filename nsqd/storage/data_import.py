@@ -15,14 +15,14 @@ READING, MOVING = b"reading\n", b"moving\n"
 
 
 class DataImportError(Exception):
-    """The take-over cannot continue. The one-line text says why."""
+    """The import cannot continue. The one-line text says why."""
 
 
 class DataImport(ABC):
-    """One take-over. Call `prepare` before the log is opened, and `finish` when everything is in it."""
+    """One import. Call `prepare` before the log is opened, and `finish` when everything is in it."""
 
     def __init__(self, path: Path, marker: str, aside: str, whose: str, what: str) -> None:
-        """Name the parts of the take-over.
+        """Name the parts of the import.
 
         `marker`, `aside`: names in `path`; `whose` and `what`: the daemon and its files, as the lines in the log call them.
         """
@@ -65,7 +65,7 @@ class DataImport(ABC):
         return True
 
     def finish(self) -> None:
-        """Complete the take-over when everything is in the log, and synced. Raises OSError."""
+        """Complete the import when everything is in the log, and synced. Raises OSError."""
         replace_file(self._marker, MOVING)
         self._finish_moving()
         log.info("IMPORT: done; the files of %s were moved to %s", self._whose, self._aside)

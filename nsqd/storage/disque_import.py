@@ -33,7 +33,7 @@ _DIGEST = 32  # hex digits that end a name which is too long
 
 
 class DisqueImport(DataImport):
-    """The take-over of Disque's append-only file: each job is put into the tube of its queue's name."""
+    """The import of Disque's append-only file: each job is put into the tube of its queue's name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, MARKER, ASIDE, "Disque", "Disque's append-only file")

@@ -22,7 +22,7 @@ PROGRESS_EVERY = 1_000_000  # messages between two progress lines in the log
 
 
 class NsqImport(DataImport):
-    """The take-over of NSQ's disk queues: their messages are published to topics and channels."""
+    """The import of NSQ's disk queues: their messages are published to topics and channels."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, MARKER, ASIDE, "NSQ", "NSQ's queues")

@@ -1,4 +1,4 @@
-"""Finds who has a log when its node is gone or publishes into another one: its adopter, or a node with a mirror of it.
+"""Finds who has a log when its node is gone or publishes into another one: its new leader, or a node with a replica of it.
 
 In a cluster every node is asked, whoever the user has named: a member that is not named may have taken the log over.
 """

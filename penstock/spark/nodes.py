@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.offsets import MIRROR, OWN, LogPosition, NodeTopic, TopicRange
+from penstock.spark.offsets import OWN, REPLICA, LogPosition, NodeTopic, TopicRange
 from penstock.spark.options import ReadOptions
 
 
@@ -130,13 +130,13 @@ def move_cursors(
 ) -> list[str]:
     """Move the named cursor of each place, and return the reasons for which some were not moved.
 
-    A place is passed over if its node is unknown or has another log, or only a mirror of it. A cursor that stays behind does no
-    harm.
+    A place is passed over if its node is unknown or has another log, or only a replica of it. A cursor that stays behind does
+    no harm.
     """
     failures = []
     for place, at in to.items():
         one = ranges.get(place)
-        if one is None or one.log != at.log or one.kind == MIRROR:
+        if one is None or one.log != at.log or one.kind == REPLICA:
             continue
         arguments = {"topic": place.topic, "name": name, "to": str(at.next), "log": at.log}
         if hold:

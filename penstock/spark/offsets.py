@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 VERSION = 1
-OWN, ADOPTED, MIRROR = "own", "adopted", "mirror"  # how a node has a log
+OWN, PROMOTED, REPLICA = "own", "promoted", "replica"  # how a node has a log
 
 
 class NodeTopic(NamedTuple):
@@ -44,7 +44,7 @@ class TopicRange:
     size: int  # bytes of all messages
     # the logs that this one was restored from, each with the offset up to which both have the same messages
     parents: tuple[tuple[str, int], ...] = ()
-    kind: str = OWN  # OWN, ADOPTED or MIRROR
+    kind: str = OWN  # OWN, PROMOTED or REPLICA
 
     def has(self, at: LogPosition) -> bool:
         """Return True if this log has the message at the position."""
@@ -124,9 +124,9 @@ def moved(
 
 
 def holder_for(at: LogPosition, holders: Iterable[TopicRange]) -> TopicRange | None:
-    """Return who is to be read for the message at the position; None: nobody has it. Mirrors are the last choice."""
+    """Return who is to be read for the message at the position; None: nobody has it. Replicas are the last choice."""
     having = [one for one in holders if one.has(at)]
-    return min(having, key=lambda one: (one.kind == MIRROR, one.log != at.log, one.address), default=None)
+    return min(having, key=lambda one: (one.kind == REPLICA, one.log != at.log, one.address), default=None)
 
 
 def is_behind(at: LogPosition, one: TopicRange | None) -> bool:

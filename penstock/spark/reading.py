@@ -1,8 +1,8 @@
 """Reads a span of messages from its node; the result is a pure function of the span. Runs on executors.
 
-If the node does not answer or has another log, the messages are read from whoever has its log now: its adopter, or a node with
-a mirror (holders.py). If nobody has them, the read waits for the nodes that do not answer. Messages that are lost are an error
-or, with failOnDataLoss=false, reported and skipped.
+If the node does not answer or has another log, the messages are read from whoever has its log now: its new leader, or a node
+with a replica (holders.py). If nobody has them, the read waits for the nodes that do not answer. Messages that are lost are an
+error or, with failOnDataLoss=false, reported and skipped.
 """
 
 from __future__ import annotations

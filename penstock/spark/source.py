@@ -29,8 +29,8 @@ from penstock.spark.frames import HEADERS, SCHEMA
 from penstock.spark.holders import Holders
 from penstock.spark.nodes import Nobody, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
-    ADOPTED,
     OWN,
+    PROMOTED,
     LogPosition,
     NodeTopic,
     Span,
@@ -338,7 +338,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
                 found[place] = left
                 self._waited.pop(place, None)
             elif one is not None and one.continues(at) and failures and self._may_wait(place):
-                found[place] = TopicRange(one.address, at.log, at.next, at.next, 0, (), ADOPTED)
+                found[place] = TopicRange(one.address, at.log, at.next, at.next, 0, (), PROMOTED)
         return found
 
     def _may_wait(self, place: NodeTopic) -> bool:

@@ -53,7 +53,7 @@ class ClaimWord:
     epoch: int  # the owner's number
     is_lost: bool  # the owner is
     is_clean: bool
-    state: str  # claiming, adopting or ""
+    state: str  # claiming, promoting or ""
     reason: str
 
 
@@ -69,7 +69,7 @@ class Answer:
     given_up: int | None
     away: list[int]
     followers: dict[int, LogCopy]  # copies of its own log
-    mirrors: dict[tuple[int, str], LogCopy]  # copies that it has, by owner and log
+    replicas: dict[tuple[int, str], LogCopy]  # copies that it has, by owner and log
 
     owned: list[OwnedWord]
     claims: list[ClaimWord]
@@ -82,7 +82,7 @@ class Answer:
 
     def holds(self, log_id: str) -> bool:
         """Return True if the node has a complete copy of a log."""
-        return any(one.log_id == log_id and one.state == "complete" for one in self.mirrors.values())
+        return any(one.log_id == log_id and one.state == "complete" for one in self.replicas.values())
 
     def incarnation_of(self, number: int) -> int:
         """Return the incarnation of a node that this one knows, 0 for none."""
@@ -107,7 +107,7 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
         given_up=_count(copies.get("replies_given_up")),
         away=sorted({one for one in numbers if one is not None and one != own}),
         followers={one: _follower(own, one, log_id, raw) for one, raw in _numbered(data.get("followers")) if one != own},
-        mirrors={(one.owner, one.log_id): one for one in _mirrors(own, data.get("mirrors"))},
+        replicas={(one.owner, one.log_id): one for one in _replicas(own, data.get("replicas"))},
         owned=list(_owned(data.get("owned"))),
         claims=list(_claims(data.get("claims"))),
         closed={log_id: _node_number(one.get("node")) for log_id, one in _with_log_id(data.get("closed"))},
@@ -157,7 +157,7 @@ def _follower(owner: int, follower: int, log_id: str, raw: JsonObject) -> LogCop
     )  # fmt: skip
 
 
-def _mirrors(follower: int, value: object) -> Iterator[LogCopy]:
+def _replicas(follower: int, value: object) -> Iterator[LogCopy]:
     for raw in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
         owner, failure = _node_number(raw.get("node")), _short(raw.get("failure"))
         if owner is None or owner == follower:
@@ -188,13 +188,13 @@ def _owned(value: object) -> Iterator[OwnedWord]:
 
 def _claims(value: object) -> Iterator[ClaimWord]:
     told = _object(value)
-    unless = "-takeover-quorum is none" if told.get("quorum") == "none" else ""
+    unless = "-failover-quorum is none" if told.get("quorum") == "none" else ""
     for log_id, raw in _with_log_id(told.get("logs")):
         owner, state = _node_number(raw.get("owner")), text(raw.get("state"))
         if owner is not None:
             yield ClaimWord(
                 log_id, owner, _count(raw.get("epoch")) or 0, raw.get("owner_lost") is True, raw.get("clean") is True,
-                state if state in ("claiming", "adopting") else "", _short(raw.get("reason")) or unless,
+                state if state in ("claiming", "promoting") else "", _short(raw.get("reason")) or unless,
             )  # fmt: skip
 
 

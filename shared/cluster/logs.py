@@ -39,8 +39,8 @@ def several_owners(logs: list[LogState]) -> Iterator[str]:
             yield f"Nodes {names} all say that they own the log {one.log_id} of node {one.node}."
 
 
-def adopters(logs: list[LogState]) -> dict[str, int]:
-    """Return which node has adopted a log of another one, by log id."""
+def new_leaders(logs: list[LogState]) -> dict[str, int]:
+    """Return which node has promoted a log of another one, by log id."""
     return {
         one.log_id: one.owner
         for one in logs
@@ -68,7 +68,7 @@ def _lost(answers: Mapping[int, Answer]) -> Iterator[tuple[str, int, list[Taker]
 def _publisher(answers: Mapping[int, Answer], log_id: str) -> int | None:
     """Return which node published into a log, as nodes that have a copy of it or know its publisher say; None: unknown."""
     for answer in answers.values():
-        for owner, known in answer.mirrors:
+        for owner, known in answer.replicas:
             if known == log_id:
                 return owner
         for node, word in answer.words.items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from shared.cluster.answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
-from shared.cluster.logs import MOST_LOGS, adopters, logs_of, several_owners
+from shared.cluster.logs import MOST_LOGS, logs_of, new_leaders, several_owners
 from shared.cluster.state import (
     DOWN,
     NO_ANSWER,
@@ -61,7 +61,7 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
     cluster.issues += several_owners(logs)
     cluster.logs, cluster.logs_left_out = logs[:MOST_LOGS], max(0, len(logs) - MOST_LOGS)
     cluster.refused = [one for _, answer in sorted(answers.items()) for one in answer.refused][:MOST_ISSUES]
-    taken = adopters(logs)
+    taken = new_leaders(logs)
     latest = _latest(answers)
     links = _links(answers)
     suspects: dict[int, list[int]] = {}
@@ -83,7 +83,7 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
         node = replace(
             node,
             connected_to=sorted(links.get(one, ())), others=len(members - {one}), suspected_by=suspected_by,
-            adopted_by=taken.get(word.log_id),
+            led_by=taken.get(word.log_id),
         )  # fmt: skip
         cluster.nodes.append(_with_recovery(node, answers, copies) if state == DOWN else node)
     # What only others tell of is left out first: a node that lies may have made it up.
@@ -176,7 +176,7 @@ def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberStat
 
 
 def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[int]:
-    """Return the nodes besides its leader that have all of a log. Of one that the leader has adopted, they say so themselves.
+    """Return the nodes besides its leader that have all of a log. Of one that the leader has promoted, they say so themselves.
 
     Of a log whose leader is lost, those with a complete copy.
     """
@@ -199,26 +199,26 @@ def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[L
         for one, copy in answer.followers.items():
             found[owner, one, log_id] = replace(copy, log_id=log_id)
     for follower, answer in answers.items():
-        for mirror in answer.mirrors.values():
-            key = mirror.owner, follower, mirror.log_id
-            word = latest.get(mirror.owner)
-            if word is not None and word.log_id and word.log_id != mirror.log_id:
-                found[key] = replace(mirror, state="other log")
-            elif mirror.owner not in answers:
-                found[key] = mirror
+        for replica in answer.replicas.values():
+            key = replica.owner, follower, replica.log_id
+            word = latest.get(replica.owner)
+            if word is not None and word.log_id and word.log_id != replica.log_id:
+                found[key] = replace(replica, state="other log")
+            elif replica.owner not in answers:
+                found[key] = replica
             elif key not in found:
-                found[key] = replace(mirror, state="unused")
+                found[key] = replace(replica, state="unused")
             else:
-                found[key] = _of_both(found[key], mirror)
+                found[key] = _of_both(found[key], replica)
     return _with_lag(found.values(), answers)
 
 
-def _of_both(owned: LogCopy, mirror: LogCopy) -> LogCopy:
+def _of_both(owned: LogCopy, replica: LogCopy) -> LogCopy:
     """Return a copy of which its owner and its follower tell."""
-    if mirror.failure:
-        return replace(owned, state="failed", failure=mirror.failure)
+    if replica.failure:
+        return replace(owned, state="failed", failure=replica.failure)
     if owned.state == "away":
-        return replace(owned, written=mirror.written, durable=mirror.durable)
+        return replace(owned, written=replica.written, durable=replica.durable)
     return owned
 
 
@@ -239,7 +239,7 @@ def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[
 def _with_recovery(node: MemberState, answers: Mapping[int, Answer], copies: Iterable[LogCopy]) -> MemberState:
     """Return a node that is down with the figures of the longest copy of its log, and the command that fetches it."""
     usable = [copy for copy in copies if copy.owner == node.node and copy.state == "complete"]
-    if not usable or node.adopted_by is not None:  # its log goes on elsewhere
+    if not usable or node.led_by is not None:  # its log goes on elsewhere
         return node
     longest = max(usable, key=lambda copy: (copy.written or 0, copy.durable or 0))
     source = shlex.quote(answers[longest.follower].asked)

@@ -52,7 +52,7 @@ class MemberState:
     copies_wanted: int | None
     replies_given_up: int | None
     last_position: int | None = None  # of a node that is down: how far the longest copy of its log is; None: no copy
-    adopted_by: int | None = None  # the node that has adopted its log
+    led_by: int | None = None  # the node that leads its log now
     recover: str = ""  # the command that makes its data directory again, if it is down
     knows_configs: bool = True  # False: it takes no messages until another node has told it how topics are configured
     refusing: list[str] = field(default_factory=list)  # topics that ask for more copies than are possible, some of them
@@ -69,14 +69,14 @@ class Taker:
     """What a node does about a log whose owner is lost."""
 
     node: int
-    state: str  # claiming, adopting, or "": it waits
+    state: str  # claiming, promoting, or "": it waits
     is_clean: bool  # as far as it knows, its copy has everything that was acknowledged
     reason: str  # why its last claim failed
-    has_copy: bool  # its copy is complete, so it may adopt the log
+    has_copy: bool  # its copy is complete, so it may promote the log
 
     @property
-    def may_adopt(self) -> bool:
-        """True if an operator can have the node adopt the log."""
+    def may_promote(self) -> bool:
+        """True if an operator can have the node promote the log."""
         return self.has_copy and not self.state
 
     @property
@@ -103,8 +103,8 @@ class LogState:
 
     @property
     def able(self) -> list[Taker]:
-        """The nodes that an operator can have adopt the log."""
-        return [one for one in self.takers if one.may_adopt] if self.state == LOST else []
+        """The nodes that an operator can have promote the log."""
+        return [one for one in self.takers if one.may_promote] if self.state == LOST else []
 
     @property
     def is_bad(self) -> bool:
@@ -144,7 +144,7 @@ class ClusterState:
     nodes_left_out: int = 0
     copies_left_out: int = 0
     issues: list[str] = field(default_factory=list)
-    quorum: str = ""  # whose promises an adoption needs: majority, any, none; "": no node tells
+    quorum: str = ""  # whose promises a promotion needs: majority, any, none; "": no node tells
 
     def json(self) -> JsonObject:
         """Return the cluster in the form of /api/cluster."""
@@ -154,8 +154,8 @@ class ClusterState:
         """Yield what an operator should look at."""
         for one in self.nodes:
             if one.is_bad:
-                is_served = one.adopted_by is not None
-                served = f"; node {one.adopted_by} has adopted its log" if is_served else ""
+                is_served = one.led_by is not None
+                served = f"; node {one.led_by} leads its log now" if is_served else ""
                 yield Trouble(
                     f"node {one.node} of cluster {self.name}", one.state, f"it is {one.state}{served}", not is_served
                 )

@@ -75,7 +75,7 @@ def _at_risk(cluster: ClusterState, members: int) -> Iterator[str]:
 def _degraded(cluster: ClusterState) -> Iterator[str]:
     for node in cluster.nodes:
         if node.state in _MEMBERS and node.state != UP:
-            leader = f"; node {node.adopted_by} leads its log" if node.adopted_by is not None else ""
+            leader = f"; node {node.led_by} leads its log" if node.led_by is not None else ""
             by = f" by node {', '.join(map(str, node.suspected_by))}" if node.state == SUSPECTED else ""
             yield f"node {node.node} is {node.state}{by}{leader}"
     for node in cluster.nodes:
@@ -107,7 +107,7 @@ def _unsafe(cluster: ClusterState, members: list[MemberState]) -> Iterator[str]:
         yield "it has no other node"
         return
     if cluster.quorum == "none":
-        yield "-takeover-quorum is none: an operator must say which node leads the log of a lost one"
+        yield "-failover-quorum is none: an operator must say which node leads the log of a lost one"
     elif cluster.quorum != "any" and up - 1 < len(members) // 2 + 1:
         yield f"{up - 1} of {len(members)} nodes would be up, too few for a majority: no replica would be promoted"
     for log in cluster.logs:

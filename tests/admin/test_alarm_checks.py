@@ -145,14 +145,14 @@ def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, told: str) -> N
     assert words(rule, before, now, settings=settings) == {"t/c": told}
 
 
-def test_a_log_that_another_node_has_adopted_is_no_growth() -> None:
+def test_a_log_that_another_node_has_promoted_is_no_growth() -> None:
     settings = ("buried-growing.messages=1", "backlog-growing.messages=1000")
     half, whole = channel(buried=5, depth=1000), channel(buried=10, depth=2000)
     before = look_at({"n:1": {KEY: half}, "m:1": {KEY: half}}, NOW - 9 * MINUTE)
-    gone = facts(NodeState.DOWN, record("m", failing_since=NOW - MINUTE, adopted_by=1))
+    gone = facts(NodeState.DOWN, record("m", failing_since=NOW - MINUTE, led_by=1))
     for rule in ("buried-growing", "backlog-growing"):
         assert not words(rule, before, look_at({"n:1": {KEY: whole}}, nodes={"m:1": gone}), settings=settings)
-        assert words(rule, before, look_at({"n:1": {KEY: whole}}), settings=settings), "it was not adopted"
+        assert words(rule, before, look_at({"n:1": {KEY: whole}}), settings=settings), "it was not promoted"
 
 
 def test_many_nodes_that_come_do_not_shorten_the_past() -> None:
@@ -333,11 +333,9 @@ def test_node_down() -> None:
 
 
 def test_a_node_that_is_down_is_a_warning_if_another_delivers_its_messages() -> None:
-    dead = record(
-        failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),), adopted_by=2
-    )
+    dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),), led_by=2)
     (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
-    assert subject.words == "no answer for 1.0 min. Node 2 has adopted its log and delivers its messages."
+    assert subject.words == "no answer for 1.0 min. Node 2 leads its log now and delivers its messages."
     assert (subject.severity, subject.value) == (Severity.WARNING, 0)
 
 

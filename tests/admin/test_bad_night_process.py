@@ -328,10 +328,10 @@ _LEAST = """() => {
 # 9
 
 
-def test_a_log_is_taken_over(tmp_path: Path, chrome: Browser) -> None:
+def test_a_log_is_promoted(tmp_path: Path, chrome: Browser) -> None:
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd", preexec=renamed("nsqlookupd")))
-        flags = ("-lookupd-tcp-address", lookupd.tcp, "-takeover-quorum=majority")
+        flags = ("-lookupd-tcp-address", lookupd.tcp, "-failover-quorum=majority")
         members = [stack.enter_context(member(tmp_path, 0, *flags, preexec=renamed("nsqd-0")))]
         join = (*flags, "-cluster-peer", members[0].addresses["CLUSTER"])
         members += [stack.enter_context(member(tmp_path, one, *join, preexec=renamed(f"nsqd-{one}"))) for one in (1, 2)]
@@ -343,12 +343,12 @@ def test_a_log_is_taken_over(tmp_path: Path, chrome: Browser) -> None:
             eventually(lambda admin=admin: {(2, 0, "in sync"), (2, 1, "in sync")} <= copies(admin))
         with opened(chrome, admins[0]) as page:
             members[2].kill()
-            adopted = re.compile(r"Node down: .*Node [01] has adopted its log and delivers its messages")
-            expect(page.locator("main")).to_contain_text(adopted, timeout=WAIT)
+            promoted = re.compile(r"Node down: .*Node [01] leads its log now and delivers its messages")
+            expect(page.locator("main")).to_contain_text(promoted, timeout=WAIT)
             assert len([one for one in banners(page) if members[2].http in one]) == 1, banners(page)
             row(page, "orders", "Depth", "30")
         with opened(chrome, admins[1]) as page:
-            expect(page.locator("main")).to_contain_text(adopted, timeout=WAIT)
+            expect(page.locator("main")).to_contain_text(promoted, timeout=WAIT)
             row(page, "orders", "Depth", "30")
             page.goto(f"http://{admins[1].http}/cluster")
             says(page, "lost", "is down")

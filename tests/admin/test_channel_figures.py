@@ -44,8 +44,8 @@ def test_a_node_that_never_told_of_buried_messages() -> None:
     assert rates_of(now, channel(), 1.0) == Rates(10.0, 5.0, 0.0, 0.0, -5.0)
 
 
-def test_the_messages_of_an_adopted_log_are_not_published() -> None:
-    """A take-over of 2,000 messages was 342 published/s on the channel's page."""
+def test_the_messages_of_a_promoted_log_are_not_published() -> None:
+    """A failover of 2,000 messages was 342 published/s on the channel's page."""
     before = channel(message_count=100, depth=100, topic_messages=100, topic_depth=0)
     now = channel(message_count=2110, depth=2108, topic_messages=110, topic_depth=0)
     assert rates_of(now, before, 2.0) == Rates(5.0, 1.0, 0.0, 0.0, -1004.0)

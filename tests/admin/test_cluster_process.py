@@ -35,8 +35,8 @@ def member(directory: Path, number: int, *flags: str, **options: Any) -> Daemon:
     told = (
         "-cluster-address=127.0.0.1:0",
         f"-cluster-secret-file={secret}",
-        "-takeover-after=3s",
-        "-takeover-quorum=none",
+        "-failover-after=3s",
+        "-failover-quorum=none",
     )
     fixed = ("-data-path", str(data), "-node-id", str(number))
     return Daemon("nsqd", *fixed, *told, *flags, listens=("TCP", "HTTP", "CLUSTER"), **options)
@@ -156,13 +156,20 @@ def test_a_node_that_is_down_is_forgotten(tmp_path: Path) -> None:
             eventually(lambda node=node: {one["node"]: one["standing"] for one in known(node)}[2] == "forgotten")
 
 
-def test_an_operator_has_a_node_adopt_the_log_of_a_lost_one(tmp_path: Path) -> None:
+def test_an_operator_has_a_node_promote_the_log_of_a_lost_one(tmp_path: Path) -> None:
     with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
         (tmp_path / "users").write_text(written([with_password("ann", "admin")]))
         ours = {"Origin": f"http://{admin.http}"}
 
-        def adopt(log_id: str, by: str = "0", confirm: str = "2", node: str = "2") -> httpx.Response:
-            form = {"action": "adopt", "cluster": "penstock", "log": log_id, "node": node, "by": by, "confirm": confirm}
+        def promote(log_id: str, by: str = "0", confirm: str = "2", node: str = "2") -> httpx.Response:
+            form = {
+                "action": "promote",
+                "cluster": "penstock",
+                "log": log_id,
+                "node": node,
+                "by": by,
+                "confirm": confirm,
+            }
             token = re.search(r'name="csrf" value="([^"]+)"', client.get("/cluster").text)
             return client.post("/cluster", data=form | {"csrf": token[1] if token else ""}, headers=ours)
 
@@ -175,30 +182,30 @@ def test_an_operator_has_a_node_adopt_the_log_of_a_lost_one(tmp_path: Path) -> N
         eventually(lambda: copies(admin) == everything)
         eventually(lambda: owner() == (2, "serving"))
         (log_id,) = [one["log_id"] for one in state(admin)["logs"] if one["node"] == 2]
-        assert adopt(log_id).status_code in (401, 403), "a viewer may not"
+        assert promote(log_id).status_code in (401, 403), "a viewer may not"
         login = {"user": "ann", "password": PASSWORD, "next": ""}
         eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
-        assert adopt(log_id).status_code == 409, "its owner is there"
-        assert "Adopt the log" not in client.get("/cluster").text
+        assert promote(log_id).status_code == 409, "its owner is there"
+        assert "Promote the log" not in client.get("/cluster").text
         nodes[2].kill()
         eventually(lambda: owner() == (2, "owner lost"))
-        eventually(lambda: "Adopt the log of node 2 in cluster penstock" in client.get("/cluster").text)
-        assert "Adopt the log" not in page(admin), "a viewer has no button"
-        assert "waits: -takeover-quorum is none" in page(admin)
+        eventually(lambda: "Promote the log of node 2 in cluster penstock" in client.get("/cluster").text)
+        assert "Promote the log" not in page(admin), "a viewer has no button"
+        assert "waits: -failover-quorum is none" in page(admin)
         eventually(lambda: "it is not served: owner lost" in page(admin, "/alarms"))  # with the next look
-        assert adopt(log_id, confirm="1").status_code == 400
-        assert adopt(log_id, by="2").status_code == 409
-        assert adopt("00" * 16).status_code == 409
-        assert adopt(log_id, node="1", confirm="1").status_code == 409
+        assert promote(log_id, confirm="1").status_code == 400
+        assert promote(log_id, by="2").status_code == 409
+        assert promote("00" * 16).status_code == 409
+        assert promote(log_id, node="1", confirm="1").status_code == 409
         eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
-        done = adopt(log_id)
+        done = promote(log_id)
         assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
         assert "The node claims the log." in client.get("/cluster").text
         audit = client.get("/audit").text
-        assert all(words in audit for words in ("adopt", "ann", nodes[0].http, log_id))
+        assert all(words in audit for words in ("promote", "ann", nodes[0].http, log_id))
         eventually(lambda: owner() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
-        eventually(lambda: "has adopted its log, and delivers its messages." in page(admin))
-        assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["adopted_by"] == owner()[0]
+        eventually(lambda: "leads its log now, and delivers its messages." in page(admin))
+        assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["led_by"] == owner()[0]
 
 
 def known(node: Daemon) -> list[dict[str, Any]]:
@@ -231,7 +238,7 @@ def test_metrics_say_that_a_follower_is_gone(tmp_path: Path) -> None:
         metrics = lambda: httpx.get(f"http://{first.http}/metrics").text  # noqa: E731
         with member(tmp_path, 1, "-cluster-peer", first.addresses["CLUSTER"]) as second:
             eventually(lambda: 'nsqd_cluster_follower_in_sync{node="1"} 1.0' in metrics())
-            eventually(lambda: 'nsqd_cluster_mirror_failed{node="1"} 0.0' in metrics())
+            eventually(lambda: 'nsqd_cluster_replica_failed{node="1"} 0.0' in metrics())
             assert 'nsqd_cluster_nodes{state="connected"} 1.0' in metrics()
             assert "nsqd_cluster_copies_available 2.0" in metrics()
             second.kill()

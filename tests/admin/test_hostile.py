@@ -70,7 +70,7 @@ def lie(value: Any) -> dict[str, Any]:
             "nodes": [value, {"node": value}, *(dict.fromkeys(_NODE, value) | {"node": number} for number in (1, 2))],
             "copies": {"available": value, "away": [value, 3], "replies_given_up": value},
             "followers": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
-            "mirrors": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
+            "replicas": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
             "refused": [value, {"node": 2, "address": value, "reason": value}],
             "owned": [value, {"log_id": "ab", "node": value, "state": value}, {"log_id": "cd", "node": 1, "state": value}],
             "closed": [value, {"log_id": "ef", "node": value}],

@@ -309,17 +309,17 @@ def test_what_another_node_delivers_is_not_stuck() -> None:
     note(inventory, figures({"t": 5}))
     inventory.note_failure("a:1", "refused", NOW)
     inventory.changed.clear()
-    inventory.note_adopter("a:1", 0)
+    inventory.note_new_leader("a:1", 0)
     assert inventory.changed == {"a:1"}
     node = inventory.find("a:1")
     assert node is not None
-    assert (node.held, node.losses(True, ["t"])) == (0, "Node 0 has adopted its log and delivers its messages.")
+    assert (node.held, node.losses(True, ["t"])) == (0, "Node 0 leads its log now and delivers its messages.")
     inventory.changed.clear()
-    inventory.note_adopter("a:1", 0)
-    inventory.note_adopter("unknown:1", 0)
+    inventory.note_new_leader("a:1", 0)
+    inventory.note_new_leader("unknown:1", 0)
     assert not inventory.changed
-    inventory.note_adopter("a:1", None)
-    assert inventory.find("a:1") == replace(node, adopted_by=None)
+    inventory.note_new_leader("a:1", None)
+    assert inventory.find("a:1") == replace(node, led_by=None)
 
 
 def test_nobody_reads_that_a_topic_lost_nothing_if_that_is_not_known() -> None:

@@ -61,7 +61,7 @@ LEAST_OF_ACTION = dict.fromkeys(
         "drain",
         "undrain",
         "forget",
-        "adopt",
+        "promote",
         "configure",
         "dismiss",
         "set-alarms",
@@ -99,7 +99,7 @@ FORMS = {
     "kick": "/messages/t/c",
     "bury": "/messages/t/c", "move": "/messages/t/c", "disconnect": "/messages/t/c",
     "release": "/tube", "drain": "/nodes/127.0.0.1:1", "undrain": "/nodes/127.0.0.1:1", "tombstone": "/nodes/127.0.0.1:1",
-    "cancel": "/tasks/1", "configure": "/configuration/t", "forget": "/cluster", "adopt": "/cluster", "snooze": "/alarms",
+    "cancel": "/tasks/1", "configure": "/configuration/t", "forget": "/cluster", "promote": "/cluster", "snooze": "/alarms",
     "set-alarms": "/alarms/rules", "dismiss": "/nodes/127.0.0.1:1",
 }  # fmt: skip
 

@@ -84,7 +84,7 @@ def test_the_past_of_a_node_that_dies_stays() -> None:
     assert chart.show()["hour"]["depth"] == [6000, 6000]
     chart.at = T0 + 35
     chart.die(C)
-    nodes.hours[A.address] = told(T0, 2000, 2000, 2000, 4000)  # it has adopted the log of the other
+    nodes.hours[A.address] = told(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
     nodes.hours[B.address] = told(T0, 2000, 2000, 2000, 2000)
     chart.at = T0 + 60
     found = chart.show()

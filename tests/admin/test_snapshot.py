@@ -127,7 +127,7 @@ def test_facts_of_a_node_believe_no_figure_that_cannot_be() -> None:
 
 
 def test_the_member_at_an_address_is_the_one_that_answers_there_or_whose_log_nobody_else_has() -> None:
-    before = MemberState(1, "", "n:1", "", "down", [], 1, [], 2, 2, 0, adopted_by=3)
+    before = MemberState(1, "", "n:1", "", "down", [], 1, [], 2, 2, 0, led_by=3)
     now = MemberState(4, "", "n:1", "", "up", [], 1, [], 2, 2, 0)
     look = Snapshot(0, clusters=[ClusterState("main", nodes=[before, now])])
     assert look.member("n:1") == (look.clusters[0], now)

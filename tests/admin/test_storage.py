@@ -19,14 +19,14 @@ _ANY = st.recursive(
     ),
 )
 _KEYS = st.sampled_from(
-    ["log_bytes", "live_bytes", "files", "topics", "adopted", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage",
+    ["log_bytes", "live_bytes", "files", "topics", "promoted", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage",
      "torn", "since", "draining", "depth", "ready_count", "tube_name", "node", "path"]
 )  # fmt: skip
 
 
-def test_adopted_logs_are_shown_with_their_node() -> None:
-    view = storage_view({"adopted": [{"log": "ab" * 40, "node": 7, "log_bytes": 5, "path": "/x"}, "no log"]}, VIC)
-    (row,) = view["adopted"]
+def test_promoted_logs_are_shown_with_their_node() -> None:
+    view = storage_view({"promoted": [{"log": "ab" * 40, "node": 7, "log_bytes": 5, "path": "/x"}, "no log"]}, VIC)
+    (row,) = view["promoted"]
     assert (row["log"], row["node"], row["log_bytes"], row["damage"]) == ("ab" * 16, 7, 5, 0)
     assert "path" not in row
 

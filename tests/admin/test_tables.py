@@ -18,7 +18,11 @@ from admin.views import absent_row, reader_rows
 from shared.cluster.state import LogCopy, LogState, MemberState
 
 ANYBODY = Who(of_role("", "admin"))
-LIES: dict[str, Any] = {"topics": [{}, {"topic": 7, "messages": "x"}], "files": [{}, {"number": None}], "adopted": [{}]}
+LIES: dict[str, Any] = {
+    "topics": [{}, {"topic": 7, "messages": "x"}],
+    "files": [{}, {"number": None}],
+    "promoted": [{}],
+}
 VIEW = storage_view(LIES, ANYBODY)
 MEMBER = MemberState(1, "", "", "", "up", [], 2, [], None, None, None)
 NODE: dict[str, Any] = {
@@ -41,7 +45,7 @@ TABLES: list[tuple[str, Table[Any], list[Any]]] = [
     ("storage", tables.STORAGE, [("a:1", VIEW), ("b:1", VIEW)]),
     ("topics of a log", tables.LOG_TOPICS, VIEW["topics"]),
     ("files", tables.LOG_FILES, VIEW["files"]),
-    ("adopted", tables.ADOPTED, VIEW["adopted"]),
+    ("promoted", tables.PROMOTED, VIEW["promoted"]),
     ("talkers", tables.TALKERS, top_talkers({"identities": [{}, {"name": "x", "bytes": 3}]})),
     ("members", tables.MEMBERS, [MEMBER, MemberState(2, "", "", "", "up", [1], 2, [], 1, 2, 0)]),
     ("logs", tables.LOGS, [LogState("a", None, None, "closed"), LogState("b", 1, 1, "serving")]),

@@ -141,15 +141,15 @@ def test_wrong_arguments(words: str) -> None:
 
 
 def test_options_go_to_every_node_and_to_nothing_else() -> None:
-    arguments = _parser().parse_args(["up", "--set", "takeover-after=3s", "--set", "debug-routes", "--set", "x="])
-    assert arguments.set == ["-takeover-after=3s", "-debug-routes", "-x="]
+    arguments = _parser().parse_args(["up", "--set", "failover-after=3s", "--set", "debug-routes", "--set", "x="])
+    assert arguments.set == ["-failover-after=3s", "-debug-routes", "-x="]
     lookupd, one, two, admin = daemon_set.Plan(Path("data"), 2, 0, 0, arguments.set).daemons()
     assert one.flags[-3:] == two.flags[-3:] == tuple(arguments.set)
     assert not {*arguments.set} & {*lookupd.flags, *admin.flags}
 
 
 @pytest.mark.parametrize(
-    "setting", ["", "=1", "-mirrors=1", "Mirrors=1", "a b=1", "node-id=7", "data-path=/x", "cluster-peer=x:1"]
+    "setting", ["", "=1", "-replicas=1", "Replicas=1", "a b=1", "node-id=7", "data-path=/x", "cluster-peer=x:1"]
 )
 def test_an_option_that_is_none_or_belongs_to_the_set(setting: str) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""Where the logs of a topic are read in a cluster: each once, at its owner, or at a mirror if it has none."""
+"""Where the logs of a topic are read in a cluster: each once, at its owner, or at a replica if it has none."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Cluster:
                 {"node": place, "http_address": one, "standing": "left" if one == C else "member"}
                 for place, one in enumerate(self.logs)
             ]
-            owned = [{"log_id": log} for log, told in known.items() if told["kind"] != "mirror"]
-            mirrors = [{"log_id": log} for log, told in known.items() if told["kind"] == "mirror"]
-            return {"node": list(self.logs).index(address), "nodes": nodes, "owned": owned, "mirrors": mirrors}
+            owned = [{"log_id": log} for log, told in known.items() if told["kind"] != "replica"]
+            replicas = [{"log_id": log} for log, told in known.items() if told["kind"] == "replica"]
+            return {"node": list(self.logs).index(address), "nodes": nodes, "owned": owned, "replicas": replicas}
         log = query.get("log", "")
         found = [told for told in known.values() if log in (told["log"], told["log"][:-2])]
         own = [told for told in known.values() if told["kind"] == "own" and not log]
@@ -47,27 +47,27 @@ def test_members_are_those_that_have_not_left_and_the_node_is_asked_at_the_addre
     assert members(lambda *_: {"nodes": [lost], "node": 1}, A) == [A], "it would be waited for"
 
 
-def test_each_log_is_read_once_at_its_owner_or_at_the_longest_mirror() -> None:
+def test_each_log_is_read_once_at_its_owner_or_at_the_longest_replica() -> None:
     cluster = Cluster()
     cluster.has(A, "x", "own", 0, 10)
     cluster.has(B, "y", "own", 0, 5)
-    cluster.has(B, "x", "mirror", 0, 12)
-    cluster.has(A, "dead", "mirror", 0, 3)
-    cluster.has(B, "dead", "mirror", 0, 4)
+    cluster.has(B, "x", "replica", 0, 12)
+    cluster.has(A, "dead", "replica", 0, 3)
+    cluster.has(B, "dead", "replica", 0, 4)
     found = {one.log_id: (one.address, one.next) for one in logs_of(cluster.ask, [A, B, "nobody:1"], "t")}
     assert found == {"x": (A, 10), "y": (B, 5), "dead": (B, 4)}
-    cluster.has(A, "dead", "adopted", 0, 3)
-    assert find_log(cluster.ask, [A, B], "t", "dead") == LogAt(A, "dead-2", "adopted", 7, 0, 3)
+    cluster.has(A, "dead", "promoted", 0, 3)
+    assert find_log(cluster.ask, [A, B], "t", "dead") == LogAt(A, "dead-2", "promoted", 7, 0, 3)
     assert find_log(cluster.ask, [A, B], "t", "nobody") is None
 
 
 def test_what_a_log_continues_is_read_up_to_where_it_begins() -> None:
     cluster = Cluster()
     cluster.has(A, "new", "own", 8, 20, ("old",))
-    cluster.has(B, "old", "adopted", 0, 8)
+    cluster.has(B, "old", "promoted", 0, 8)
     found = {one.log_id: (one.first, one.next) for one in logs_of(cluster.ask, [A, B], "t")}
     assert found == {"new": (8, 20), "old": (0, 8)}
-    cluster.has(B, "old", "mirror", 0, 11)
+    cluster.has(B, "old", "replica", 0, 11)
     found = {one.log_id: (one.first, one.next) for one in logs_of(cluster.ask, [A, B], "t")}
     assert found == {"new": (8, 20), "old": (0, 8)}, "no message twice"
 

@@ -12,26 +12,26 @@ from nsqd.cluster.replication.offers import find_offers
 LOG = bytes(16)
 
 
-def mirror(written: int, **changes: Any) -> dict[str, Any]:
-    """Return what /cluster tells of a mirror of node 7."""
+def replica(written: int, **changes: Any) -> dict[str, Any]:
+    """Return what /cluster tells of a replica of node 7."""
     epochs = [("00000001" + "00" * 10, 0)]
     complete = {"node": 7, "log_id": LOG.hex(), "complete": True, "written": written, "epochs": epochs, "failure": ""}
     return complete | {"opening": False} | changes
 
 
-def nodes(*mirrors: dict[str, Any]) -> tuple[list[Any], list[str]]:
-    """Ask nodes that have one mirror each."""
-    answers = {f"n{number}:1": {"mirrors": [one], "nodes": []} for number, one in enumerate(mirrors)}
+def nodes(*replicas: dict[str, Any]) -> tuple[list[Any], list[str]]:
+    """Ask nodes that have one replica each."""
+    answers = {f"n{number}:1": {"replicas": [one], "nodes": []} for number, one in enumerate(replicas)}
     return find_copies(list(answers), 7, answers.__getitem__)  # type: ignore[return-value]
 
 
 def test_the_longest_copy_is_taken() -> None:
-    assert choose(*nodes(mirror(5), mirror(9)), 7, False).end == 9
+    assert choose(*nodes(replica(5), replica(9)), 7, False).end == 9
 
 
 @pytest.mark.parametrize("why", [{"opening": True}, {"failure": "Input/output error"}])
 def test_a_copy_that_cannot_be_read_yet_may_be_longer(why: dict[str, Any]) -> None:
-    copies, silent = nodes(mirror(5), mirror(0, complete=False, epochs=[], **why))
+    copies, silent = nodes(replica(5), replica(0, complete=False, epochs=[], **why))
     assert silent == ["n1:1"]
     with pytest.raises(RecoverError, match="n1:1 may have a longer copy"):
         choose(copies, silent, 7, False)
@@ -39,8 +39,8 @@ def test_a_copy_that_cannot_be_read_yet_may_be_longer(why: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("why", [{"opening": True}, {"failure": "Input/output error"}])
 def test_a_node_that_starts_asks_again_for_a_copy_that_cannot_be_read_yet(why: dict[str, Any]) -> None:
-    assert find_offers("n:1", {"mirrors": [mirror(0, **why)]}, LOG) is None
-    offers = find_offers("n:1", {"mirrors": [mirror(5)]}, LOG)
+    assert find_offers("n:1", {"replicas": [replica(0, **why)]}, LOG) is None
+    offers = find_offers("n:1", {"replicas": [replica(5)]}, LOG)
     assert [offer.end for offer in offers or ()] == [5]
 
 
@@ -48,8 +48,8 @@ def test_of_several_logs_that_of_the_last_run_is_taken() -> None:
     """A node that was started on an empty directory counts its epochs anew."""
     later = (b"\1" * 16).hex()
     told = [{"node": 7, "log_id": later, "incarnation": 9, "http_address": "", "standing": "member"}]
-    old = mirror(900) | {"epochs": [("00000028" + "00" * 10, 0)]}
-    answer = {"mirrors": [old, mirror(5) | {"log_id": later}], "nodes": told}
+    old = replica(900) | {"epochs": [("00000028" + "00" * 10, 0)]}
+    answer = {"replicas": [old, replica(5) | {"log_id": later}], "nodes": told}
     copies, silent = find_copies(["n:1"], 7, lambda address: answer)
     assert silent == []
     assert choose(copies, silent, 7, False).log_id == later

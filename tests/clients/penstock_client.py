@@ -1,4 +1,4 @@
-"""Penstock's own clients behind the command of upgrades.py, and for take-overs behind "consume" of contract.py."""
+"""Penstock's own clients behind the command of upgrades.py, and for failovers behind "consume" of contract.py."""
 
 import base64
 import hashlib

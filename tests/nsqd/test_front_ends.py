@@ -8,21 +8,21 @@ import pytest
 
 from nsqd.clustering import AT_ONCE, SLICE, for_a_slice
 from nsqd.front_ends import _warn_unserved
-from tests.nsqd.cluster.replication.test_early_owned import adopted
+from tests.nsqd.cluster.replication.test_early_owned import promoted
 
 
-def test_a_node_without_a_cluster_says_that_it_does_not_serve_what_it_has_adopted(
+def test_a_node_without_a_cluster_says_that_it_does_not_serve_what_it_has_promoted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _warn_unserved(tmp_path)
-    (tmp_path / "adopted" / "no log").mkdir(parents=True)
+    (tmp_path / "promoted" / "no log").mkdir(parents=True)
     _warn_unserved(tmp_path)
     assert not caplog.records
-    adopted(tmp_path)
+    promoted(tmp_path)
     _warn_unserved(tmp_path)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert f"1 logs of other nodes, in {tmp_path / 'adopted'}, are not served" in record.getMessage()
+    assert f"1 logs of other nodes, in {tmp_path / 'promoted'}, are not served" in record.getMessage()
 
 
 def test_channels_are_attached_for_a_slice_of_a_turn_at_least_a_few() -> None:

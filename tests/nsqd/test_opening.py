@@ -68,7 +68,7 @@ def test_a_damaged_nsqd_dat_beside_a_log_is_put_aside(
     assert [topic["name"] for topic in json.loads((tmp_path / "nsqd.dat").read_text())["topics"]] == ["kept"]
 
 
-def test_a_nsqd_dat_of_the_original_is_taken_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_nsqd_dat_of_the_original_is_promoted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     channels = [{"name": "c", "paused": True}, {"name": "no/name", "paused": False}]
     provision(
         tmp_path,

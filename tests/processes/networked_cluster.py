@@ -46,7 +46,7 @@ from tests.requirements import require
 ROUNDS = tries(1)
 LONG = EFFORT >= 5
 NODES = (0, 1, 2)
-AGAIN = 120.0  # s: after a long silence a node is dialed every 30 s, and a mirror that failed is tried every 10 s
+AGAIN = 120.0  # s: after a long silence a node is dialed every 30 s, and a replica that failed is tried every 10 s
 LISTENS = ("TCP", "HTTP", "CLUSTER", "BEANSTALK")
 _PORTS = {"cluster": 7000, "tcp": 4150, "http": 4151, "beanstalk": 11300}
 
@@ -122,7 +122,7 @@ class NetworkedCluster:
             "cluster-secret-file": str(self._place / "secret"),
             "node-id": str(number),
             "data-path": str(self.directory(number)),
-            "takeover-after": "3s",
+            "failover-after": "3s",
             "replicate-timeout": "1s",
             "max-msg-timeout": "10m",
             "msg-timeout": "5m",
@@ -264,7 +264,7 @@ class NetworkedCluster:
     # the end of a round
 
     def finish(self, random: Random) -> None:
-        """Heal what was cut, lose the disk of one node, recover it from a mirror, and close the books."""
+        """Heal what was cut, lose the disk of one node, recover it from a replica, and close the books."""
         self.network.heal()
         self.all_in_sync()
         self.goes_on(NODES, 2, 3)
@@ -330,7 +330,7 @@ class Clusters:
         """Return a cluster that is not running, with its data below `place`."""
         volumes = [self._volume(number) for number in NODES]
         network = self.stack.enter_context(Network(len(NODES)))
-        return NetworkedCluster(network, place, self.certificates, volumes, durability=mode, takeover_quorum="none")
+        return NetworkedCluster(network, place, self.certificates, volumes, durability=mode, failover_quorum="none")
 
     def _volume(self, number: int) -> LoopDevice:
         kinds, why = volume.kinds()

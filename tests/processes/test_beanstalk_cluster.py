@@ -10,11 +10,11 @@ import pytest
 from tests.daemons import Daemon, eventually
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
-from tests.processes.test_takeover import NodeMaker, cluster_of
+from tests.processes.test_failover import NodeMaker, cluster_of
 
 pytestmark = pytest.mark.process
 
-FLAGS = {"beanstalk_address": "127.0.0.1:0", "takeover_quorum": "none"}
+FLAGS = {"beanstalk_address": "127.0.0.1:0", "failover_quorum": "none"}
 
 
 def client_of(stack: ExitStack, daemon: Daemon) -> greenstalk.Client:

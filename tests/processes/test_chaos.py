@@ -58,7 +58,7 @@ def node(tmp_path: Path) -> Callable[..., Daemon]:
 
 
 def test_a_partition_is_silence_on_a_connection_that_stays_open(node: Callable[..., Daemon]) -> None:
-    flags = "-takeover-after=1h", "-debug-routes", "-replicate-timeout=500ms"
+    flags = "-failover-after=1h", "-debug-routes", "-replicate-timeout=500ms"
     with node(0, *flags) as first, node(1, *flags, peers=(first,)) as second:
         eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
         publish = f"http://{first.http}/pub?topic=t&replicate=2"
@@ -76,7 +76,7 @@ def test_a_partition_is_silence_on_a_connection_that_stays_open(node: Callable[.
 def test_a_connection_that_lived_through_a_partition_is_replaced_whatever_was_dropped(
     node: Callable[..., Daemon],
 ) -> None:
-    flags = "-takeover-after=1h", "-debug-routes"
+    flags = "-failover-after=1h", "-debug-routes"
     with node(0, *flags) as first, node(1, *flags, peers=(first,)) as second:
         eventually(lambda: in_sync(first.http) == in_sync(second.http) == 1)
         ask(first, "cut", node="1")
@@ -87,8 +87,8 @@ def test_a_connection_that_lived_through_a_partition_is_replaced_whatever_was_dr
 
 def test_the_silence_of_one_side_is_enough_and_ends_at_its_time(node: Callable[..., Daemon]) -> None:
     with (
-        node(0, "-takeover-after=3s", "-debug-routes") as first,
-        node(1, "-takeover-after=3s", peers=(first,)) as second,
+        node(0, "-failover-after=3s", "-debug-routes") as first,
+        node(1, "-failover-after=3s", peers=(first,)) as second,
     ):
         eventually(lambda: connected(first) == {1})
         assert ask(first, "cut", node="1", **{"for": "24h"}).json() == {"cut_off": [1]}
@@ -156,7 +156,7 @@ def running_set(data: Path, count: int) -> Iterator[Set]:
     """Run a set, stop it in the end, and hold every daemon to a clean end."""
     offset = free_offset(count)
     words = ("--nodes", str(count), "--port-offset", str(offset), "--data", str(data), "--chaos")
-    with Tool([*ours("penstock"), "up", *words, "--set", "takeover-after=3s"]) as tool:
+    with Tool([*ours("penstock"), "up", *words, "--set", "failover-after=3s"]) as tool:
         nodes = [f"127.0.0.1:{4151 + 100 * number + offset}" for number in range(count)]
         made = Set(data, nodes, f"127.0.0.1:{4161 + offset}", tool)
         try:

@@ -32,7 +32,7 @@ def promised(daemon: Daemon, log_id: str) -> object:
 def test_the_followers_of_a_killed_node_agree_on_one_that_has_everything(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
-    flags = {"takeover_quorum": "majority"}
+    flags = {"failover_quorum": "majority"}
     with node(1, **flags) as second, node(2, second, **flags) as third:
         with node(0, second, **flags) as first:
             eventually(lambda: connected(first) == {1, 2} and in_sync(first) == {1, 2})
@@ -51,7 +51,7 @@ def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: Callable[.
     """Two nodes do not hear the third, which goes on: a partition, of which nsqlookupd hears both sides."""
     with Daemon("nsqlookupd") as lookupd:
         flags: dict[str, Any] = {
-            "takeover_quorum": "majority",
+            "failover_quorum": "majority",
             "lookupd_tcp_address": lookupd.tcp,
             "debug_routes": "true",
         }
@@ -70,12 +70,12 @@ def test_nobody_takes_over_from_a_node_that_an_nsqlookupd_hears(node: Callable[.
             eventually(lambda: sum(claims(one)["won"]["clean"] for one in others) > 0)
 
 
-def test_an_operator_has_a_log_adopted_that_nobody_would_adopt_by_itself(node: Callable[..., Daemon]) -> None:
-    flags = {"takeover_quorum": "none"}
+def test_an_operator_has_a_log_promoted_that_nobody_would_promote_by_itself(node: Callable[..., Daemon]) -> None:
+    flags = {"failover_quorum": "none"}
     with node(1, **flags) as second, node(2, second, **flags) as third:
 
-        def adopt(*words: str) -> tuple[int, str, str]:
-            done = run("penstock", "cluster", "adopt", "--nsqd-http-address", second.http, *words)
+        def promote(*words: str) -> tuple[int, str, str]:
+            done = run("penstock", "cluster", "promote", "--nsqd-http-address", second.http, *words)
             return done.returncode, done.stdout, done.stderr
 
         with node(0, second, **flags) as first:
@@ -88,10 +88,10 @@ def test_an_operator_has_a_log_adopted_that_nobody_would_adopt_by_itself(node: C
                 (("--log", "00" * 16), "no whole copy"),
                 (("--log", "x"), "is not a log id"),
             ):
-                code, _, told = adopt(*words)
+                code, _, told = promote(*words)
                 assert (code, why in told) == (1, True), told
-            assert httpx.post(f"http://{second.http}/cluster/adopt").json()["message"] == "MISSING_ARG_LOG"
+            assert httpx.post(f"http://{second.http}/cluster/promote").json()["message"] == "MISSING_ARG_LOG"
             first.kill()
         eventually(lambda: of_node(second, 0)["owner_lost"])
-        assert adopt("--node", "0", "--json")[:2] == (0, json.dumps({"claimed": [lost]}) + "\n")
+        assert promote("--node", "0", "--json")[:2] == (0, json.dumps({"claimed": [lost]}) + "\n")
         eventually(lambda: sum(claims(one)["won"]["unclean"] for one in (second, third)) == 1)

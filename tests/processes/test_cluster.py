@@ -17,12 +17,12 @@ import pytest
 from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, nsqd, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
-TAKEOVER_AFTER = "1h"  # of the nodes in this file: a busy machine lets processes stand still for seconds
+FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine lets processes stand still for seconds
 
 
 @pytest.fixture
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Daemon]:
-    """Make the node of that number, with a data directory of its own, and the file's TAKEOVER_AFTER (3s)."""
+    """Make the node of that number, with a data directory of its own, and the file's FAILOVER_AFTER (3s)."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
 
@@ -34,7 +34,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Daemon
             "cluster-secret-file": str(secret),
             "node-id": str(number),
             "data-path": str(directory),
-            "takeover-after": getattr(request.module, "TAKEOVER_AFTER", "3s"),
+            "failover-after": getattr(request.module, "FAILOVER_AFTER", "3s"),
         } | {name.replace("_", "-"): value for name, value in flags.items()}
         words = [f"-{name}={value}" for name, value in given.items()]
         words += [word for peer in peers for word in ("-cluster-peer", peer.addresses["CLUSTER"])]
@@ -90,7 +90,7 @@ def test_nsqlookupd_tells_when_nodes_were_heard_also_those_that_are_gone(node: C
 
 
 def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:
-    quick = {"takeover_after": "3s"}
+    quick = {"failover_after": "3s"}
     with node(0, **quick) as first, node(1, first) as second, node(2, first) as third:
         eventually(lambda: connected(first) == {1, 2})
         second.process.send_signal(signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_who_cannot_be_forgotten(node: Callable[..., Daemon], tmp_path: Path) ->
         ("", b'{"incarnation": 1e999}', "FATAL: failed to read"),
         # found when the node has read its log and its tasks are being started
         ("write_facts", b"", "FATAL: failed to write what is known of the cluster - planted"),
-        ("Mirrors", b"", "FATAL: failed to read the mirrors - planted"),
+        ("Replicas", b"", "FATAL: failed to read the replicas - planted"),
     ],
 )
 def test_what_is_known_of_the_cluster_cannot_be_used(tmp_path: Path, planted: str, content: bytes, why: str) -> None:
@@ -369,12 +369,12 @@ def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Da
 
 
 def test_more_copies_than_nodes_keep_are_refused(node: Callable[..., Daemon]) -> None:
-    with node(0, mirrors="1") as first:
+    with node(0, replicas="1") as first:
         answer = httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=3")
         assert (answer.status_code, answer.text) == (400, '{"message":"INVALID_REPLICATE"}')
         assert httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=2").status_code == 200
-        assert httpx.get(f"http://{first.http}/cluster/mirror?log=00").status_code == 404
-        assert httpx.get(f"http://{first.http}/cluster/mirror").text == '{"message":"MISSING_ARG_LOG"}'
+        assert httpx.get(f"http://{first.http}/cluster/replica?log=00").status_code == 404
+        assert httpx.get(f"http://{first.http}/cluster/replica").text == '{"message":"MISSING_ARG_LOG"}'
 
 
 def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon], tmp_path: Path) -> None:
@@ -387,27 +387,27 @@ def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemo
         with node(1, first, cluster_address=second.addresses["CLUSTER"]) as again:
             eventually(lambda: in_sync(first) == {1})
             assert sum("copies this node's log, from where it was" in line for line in first.lines) == 1
-            eventually(lambda: mirrored(again)["written"] == mirrored(again)["durable"] > 0)
-            log_id = mirrored(again)["log_id"]
-        mirror = run("penstock", "verify", str(tmp_path / "1" / "mirrors" / log_id))
-        assert (mirror.returncode, mirror.stdout.splitlines()[-1]) == (0, "whole")
-        assert "topic t: 2 published" in mirror.stdout
+            eventually(lambda: replicated(again)["written"] == replicated(again)["durable"] > 0)
+            log_id = replicated(again)["log_id"]
+        replica = run("penstock", "verify", str(tmp_path / "1" / "replicas" / log_id))
+        assert (replica.returncode, replica.stdout.splitlines()[-1]) == (0, "whole")
+        assert "topic t: 2 published" in replica.stdout
 
 
-def test_a_node_that_stops_leaves_its_mirror_durable(node: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_a_node_that_stops_leaves_its_replica_durable(node: Callable[..., Daemon], tmp_path: Path) -> None:
     with node(0) as first, node(1, first, durability="os") as second:
         eventually(lambda: in_sync(first) == {1})
-        before = mirrored(second)["written"]
+        before = replicated(second)["written"]
         publish(first, "t", b"a")
-        eventually(lambda: mirrored(second)["written"] > before)
-        written = mirrored(second)["written"]
+        eventually(lambda: replicated(second)["written"] > before)
+        written = replicated(second)["written"]
         assert second.stop() == 0
-        (mirror,) = (tmp_path / "1" / "mirrors").iterdir()
-        assert json.loads((mirror / "manifest.json").read_text())["mark"] >= written
+        (replica,) = (tmp_path / "1" / "replicas").iterdir()
+        assert json.loads((replica / "manifest.json").read_text())["mark"] >= written
 
 
-def mirrored(daemon: Daemon) -> dict[str, Any]:
-    """What a node says of the only mirror that it keeps."""
-    (mirror,) = httpx.get(f"http://{daemon.http}/cluster").json()["mirrors"]
-    assert isinstance(mirror, dict)
-    return mirror
+def replicated(daemon: Daemon) -> dict[str, Any]:
+    """What a node says of the only replica that it keeps."""
+    (replica,) = httpx.get(f"http://{daemon.http}/cluster").json()["replicas"]
+    assert isinstance(replica, dict)
+    return replica

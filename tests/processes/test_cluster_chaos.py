@@ -76,7 +76,7 @@ class Publisher:
             self.acked[topic].add(body)
         elif answer.text == '{"message":"NOREPL"}':
             self.refused[topic].add(body)
-        elif answer.text == '{"message":"STARTING"}':  # it serves its mirrors already, and nothing else
+        elif answer.text == '{"message":"STARTING"}':  # it serves its replicas already, and nothing else
             self._stop.wait(0.01)
         elif answer.text not in ('{"message":"NOREPL_MAY_BE_DELIVERED"}', '{"message":"EXITING"}'):
             self.unexpected.append(answer.text)
@@ -116,7 +116,7 @@ def cut(directory: Path, size: int) -> None:
 
 
 def diverged(directory: Path) -> list[Path]:
-    return list(directory.glob("*/mirrors/*.diverged-*"))
+    return list(directory.glob("*/replicas/*.diverged-*"))
 
 
 # kills
@@ -158,7 +158,7 @@ def test_kills_of_the_origin_lose_nothing_that_was_acknowledged(node: NodeMaker,
 
 
 def test_two_nodes_are_lost_one_after_the_other(node: NodeMaker, tmp_path: Path) -> None:
-    flags = {"takeover_quorum": "none"}  # an operator recovers what is lost
+    flags = {"failover_quorum": "none"}  # an operator recovers what is lost
     with ExitStack() as stack:
         nodes = [stack.enter_context(node(0, **flags))]
         nodes += [stack.enter_context(node(number, nodes[0], **flags)) for number in (1, 2)]
@@ -188,7 +188,7 @@ def test_two_nodes_are_lost_one_after_the_other(node: NodeMaker, tmp_path: Path)
 # power cuts
 
 
-def test_the_end_of_a_log_that_a_power_cut_took_comes_back_from_a_mirror(node: NodeMaker, tmp_path: Path) -> None:
+def test_the_end_of_a_log_that_a_power_cut_took_comes_back_from_a_replica(node: NodeMaker, tmp_path: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0, durability="os"))
         second = stack.enter_context(node(1, first))
@@ -262,13 +262,13 @@ def test_a_node_whose_followers_are_down_goes_on_without_its_end_which_a_followe
         assert lost == 400  # they were one publish
         bodies = [*drained(second, "two", "c", lost), *drained(first, "two", "c", 400 - lost + 1)]
         assert sorted(bodies) == sorted([b"after", *(b"%d" % number for number in range(400))])
-        eventually(lambda: list((tmp_path / "1" / "adopted").iterdir()) == [])  # it owes nothing, so it is closed
+        eventually(lambda: list((tmp_path / "1" / "promoted").iterdir()) == [])  # it owes nothing, so it is closed
 
 
 # damage
 
 
-def test_what_is_damaged_in_a_log_is_mended_from_a_mirror(node: NodeMaker, tmp_path: Path) -> None:
+def test_what_is_damaged_in_a_log_is_mended_from_a_replica(node: NodeMaker, tmp_path: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0))
         second = stack.enter_context(node(1, first))

@@ -25,10 +25,10 @@ PATIENT = {
 
 
 @pytest.mark.campaign
-def test_a_follower_that_cannot_sync_its_mirrors(rounds: Play) -> None:
+def test_a_follower_that_cannot_sync_its_replicas(rounds: Play) -> None:
     def fault(cluster: NetworkedCluster, random: Random) -> None:
         victim, *others = random.sample(NODES, 3)
-        cluster.order(victim, "fail /mirrors/")
+        cluster.order(victim, "fail /replicas/")
         cluster.until(lambda: all(victim in cluster.failures(other) for other in others))
         cluster.refuses(others, 3)
         cluster.goes_on(others, 2)

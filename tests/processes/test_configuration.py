@@ -204,7 +204,7 @@ def test_what_needs_a_restart() -> None:
     assert need_restart(before, after, "nsqd") == ["id", "nsqlookupd_tcp_addresses", "mem_queue_size"]
 
 
-def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
+def test_sighup_says_what_it_cannot_failover(tmp_path: Path) -> None:
     path = written(tmp_path, 'log_level = "info"\nsnapy = true\n')
     with Daemon("nsqlookupd", "-config", path) as daemon:
         written(tmp_path, 'log_levl = "debug"\nsnapy = true\ntombstone_lifetime = "1s"\nlog_prefix = "x"\n')

@@ -1,4 +1,4 @@
-"""Clients of Disque and three real nodes: lending, commands on any node, kills, take-overs, and a node that leaves."""
+"""Clients of Disque and three real nodes: lending, commands on any node, kills, failovers, and a node that leaves."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
 from tests.processes.test_disque_server import Client
+from tests.processes.test_failover import cluster_of, log_of, owned
 from tests.processes.test_penstock_up import child, free_offset, run
-from tests.processes.test_takeover import cluster_of, log_of, owned
 
 pytestmark = [
     pytest.mark.process,
@@ -39,7 +39,7 @@ PATIENCE = 120.0  # s: a dead node is missed after 3 s, and redis-py dials it fo
 
 def three(stack: ExitStack, node: NodeMaker, quorum: str) -> list[Daemon]:
     """Three nodes, each of which knows where the others take clients of Disque."""
-    nodes = cluster_of(stack, node, 3, takeover_quorum=quorum, **FLAGS)
+    nodes = cluster_of(stack, node, 3, failover_quorum=quorum, **FLAGS)
     for daemon in nodes:
         with client_of(daemon) as client:
             eventually(
@@ -299,9 +299,9 @@ def test_what_a_dead_node_owed_is_acknowledged_by_its_id_on_any_node(node: NodeM
             first.do("ADDJOB", "q", "the pause has its copies now, too", 10_000, "REPLICATE", 3, "TTL", 1)
         nodes[0].kill()
         eventually(lambda: any(lost in owned(daemon) for daemon in nodes[1:]))
-        adopter = next(daemon for daemon in nodes[1:] if lost in owned(daemon))
-        other = next(daemon for daemon in nodes[1:] if daemon is not adopter)
-        with client_of(other) as client, client_of(adopter) as neighbour:
+        new_leader = next(daemon for daemon in nodes[1:] if lost in owned(daemon))
+        other = next(daemon for daemon in nodes[1:] if daemon is not new_leader)
+        with client_of(other) as client, client_of(new_leader) as neighbour:
             assert client.do("SHOW", ids[0]) is None
             found = [fetched(client, "q") for _ in range(2)] + [fetched(neighbour, "q")]
             assert {job_id for _, job_id, _ in found} == set(ids[1:])
@@ -346,9 +346,9 @@ def test_an_acknowledgement_whose_owner_is_down_is_applied_when_it_is_back(node:
         assert kept(nodes[1]) == 2
         nodes[1].process.send_signal(signal.SIGKILL)  # they are durable
         nodes[1].wait()
-        second = again(stack, node, 1, nodes[1], nodes[2], takeover_quorum="none", **FLAGS)
+        second = again(stack, node, 1, nodes[1], nodes[2], failover_quorum="none", **FLAGS)
         eventually(lambda: kept(second) == 2)
-        back = again(stack, node, 0, nodes[0], nodes[2], takeover_quorum="none", **FLAGS)
+        back = again(stack, node, 0, nodes[0], nodes[2], failover_quorum="none", **FLAGS)
         with client_of(back) as client:
             eventually(lambda: client.do("SHOW", ids[0]) is None and client.do("SHOW", ids[1]) is None)
             assert client.get("q") == [b"2"]

@@ -29,7 +29,7 @@ def test_an_addjob_waits_for_a_node_that_is_down_to_come_back(node: NodeMaker) -
         client.send("ADDJOB", "q", "x", 60_000, "REPLICATE", 3)
         eventually(lambda: b"blocked_clients:1" in other.do("INFO", "clients"))
         assert other.do("ADDJOB", "q", "y", 60_000, "REPLICATE", 4) == refused
-        again(stack, node, 2, nodes[2], nodes[0], takeover_quorum="none", **FLAGS)
+        again(stack, node, 2, nodes[2], nodes[0], failover_quorum="none", **FLAGS)
         job_id = client.reply()
         assert job_id.startswith("D-"), job_id
         assert other.show(job_id)["repl"] == 3
@@ -43,7 +43,7 @@ def test_a_node_that_starts_again_refuses_no_job(node: NodeMaker, end: signal.Si
             assert client.do("ADDJOB", "q", "before", 10_000, "REPLICATE", 3).startswith("D-")
         nodes[0].process.send_signal(end)
         nodes[0].wait()
-        back = again(stack, node, 0, nodes[0], nodes[1], takeover_quorum="none", **FLAGS)
+        back = again(stack, node, 0, nodes[0], nodes[1], failover_quorum="none", **FLAGS)
         with client_of(back) as client:
             for number in range(3):
                 assert client.do("ADDJOB", "q", f"{number}", 30_000).startswith("D-")
@@ -56,7 +56,7 @@ def test_the_ports_open_though_the_others_are_down(node: NodeMaker) -> None:
             assert client.do("ADDJOB", "q", "before", 10_000, "REPLICATE", 3).startswith("D-")
         for daemon in nodes:
             daemon.kill()
-        alone = again(stack, node, 0, nodes[0], nodes[1], takeover_quorum="none", **FLAGS)
+        alone = again(stack, node, 0, nodes[0], nodes[1], failover_quorum="none", **FLAGS)
         with client_of(alone) as client:
             assert client.get("q") == [b"before"]
             assert client.do("ADDJOB", "q", "x", 1).startswith("-NOREPL Not enough reachable nodes")

@@ -11,7 +11,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, publish, run
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster import nodes_of
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_takeover import cluster_of, depth_of, log_of, owned, taken
+from tests.processes.test_failover import cluster_of, depth_of, log_of, owned, taken
 
 pytestmark = pytest.mark.process
 
@@ -20,7 +20,7 @@ NodeMaker = Callable[..., Daemon]
 
 @pytest.mark.parametrize("quorum", ["none", "majority"])
 def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_one(node: NodeMaker, quorum: str) -> None:
-    flags = {"takeover_quorum": quorum, "unclean_after": "1h"}
+    flags = {"failover_quorum": quorum, "unclean_after": "1h"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
         first, others = nodes[0], nodes[1:]
@@ -37,11 +37,11 @@ def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_on
         assert leaving.stdout.splitlines()[-1] == "the node has left the cluster"
         assert first.process.wait(30) == 0, first.stderr
         eventually(lambda: any(log_id in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if log_id in owned(daemon)]
+        (new_leader,) = [daemon for daemon in others if log_id in owned(daemon)]
         assert all(nodes_of(daemon)[0]["standing"] == "left" for daemon in others)
-        with Conversation(adopter, b"  V2SUB two c\nRDY 5\n") as consumer:
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 5\n") as consumer:
             assert consumer.frame() == OK
             assert sorted(finished + taken(consumer, 15), key=int) == [b"%d" % number for number in range(20)]
-        back = again(stack, node, 0, first, adopter, **flags)
-        eventually(lambda: nodes_of(adopter)[0]["standing"] == "member")
+        back = again(stack, node, 0, first, new_leader, **flags)
+        eventually(lambda: nodes_of(new_leader)[0]["standing"] == "member")
         assert log_of(back, 0) not in ("", log_id)

@@ -1,4 +1,4 @@
-"""What a dead node has published is read back on another one: from a log that this one has adopted, and from a mirror."""
+"""What a dead node has published is read back on another one: from a log that this one has promoted, and from a replica."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsqd.storage.log.records import decode_header
 from tests.daemons import Daemon, eventually, nsqd, post, publish, run
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
-from tests.processes.test_takeover import followers
+from tests.processes.test_failover import followers
 
 pytestmark = pytest.mark.process
 
@@ -53,13 +53,13 @@ def fill(daemon: Daemon, name: str = "t") -> None:
     post(daemon, "/topic/cursor", topic=name, name="reader", to="5")
 
 
-def adopted_directory(tmp_path: Path) -> str:
+def promoted_directory(tmp_path: Path) -> str:
     """Give node 0 the log of node 9, which is gone. Returns the id of that log."""
     with nsqd(tmp_path / "gone", "-node-id", "9") as gone:
         fill(gone)
     files = tmp_path / "gone" / "log"
     log_id = decode_header(max(files.glob("*.log")).read_bytes()).log_id.hex()
-    place = tmp_path / "0" / "adopted" / log_id
+    place = tmp_path / "0" / "promoted" / log_id
     place.mkdir(parents=True)
     shutil.copytree(files, place / "log")
     return log_id
@@ -70,12 +70,12 @@ def is_serving(daemon: Daemon, log_id: str) -> bool:
     return any(one["log_id"] == log_id and one["state"] == "serving" for one in owned)
 
 
-def test_an_adopted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_path: Path) -> None:
-    log_id = adopted_directory(tmp_path)
+def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_path: Path) -> None:
+    log_id = promoted_directory(tmp_path)
     with node(0) as first:
         eventually(lambda: is_serving(first, log_id))
         told = get(first, "/topic/offsets", topic="t", log=log_id).json()
-        assert told == told | {"node": 0, "origin": 9, "kind": "adopted", "first": 0, "next": COUNT}
+        assert told == told | {"node": 0, "origin": 9, "kind": "promoted", "first": 0, "next": COUNT}
         assert told["log"].startswith(f"{log_id}-")
         own = get(first, "/topic/offsets", topic="t").json()
         assert (own["kind"], own["origin"], own["next"]) == ("own", 0, 0)
@@ -100,7 +100,7 @@ def test_an_adopted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_pa
 
 
 def test_what_log_names_and_is_not_there_is_refused(node: NodeMaker, tmp_path: Path) -> None:
-    log_id = adopted_directory(tmp_path)
+    log_id = promoted_directory(tmp_path)
     with node(0) as first:
         eventually(lambda: is_serving(first, log_id))
         nobody = "0" * 32
@@ -115,7 +115,7 @@ def test_what_log_names_and_is_not_there_is_refused(node: NodeMaker, tmp_path: P
         assert post_refused(first, "/topic/cursor/delete", **where) == (404, "CURSOR_NOT_FOUND")
 
 
-def test_a_mirror_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -> None:
+def test_a_replica_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0))
         second = stack.enter_context(node(1, first))
@@ -134,7 +134,7 @@ def test_a_mirror_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -
         eventually(lambda: not in_sync(first))
         assert bodies(first, topic="only-there", log=log_id) == wanted
         told = get(first, "/topic/offsets", topic="only-there", log=log_id.partition("-")[0]).json()
-        assert told == told | {"node": 0, "origin": 1, "kind": "mirror", "first": 0, "next": COUNT, "log": log_id}
+        assert told == told | {"node": 0, "origin": 1, "kind": "replica", "first": 0, "next": COUNT, "log": log_id}
         (cursor,) = get(first, "/topic/cursors", topic="only-there", log=log_id).json()["cursors"]
         assert (cursor["name"], cursor["offset"]) == ("reader", 5)
         where = {"topic": "only-there", "log": log_id, "name": "reader"}
@@ -152,7 +152,7 @@ def read(daemon: Daemon, *arguments: str) -> list[str]:
 
 
 def test_the_command_reads_one_log_or_those_of_all_nodes(node: NodeMaker, tmp_path: Path) -> None:
-    log_id = adopted_directory(tmp_path)
+    log_id = promoted_directory(tmp_path)
     theirs = [f"t {number}" for number in range(COUNT)]
     with node(0) as first, node(1, first) as second:
         eventually(lambda: is_serving(first, log_id))
@@ -175,11 +175,11 @@ def test_the_command_reads_one_log_or_those_of_all_nodes(node: NodeMaker, tmp_pa
         assert (done.returncode, "no node that answers has a log" in done.stderr) == (1, True)
 
 
-def test_a_backup_names_the_adopted_logs_and_copies_one_of_them(node: NodeMaker, tmp_path: Path) -> None:
-    log_id, at = adopted_directory(tmp_path), ("--nsqd-http-address",)
+def test_a_backup_names_the_promoted_logs_and_copies_one_of_them(node: NodeMaker, tmp_path: Path) -> None:
+    log_id, at = promoted_directory(tmp_path), ("--nsqd-http-address",)
     with node(0) as first:
         eventually(lambda: is_serving(first, log_id))
-        (told,) = get(first, "/storage").json()["adopted"]
+        (told,) = get(first, "/storage").json()["promoted"]
         assert (told["log"], told["node"]) == (log_id, 9)
         assert told["segments"] > 0
         assert 0 <= told["live_bytes"] < told["log_bytes"]
@@ -187,12 +187,12 @@ def test_a_backup_names_the_adopted_logs_and_copies_one_of_them(node: NodeMaker,
         done = run("penstock", "backup", str(tmp_path / "backup"), *at, first.http)
         assert done.returncode == 0
         assert f"left out the log {log_id} of node 9" in done.stderr
-        assert not (tmp_path / "backup" / "adopted").exists()
+        assert not (tmp_path / "backup" / "promoted").exists()
         done = run("penstock", "backup", str(tmp_path / "one"), "--log", log_id, *at, first.http)
         assert (done.returncode, done.stderr) == (0, "")
         assert run("penstock", "backup", str(tmp_path / "none"), "--log", "0" * 32, *at, first.http).returncode == 1
         done = run("penstock", "recover", str(tmp_path / "gone-again"), "--node", "9", "--from", first.http)
-        assert f"{first.http} has adopted the log {log_id} of node 9" in done.stderr
+        assert f"{first.http} has promoted the log {log_id} of node 9" in done.stderr
     assert run("penstock", "restore", str(tmp_path / "one"), str(tmp_path / "new")).returncode == 0
     with nsqd(tmp_path / "new", "-node-id", "9") as restored:
         assert bodies(restored, topic="t") == [f"t {number}" for number in range(COUNT)]

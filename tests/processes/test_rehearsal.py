@@ -40,7 +40,7 @@ def test_the_rehearsal_loses_nothing(tmp_path: Path) -> None:
     offset = free_offset(3)
     publish, kill, recover, consume = BLOCK.findall(PAGE.read_text())
     with run(
-        "up", "--nodes", "3", "--set", "takeover-quorum=none", "--port-offset", str(offset), cwd=tmp_path
+        "up", "--nodes", "3", "--set", "failover-quorum=none", "--port-offset", str(offset), cwd=tmp_path
     ) as process:
         assert process.stdout is not None
         while "Press Ctrl-C" not in process.stdout.readline():

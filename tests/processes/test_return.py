@@ -1,4 +1,4 @@
-"""A node returns, and another one has adopted its log. The adopter is played by a server that answers /cluster."""
+"""A node returns, and another one leads its log now. The new leader is played by a server that answers /cluster."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
 from tests.daemons import Conversation, Daemon, drained, eventually, post, publish, sized
 
-ADOPTER = Epoch(1000, 2, b"adopters")
-# nsqd, which takes a signal for the word that its log was adopted
+NEW_LEADER = Epoch(1000, 2, b"promoter")
+# nsqd, which takes a signal for the word that its log was promoted
 FENCED_BY_SIGNAL = """
 import signal
 import trio
@@ -34,7 +34,7 @@ join = daemon.Daemon.join_cluster
 def joined(self, directory):
     join(self, directory)
     token, log_id = trio.lowlevel.current_trio_token(), self._opened.log.identity.log_id
-    fenced = lambda: self.fenced(log_id, Epoch(1000, 2, b"adopters"))
+    fenced = lambda: self.fenced(log_id, Epoch(1000, 2, b"new leaders"))
     signal.signal(signal.SIGUSR1, lambda *_: token.run_sync_soon(fenced))
 
 daemon.Daemon.join_cluster = joined
@@ -59,7 +59,7 @@ def node(tmp_path: Path) -> Callable[..., Daemon]:
     return make
 
 
-class Adopter:
+class NewLeader:
     """Answers /cluster at an address as a node that owns logs."""
 
     def __init__(self, address: str) -> None:
@@ -68,7 +68,7 @@ class Adopter:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"mirrors": [], "nodes": [], "owned": owned}).encode()
+                body = json.dumps({"replicas": [], "nodes": [], "owned": owned}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -79,14 +79,14 @@ class Adopter:
         host, _, port = address.rpartition(":")
         self._server = ThreadingHTTPServer((host, int(port)), Handler)
 
-    def adopt(self, directory: Path) -> None:
+    def promote(self, directory: Path) -> None:
         """Own the log in the directory of a node, as far as it goes now. Nobody hears of it before the node asks."""
         reading = LogReading(FrozenDisk(RealDisk(directory / "log")))
         assert reading.identity is not None
         epochs = [[epoch.pack().hex(), at] for epoch, at in reading.replay.epochs]
         end = reading.log_records.end
         entry = {"log_id": reading.identity.log_id.hex(), "node": 2, "end": end + 1000}
-        self.owned.append(entry | {"epochs": [*epochs, [ADOPTER.pack().hex(), end]]})
+        self.owned.append(entry | {"epochs": [*epochs, [NEW_LEADER.pack().hex(), end]]})
 
     @contextmanager
     def serving(self) -> Iterator[None]:
@@ -121,7 +121,7 @@ def log_id(daemon: Daemon) -> str:
 
 def possible_duplicates(daemon: Daemon) -> dict[str, int]:
     """How many messages may come twice because the log has changed its owner, as the node says, by reason."""
-    counts = httpx.get(f"http://{daemon.http}/cluster").json()["takeovers"]["possible_duplicates"]
+    counts = httpx.get(f"http://{daemon.http}/cluster").json()["failovers"]["possible_duplicates"]
     return {reason: count for reason, count in counts.items() if count}
 
 
@@ -138,20 +138,20 @@ def tail(daemon: Daemon) -> None:
     publish(daemon, "u", "y")
 
 
-def test_a_node_returns_with_a_new_log_and_what_its_adopter_did_not_have(
+def test_a_node_returns_with_a_new_log_and_what_its_new_leader_did_not_have(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     directory = tmp_path / "1"
     with node(1) as first:
-        adopter = Adopter(member_address(node, first, directory))
+        new_leader = NewLeader(member_address(node, first, directory))
         make_topics(first)
-        adopter.adopt(directory)
-        assert drained(first, "t", "c", 2) == [b"a", b"b"]  # the adopter is not told
+        new_leader.promote(directory)
+        assert drained(first, "t", "c", 2) == [b"a", b"b"]  # the new leader is not told
         tail(first)
         old, port = log_id(first), first.addresses["CLUSTER"]
         first.kill()
-    with adopter.serving(), node(1, "-cluster-address", port) as again:
-        line = again.wait_for_line("has adopted this node's log")
+    with new_leader.serving(), node(1, "-cluster-address", port) as again:
+        line = again.wait_for_line("has promoted this node's log")
         assert "node 2" in line
         assert "the 3 unfinished messages" in line
         assert log_id(again) != old
@@ -175,11 +175,11 @@ def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_
 ) -> None:
     directory = tmp_path / "1"
     with node(1, command=(sys.executable, "-c", FENCED_BY_SIGNAL)) as first:
-        adopter = Adopter(member_address(node, first, directory))
+        new_leader = NewLeader(member_address(node, first, directory))
         make_topics(first)
-        with adopter.serving():
+        with new_leader.serving():
             for round_ in (1, 2):
-                adopter.adopt(directory)
+                new_leader.promote(directory)
                 tail(first)
                 old = log_id(first)
                 with Conversation(first, b"  V2SUB t c\nRDY 1\n") as consumer:
@@ -192,7 +192,7 @@ def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_
                 assert possible_duplicates(first) == {"unfinished": 1, "moved": 3}
                 assert drained(first, "t", "c", 2) == [b"c", b"d"]
                 assert drained(first, "u", "x", 1) == [b"y"]
-                assert said(first, "has adopted this node's log") == round_
+                assert said(first, "has promoted this node's log") == round_
                 with Conversation(first, b"  V2PUB t\n" + sized(b"z")) as producer:
                     assert producer.frame() == (0, b"OK")
         assert len(list((directory / "diverged").iterdir())) == 2
@@ -207,18 +207,18 @@ def test_no_acknowledged_message_is_lost_and_none_comes_twice_when_a_node_is_fen
 ) -> None:
     directory = tmp_path / "1"
     with node(1, command=(sys.executable, "-c", FENCED_BY_SIGNAL)) as first:
-        adopter = Adopter(member_address(node, first, directory))
+        new_leader = NewLeader(member_address(node, first, directory))
         make_topics(first)
-        adopter.adopt(directory)
+        new_leader.promote(directory)
         acknowledged: list[bytes] = []
         is_over = threading.Event()
-        with adopter.serving():
+        with new_leader.serving():
             producer = threading.Thread(target=produce, args=(first, acknowledged, is_over))
             producer.start()
             try:
                 eventually(lambda: len(acknowledged) > 200)
                 first.process.send_signal(signal.SIGUSR1)
-                first.wait_for_line("has adopted this node's log")
+                first.wait_for_line("has promoted this node's log")
                 count = len(acknowledged)
                 eventually(lambda: len(acknowledged) > count + 200)
             finally:
@@ -230,7 +230,7 @@ def test_no_acknowledged_message_is_lost_and_none_comes_twice_when_a_node_is_fen
             found = drained(first, "t", "c", depth)
     assert len(set(found)) == len(found)
     assert set(acknowledged) <= set(found)
-    assert not {b"a", b"b"} & set(found), "the adopter delivers these"
+    assert not {b"a", b"b"} & set(found), "the new leader delivers these"
 
 
 def produce(daemon: Daemon, acknowledged: list[bytes], is_over: threading.Event) -> None:

@@ -200,7 +200,7 @@ TRIED_BY = {
     "processes/test_certificate_dates.py": ("shared.http.expiry",),
     "processes/test_chaos.py": ("nsqd.http.cuts",),
     "processes/test_cluster.py": (
-        "apps.cluster_adopt", "apps.cluster_forget", "nsqd.http.archive",
+        "apps.cluster_promote", "apps.cluster_forget", "nsqd.http.archive",
         "nsqd.http.cluster", "nsqd.cluster.joining", "nsqd.cluster.port",
     ),
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),

@@ -203,7 +203,7 @@ WORDS = {
     "tls_min_version": ["1", "1.2", "true", '"ssl3.0"', '"1.2"', '"tls1.4"', "[]"],
     "auth_http_request_method": ["1", '""', '"put"', "[]"],
     "durability": ["1", '""', '"never"', "[]"],
-    "takeover_quorum": ["1", '""', '"all"', "[]"],
+    "failover_quorum": ["1", '""', '"all"', "[]"],
 }
 
 
@@ -567,9 +567,9 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "max_attempts": st.lists(st.sampled_from(["5", "orders=3", "0"])).map(tuple),
     "max_deflate_level": st.integers(1, 9),
     "node_id": st.integers(0, 1023),  # a node of a cluster needs one
-    "takeover_after": st.integers(3 * SECOND, 2**63 - 1),
-    "takeover_quorum": st.sampled_from(["none", "majority", "any"]),
-    "mirrors": st.integers(1, 15),
+    "failover_after": st.integers(3 * SECOND, 2**63 - 1),
+    "failover_quorum": st.sampled_from(["none", "majority", "any"]),
+    "replicas": st.integers(1, 15),
     "replicate": st.integers(1, 2),
     "cluster_address": st.just(":4153"),
     "cluster_name": st.sampled_from(["penstock", "é"]),

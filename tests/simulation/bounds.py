@@ -1,8 +1,8 @@
 """What comes to an end in a simulated cluster when all is well and nobody publishes: files that are not needed, and waiting.
 
-* A node keeps a mirror only of a log whose owner has it among its followers, and none of a closed log.
-* Adopted logs and old logs that are closed are gone, and so is every file that was only begun.
-* No reply, claim, vote or adoption waits.
+* A node keeps a replica only of a log whose owner has it among its followers, and none of a closed log.
+* Promoted logs and old logs that are closed are gone, and so is every file that was only begun.
+* No reply, claim, vote or promotion waits.
 """
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
     node, disks = machine.node, machine.disks
     assert node is not None
     closed = node.cluster.ownership.closed
-    needless = [f"the mirror of {log_id.hex()[:6]}" for log_id in disks.mirrors if not _is_needed(run, machine, log_id)]
-    needless += [f"the adopted log {log_id.hex()[:6]}, which is closed" for log_id in disks.adopted if log_id in closed]
+    needless = [
+        f"the replica of {log_id.hex()[:6]}" for log_id in disks.replicas if not _is_needed(run, machine, log_id)
+    ]
+    needless += [
+        f"the promoted log {log_id.hex()[:6]}, which is closed" for log_id in disks.promoted if log_id in closed
+    ]
     needless += [
         f"an old log {one.log_id.hex()[:6]}, which is closed" for one in disks.old_logs if one.log_id in closed
     ]
@@ -60,7 +64,7 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
 
 
 def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
-    """Return True if the owner of a log has a machine's node among its followers, or if nobody owns it: nodes may not adopt."""
+    """Return True if the owner of a log has a machine's node among its followers, or if nobody owns it: nobody may promote."""
     owners = run.owners().get(log_id, [])
     origins = [one.node.copying.origins.get(log_id) for one in owners if one.node is not None]
     has_closed = any(log_id in one.node.cluster.ownership.closed for one in run.members if one.node is not None)

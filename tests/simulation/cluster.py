@@ -5,7 +5,7 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 
 * each publish that was acknowledged with n copies is delivered, if at most n - 1 of the nodes that had it lost it;
 * no message id was used twice;
-* each mirror is the log of its owner, cut where the mirror ends: the same bytes, and the same state after a replay;
+* each replica is the log of its owner, cut where the replica ends: the same bytes, and the same state after a replay;
 * nothing waits that cannot come, and nothing piles up;
 * what departures.py, wide.py, jobs.py, job_books.py and bounds.py say.
 
@@ -72,7 +72,7 @@ class ClusterRun:
         """`nodes`: how many there are; `has_jobs`: whether there are clients of Disque. None: the seed chooses."""
         self.random = random = Random(seed)
         self.now = 1_800_000_000 * SECOND
-        self.side = Random(f"side {seed}")  # for take-overs, so that seeds without them do what they did
+        self.side = Random(f"side {seed}")  # for failovers, so that seeds without them do what they did
         chosen = random.choice((3, 3, 3, 3, 4, 5, 7))
         count = nodes or chosen
         self.sizes = Sizes(random, count)
@@ -82,8 +82,8 @@ class ClusterRun:
         self.wires = Wires(random, lambda: self.now, latency, window)
         self.books = Books()
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and owner's machine
-        self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that adopted a log by an epoch of that number
-        self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of adopters, by log id, that were told
+        self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
+        self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of new leaders, by log id, that were told
         self.luck = Random(f"luck {seed}")  # for witnesses
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
         self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
@@ -106,7 +106,7 @@ class ClusterRun:
 
     @property
     def takes_over(self) -> bool:
-        """Return True if nodes may adopt logs."""
+        """Return True if nodes may promote logs."""
         return self.sizes.quorum is not Quorum.NONE
 
     @property
@@ -138,20 +138,20 @@ class ClusterRun:
             self.archives[log_id, machine.name] = archive
         return archive
 
-    def taken_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
+    def failed_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
         """Note that a machine's node owns a log of another one by an epoch."""
         if self.sizes.quorum is Quorum.MAJORITY:
             first = self.numbers.setdefault((log_id, epoch.number), machine.name)
             assert first == machine.name, f"nodes {first} and {machine.name} both own a log by epoch {epoch.number}"
         self.owned_by.add((log_id, epoch))
         self.books.upset([log_id], self.now)
-        self.books.counts["take-overs"] += 1
+        self.books.counts["failovers"] += 1
         self.note(f"{machine.name} owns {log_id.hex()[:6]}")
 
     def fenced(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
         """Note that a machine's node has lost a log to the owner by an epoch, and says so."""
         is_owned = epoch.node == machine.number or (log_id, epoch) in self.owned_by
-        assert is_owned, f"{machine.name} is fenced by node {epoch.node}, which has not adopted the log"
+        assert is_owned, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
 
     def won(self, log_id: bytes, claims: Claims, node: ClusterNode) -> None:
         """Note that a claim on a log is won by a node."""
@@ -159,7 +159,7 @@ class ClusterRun:
         self.lookups.judge_claim(node, claims)
         names = {one.number: one.name for one in self.machines}
         heard = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
-        self.jobs.books.takeovers.append((log_id, self.now, names[node.number], heard))
+        self.jobs.books.failovers.append((log_id, self.now, names[node.number], heard))
         self.books.counts[f"won {claims.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
@@ -536,8 +536,8 @@ class ClusterRun:
                 continue
             for link in machine.ends.values():
                 assert link.backlog <= MOST_BACKLOG, f"{link.backlog} bytes wait for a node"
-            for kept in node.mirrors.kept.values():
-                assert kept.mirror is None or len(kept.mirror._unsynced) <= 200, "files are never synced"
+            for kept in node.replicas.kept.values():
+                assert kept.replica is None or len(kept.replica._unsynced) <= 200, "files are never synced"
         self._asked = [one for one in self._asked if one[1].node is one[2]]
         for at, machine, node, publish in self._asked:
             if not machine.runs or machine.slow or machine.is_spoiled or machine.is_full or node.log.writer.failure:
@@ -559,27 +559,27 @@ class ClusterRun:
         deadline = self.now + HEALED_WITHIN
         while not self.is_whole():
             assert self.now < deadline, f"not in sync: {self.state()}"
-            self._order_adoptions()
+            self._order_promotions()
             self.step(250 * MS)
         self._judge_copies()
         self.departures.judge()
         self.wide.judge_configs([machine.node for machine in self.members if machine.node is not None])
         self.is_healing = False
 
-    def _order_adoptions(self) -> None:
-        """Have logs adopted that no node adopts unasked, as an operator does. `penstock recover` makes none of these again."""
+    def _order_promotions(self) -> None:
+        """Have logs promoted that no node promotes unasked, as an operator does. `penstock recover` makes none again."""
         if self.takes_over:
             return
         for machine in self.machines:
             node = machine.node
             for log_id in self._orphans(machine) if node is not None and not node.claims.attempt else ():
-                with suppress(KeyError, ValueError):  # it cannot be adopted yet
-                    node.claims.adopt(log_id)
+                with suppress(KeyError, ValueError):  # it cannot be promoted yet
+                    node.claims.promote(log_id)
 
     def _orphans(self, machine: Machine) -> list[bytes]:
-        """Return the logs of which a machine has a mirror, and that have no owner though somebody should adopt them."""
-        kept = machine.node.mirrors.kept if machine.node is not None else {}
-        left = [log_id for log_id, one in kept.items() if one.mirror is not None and one.mirror.end > 0]
+        """Return the logs of which a machine has a replica, and that have no owner though somebody should promote them."""
+        kept = machine.node.replicas.kept if machine.node is not None else {}
+        left = [log_id for log_id, one in kept.items() if one.replica is not None and one.replica.end > 0]
         wanted = left if self.takes_over else [log_id for log_id in left if log_id in self.made]
         owners = self.owners() if wanted else {}
         return [log_id for log_id in wanted if log_id not in owners]
@@ -607,7 +607,7 @@ class ClusterRun:
         self.jobs.send_clients_away()
 
     def _wanted(self) -> int:
-        return min(self.sizes.mirrors, len(self.members) - 1)
+        return min(self.sizes.replicas, len(self.members) - 1)
 
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one owner."""
@@ -638,8 +638,8 @@ class ClusterRun:
             return False
         if node.cluster.membership.suspected & present:
             return False
-        adoptions = node.adopted.adoptions.logs
-        if any(one.state != SERVING for one in adoptions.values()) or self.is_orphaned:
+        promotions = node.promoted.promotions.logs
+        if any(one.state != SERVING for one in promotions.values()) or self.is_orphaned:
             return False
         return all(
             len(origin.in_sync.named) == len(origin.followers) == self._wanted()
@@ -664,24 +664,24 @@ class ClusterRun:
 
     @property
     def is_orphaned(self) -> bool:
-        """Return True if a log of which a mirror is left has no owner though somebody should adopt it, or has two."""
+        """Return True if a log of which a replica is left has no owner though somebody should promote it, or has two."""
         owners = self.owners()
         if any(len(machines) > 1 for machines in owners.values()):
             return True
         return any(self._orphans(machine) for machine in self.machines)
 
     def _has(self, number: int, log_id: bytes, bases: list[int]) -> bool:
-        """Return True if a node has a mirror with the segments that the log has.
+        """Return True if a node has a replica with the segments that the log has.
 
         After a power cut the log may have old segments again, which it had removed.
         """
         machine = next((one for one in self.machines if one.number == number), None)
         if machine is None or machine.node is None:
             return False
-        kept = machine.node.mirrors.kept.get(log_id)
-        if kept is None or kept.mirror is None:
+        kept = machine.node.replicas.kept.get(log_id)
+        if kept is None or kept.replica is None:
             return False
-        found = [file.base for file in kept.mirror.manifest.files]
+        found = [file.base for file in kept.replica.manifest.files]
         return set(found) <= set(bases) and found[-1:] == bases[-1:]
 
     def state(self) -> str:
@@ -694,7 +694,7 @@ class ClusterRun:
                 links, suspected = sorted(node.cluster.links), set(node.cluster.membership.suspected)
                 lines.append(
                     f"{machine.name}: {node.origin.states()}, end {node.source.end}, durable"
-                    f" {node.log.writer.durable.position} {links=} {suspected=} {node.mirrors.states()}"
+                    f" {node.log.writer.durable.position} {links=} {suspected=} {node.replicas.states()}"
                     f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
                     f" {node.owned()} {node.claims.figures()}"
                 )
@@ -704,7 +704,7 @@ class ClusterRun:
         return "\n".join(lines)
 
     def _judge_copies(self) -> None:
-        """Each mirror is its owner's log."""
+        """Each replica is its owner's log."""
         for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
@@ -713,11 +713,11 @@ class ClusterRun:
 
     def _judge_copy(self, log_id: bytes, owner: Machine, follower: Machine) -> None:
         assert follower.node is not None
-        mirror = follower.node.mirrors.kept[log_id].mirror
-        assert mirror is not None
-        disk, archive = follower.disks.mirrors[log_id], self.archives[log_id, owner.name]
+        replica = follower.node.replicas.kept[log_id].replica
+        assert replica is not None
+        disk, archive = follower.disks.replicas[log_id], self.archives[log_id, owner.name]
         judge = judge_state if self.random.random() < 0.5 else judge_bytes
-        judge(archive, disk, mirror.manifest, mirror.end)
+        judge(archive, disk, replica.manifest, replica.end)
 
     def _drain(self, seen: set[int]) -> None:
         """Take out all that is left, and compare. `seen`: the numbers of the jobs that clients of Disque have seen."""
@@ -766,7 +766,7 @@ class ClusterRun:
         node.turn(subscribe)  # type: ignore[arg-type]
         quiet = 0
         while quiet < 3:
-            while node.cache.step() or any(one.cache.step() for one in node.adopted.logs.values()):
+            while node.cache.step() or any(one.cache.step() for one in node.promoted.logs.values()):
                 node.syncer.step()
             node.turn(*self.wide.drain(node))
             quiet = 0 if any(one.fresh for one in consumers) or (node.jobs and node.jobs.fresh) else quiet + 1

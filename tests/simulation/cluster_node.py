@@ -19,7 +19,7 @@ from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.ownership.elections import Claims, Quorum
 from nsqd.cluster.ownership.leaving import Handovers, Leaving, LeavingState
-from nsqd.cluster.ownership.replica_states import CountsTellers, KeptMirrors
+from nsqd.cluster.ownership.replica_states import CountsTellers, KeptReplicas
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter
@@ -27,7 +27,7 @@ from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promoted_log import SERVING
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import Origin
-from nsqd.cluster.replication.replicas import Directory, Mirrors
+from nsqd.cluster.replication.replicas import Directory, Replicas
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import Link
@@ -48,10 +48,10 @@ from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
-from tests.simulation.adopted import AdoptedLogs, SimOldLogs
 from tests.simulation.books import Publish
 from tests.simulation.diverged import SimDiverged
 from tests.simulation.job_node import JobNode
+from tests.simulation.promoted import PromotedLogs, SimOldLogs
 from tests.simulation.wide import JOBS, JobClient
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Sizes:
         self.budget = random.choice((2000, 1 << 30))
         self.durability = random.choice(list(Durability))
         self.limits = Limits(mem_queue_size=random.choice((0, 2, 1000)), requeue_on_disconnect=True)
-        self.mirrors = random.choice((1, 2, 2, min(3, nodes - 1)))
+        self.replicas = random.choice((1, 2, 2, min(3, nodes - 1)))
         self.replace_after = random.choice((3, 10, 60)) * SECOND
         self.rate = random.choice((0, 0, 20_000))  # bytes a second for followers that are far behind
         self.quorum, self.unclean_after = Quorum.NONE, 20 * SECOND
@@ -229,14 +229,14 @@ class Consumer:
 class _WatchedCopying(Copying):
     """Copying that notes how far each follower has ever said that it has the node's own log: written, and durable."""
 
-    def __init__(self, origin: Origin, mirrors: Mirrors, told: dict[int, tuple[int, int]]) -> None:
-        super().__init__(origin, mirrors)
+    def __init__(self, origin: Origin, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
+        super().__init__(origin, replicas)
         self._told = told
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         super().receive(link, kind, content, now)
         for number, one in self.origin.followers.items() if kind is FrameKind.COPIED else ():
-            if one.has_mirror:
+            if one.has_replica:
                 known = self._told.get(number, (0, 0))
                 self._told[number] = max(known[0], one.written), max(known[1], one.durable)
 
@@ -311,12 +311,12 @@ class ClusterNode(SimNode):
         )
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
-        self.origin = Origin(cluster, self.source, copies, self.work, sizes.mirrors, sizes.replace_after, sizes.rate)
+        self.origin = Origin(cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate)
         self.archive.after = self.origin
         self.source.tap(self.archive)
-        self.mirrors = Mirrors(directory, self.work, lambda: clock.now, cluster.may_write_mirror)
-        self.mirrors.open_all()
-        self.copying = _WatchedCopying(self.origin, self.mirrors, self.told)
+        self.replicas = Replicas(directory, self.work, lambda: clock.now, cluster.may_write_replica)
+        self.replicas.open_all()
+        self.copying = _WatchedCopying(self.origin, self.replicas, self.told)
         cluster.add(self.copying)
         log.store.after_write = self._copied_group
         copies.patience = PATIENCE
@@ -324,7 +324,7 @@ class ClusterNode(SimNode):
         self.facts_file = FactsFile(self, side)
         self.facts_file.written, self.facts_file.promised = machine.keep_facts, machine.promised
         keep = self.facts_file.keep
-        kept, witnesses = KeptMirrors(self.copying, lambda: clock.now), partial(machine.run.lookups.ask, machine, self)
+        kept, witnesses = KeptReplicas(self.copying, lambda: clock.now), partial(machine.run.lookups.ask, machine, self)
         self.claims = claims = Claims(
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
@@ -332,17 +332,17 @@ class ClusterNode(SimNode):
         self.tellers.add(self.origin, log)
         cluster.add(_Watch(self), Handovers(cluster, claims), self.tellers, claims)
         self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
-        self.adopted = AdoptedLogs(self, machine)
-        adoptions = self.adopted.adoptions
+        self.promoted = PromotedLogs(self, machine)
+        promotions = self.promoted.promotions
         ended = lambda: machine.run.departures.ended(machine, self.leaving.state is LeavingState.LEFT)  # noqa: E731
-        departure = Departure(self.broker, log, self.copying, adoptions, partial(self.broker.drain, True), ended)
+        departure = Departure(self.broker, log, self.copying, promotions, partial(self.broker.drain, True), ended)
         self.leaving = Leaving(cluster, keep, claims, departure)
         machine.run.jobs.join(self)
         closed, writer = ClosedLogs(cluster, keep), log.writer
         self.salvage = Salvage(
             cluster,
             self.copying,
-            adoptions,
+            promotions,
             Arbiter(cluster, self.copying.origins, keep, lambda: clock.now),
             SimDiverged(machine),
             self.work,
@@ -350,15 +350,15 @@ class ClusterNode(SimNode):
             sizes.unclean_after,
         )
         own_end = lambda: writer.written.position  # noqa: E731
-        closing = Closing(cluster, closed, adoptions, self.copying, SimOldLogs(machine), self.work, own_end)
-        cluster.add(adoptions, Deleting(cluster, adoptions, self.broker), closed, closing, self.salvage, self.leaving)
+        closing = Closing(cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end)
+        cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
     def owned(self) -> list[dict[str, Any]]:
         """Return what /cluster tells of the logs that this node owns."""
         own = {"node": self.number, "state": SERVING, **self.origin.owned()}
         begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
-        adopted = self.adopted.adoptions.figures()
-        return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in adopted)]
+        promoted = self.promoted.promotions.figures()
+        return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in promoted)]
 
     def identity(self, incarnation: int) -> NodeIdentity:
         own = self.log.identity
@@ -421,7 +421,7 @@ class ClusterNode(SimNode):
             self._clean()
         if random.random() < 0.3:
             self.spare.step()
-        self.adopted.step(random)
+        self.promoted.step(random)
         self.facts_file.step()
         if self.clock.now >= self._timer_due:
             self._timer_due = self.clock.now + SECOND // 2

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diverged:
-    """A mirror or an adopted log that was kept as a diverged copy, or a log that the node had published into."""
+    """A replica or a promoted log that was kept as a diverged copy, or a log that the node had published into."""
 
     name: str
     log_id: bytes
     disk: SimDisk
-    is_mirror: bool
+    is_replica: bool
     note: Note | None = None
     is_own: bool = False
 
@@ -37,7 +37,7 @@ class SimDiverged:
         noted = {one.note.log_id for one in self._disks.copies() if one.note is not None}
         made = sorted(log_id for log_id in self._disks.waiting if log_id in noted)
         for log_id in made:
-            self._disks.adopted[log_id] = self._disks.waiting[log_id]
+            self._disks.promoted[log_id] = self._disks.waiting[log_id]
         self._disks.waiting.clear()
         return made
 
@@ -46,7 +46,7 @@ class SimDiverged:
 
     def read(self, name: str) -> CopyExtent:
         one = self._find(name)
-        return read_copy(one.disk, one.log_id, one.is_mirror)
+        return read_copy(one.disk, one.log_id, one.is_replica)
 
     def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
         machine, run, one = self._machine, self._machine.run, self._find(name)
@@ -54,7 +54,7 @@ class SimDiverged:
         if not run.is_healing and run.side.random() < 0.2:
             target.cut_in = run.side.randrange(40)
         parts = run.sizes.simulated(machine.clock, run.random)
-        made = make_log(one.disk, one.is_mirror, target, start, machine.number, parts)
+        made = make_log(one.disk, one.is_replica, target, start, machine.number, parts)
         target.cut_in = None
         self._step()
         if made is None:
@@ -70,7 +70,7 @@ class SimDiverged:
         run.made.add(made.log_id)
         run.note(f"{machine.name} makes {made.log_id.hex()[:6]} of {one.log_id.hex()[:6]} from {start} on: {name}")
         self._step()
-        self._disks.adopted[made.log_id] = self._disks.waiting.pop(made.log_id)
+        self._disks.promoted[made.log_id] = self._disks.waiting.pop(made.log_id)
         self._step()
         return made
 

@@ -17,11 +17,11 @@ LONG = 1000 * SECOND  # longer than any history
 class History(ClusterRun):
     """A cluster in which nothing happens but what a test says."""
 
-    def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, mirrors: int = 2) -> None:
+    def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, replicas: int = 2) -> None:
         super().__init__(seed, nodes, has_jobs=False)
         self.violence, self.operators.are_there = 0.0, False
         sizes = self.sizes
-        sizes.quorum, sizes.mirrors, sizes.unclean_after = quorum, mirrors, 20 * SECOND
+        sizes.quorum, sizes.replicas, sizes.unclean_after = quorum, replicas, 20 * SECOND
         sizes.replace_after, sizes.rate = 10 * SECOND, 0
         self.cuts_until = LONG + self.now
 
@@ -59,7 +59,7 @@ class History(ClusterRun):
         return machine.node
 
     def followers(self, owner: Machine) -> list[Machine]:
-        """Return the machines that keep a mirror of the log into which a machine publishes, the first to claim it first."""
+        """Return the machines that keep a replica of the log into which a machine publishes, the first to claim it first."""
         numbers = self.node(owner).origin.followers
         return [machine for number in numbers for machine in self.machines if machine.number == number]
 

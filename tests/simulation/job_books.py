@@ -87,7 +87,7 @@ class JobBooks:
         self.jobs: dict[int, Job] = {}  # by number of the publish
         self.by_id: dict[int, Job] = {}  # by message id
         self.losses: list[Loss] = []  # of earlier rounds
-        self.takeovers: list[tuple[bytes, int, int, frozenset[int]]] = []  # log id, when, by whom, whom it heard
+        self.failovers: list[tuple[bytes, int, int, frozenset[int]]] = []  # log id, when, by whom, whom it heard
         self._loans: dict[tuple[int, int, int, int], Delivery] = {}  # by lender and its incarnation, borrower, number
         self._kept: dict[tuple[JobNode, int], Kept] = {}
 
@@ -217,9 +217,9 @@ class JobBooks:
     def _judge_begun(self, delivery: Delivery) -> None:
         """After an acknowledgement was done, no delivery of the job begins.
 
-        Allowed: by another owner than the one that did it (two owners, or one that adopts what has been streamed), or after
+        Allowed: by another owner than the one that did it (two owners, or one that promotes what has been streamed), or after
         the owner died, or the log changed its owner, since it was sent. A node that keeps an acknowledgement of a log that it
-        adopts does not deliver the job.
+        promotes does not deliver the job.
         """
         job, done = delivery.job, delivery.job.done
         attached = delivery.owner.attached_at(job.message_id)
@@ -244,7 +244,7 @@ class JobBooks:
     def _judge_finish(self, delivery: Delivery) -> None:
         """A job that is delivered once at most leaves its owner when its finish has the job's copies."""
         if delivery.log_id != delivery.owner.node.log.identity.log_id:
-            return  # in a log that was taken over, the adopter alone has it
+            return  # in a log that was taken over, the new leader alone has it
         holders, n = self._holders(delivery), delivery.owner.copies_of(delivery.job.publish.topic)
         assert len(holders) >= n, f"only {set(holders)} have the finish of what is delivered once at most: {delivery}"
 
@@ -260,20 +260,20 @@ class JobBooks:
         assert reasons, f"delivered twice: {job.publish}, {[str(one) for one in job.deliveries]}"
         self.count(f"RETRY 0 delivered again: {reasons[0]}")
 
-    def _takeovers_of(self, delivery: Delivery) -> list[tuple[bytes, int, int, frozenset[int]]]:
+    def _failovers_of(self, delivery: Delivery) -> list[tuple[bytes, int, int, frozenset[int]]]:
         publish = delivery.job.publish
         logs = {delivery.log_id, publish.log_id, *publish.former, *publish.others}
-        return [one for one in self.takeovers if one[0] in logs]
+        return [one for one in self.failovers if one[0] in logs]
 
     def _is_of_former_owner(self, delivery: Delivery) -> bool:
         """Return True if another node had taken the log over before a delivery began."""
-        before = [by for _, at, by, _ in self._takeovers_of(delivery) if at <= delivery.at]
+        before = [by for _, at, by, _ in self._failovers_of(delivery) if at <= delivery.at]
         return bool(before) and before[-1] != delivery.machine
 
     def _why_undone(self, delivery: Delivery) -> str:
         """Return why the log that goes on may not have the finish of a delivery; "": it must have it."""
-        takeovers = self._takeovers_of(delivery)
-        heard = [names for _, at, _, names in takeovers if at > delivery.at]
+        failovers = self._failovers_of(delivery)
+        heard = [names for _, at, _, names in failovers if at > delivery.at]
         holders = delivery.holders or frozenset({delivery.machine})
         kept = {
             name for name in holders if not self._has_lost(name, delivery) and all(name in names for names in heard)

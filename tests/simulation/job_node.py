@@ -224,14 +224,14 @@ class JobNode:
         self.arrived: dict[
             int, list[Delivery]
         ] = {}  # loans for clients that are about to be told, by number of the publish
-        self._attached: dict[Broker, int] = {}  # when each adopted log began to be attached, true ns
+        self._attached: dict[Broker, int] = {}  # when each promoted log began to be attached, true ns
         self.keeping: list[Publish] = []  # jobs of others that are this node's when they are as durable as they promise
 
     def flush(self) -> None:
         self.node.flush()
 
     def attach(self, broker: Broker) -> None:
-        """Take note that an adopted log joins the node's broker."""
+        """Take note that a promoted log joins the node's broker."""
         self._attached[broker] = self.node.machine.run.now
 
     def came(self, link: Link, loan: Loan, how: str) -> None:
@@ -347,13 +347,13 @@ class JobNode:
         for log_id in (publish.log_id, *publish.others, *publish.former):
             if log_id == self.node.log.identity.log_id:
                 return log_id, self.node.group_end
-            adopted = self.node.adopted.logs.get(log_id)
-            if adopted is not None:
-                return log_id, adopted.log.writer.written.position
+            promoted = self.node.promoted.logs.get(log_id)
+            if promoted is not None:
+                return log_id, promoted.log.writer.written.position
         return publish.log_id, 0
 
     def attached_at(self, message_id: int) -> int | None:
-        """Return when the adopted log was attached that has a job; None: the job is not in an adopted log."""
+        """Return when the promoted log was attached that has a job; None: the job is not in a promoted log."""
         found = self.context.queues.find(message_id)
         if found is None or found[0].key >= 0:
             return None
@@ -377,7 +377,7 @@ class JobNode:
                         body = tube.body(job)
                     except Reading:
                         while self.node.cache.step() or any(
-                            one.cache.step() for one in self.node.adopted.logs.values()
+                            one.cache.step() for one in self.node.promoted.logs.values()
                         ):
                             pass
                         self.node.turn()

@@ -84,7 +84,7 @@ class Lookups:
 
         def answer() -> None:
             is_awaited = attempt is not None and attempt is node.claims.attempt and attempt.awaits_witness
-            if is_awaited and ago is not None and ago < node.claims.cases.takeover_after:
+            if is_awaited and ago is not None and ago < node.claims.cases.failover_after:
                 self._postponed[node] = attempt
                 self._run.books.counts["claims postponed"] += 1
             then(ago)

@@ -21,8 +21,8 @@ from nsqd.cluster.promotion.duplicates import of_return
 from nsqd.cluster.replication.early import AtOnce
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
 from nsqd.cluster.replication.offers import Offer, Part, TransferError, find_offers
-from nsqd.cluster.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.rejoin import FailedOver, OwnerSilentError, Rejoin, Taken, is_owned_by_another
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
@@ -38,10 +38,10 @@ from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock
-from tests.simulation.adopted import SimAdopted
 from tests.simulation.books import Loss
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.diverged import Diverged
+from tests.simulation.promoted import SimPromoted
 from tests.simulation.wires import Wire
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class Disks:
     """Everything that a machine keeps: a data directory."""
 
     log: SimDisk
-    mirrors: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
-    diverged: list[Diverged] = field(default_factory=list)  # of mirrors and adopted logs
+    replicas: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
+    diverged: list[Diverged] = field(default_factory=list)  # of replicas and promoted logs
     waiting: dict[bytes, SimDisk] = field(
         default_factory=dict
     )  # logs made of these that wait for their rename, by log id
     old_logs: list[Diverged] = field(default_factory=list)  # logs that the node had before
-    adopted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
+    promoted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     first_id: int = 1  # in nsqd.dat
 
     def all(self) -> list[SimDisk]:
-        return [self.log, *self.mirrors.values(), *self.adopted.values()]
+        return [self.log, *self.replicas.values(), *self.promoted.values()]
 
     def kill(self) -> Disks:
         return self._each(lambda disk: disk.kill())
@@ -76,21 +76,21 @@ class Disks:
         return self._each(lambda disk: disk.crash(random))
 
     def _each(self, deed: Callable[[SimDisk], SimDisk]) -> Disks:
-        mirrors = {log_id: deed(disk) for log_id, disk in self.mirrors.items()}
+        replicas = {log_id: deed(disk) for log_id, disk in self.replicas.items()}
         diverged = [replace(one, disk=deed(one.disk)) for one in self.diverged]
         waiting = {log_id: deed(disk) for log_id, disk in self.waiting.items()}
         old_logs = [replace(one, disk=one.disk.kill()) for one in self.old_logs]
-        adopted = {log_id: deed(disk) for log_id, disk in self.adopted.items()}
-        return Disks(deed(self.log), mirrors, diverged, waiting, old_logs, adopted, self.facts, self.first_id)
+        promoted = {log_id: deed(disk) for log_id, disk in self.promoted.items()}
+        return Disks(deed(self.log), replicas, diverged, waiting, old_logs, promoted, self.facts, self.first_id)
 
     def copies(self) -> list[Diverged]:
         """Return the copies that may hold what the owners of their logs lack."""
         return [*self.diverged, *self.old_logs]
 
-    def keep_diverged(self, log_id: bytes, disk: SimDisk, is_mirror: bool) -> None:
+    def keep_diverged(self, log_id: bytes, disk: SimDisk, is_replica: bool) -> None:
         """Note a copy that is kept as a diverged copy."""
         self.diverged.append(
-            Diverged(self._free("mirror" if is_mirror else "adopted", log_id), log_id, disk, is_mirror)
+            Diverged(self._free("replica" if is_replica else "promoted", log_id), log_id, disk, is_replica)
         )
 
     def leave(self, log_id: bytes, disk: SimDisk, note: Note) -> None:
@@ -103,49 +103,49 @@ class Disks:
 
 
 class SimDirectory:
-    """The directories of a machine's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a machine's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
 
     def found(self) -> list[tuple[bytes, int]]:
         found = []
-        for log_id, disk in list(self._disks.mirrors.items()):
+        for log_id, disk in list(self._disks.replicas.items()):
             try:
                 manifest = read_manifest(disk)
             except (ManifestError, OSError):
                 continue
             if manifest is not None:
                 found.append((log_id, manifest.node))
-            else:  # as nsqd.cluster.replication.directory.MirrorDirectory does
-                del self._disks.mirrors[log_id]
+            else:  # as nsqd.cluster.replication.directory.ReplicaDirectory does
+                del self._disks.replicas[log_id]
         return found
 
     def open(self, log_id: bytes) -> Disk:
-        if log_id not in self._disks.mirrors:
-            self._disks.mirrors[log_id] = self._machine.new_disk()
-        return self._disks.mirrors[log_id]
+        if log_id not in self._disks.replicas:
+            self._disks.replicas[log_id] = self._machine.new_disk()
+        return self._disks.replicas[log_id]
 
     def keep_diverged(self, log_id: bytes) -> str:
-        self._machine.run.books.counts["mirrors kept as diverged"] += 1
-        disk = self._disks.mirrors[log_id].kill()
+        self._machine.run.books.counts["replicas kept as diverged"] += 1
+        disk = self._disks.replicas[log_id].kill()
         manifest, run = read_manifest(disk), self._machine.run
         if manifest is not None and manifest.files:
             content = disk.content(manifest.files[-1].name)
             header = decode_header(content)
             key, size = (header.base, header.epoch), len(content)
             is_part = all(archive.is_part(key, size) for archive in run.archives_of(log_id))
-            assert not is_part, "a mirror is kept as a diverged copy of which the log lost nothing"
-        self._disks.keep_diverged(log_id, self._disks.mirrors.pop(log_id), True)
+            assert not is_part, "a replica is kept as a diverged copy of which the log lost nothing"
+        self._disks.keep_diverged(log_id, self._disks.replicas.pop(log_id), True)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        self._machine.run.books.counts["mirrors removed"] += 1
-        del self._disks.mirrors[log_id]
+        self._machine.run.books.counts["replicas removed"] += 1
+        del self._disks.replicas[log_id]
 
 
-class MemoryMirrors:
-    """The mirrors of other machines. Implements nsqd.cluster.replication.offers.OtherMirrors."""
+class MemoryReplicas:
+    """The replicas of other machines. Implements nsqd.cluster.replication.offers.OtherReplicas."""
 
     def __init__(self, machine: Machine, others: list[Machine]) -> None:
         self._machine, self._others = machine, others  # those that are asked
@@ -175,13 +175,13 @@ class MemoryMirrors:
         yield self._parts(other, log_id, start)
 
     def _parts(self, other: Machine, log_id: bytes, start: int) -> Iterator[Part]:
-        random, mirrors = self._machine.run.random, other.mirrors
-        if mirrors is None or log_id not in mirrors.kept:
-            raise TransferError("it has no mirror any more")
+        random, replicas = self._machine.run.random, other.replicas
+        if replicas is None or log_id not in replicas.kept:
+            raise TransferError("it has no replica any more")
         self._machine.run.books.counts["ends fetched"] += 1
         breaks = random.random() < 0.2
         try:
-            parts = mirrors.parts(mirrors.kept[log_id], start)
+            parts = replicas.parts(replicas.kept[log_id], start)
         except (KeyError, OSError) as error:
             raise TransferError(str(error)) from None
         for part in parts:
@@ -215,7 +215,7 @@ class Machine:
         self.clock = Clock(run.random.choice((5, 1000, 10**6)) * SECOND, run.now)
         self.disks = Disks(self.new_disk())
         self.node: ClusterNode | None = None
-        self.early: Mirrors | None = None  # while the node starts
+        self.early: Replicas | None = None  # while the node starts
         self.start_at = run.now  # when the process is started, true ns; -1: it runs
         self.open_at = 0  # when it reads its log at the latest
         self.still_until = 0  # SIGSTOP
@@ -261,19 +261,19 @@ class Machine:
     # what others ask over HTTP
 
     @property
-    def mirrors(self) -> Mirrors | None:
-        """Return the mirrors that are served now."""
-        return self.node.mirrors if self.node is not None else self.early
+    def replicas(self) -> Replicas | None:
+        """Return the replicas that are served now."""
+        return self.node.replicas if self.node is not None else self.early
 
     def answer(self, asker: Machine | None) -> dict[str, Any] | None:
         """Return what /cluster answers; None: nothing comes."""
-        mirrors = self.mirrors
-        if mirrors is None or self.run.now < self.still_until:
+        replicas = self.replicas
+        if replicas is None or self.run.now < self.still_until:
             return None
         if asker is not None and not self.run.wires.connects(asker.address, self.address):
             return None
-        figures: dict[str, Any] = {"mirrors": mirrors.states()}
-        early = [{"log_id": log_id.hex(), "opening": True} for log_id in SimAdopted(self).found()]
+        figures: dict[str, Any] = {"replicas": replicas.states()}
+        early = [{"log_id": log_id.hex(), "opening": True} for log_id in SimPromoted(self).found()]
         figures["owned"] = self.node.owned() if self.node is not None else early
         ownership = self.node.cluster.ownership if self.node is not None else None
         closed = self.disks.facts.closed if ownership is None else ownership.closed.values()
@@ -296,19 +296,19 @@ class Machine:
     # the start
 
     def begin_start(self) -> None:
-        """The process is started: it serves its mirrors, and asks for the end of its log."""
+        """The process is started: it serves its replicas, and asks for the end of its log."""
         self.open_at = self.run.now + REJOIN_WITHIN
         try:
-            self.early = Mirrors(SimDirectory(self), AtOnce(), lambda: self.clock.now)
+            self.early = Replicas(SimDirectory(self), AtOnce(), lambda: self.clock.now)
             self.early.open_all()
         except PowerCut:
             self.crash(True)
             return
         for log_id, kept in self.early.kept.items():
-            mirror, archive = kept.mirror, self.run.any_archive(log_id)
-            if mirror is not None and archive is not None:
+            replica, archive = kept.replica, self.run.any_archive(log_id)
+            if replica is not None and archive is not None:
                 judge = judge_state if self.run.random.random() < 0.2 else judge_bytes
-                judge(archive, self.disks.mirrors[log_id].kill(), mirror.manifest, mirror.end)
+                judge(archive, self.disks.replicas[log_id].kill(), replica.manifest, replica.end)
 
     def others(self) -> list[Machine]:
         """Return the machines whose nodes this one knew in its last run."""
@@ -319,8 +319,8 @@ class Machine:
     def step_start(self) -> None:
         """Open the log when all have answered, or the time is over."""
         others = self.others()
-        mirrors = MemoryMirrors(self, others)
-        has_all = all(mirrors.offers_of(other, self.log_id) is not None for other in others)
+        replicas = MemoryReplicas(self, others)
+        has_all = all(replicas.offers_of(other, self.log_id) is not None for other in others)
         if not has_all and self.run.now < self.open_at:
             return
         try:
@@ -345,7 +345,7 @@ class Machine:
         run = self.run
         try:
             node = self._opened(others)
-        except TakenOver as error:
+        except FailedOver as error:
             expected = channels_of(self.disks.log)
             self._succeed(error.taken)
             node = self._opened(others)
@@ -387,7 +387,7 @@ class Machine:
 
     def judge_letting_go(self, log_id: bytes) -> None:
         """Assert that what this machine's log has from an old one, which it removes, is in as many copies as were asked for."""
-        others = [one for one in self.run.machines if one is not self and self.log_id in one.disks.mirrors]
+        others = [one for one in self.run.machines if one is not self and self.log_id in one.disks.replicas]
         for publish in self.run.books.publishes:
             if (
                 publish.log_id == self.log_id
@@ -395,15 +395,15 @@ class Machine:
                 and publish.acked
                 and not publish.finished
             ):
-                having = [one for one in others if _holds(one.disks.mirrors[self.log_id], publish.body)]
+                having = [one for one in others if _holds(one.disks.replicas[self.log_id], publish.body)]
                 assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:
-        """Return a node whose log is open. Raises TakenOver, OwnerSilentError, LogError."""
+        """Return a node whose log is open. Raises FailedOver, OwnerSilentError, LogError."""
         run, disks = self.run, self.disks
         archive = run.archive_of(self.log_id, self)
-        mirrors, owners = MemoryMirrors(self, others), dict([self.fence]) if self.fence is not None else {}
-        rejoin = Rejoin(mirrors, self.number, 0, lambda: self.clock.true, owners, self.is_last_try)
+        replicas, owners = MemoryReplicas(self, others), dict([self.fence]) if self.fence is not None else {}
+        rejoin = Rejoin(replicas, self.number, 0, lambda: self.clock.true, owners, self.is_last_try)
         return ClusterNode(
             self.number, disks.log, self.clock, run.random, run.sizes, rejoin, disks.first_id, archive,
             lambda: rejoin.least_epoch,
@@ -414,10 +414,10 @@ class Machine:
         """Return True if the owner of this machine's log was waited for long enough."""
         return 0 < self.waits_since <= self.run.now - self.run.sizes.unclean_after
 
-    def is_taken_over(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers, known: Epoch | None) -> bool:
+    def is_failed_over(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers, known: Epoch | None) -> bool:
         """Return True if another node says that it owns a log by a greater epoch, or this one has learned so."""
-        mirrors = MemoryMirrors(self, self.others())
-        return is_owned_by_another(mirrors, log_id, epochs, self.number, followers, known)
+        replicas = MemoryReplicas(self, self.others())
+        return is_owned_by_another(replicas, log_id, epochs, self.number, followers, known)
 
     def _succeed(self, taken: Taken) -> None:
         """Begin another log, because another node owns this one. The machine may die on the way."""
@@ -442,7 +442,7 @@ class Machine:
         run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
         self._possible(of_return(made, bool(taken.address)))
         if not taken.address:  # the owner is silent, so this takes over what it has
-            run.jobs.books.takeovers.append((old, run.now, self.name, frozenset({self.name})))
+            run.jobs.books.failovers.append((old, run.now, self.name, frozenset({self.name})))
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
             raise PowerCut  # `log.partial` waits for its rename, which the next start does
@@ -454,7 +454,7 @@ class Machine:
     def count_duplicates(self) -> None:
         """Note what the node, which ends, has counted of messages that may be delivered twice."""
         if self.node is not None:
-            self._possible(self.node.adopted.adoptions.takeovers.possible_duplicates)
+            self._possible(self.node.promoted.promotions.failovers.possible_duplicates)
 
     def _possible(self, duplicates: Counter[str]) -> None:
         for reason, number in duplicates.items():
@@ -465,7 +465,7 @@ class Machine:
         node = self.node
         if node is not None:
             node.work.duration = self.slow or self.run.random.choice((0, 0, 5 * MS))
-            node.mirrors._average = 10 * SECOND if self.slow else 0
+            node.replicas._average = 10 * SECOND if self.slow else 0
 
     # the end
 
@@ -478,14 +478,14 @@ class Machine:
         self.durable = {self.log_id: writer.durable.position}
         if writer.followers != Followers() and writer.durable.position == writer.written.position:
             self.stated.add(self.log_id)
-        for log_id, kept in node.mirrors.kept.items():
-            self.durable[log_id] = kept.mirror.durable if kept.mirror is not None else 0
-        for log_id, one in node.adopted.logs.items():
+        for log_id, kept in node.replicas.kept.items():
+            self.durable[log_id] = kept.replica.durable if kept.replica is not None else 0
+        for log_id, one in node.promoted.logs.items():
             self.durable[log_id] = one.log.writer.durable.position
 
     def logs(self) -> list[bytes]:
         """Return the ids of the logs that this machine's node owns now."""
-        return [self.log_id, *self.node.adopted.logs] if self.node is not None else []
+        return [self.log_id, *self.node.promoted.logs] if self.node is not None else []
 
     def crash(self, is_cut: bool, away: int | None = None) -> None:
         """The process is killed, or the power fails, in the middle of whatever it does."""
@@ -517,8 +517,8 @@ class Machine:
         assert self.node is not None
         try:
             self.node.log.close()
-            self.node.mirrors.close()
-            self.node.adopted.adoptions.close()
+            self.node.replicas.close()
+            self.node.promoted.promotions.close()
         except PowerCut:
             self.crash(True)
             return
@@ -603,7 +603,7 @@ class Machine:
         log_id = bytes.fromhex(copy.log_id)
         disk = self.new_disk()
         try:
-            for part in other.node.mirrors.parts(other.node.mirrors.kept[log_id], 0):
+            for part in other.node.replicas.parts(other.node.replicas.kept[log_id], 0):
                 disk.put(part.name, part.read(0, part.size))
         except OSError:  # the other's disk fails: an operator tries again
             return False

@@ -38,8 +38,8 @@ class Operators:
     def _delete(self, machine: Machine, node: ClusterNode, name: str) -> None:
         """Delete the channel of a topic, and make another one of that name."""
         topic = node.broker.topics[name]
-        adopted = node.adopted.adoptions.logs.values()
-        self._forget(machine, name, "deletes", [one.log_id for one in adopted if one.deletions is not None])
+        promoted = node.promoted.promotions.logs.values()
+        self._forget(machine, name, "deletes", [one.log_id for one in promoted if one.deletions is not None])
         node.broker.directory.delete_channel(topic, CHANNEL)
         topic.channel(CHANNEL)
 

@@ -39,10 +39,10 @@ def test_much_is_promised_and_much_happens() -> None:
             "deliveries": 2000,
             "starts": 30,
             "recovered": 1,
-            "take-overs": 5,
+            "failovers": 5,
             "successions": 3,
             "rolling restarts": 1,
-            "struck while it adopts": 1,
+            "struck while it promotes": 1,
             "left behind": 1,
             "leaves": 1,
             "claims postponed": 3,
@@ -89,5 +89,5 @@ def test_the_totals_of_some_seeds_are_told() -> None:
     lines = totals.lines()
     acknowledged = sum(totals.counts[f"acked with {n}"] for n in range(1, 8))
     assert lines[:2] == ["3 seeds, 0 failed", f"{acknowledged} acknowledged messages and jobs"]
-    assert f"{totals.counts['take-overs']} take-overs" in lines
+    assert f"{totals.counts['failovers']} failovers" in lines
     assert acknowledged > 100

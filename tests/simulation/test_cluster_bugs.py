@@ -19,13 +19,13 @@ from nsqd.cluster.ownership.voter import Voter
 from nsqd.cluster.promotion import closing, deleting
 from nsqd.cluster.promotion.diverged import arbiter
 from nsqd.cluster.promotion.diverged.note import CopyExtent
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import common_point as common
 from nsqd.cluster.replication import leader as origin
-from nsqd.cluster.replication import replicas as mirrors
+from nsqd.cluster.replication import replicas as replicas
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.replica import Mirror
-from nsqd.cluster.replication.replicas import Kept, Mirrors
+from nsqd.cluster.replication.replica import Replica
+from nsqd.cluster.replication.replicas import Kept, Replicas
 from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
 from nsqd.core.message import ids
@@ -46,7 +46,7 @@ from nsqd.storage.log.succession import Salvaged
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 from tests.nsqd.storage.sim_disk import PowerCut
-from tests.simulation import adopted, cluster, machine
+from tests.simulation import cluster, machine, promoted
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.diverged import SimDiverged
@@ -68,19 +68,19 @@ def gate_off_by_one(patch: Patch) -> None:
     patch.setattr(Copies, "_move", moving)
 
 
-def hole_in_a_mirror(patch: Patch) -> None:
-    append, random = Mirror.append, Random(1)
+def hole_in_a_replica(patch: Patch) -> None:
+    append, random = Replica.append, Random(1)
 
-    def with_holes(self: Mirror, base: int, at: int, data: memoryview) -> None:
+    def with_holes(self: Replica, base: int, at: int, data: memoryview) -> None:
         append(self, base, at, memoryview(bytes(len(data))) if random.random() < 0.001 else data)
 
-    patch.setattr(Mirror, "append", with_holes)
+    patch.setattr(Replica, "append", with_holes)
 
 
 def marks_of_the_origin_are_believed(patch: Patch) -> None:
-    append = Mirror.append
+    append = Replica.append
 
-    def believing(self: Mirror, base: int, at: int, data: memoryview) -> None:
+    def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
         append(self, base, at, data)
         content, place = bytes(data), 0
         while len(content) - place > PREFIX_SIZE + GROUP.size and not self.is_aside:
@@ -89,7 +89,7 @@ def marks_of_the_origin_are_believed(patch: Patch) -> None:
                 self.durable = max(self.durable, min(self.end, mark))
             place += PREFIX_SIZE + int.from_bytes(content[place : place + 4])
 
-    patch.setattr(Mirror, "append", believing)
+    patch.setattr(Replica, "append", believing)
 
 
 def epochs_are_told_apart_by_number(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def epochs_are_told_apart_by_number(patch: Patch) -> None:
         return common.common_end(numbers[0], our_end, numbers[1], their_end)
 
     patch.setattr(origin, "common_end", by_number)
-    patch.setattr(mirrors, "common_end", by_number)
+    patch.setattr(replicas, "common_end", by_number)
 
 
 def replay_begins_at_the_first_segment(patch: Patch) -> None:
@@ -110,30 +110,36 @@ def a_recovery_skips_no_leases(patch: Patch) -> None:
     patch.setattr(reading, "first_id", lambda reader, replay: max(1, replay.lease - ids.LEASE))
 
 
-def a_mirror_is_removed_by_its_own_view(patch: Patch) -> None:
-    closed = Mirrors.closed
+def a_replica_is_removed_by_its_own_view(patch: Patch) -> None:
+    closed = Replicas.closed
 
-    def closing(self: Mirrors, link: Link) -> None:
-        mine = [kept for kept in self.kept.values() if kept.link is link and kept.mirror is not None]
+    def closing(self: Replicas, link: Link) -> None:
+        mine = [kept for kept in self.kept.values() if kept.link is link and kept.replica is not None]
         closed(self, link)
         for kept in mine:
-            assert kept.mirror is not None
-            self._drop(kept, [(epoch.pack(), start) for epoch, start in kept.mirror.manifest.epochs])
+            assert kept.replica is not None
+            self._drop(kept, [(epoch.pack(), start) for epoch, start in kept.replica.manifest.epochs])
 
-    patch.setattr(Mirrors, "closed", closing)
+    patch.setattr(Replicas, "closed", closing)
 
 
 def durable_is_told_before_the_switch(patch: Patch) -> None:
-    tell = Mirrors._tell
+    tell = Replicas._tell
 
-    def telling(self: Mirrors, kept: Kept, mirror: Mirror) -> None:
-        tell(self, kept, mirror)
-        if kept.is_resumed and mirror.is_aside and mirror._aside and mirror._file is not None and kept.link is not None:
-            position = mirror._aside[-1].base + mirror._size - HEADER_SIZE
+    def telling(self: Replicas, kept: Kept, replica: Replica) -> None:
+        tell(self, kept, replica)
+        if (
+            kept.is_resumed
+            and replica.is_aside
+            and replica._aside
+            and replica._file is not None
+            and kept.link is not None
+        ):
+            position = replica._aside[-1].base + replica._size - HEADER_SIZE
             kept.reported = position, position
             kept.link.send(stream.pack_copied(position, position))
 
-    patch.setattr(Mirrors, "_tell", telling)
+    patch.setattr(Replicas, "_tell", telling)
 
 
 def replies_leave_before_their_group(patch: Patch) -> None:
@@ -146,27 +152,27 @@ def replies_leave_before_their_group(patch: Patch) -> None:
     patch.setattr(LogStore, "commit", committing)
 
 
-def segments_go_before_the_mirror_is_durable(patch: Patch) -> None:
-    keep = Mirror.keep
+def segments_go_before_the_replica_is_durable(patch: Patch) -> None:
+    keep = Replica.keep
 
-    def keeping(self: Mirror, position: int, bases: list[int]) -> None:
+    def keeping(self: Replica, position: int, bases: list[int]) -> None:
         keep(self, min(position, self.durable), bases)
 
-    patch.setattr(Mirror, "keep", keeping)
-    patch.setattr(cluster, "QUORUMS", (Quorum.NONE,))  # take-overs leave less time for it
+    patch.setattr(Replica, "keep", keeping)
+    patch.setattr(cluster, "QUORUMS", (Quorum.NONE,))  # failovers leave less time for it
 
 
 def durable_is_told_without_a_sync(patch: Patch) -> None:
-    append = Mirror.append
+    append = Replica.append
 
-    def believing(self: Mirror, base: int, at: int, data: memoryview) -> None:
+    def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
         append(self, base, at, data)
         self.durable = self.end
 
-    patch.setattr(Mirror, "append", believing)
+    patch.setattr(Replica, "append", believing)
 
 
-# take-over
+# failover
 
 
 def the_lower_epoch_wins(patch: Patch) -> None:
@@ -188,9 +194,9 @@ def a_promise_is_not_durable(patch: Patch) -> None:
     patch.setattr(ClusterNode, "facts", lambda self: replace(facts(self), promises=()))
 
 
-def an_out_of_date_mirror_adopts(patch: Patch) -> None:
-    patch.setattr(Cases, "seems_clean", lambda self, case, mirror: True)
-    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
+def an_out_of_date_replica_promotes(patch: Patch) -> None:
+    patch.setattr(Cases, "seems_clean", lambda self, case, replica: True)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, replica: True)
     patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
     patch.setattr(cluster, "QUORUMS", (Quorum.MAJORITY,))
 
@@ -211,18 +217,18 @@ def the_tail_is_left_out(patch: Patch) -> None:
 
 
 def an_epoch_is_told_before_it_is_durable(patch: Patch) -> None:
-    opened = adopted.open_log
+    opened = promoted.open_log
 
     def unsynced(*args: Any, **named: Any) -> OpenLog:
         found = opened(*args, **named)
         patch.setattr(found.writer, "sync", lambda: True)
         return found
 
-    patch.setattr(adopted, "open_log", unsynced)
+    patch.setattr(promoted, "open_log", unsynced)
 
 
-def an_adopter_ignores_the_fence(patch: Patch) -> None:
-    patch.setattr(Adoptions, "lose", lambda self, log_id: None)
+def a_new_leader_ignores_the_fence(patch: Patch) -> None:
+    patch.setattr(Promotions, "lose", lambda self, log_id: None)
 
 
 def an_owner_ignores_the_fence(patch: Patch) -> None:
@@ -271,16 +277,16 @@ def a_log_that_owes_something_is_closed(patch: Patch) -> None:
 def deletions_are_of_names(patch: Patch) -> None:
     """What was deleted from a log is deleted from all logs of its owner that have it under the same name."""
 
-    def by_name(home: Broker, adopted: Broker, deletions: Iterable[Deletion]) -> list[str]:
+    def by_name(home: Broker, promoted: Broker, deletions: Iterable[Deletion]) -> list[str]:
         for one in deletions:
-            topic = adopted.directory.by_number.get(one.topic)
+            topic = promoted.directory.by_number.get(one.topic)
             reader = topic.readers.get(one.channel) if topic is not None else None
             ours = home.topics.get(topic.name) if topic is not None else None
             if ours is not None and reader is not None and reader.name in ours.channels:
                 home.directory.delete_channel(ours, reader.name)
         return []
 
-    patch.setattr(deleting, "delete_from_adopted", by_name)
+    patch.setattr(deleting, "delete_from_promoted", by_name)
 
 
 def an_old_log_goes_before_the_new_log_has_copies(patch: Patch) -> None:
@@ -329,13 +335,13 @@ def a_node_leaves_before_its_logs_have_owners(patch: Patch) -> None:
     patch.setattr(Leaving, "_find_owned", lambda self: None)
 
 
-def an_unfinished_mirror_stays(patch: Patch) -> None:
+def an_unfinished_replica_stays(patch: Patch) -> None:
     found = SimDirectory.found
 
     def keeping(self: SimDirectory) -> list[tuple[bytes, int]]:
-        before = dict(self._disks.mirrors)
+        before = dict(self._disks.replicas)
         logs = found(self)
-        self._disks.mirrors.update(before)
+        self._disks.replicas.update(before)
         return logs
 
     patch.setattr(SimDirectory, "found", keeping)
@@ -365,28 +371,28 @@ def positions_tell_what_the_owner_has(patch: Patch) -> None:
 
 
 def what_was_salvaged_is_not_served(patch: Patch) -> None:
-    patch.setattr(Adoptions, "serve_salvaged", lambda self, log_id: None)
+    patch.setattr(Promotions, "serve_salvaged", lambda self, log_id: None)
 
 
 BUGS: list[Callable[[Patch], None]] = [
     gate_off_by_one,
-    hole_in_a_mirror,
+    hole_in_a_replica,
     marks_of_the_origin_are_believed,
     epochs_are_told_apart_by_number,
     replay_begins_at_the_first_segment,
     a_recovery_skips_no_leases,
-    a_mirror_is_removed_by_its_own_view,
+    a_replica_is_removed_by_its_own_view,
     durable_is_told_before_the_switch,
     replies_leave_before_their_group,
-    segments_go_before_the_mirror_is_durable,
+    segments_go_before_the_replica_is_durable,
     durable_is_told_without_a_sync,
     the_lower_epoch_wins,
     a_promise_is_not_durable,
-    an_out_of_date_mirror_adopts,
+    an_out_of_date_replica_promotes,
     a_new_log_lacks_the_channels,
     the_tail_is_left_out,
     an_epoch_is_told_before_it_is_durable,
-    an_adopter_ignores_the_fence,
+    a_new_leader_ignores_the_fence,
     an_owner_ignores_the_fence,
     owners_of_one_number_are_equal,
     a_promise_fences,
@@ -397,7 +403,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_checkpoint_does_not_repeat_the_parents,
     a_checkpoint_does_not_repeat_the_epochs,
     a_node_leaves_before_its_logs_have_owners,
-    an_unfinished_mirror_stays,
+    an_unfinished_replica_stays,
     a_copy_goes_before_its_log_is_in_place,
     positions_tell_what_the_owner_has,
     what_was_salvaged_is_not_served,
@@ -422,7 +428,7 @@ def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Pat
 
 
 def test_an_old_log_that_goes_too_early_is_found_in_its_history(monkeypatch: Patch) -> None:
-    """At random it takes too many seeds: the adopter must finish all and be slow to copy the new log. Seed 0 finds it."""
+    """At random it takes too many seeds: the new leader must finish all and be slow to copy the new log. Seed 0 finds it."""
     an_old_log_goes_before_the_new_log_has_copies(monkeypatch)
     with pytest.raises(AssertionError, match="let go before there are copies"):
         History(0, Quorum.ANY).tell(the_old_log_that_is_closed)

@@ -39,10 +39,10 @@ def test_an_owner_with_an_old_backup_does_not_remove_the_only_copy(quorum: Quoru
         run.until(lambda: run.followers(owner) == [first])
         run.publish_some(owner, 2)
         run.join()
-        run.until(lambda: owner.log_id not in run.node(holder).mirrors.kept)
+        run.until(lambda: owner.log_id not in run.node(holder).replicas.kept)
         assert any(owner.log_id == one.log_id for one in holder.disks.diverged)
 
-    run = History(seed, quorum, mirrors=1).tell(story)
+    run = History(seed, quorum, replicas=1).tell(story)
     assert (run.books.counts["kept aside"], run.books.counts["copies salvaged"]) == (0, 1)
 
 
@@ -59,7 +59,9 @@ def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
         run.publish_some(owner, 1)
         run.start(holder)
 
-    runs = [History(seed, quorum, mirrors=1).tell(story) for seed in SEEDS for quorum in (Quorum.NONE, Quorum.MAJORITY)]
+    runs = [
+        History(seed, quorum, replicas=1).tell(story) for seed in SEEDS for quorum in (Quorum.NONE, Quorum.MAJORITY)
+    ]
     assert sum(run.books.counts["kept aside"] for run in runs) == 0
     assert sum(run.books.counts["copies salvaged"] for run in runs) > 0
 
@@ -100,7 +102,7 @@ def test_of_two_followers_with_the_same_tail_one_delivers_it(seed: int) -> None:
         followers = run.followers(run.machines[0])
         made = lose_the_end(run, followers)
         run.start(*followers)
-        run.until(lambda: run.books.counts["mirrors kept as diverged"] == 2)
+        run.until(lambda: run.books.counts["replicas kept as diverged"] == 2)
         run.until(lambda: not any(machine.disks.diverged for machine in run.machines))
         seen = [number for one in followers for number in run.finish_all(one)]
         assert sorted(seen) == [one.number for one in made if one.number in seen]
@@ -127,41 +129,41 @@ def test_a_follower_that_is_lost_with_what_it_took_in_leaves_it_to_the_other_one
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_again(seed: int) -> None:
-    """The follower with the tail is down until the adopter has closed the log."""
+    """The follower with the tail is down until the new leader has closed the log."""
 
     def story(run: History) -> None:
         owner = run.machines[0]
-        late, adopter = run.followers(owner)
+        late, new_leader = run.followers(owner)
         log_id = owner.log_id
         run.publish_some(owner, 3)
-        run.kill(adopter)
+        run.kill(new_leader)
         made = run.publish_some(owner, 2, 20)
         run.kill(owner)
         run.kill(late)
-        run.start(adopter)
-        run.until(run.is_served(log_id, [adopter]))
+        run.start(new_leader)
+        run.until(run.is_served(log_id, [new_leader]))
         run.start(owner)
-        run.wait(20)  # until the adopter is told what the owner has taken along
-        assert len(run.finish_all(adopter)) == 5
+        run.wait(20)  # until the new leader is told what the owner has taken along
+        assert len(run.finish_all(new_leader)) == 5
         run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
         run.start(late)
-        run.until(lambda: log_id not in run.node(late).mirrors.kept and not late.disks.diverged)
+        run.until(lambda: log_id not in run.node(late).replicas.kept and not late.disks.diverged)
         seen = [number for one in run.machines for number in run.finish_all(one)]
         assert sorted(seen) == [one.number for one in made]
 
     run = History(seed, Quorum.ANY).tell(story)
-    assert (run.books.counts["mirrors kept as diverged"], run.books.counts["copies salvaged"]) == (1, 0)
+    assert (run.books.counts["replicas kept as diverged"], run.books.counts["copies salvaged"]) == (1, 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_lost_owner_lacked_is_salvaged_by_the_word_of_its_adopter(seed: int) -> None:
+def test_what_the_lost_owner_lacked_is_salvaged_by_the_word_of_its_new_leader(seed: int) -> None:
     def story(run: History) -> None:
         owner, *others = run.machines
-        late, adopter = run.followers(owner)
-        lose_the_end(run, [late, adopter])
+        late, new_leader = run.followers(owner)
+        lose_the_end(run, [late, new_leader])
         log_id = owner.log_id
-        run.start(adopter)
-        run.until(lambda: log_id in run.node(adopter).mirrors.kept and not adopter.disks.diverged, 200)
+        run.start(new_leader)
+        run.until(lambda: log_id in run.node(new_leader).replicas.kept and not new_leader.disks.diverged, 200)
         run.wait(6)
         run.kill(owner)
         run.start(late)
@@ -172,9 +174,9 @@ def test_what_the_lost_owner_lacked_is_salvaged_by_the_word_of_its_adopter(seed:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("is_adopter_first", [True, False])
-def test_a_third_node_takes_over_from_the_adopter_and_all_return(is_adopter_first: bool, seed: int) -> None:
-    """What was finished at the adopter is not delivered again by the third node."""
+@pytest.mark.parametrize("is_new_leader_first", [True, False])
+def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leader_first: bool, seed: int) -> None:
+    """What was finished at the new leader is not delivered again by the third node."""
 
     def story(run: History) -> None:
         owner = run.machines[0]
@@ -183,15 +185,15 @@ def test_a_third_node_takes_over_from_the_adopter_and_all_return(is_adopter_firs
         run.publish_some(owner, 2, 5, "always")
         run.kill(owner)
         run.until(run.is_served(log_id, run.machines[1:]))
-        (adopter,) = run.owner_of(log_id)
-        (third,) = {*run.machines} - {owner, adopter}
-        assert run.finish_all(adopter) >= {one.number for one in done}
-        run.publish_some(adopter, 2, 5, "interval")
-        own = adopter.log_id
-        run.kill(adopter)
+        (new_leader,) = run.owner_of(log_id)
+        (third,) = {*run.machines} - {owner, new_leader}
+        assert run.finish_all(new_leader) >= {one.number for one in done}
+        run.publish_some(new_leader, 2, 5, "interval")
+        own = new_leader.log_id
+        run.kill(new_leader)
         run.until(lambda: run.owner_of(log_id) == run.owner_of(own) == [third])
         assert not run.finish_all(third) & {one.number for one in done}
-        for machine in (adopter, owner) if is_adopter_first else (owner, adopter):
+        for machine in (new_leader, owner) if is_new_leader_first else (owner, new_leader):
             run.start(machine)
             run.wait(5)
         assert (run.owner_of(log_id), run.owner_of(own)) == ([third], [third])
@@ -200,18 +202,18 @@ def test_a_third_node_takes_over_from_the_adopter_and_all_return(is_adopter_firs
 
 
 def stripes_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
-    """Return the topics of an adopted log that a machine serves."""
-    broker = run.node(machine).adopted.adoptions.logs[log_id].broker
+    """Return the topics of a promoted log that a machine serves."""
+    broker = run.node(machine).promoted.promotions.logs[log_id].broker
     assert broker is not None
     return broker.topics
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adopts_its_log(
+def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_promotes_its_log(
     seed: int, is_restarted: bool
 ) -> None:
-    """What it has deleted goes from its old log at the adopter, and neither the adopter's own messages nor newer ones do."""
+    """What it has deleted goes from its old log at the new leader, and neither its own messages nor newer ones do."""
 
     def story(run: History) -> None:
         owner, *others = run.machines
@@ -239,7 +241,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adop
             one.finished = True
         run.publish_some(owner, 1, 2, "interval")
         run.until(run.is_served(log_id, others))
-        (adopter,) = {*run.owner_of(log_id)} & {*others}
+        (new_leader,) = {*run.owner_of(log_id)} & {*others}
         if is_restarted:
             run.kill(owner)
         run.join()
@@ -247,18 +249,18 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adop
             run.start(owner)
         run.until(lambda: owner.is_up and owner.log_id != log_id)
         assert "extra" not in run.node(owner).broker.topics["always"].channels
-        stripes = stripes_of(run, adopter, log_id)
+        stripes = stripes_of(run, new_leader, log_id)
         run.until(lambda: "extra" not in stripes["always"].channels)
         assert "work" not in stripes["two"].channels
         assert "os" not in stripes
         assert not any(stripes["interval"].channels["work"].counts())
         assert stripes["always"].channels["work"].depth == 5
-        home = run.node(adopter).broker.topics
+        home = run.node(new_leader).broker.topics
         assert {*home["always"].channels} == {"work", "extra"}
         extra = home["always"].channels["extra"]
-        assert (extra.stripes, extra.depth) == ((), 2), "the adopter's own messages stay"
-        found = run.finish_all(adopter, "interval")
-        assert found == {one.number for own in owned for one in own if one.node == adopter.name}
+        assert (extra.stripes, extra.depth) == ((), 2), "the new leader's own messages stay"
+        found = run.finish_all(new_leader, "interval")
+        assert found == {one.number for own in owned for one in own if one.node == new_leader.name}
         assert (len(run.finish_all(owner, "interval")), len(run.finish_all(owner))) == (2, 5)
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] == 1
@@ -268,7 +270,7 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_adop
 def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_the_node_that_was_cut_off(
     seed: int,
 ) -> None:
-    """The adopter dies at once when it has been told, or a while later."""
+    """The new leader dies at once when it has been told, or a while later."""
 
     def story(run: History) -> None:
         owner, *others = run.machines
@@ -282,25 +284,25 @@ def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_th
         for one in emptied:
             one.finished = True
         run.until(run.is_served(log_id, others))
-        (adopter,) = {*run.owner_of(log_id)} & {*others}
+        (new_leader,) = {*run.owner_of(log_id)} & {*others}
         run.wait(10)
         run.join()
-        first = stripes_of(run, adopter, log_id)
+        first = stripes_of(run, new_leader, log_id)
         run.until(lambda: not any(first["always"].channels["work"].counts()))
         run.wait(seed)
-        run.kill(adopter)
+        run.kill(new_leader)
         run.until(run.is_served(log_id, run.machines))
         (third,) = run.owner_of(log_id)
         stripes = stripes_of(run, third, log_id)
         run.until(lambda: not any(stripes["always"].channels["work"].counts()))
         assert stripes["interval"].channels["work"].depth == 5
-        run.start(adopter)
+        run.start(new_leader)
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] >= 1
 
 
 @pytest.mark.parametrize("order", list(permutations([(0, 1), (0, 2), (1, 2)])))
-def test_three_sides_adopt_each_others_logs_and_meet_in_pairs(order: tuple[tuple[int, int], ...]) -> None:
+def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tuple[int, int], ...]) -> None:
     def story(run: History) -> None:
         machines = list(run.machines)
         logs = [machine.log_id for machine in machines]
@@ -327,7 +329,7 @@ def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(
         owner = run.machines[0]
         full = run.followers(owner)[0]
         run.publish_some(owner, 3)
-        for disk in full.disks.mirrors.values():
+        for disk in full.disks.replicas.values():
             disk.others = CAPACITY
         for _ in range(20):
             run.publish_some(owner, 3, 1, is_acked=False)  # which may wait for the follower, or be refused
@@ -335,7 +337,7 @@ def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(
             run.wait(1)
         assert full not in run.followers(owner)
         run.publish_some(owner, 3)
-        for disk in full.disks.mirrors.values():
+        for disk in full.disks.replicas.values():
             disk.others = 0
         run.until(lambda: full in run.followers(owner))
         run.publish_some(owner, 3)
@@ -345,7 +347,7 @@ def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_old_backup_of_a_log_that_another_node_owns_begins_one_more_log(seed: int) -> None:
-    """And the log that the node published into meanwhile, which nobody has any more, is adopted, too."""
+    """And the log that the node published into meanwhile, which nobody has any more, is promoted, too."""
 
     def story(run: History) -> None:
         owner, *others = run.machines
@@ -376,7 +378,7 @@ def test_restarts_that_are_announced_change_no_owner_and_repeat_nothing() -> Non
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_mirror_that_is_out_of_date_does_not_adopt(seed: int) -> None:
+def test_a_replica_that_is_out_of_date_does_not_promote(seed: int) -> None:
     """A follower that the owner did not hear is the only one that can claim, when the owner's disk is lost."""
 
     def story(run: History) -> None:
@@ -397,7 +399,7 @@ def test_a_mirror_that_is_out_of_date_does_not_adopt(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_that_is_recovered_from_a_copy_of_the_adopters_log_begins_another_one(seed: int) -> None:
+def test_a_node_that_is_recovered_from_a_copy_of_the_new_leaders_log_begins_another_one(seed: int) -> None:
     def story(run: History) -> None:
         owner, *others = run.machines
         log_id = owner.log_id
@@ -406,14 +408,14 @@ def test_a_node_that_is_recovered_from_a_copy_of_the_adopters_log_begins_another
         owner.lose_disk()
         owner.start_at = run.now + LONG
         run.until(run.is_served(log_id, others))
-        run.wait(20)  # until the copy at the third node is that of the adopter's log
+        run.wait(20)  # until the copy at the third node is that of the new leader's log
         run.start(owner)
         run.until(lambda: owner.node is not None)
         assert owner.log_id not in (b"", log_id)
         assert run.owner_of(log_id)[0] in others
 
     counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
-    assert (counts["recovered"], counts["successions"], counts["adopted logs kept as diverged"]) == (1, 1, 0)
+    assert (counts["recovered"], counts["successions"], counts["promoted logs kept as diverged"]) == (1, 1, 0)
 
 
 def a_partition_with_a_witness(run: History) -> None:
@@ -429,7 +431,7 @@ def a_partition_with_a_witness(run: History) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_take_over(seed: int) -> None:
+def test_an_nsqlookupd_that_hears_both_sides_of_a_partition_postpones_the_failover(seed: int) -> None:
     assert History(seed, Quorum.MAJORITY).tell(a_partition_with_a_witness).books.counts["claims postponed"] >= 1
 
 
@@ -472,26 +474,26 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
 
 
 def the_old_log_that_is_closed(run: History) -> None:
-    """The adopter lacks what two nodes had, and is slow to copy the log in which that goes on, when the old log is closed."""
-    owner, adopter, other = run.machines
+    """The new leader lacks what two nodes had, and is slow to copy its log, when the old one is closed."""
+    owner, new_leader, other = run.machines
     log_id = owner.log_id
     run.wait(6)
-    run.wires.cut |= {(owner.address, adopter.address), (adopter.address, owner.address)}
-    run.until(lambda: adopter.number not in run.node(owner).cluster.links)
+    run.wires.cut |= {(owner.address, new_leader.address), (new_leader.address, owner.address)}
+    run.until(lambda: new_leader.number not in run.node(owner).cluster.links)
     run.publish_some(owner, 2)
     run.kill(other)
     run.kill(owner)
     run.join()
-    run.until(run.is_served(log_id, [adopter]))
+    run.until(run.is_served(log_id, [new_leader]))
     for name in ("os", "always", "interval", "two"):
-        run.finish_all(adopter, name)
-    run.node(adopter).work.duration = LONG
+        run.finish_all(new_leader, name)
+    run.node(new_leader).work.duration = LONG
     run.start(owner)
     run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
     run.wait(12)
     assert [one.log_id for one in owner.disks.old_logs] == [log_id]
-    run.kill(adopter)
-    run.start(adopter, other)
+    run.kill(new_leader)
+    run.start(new_leader, other)
     run.until(lambda: not owner.disks.old_logs)
 
 

@@ -35,11 +35,11 @@ def copies_that_come_too_late_are_not_waited_for(patch: Patch) -> None:
     patch.setattr(lent_jobs, "without_final", lambda frames: frames)
 
 
-def an_adopter_does_not_apply_what_it_keeps(patch: Patch) -> None:
-    patch.setattr(JobOwners, "apply_kept", lambda self, adopted: None)
+def a_new_leader_does_not_apply_what_it_keeps(patch: Patch) -> None:
+    patch.setattr(JobOwners, "apply_kept", lambda self, promoted: None)
 
 
-def adopters_are_not_asked(patch: Patch) -> None:
+def new_leaders_are_not_asked(patch: Patch) -> None:
     patch.setattr(JobOwners, "owners", lambda self, number: {number} - {self._cluster.own.number})
 
 
@@ -112,8 +112,8 @@ def an_acknowledgement_does_nothing(patch: Patch) -> None:
 BUGS: list[Callable[[Patch], None]] = [
     a_loan_leaves_before_its_record_has_copies,
     copies_that_come_too_late_are_not_waited_for,
-    an_adopter_does_not_apply_what_it_keeps,
-    adopters_are_not_asked,
+    a_new_leader_does_not_apply_what_it_keeps,
+    new_leaders_are_not_asked,
     a_loan_that_returns_is_gone,
     a_loan_that_returns_stays_out,
     a_lost_loan_counts_as_confirmed,

@@ -1,7 +1,7 @@
-"""What happens to simulated clusters that take logs over, besides what happens to all: it aims at take-overs.
+"""What happens to simulated clusters that take logs over, besides what happens to all: it aims at failovers.
 
-Adopters die while they adopt and afterwards, followers stand still until their mirrors are out of date and then their owner is
-lost, links flap, and restarts that are announced go through the whole cluster.
+New leaders die while they promote and afterwards, followers stand still until their replicas are out of date and then their
+owner is lost, links flap, and restarts that are announced go through the whole cluster.
 """
 
 from __future__ import annotations
@@ -44,22 +44,24 @@ class Trouble:
         for deed in due:
             deed()
         self._go_on_flapping()
-        adopting = [machine for machine, states in self._adopters() if any(state != SERVING for state in states)]
-        if adopting and random.random() < 0.1 * run.violence:
-            self._strike(random.choice(adopting), "while it adopts")
+        promoting = [machine for machine, states in self._new_leaders() if any(state != SERVING for state in states)]
+        if promoting and random.random() < 0.1 * run.violence:
+            self._strike(random.choice(promoting), "while it promotes")
         if random.random() < 0.02 * run.violence:
-            random.choice((self._strike_an_adopter, self._leave_behind, self._leave_behind, self._begin_to_flap))()
+            random.choice((self._strike_a_new_leader, self._leave_behind, self._leave_behind, self._begin_to_flap))()
 
     def end(self) -> None:
         """Nothing of that goes on."""
         self._later.clear()
         self._flap.clear()
 
-    # adopters
+    # new leaders
 
-    def _adopters(self) -> list[tuple[Machine, list[str]]]:
-        """Return the machines that own or adopt logs of others, with the states of these logs."""
-        found = [(one, one.node.adopted.adoptions.logs.values()) for one in self._run.machines if one.node is not None]
+    def _new_leaders(self) -> list[tuple[Machine, list[str]]]:
+        """Return the machines that own or promote logs of others, with the states of these logs."""
+        found = [
+            (one, one.node.promoted.promotions.logs.values()) for one in self._run.machines if one.node is not None
+        ]
         return [(machine, [one.state for one in logs]) for machine, logs in found if logs]
 
     def _strike(self, machine: Machine, when: str) -> None:
@@ -72,11 +74,11 @@ class Trouble:
         else:
             machine.crash(deed == "cut")
 
-    def _strike_an_adopter(self) -> None:
-        if adopters := self._adopters():
-            self._strike(self._random.choice(adopters)[0], "after it has adopted")
+    def _strike_a_new_leader(self) -> None:
+        if new_leaders := self._new_leaders():
+            self._strike(self._random.choice(new_leaders)[0], "after it has promoted")
 
-    # mirrors that are out of date
+    # replicas that are out of date
 
     def _leave_behind(self) -> None:
         """A follower and the owner do not hear each other for a while, and then the owner is lost with its disk.

@@ -5,7 +5,7 @@ which holds what it has not read. Operators change the configurations of topics.
 
 * a job that was acknowledged is given to a worker until one deletes it, if it was buried, when it is kicked;
 * what was acknowledged in the topic with the cursor was read, or can be read;
-* all nodes agree on the configuration of each topic, it is not an older one than before, and adopted logs have it.
+* all nodes agree on the configuration of each topic, it is not an older one than before, and promoted logs have it.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ class Wide:
     def _logs(self, node: ClusterNode) -> list[tuple[Topic, LogHistory]]:
         """Return the topic with the cursor in each log that a node serves, with what reads it back."""
         logs = [(node.broker, node.log)]
-        adopted = node.adopted.adoptions.logs.values()
-        logs += [(one.broker, one.log) for one in adopted if one.is_attached and one.broker and one.log]
+        promoted = node.promoted.promotions.logs.values()
+        logs += [(one.broker, one.log) for one in promoted if one.is_attached and one.broker and one.log]
         return [(broker.topics[READ], log.history()) for broker, log in logs if READ in broker.topics]
 
     def _read_on(self, node: ClusterNode) -> None:
@@ -294,7 +294,7 @@ class Wide:
         if name == READ:
             config = TopicConfig(retention=random.choice(RETENTIONS))
         else:
-            config = TopicConfig(replicate=min(random.choice((1, 2, 2, 3)), 1 + node.sizes.mirrors))  # as HTTP has it
+            config = TopicConfig(replicate=min(random.choice((1, 2, 2, 3)), 1 + node.sizes.replicas))  # as HTTP has it
         topic.configure(config)
         node.cluster.configs.configure(name, config, node.clock.wall // MS, node.number)
         self._run.books.counts["configurations"] += 1
@@ -312,14 +312,14 @@ class Wide:
         first = nodes[0].cluster.configs.known
         for node in nodes:
             assert node.cluster.configs.known == first, "nodes do not agree on the configurations of topics"
-            for broker in (node.broker, *node.broker.adopted):
+            for broker in (node.broker, *node.broker.promoted):
                 for word in first.values():
                     topic, config = broker.topics.get(word.topic), word.config
                     is_so = topic is None or (
                         config.retention in (None, topic.config.retention)
                         and config.replicate in (None, topic.config.replicate)
                     )
-                    assert is_so, f"an adopted log does not have the configuration {word}"
+                    assert is_so, f"a promoted log does not have the configuration {word}"
         older = [word for name, word in self._agreed.items() if name not in first or first[name].version < word.version]
         assert not older, f"nodes have forgotten {older}"
         self._agreed = dict(first)

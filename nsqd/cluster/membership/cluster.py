@@ -78,7 +78,7 @@ class Cluster:
         self.membership.proved.update(word.node.number for word in facts.members)
         self.lease = 0
         self.leases: dict[int, int] = dict(facts.leases)  # the lease that each node told last, by its number
-        self.is_full = False  # this node has no space for another mirror
+        self.is_full = False  # this node has no space for another replica
         self.full: set[int] = set()  # numbers of the nodes that said so of themselves
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
         self.strangers: list[Link] = []  # the other connections
@@ -363,7 +363,7 @@ class Cluster:
         self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
 
     def leave(self) -> None:
-        """Tell all nodes that this one has left: it counts in no majority and gets no mirrors. A later run may join."""
+        """Tell all nodes that this one has left: it counts in no majority and gets no replicas. A later run may join."""
         word = Member(self.own, Standing.LEFT)
         self.membership.words[self.own.number] = word
         for link in self.links.values():
@@ -374,8 +374,8 @@ class Cluster:
     def announce_owner(self, log_id: bytes, epoch: Epoch) -> None:
         """Note that this node owns a log by an epoch from now on, and tell all nodes.
 
-        The first record of the epoch is durable. At a start, call `resume_owner` for each adopted log before it is opened: what
-        no node says that it owns is taken over after -unclean-after.
+        The first record of the epoch is durable. At a start, call `resume_owner` for each promoted log before it is opened:
+        what no node says that it owns is taken over after -unclean-after.
         """
         if epoch.node != self.own.number:
             return  # the log was never owned by this node
@@ -410,10 +410,10 @@ class Cluster:
         self.ownership.held.pop(log_id, None)
         self.ownership.given_up.pop(log_id, None)
 
-    def may_write_mirror(self, number: int, log_id: bytes) -> bool:
-        """Return True if a node may write the mirror of a log here: it owns the log, or proved its id and nobody owns it."""
+    def may_write_replica(self, number: int, log_id: bytes) -> bool:
+        """Return True if a node may write the replica of a log here: it owns the log, or proved its id and nobody owns it."""
         if log_id in self.ownership.closed or (self.is_leaving and log_id in self.ownership.held):
-            return False  # who takes the log of a node that leaves over is not to make a mirror of it there
+            return False  # who takes the log of a node that leaves over is not to make a replica of it there
         owner = self.ownership.owner(log_id)
         if owner is not None and owner.node == number:
             return True

@@ -1,4 +1,4 @@
-"""The frame about what was deleted from a log that another node had adopted meanwhile, in two forms. Numbers are big-endian.
+"""The frame about what was deleted from a log that another node had promoted meanwhile, in two forms. Numbers are big-endian.
 
     DELETED  to the owner of a log: its id; the last epoch and the end of the part that both had when the sender, which
              published into it, was cut off; and for each deletion its kind, the numbers of topic and channel, and an ordinal

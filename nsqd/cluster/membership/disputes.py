@@ -23,7 +23,7 @@ from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import Epoch
 
-MOST_STEP = 1 << 20  # by which the number of an epoch may exceed the greatest that is known: ten thousand take-overs
+MOST_STEP = 1 << 20  # by which the number of an epoch may exceed the greatest that is known: ten thousand failovers
 
 
 class Disputes:
@@ -31,7 +31,7 @@ class Disputes:
 
     def __init__(self, membership: Membership, ownership: Ownership, links: Mapping[int, Link]) -> None:
         """`links`: the connections to other nodes, by their numbers."""
-        # False: every word is believed, because the promises of a minority are enough (-takeover-quorum=any)
+        # False: every word is believed, because the promises of a minority are enough (-failover-quorum=any)
         self.needs_majority = True
         self._membership, self._ownership, self._links = membership, ownership, links
         self._own = membership.own.number

@@ -42,13 +42,13 @@ class Owned(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How far a mirror goes. Of two mirrors of one log, the greater one has what the log needs."""
+    """How far a replica goes. Of two replicas of one log, the greater one has what the log needs."""
 
     epoch: Epoch = NO_EPOCH  # the last one that it has bytes of
     end: int = 0  # position
 
 
-NO_MIRROR = Extent()
+NO_REPLICA = Extent()
 
 
 def pack_owners(words: Iterable[Owned]) -> bytes:

@@ -74,7 +74,7 @@ class Ownership:
         self.promises[log_id] = promise
 
     def close(self, word: Closed) -> bool:
-        """Note that the owner of a log has closed it: nobody adopts it any more. Returns True if that is news."""
+        """Note that the owner of a log has closed it: nobody promotes it any more. Returns True if that is news."""
         known, owner = self.closed.get(word.log_id), self.epochs.get(word.log_id)
         if (known is not None and known.epoch >= word.epoch) or (owner is not None and owner > word.epoch):
             return False

@@ -27,7 +27,7 @@ class Membership:
     """The members of the cluster as one node knows them. All times are monotonic ns of this node."""
 
     def __init__(self, own: NodeIdentity, suspect_after: int) -> None:
-        """`suspect_after`: the silence in ns after which a member is suspected (-takeover-after). Raises ValueError."""
+        """`suspect_after`: the silence in ns after which a member is suspected (-failover-after). Raises ValueError."""
         if suspect_after < LEAST_SUSPICION:
             raise ValueError("a silence of less than 3 s may be between two heartbeats")
         self.own = own

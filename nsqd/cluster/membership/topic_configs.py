@@ -1,7 +1,7 @@
 """The configurations of topics, as one node knows them: for each topic the latest that an operator has set at any node.
 
 They are merged by the greatest version (time, node number), so nodes that hear each other agree. They hold for every log: for a
-node's own topics, also for one that it creates later, and for those of the logs that it has adopted.
+node's own topics, also for one that it creates later, and for those of the logs that it has promoted.
 
 A node that does not know them yet could take a message with fewer copies than its topic asks for. So it takes none until
 another node has told it, unless it is the first of its cluster: no node that it was told of knows more.

@@ -18,8 +18,8 @@ from nsqd.cluster.ownership.cases import (
     Case,
     Cases,
     Invitation,
-    MirrorState,
     Quorum,
+    ReplicaState,
     extent_of,
 )
 from nsqd.cluster.ownership.election_frames import NEVER, Answer, Claim, Counts, Stage, Vote, pack_claim
@@ -27,15 +27,15 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import MOST_NUMBER, Epoch
 
-STEP = 100  # a claim's number is so much above the greatest known: an origin that restarts alone does not outbid its adopter
+STEP = 100  # a claim's number is so much above the greatest known: an origin that restarts alone does not outbid its new leader
 MOST_AHEAD = 1000  # a voter promises no number that is further above what it knows and has promised
-STAGGER = 500_000_000  # ns between the claims of two nodes whose mirrors may be equal
+STAGGER = 500_000_000  # ns between the claims of two nodes whose replicas may be equal
 WITNESS_WITHIN = 1_000_000_000  # ns for which answers of nsqlookupds are waited for: without one, nothing is postponed
 VOTE_WITHIN = 2_000_000_000  # ns for which answers are waited for
-PATIENT = 3  # claims of its own that fail before a node promises to one with a shorter mirror
+PATIENT = 3  # claims of its own that fail before a node promises to one with a shorter replica
 SOON = 100_000_000  # ns: a claim is repeated so long after the last node should have lost the owner
-AFTER_FAILURE = 5_000_000_000  # ns: a log whose adoption has failed here is left to others for so long
-TELL_EVERY = 1_000_000_000  # ns between two words that a log is being adopted
+AFTER_FAILURE = 5_000_000_000  # ns: a log whose promotion has failed here is left to others for so long
+TELL_EVERY = 1_000_000_000  # ns between two words that a log is being promoted
 
 # asks all nsqlookupds about a node, by its number, and then tells how many ns ago one heard it last; None: none has
 Witnesses = Callable[[int, Callable[[int | None], None]], None]
@@ -111,21 +111,21 @@ class Claimant:
 
     # what it is told
 
-    def adopt(self, log_id: bytes) -> None:
-        """Claim a log, whatever its mirror may lack, because an operator says so.
+    def promote(self, log_id: bytes) -> None:
+        """Claim a log, whatever its replica may lack, because an operator says so.
 
         Its owner must be lost, and a majority must promise, or all that can be reached with `any`. Raises KeyError if there
-        is no complete mirror of the log here, ValueError if its owner is there.
+        is no complete replica of the log here, ValueError if its owner is there.
         """
         case = self._cases.by_log[log_id]
-        if case.mirror is None or not case.mirror.is_complete:
+        if case.replica is None or not case.replica.is_complete:
             raise KeyError(log_id)
         if case.lost_since is None:
             raise ValueError(f"node {case.epoch.node} owns the log, and is there")
         case.is_ordered, case.retry_at = True, 0
 
     def given_up(self, log_id: bytes, why: str) -> None:
-        """Note that the adoption of a log that was won has failed. It is claimed again after a pause."""
+        """Note that the promotion of a log that was won has failed. It is claimed again after a pause."""
         attempt = self.attempt
         if attempt is not None and attempt.is_won and attempt.case.log_id == log_id:
             case, self.attempt = attempt.case, None
@@ -134,7 +134,7 @@ class Claimant:
             self._pause(case, self._cases.now, AFTER_FAILURE)
 
     def learned(self, log_id: bytes, epoch: Epoch) -> bool:
-        """Take note of a new owner of a log. Returns True if another node owns the log that this one was adopting."""
+        """Take note of a new owner of a log. Returns True if another node owns the log that this one was promoting."""
         attempt = self.attempt
         if attempt is None or attempt.case.log_id != log_id or epoch <= attempt.lost:
             return False
@@ -172,8 +172,8 @@ class Claimant:
 
     def _due(self, case: Case, now: int) -> int | None:
         """Return when a log is to be claimed; None: not by what is known now."""
-        mirror, lost = case.mirror, case.lost_since
-        if lost is None or mirror is None or not mirror.is_complete or self._ownership.holds(case.log_id):
+        replica, lost = case.replica, case.lost_since
+        if lost is None or replica is None or not replica.is_complete or self._ownership.holds(case.log_id):
             return None
         if case.log_id in self._ownership.closed:
             return None
@@ -186,28 +186,28 @@ class Claimant:
         if case.invitation is not None and now < case.invitation.until:
             return case.retry_at
         begun = lost + self._rank(case) * STAGGER
-        if not self._cases.seems_clean(case, mirror):
+        if not self._cases.seems_clean(case, replica):
             begun += self._cases.unclean_after
         return max(begun, case.retry_at)
 
     def waits_for(self, case: Case) -> str:
         """Return why a log without an owner, of which there is a copy here, is not claimed now; "": nothing is in the way."""
-        mirror, lost = case.mirror, case.lost_since
-        if lost is None or mirror is None or case.log_id in self._ownership.closed:
+        replica, lost = case.replica, case.lost_since
+        if lost is None or replica is None or case.log_id in self._ownership.closed:
             return ""
-        if not mirror.is_complete:
+        if not replica.is_complete:
             return "the copy here is not complete"
         if case.is_ordered:
             return case.why
         if self._quorum is Quorum.NONE:
-            return "-takeover-quorum is none: an operator may say that it is adopted"
+            return "-failover-quorum is none: an operator may say that it is promoted"
         left = lost + self._cases.unclean_after - self._cases.now
-        if not self._cases.seems_clean(case, mirror) and left > 0:
-            return f"the copy here may lack messages: it is adopted in {left // 1_000_000_000} s (-unclean-after)"
+        if not self._cases.seems_clean(case, replica) and left > 0:
+            return f"the copy here may lack messages: it is promoted in {left // 1_000_000_000} s (-unclean-after)"
         return case.why
 
     def _rank(self, case: Case) -> int:
-        """Return how many nodes with a mirror as good as this one's claim before this node."""
+        """Return how many nodes with a replica as good as this one's claim before this node."""
         own = self._cluster.own.number
         named = sorted(case.counts.named) if case.counts is not None else []
         if own in named:
@@ -254,7 +254,7 @@ class Claimant:
         """Take the word of the nsqlookupds: one heard the owner so many ns ago, None: none has. A late one says nothing."""
         if self.attempt is not attempt or not attempt.awaits_witness:
             return
-        left = self._cases.takeover_after - ago if ago is not None else 0
+        left = self._cases.failover_after - ago if ago is not None else 0
         if left <= 0:
             self._promise(attempt)
             return
@@ -282,9 +282,9 @@ class Claimant:
 
     def _send_claim(self, attempt: Attempt, link: Link, stage: Stage) -> None:
         case = attempt.case
-        ended_at = case.mirror.ended_at if case.mirror is not None else None
+        ended_at = case.replica.ended_at if case.replica is not None else None
         ended = NEVER if ended_at is None else max(0, self._cases.now - ended_at)
-        extent = extent_of(case.mirror)
+        extent = extent_of(case.replica)
         claim = Claim(case.log_id, attempt.number, attempt.serial, attempt.lost, extent, ended, stage)
         link.send_claiming(pack_claim(claim))
 
@@ -315,12 +315,12 @@ class Claimant:
             return "the log is closed"
         if self._cases.is_there(case.log_id, self._cases.now):
             return "the owner is back"
-        if case.mirror is None or not case.mirror.is_complete:
-            return "the mirror is not complete"
+        if case.replica is None or not case.replica.is_complete:
+            return "the replica is not complete"
         for blocks, why in (
             (Answer.OWNED, "another node owns the log"),
-            (Answer.ADOPTING, "another node adopts the log"),
-            (Answer.LONGER, "another mirror is longer"),
+            (Answer.PROMOTING, "another node promotes the log"),
+            (Answer.LONGER, "another replica is longer"),
         ):
             if blocks in found:
                 return why
@@ -333,8 +333,8 @@ class Claimant:
                 return "not all that can be reached have promised"
         elif not _is_majority(promised, self._voters(attempt)):
             return "no majority has promised"
-        if attempt.stage is Stage.CLEAN and not self._is_clean(attempt, case.mirror):
-            return "the mirror may lack something"
+        if attempt.stage is Stage.CLEAN and not self._is_clean(attempt, case.replica):
+            return "the replica may lack something"
         return ""
 
     def _newest_counts(self, attempt: Attempt) -> Counts | None:
@@ -358,22 +358,24 @@ class Claimant:
         gone = {number for number, word in membership.words.items() if word.standing is not Standing.MEMBER}
         return {node.number for node in membership.members} | (named - gone)
 
-    def _is_clean(self, attempt: Attempt, mirror: MirrorState) -> bool:
-        """Return True if this node's mirror has all that was acknowledged, in view of what the voters know."""
-        case, extent, invitation = attempt.case, extent_of(mirror), attempt.invitation
+    def _is_clean(self, attempt: Attempt, replica: ReplicaState) -> bool:
+        """Return True if this node's replica has all that was acknowledged, in view of what the voters know."""
+        case, extent, invitation = attempt.case, extent_of(replica), attempt.invitation
         newest = self._newest_counts(attempt)
-        if newest is None or mirror.end < newest.position:
+        if newest is None or replica.end < newest.position:
             return False
-        if any(vote.mirror > extent for vote in attempt.votes.values()):
+        if any(vote.replica > extent for vote in attempt.votes.values()):
             return False
         ended_at = None
-        if self._cases.seems_clean(case, mirror) and self._cluster.own.number in newest.named:
-            ended_at = mirror.ended_at if not self._cases.is_without(case.log_id) else self._cases.now
-        elif invitation is not None and invitation.node in newest.named:  # that node has all, and this mirror is longer
+        if self._cases.seems_clean(case, replica) and self._cluster.own.number in newest.named:
+            ended_at = replica.ended_at if not self._cases.is_without(case.log_id) else self._cases.now
+        elif (
+            invitation is not None and invitation.node in newest.named
+        ):  # that node has all, and this replica is longer
             ended_at = invitation.ended_at
         if ended_at is None:
             return False
-        return all(at <= ended_at + self._cases.takeover_after for at in attempt.heard_at.values())
+        return all(at <= ended_at + self._cases.failover_after for at in attempt.heard_at.values())
 
     def fail(self, attempt: Attempt, why: str, now: int) -> None:
         """End a claim that is not won. It is repeated after a pause."""
@@ -384,8 +386,8 @@ class Claimant:
         climbs, case.nearest = case.nearest < nearest < attempt.number, nearest
         case.failures += attempt.stage is not Stage.CLEAN and not climbs
         until = max((at for number, at in attempt.heard_at.items() if _hears(attempt.votes[number])), default=0)
-        if attempt.stage is Stage.CLEAN and until + self._cases.takeover_after > now:
-            case.retry_at = until + self._cases.takeover_after + SOON  # then the others will have lost the owner, too
+        if attempt.stage is Stage.CLEAN and until + self._cases.failover_after > now:
+            case.retry_at = until + self._cases.failover_after + SOON  # then the others will have lost the owner, too
             return
         is_taken = any(vote.answer is Answer.TAKEN for vote in attempt.votes.values())
         is_short = climbs or (is_taken and case.retry == FIRST_RETRY)
@@ -408,14 +410,14 @@ class Claimant:
             part.won(case.log_id, attempt.number, attempt.stage is Stage.CLEAN)
 
     def _go_on(self, attempt: Attempt, now: int) -> None:
-        """Tell all nodes that the log is being adopted."""
+        """Tell all nodes that the log is being promoted."""
         if now >= attempt.tell_due:
             attempt.tell_due = now + TELL_EVERY
             for link in self._cluster.links.values():
-                self._send_claim(attempt, link, Stage.ADOPTING)
+                self._send_claim(attempt, link, Stage.PROMOTING)
 
     def call_off(self, attempt: Attempt, why: str) -> None:
-        """End an adoption before its epoch has begun."""
+        """End a promotion before its epoch has begun."""
         self.attempt = None
         case = attempt.case
         case.why, case.is_ordered = why, False

@@ -1,4 +1,4 @@
-"""What a node knows of the logs that may be taken over: their owners, its mirrors of them, and which followers count.
+"""What a node knows of the logs that may be taken over: their owners, its replicas of them, and which followers count.
 
 See docs/design/cluster.md#claims.
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_MIRROR, Extent
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, Extent
 from nsqd.cluster.ownership.election_frames import Counts, Stage
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
@@ -22,38 +22,38 @@ LONGEST_RETRY = 30_000_000_000  # ns
 
 
 class Quorum(StrEnum):
-    """-takeover-quorum: whose promises a claim needs."""
+    """-failover-quorum: whose promises a claim needs."""
 
-    NONE = "none"  # nobody adopts, but on an operator's word, and then as for a majority
+    NONE = "none"  # nobody promotes, but on an operator's word, and then as for a majority
     MAJORITY = "majority"  # of the members and the followers that count
     ANY = "any"  # those of all nodes that can be reached
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorState:
-    """What a claim needs to know of a mirror."""
+class ReplicaState:
+    """What a claim needs to know of a replica."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log, or did
     end: int  # position up to which it is written
     epoch: Epoch  # the last one of which it knows; NO_EPOCH: none
-    is_complete: bool  # it can be adopted
+    is_complete: bool  # it can be promoted
     ended_at: int | None  # when the owner's bytes ended, monotonic ns; None: they come
 
 
-class MirrorView(Protocol):
-    """The mirrors of this node, for claims."""
+class ReplicaView(Protocol):
+    """The replicas of this node, for claims."""
 
-    def mirrors(self) -> Iterable[MirrorState]:
-        """Return the state of each mirror."""
+    def replicas(self) -> Iterable[ReplicaState]:
+        """Return the state of each replica."""
 
     def own_extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node owns or has given up; NO_MIRROR: that is not known in this run."""
+        """Return how far a log goes that this node owns or has given up; NO_REPLICA: that is not known in this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """Another node has claimed a log, and this node's mirror is longer: it claims at once."""
+    """Another node has claimed a log, and this node's replica is longer: it claims at once."""
 
     node: int  # number of the other node
     stage: Stage  # of its claim
@@ -63,24 +63,24 @@ class Invitation:
 
 @dataclass(slots=True)
 class Case:
-    """What is known about the take-over of one log."""
+    """What is known about the failover of one log."""
 
     log_id: bytes
     epoch: Epoch  # of the owner
-    mirror: MirrorState | None = None
+    replica: ReplicaState | None = None
     counts: Counts | None = None  # the latest from that owner
     is_fresh: bool = False  # this node has not stood still since it came
     lost_since: int | None = None  # monotonic ns; None: the owner is there
     retry_at: int = 0
     retry: int = FIRST_RETRY  # ns
-    failures: int = 0  # of claims since the owner is lost, with a mirror that may lack something
+    failures: int = 0  # of claims since the owner is lost, with a replica that may lack something
     number: int = 0  # of the last claim, while it may be repeated
     least: int = 0  # the lowest number that voters may still promise
     nearest: int = 0  # the greatest number that was promised by those that could not promise what was claimed last
     yields_until: int = 0  # another node claims it
-    adopter: int | None = None  # the node that says that it adopts it, until then
+    new_leader: int | None = None  # the node that says that it promotes it, until then
     invitation: Invitation | None = None
-    is_ordered: bool = False  # an operator says that it is to be adopted, whatever may be lacking
+    is_ordered: bool = False  # an operator says that it is to be promoted, whatever may be lacking
     why: str = ""  # why the last claim failed
 
 
@@ -88,41 +88,41 @@ class Cases:
     """The logs that may be taken over, as one node knows them. All times are monotonic ns."""
 
     def __init__(
-        self, cluster: Cluster, mirrors: MirrorView, takeover_after: int, unclean_after: int, now: int
+        self, cluster: Cluster, replicas: ReplicaView, failover_after: int, unclean_after: int, now: int
     ) -> None:
         """Begin at `now`. For the times see Claims."""
         self.cluster = cluster
         self.ownership = cluster.ownership
-        self.takeover_after, self.unclean_after = takeover_after, unclean_after
+        self.failover_after, self.unclean_after = failover_after, unclean_after
         self.by_log: dict[bytes, Case] = {}
         self.now = now  # of the latest tick
-        self.mirrors = mirrors
+        self.replicas = replicas
 
     # what is known
 
-    def look_at_mirrors(self) -> None:
-        """Take note of the mirrors that this node has, and of logs that are not known any more."""
-        found = {mirror.log_id: mirror for mirror in self.mirrors.mirrors()}
-        for log_id, mirror in found.items():
-            epoch = mirror.epoch if mirror.epoch.number else Epoch(0, mirror.node, bytes(8))
+    def look_at_replicas(self) -> None:
+        """Take note of the replicas that this node has, and of logs that are not known any more."""
+        found = {replica.log_id: replica for replica in self.replicas.replicas()}
+        for log_id, replica in found.items():
+            epoch = replica.epoch if replica.epoch.number else Epoch(0, replica.node, bytes(8))
             if self.ownership.owner(log_id) is None and len(self.ownership.epochs) < MOST_LOGS:
                 self.ownership.learn(log_id, epoch)
             if log_id in self.ownership.epochs:
-                self.case(log_id).mirror = mirror
+                self.case(log_id).replica = replica
         for log_id, case in list(self.by_log.items()):
             if log_id not in found:
-                case.mirror = None
+                case.replica = None
             if log_id in self.ownership.epochs:
                 self.case(log_id)
             else:
                 del self.by_log[log_id]
 
     def case(self, log_id: bytes) -> Case:
-        """Return what is known about the take-over of a log whose owner is known; another owner begins with nothing."""
+        """Return what is known about the failover of a log whose owner is known; another owner begins with nothing."""
         epoch, case = self.ownership.epochs[log_id], self.by_log.get(log_id)
         if case is None or case.epoch != epoch:
-            mirror = case.mirror if case is not None else None
-            case = self.by_log[log_id] = Case(log_id, epoch, mirror)
+            replica = case.replica if case is not None else None
+            case = self.by_log[log_id] = Case(log_id, epoch, replica)
         return case
 
     def watch(self, case: Case, now: int) -> bool:
@@ -159,15 +159,15 @@ class Cases:
 
     # queries
 
-    def seems_clean(self, case: Case, mirror: MirrorState) -> bool:
-        """Return True if this node's mirror has all that was acknowledged, as far as this node knows."""
+    def seems_clean(self, case: Case, replica: ReplicaState) -> bool:
+        """Return True if this node's replica has all that was acknowledged, as far as this node knows."""
         counts = case.counts
         return (
             counts is not None
             and case.is_fresh
             and counts.is_whole
             and self.cluster.own.number in counts.named
-            and mirror.end >= counts.position
+            and replica.end >= counts.position
         )
 
     def is_there(self, log_id: bytes, now: int) -> bool:
@@ -197,6 +197,6 @@ class Cases:
         return word is not None and self.ownership.is_without(owner.node, word.node.incarnation, log_id)
 
 
-def extent_of(mirror: MirrorState | None) -> Extent:
-    """Return how far a mirror goes that can be adopted; NO_MIRROR: it cannot, or there is none."""
-    return Extent(mirror.epoch, mirror.end) if mirror is not None and mirror.is_complete else NO_MIRROR
+def extent_of(replica: ReplicaState | None) -> Extent:
+    """Return how far a replica goes that can be promoted; NO_REPLICA: it cannot, or there is none."""
+    return Extent(replica.epoch, replica.end) if replica is not None and replica.is_complete else NO_REPLICA

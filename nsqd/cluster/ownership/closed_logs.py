@@ -1,7 +1,7 @@
-"""Logs that are closed: they owe nothing, retain nothing, and nobody publishes into them. A closed log is never adopted again.
+"""Logs that are closed: they owe nothing, retain nothing, and nobody publishes into them. A closed log is never promoted again.
 
 The owner says that it has closed a log. Every node keeps that durably, tells the others, and says that it has it. When enough
-nodes have it, the owner removes the log; the others remove their mirrors as soon as they have it themselves. So a node that
+nodes have it, the owner removes the log; the others remove their replicas as soon as they have it themselves. So a node that
 returns with a copy is told by any of them. Words are merged by union; of two about one log, that with the greater epoch holds.
 A word is void if the log has a later owner than the one that has closed it.
 

@@ -3,9 +3,9 @@
     COUNTS   from the owner of a log: its id, its epoch; the position from which on the followers that follow count, whether the
              receiver has everything, and the numbers of the followers
     CLAIM    the sender wants to own a log: its id, a number for the next epoch, a serial number of the claim, the epoch that
-             ends, the last epoch and the end of the sender's mirror, how many ns ago its stream ended, and a Stage
+             ends, the last epoch and the end of the sender's replica, how many ns ago its stream ended, and a Stage
     VOTE     the answer to a claim: log id, number and serial of the claim, the answer, the greatest number that the voter has
-             promised, how many ns ago it heard the owner, the last epoch and the end of its mirror, and the latest COUNTS that
+             promised, how many ns ago it heard the owner, the last epoch and the end of its replica, and the latest COUNTS that
              it was told by the owner of the epoch that ends
 
 See docs/design/cluster.md#claims.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nsqd.cluster.membership.leader_frames import NO_MIRROR, Extent, checked_epoch, checked_member, checked_position
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent, checked_epoch, checked_member, checked_position
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch
@@ -31,12 +31,12 @@ _NAMED = Struct(">H")
 
 
 class Stage(IntEnum):
-    """How far a claim is, and why a mirror that may lack something is enough for it."""
+    """How far a claim is, and why a replica that may lack something is enough for it."""
 
-    CLEAN = 0  # the sender asks for promises; as far as it knows, its mirror has all that was acknowledged
-    UNCLEAN = 1  # it asks for promises though its mirror may lack something
+    CLEAN = 0  # the sender asks for promises; as far as it knows, its replica has all that was acknowledged
+    UNCLEAN = 1  # it asks for promises though its replica may lack something
     ORDERED = 2  # likewise, because an operator says so
-    ADOPTING = 3  # it has the promises, and adopts the log; said every second
+    PROMOTING = 3  # it has the promises, and promotes the log; said every second
 
 
 class Answer(IntEnum):
@@ -44,10 +44,10 @@ class Answer(IntEnum):
 
     PROMISED = 0  # it promises, durably, to promise no lower number to anybody and this one to nobody else
     HEARD = 1  # it hears the owner, or waits for a restart that the owner has announced
-    LONGER = 2  # its own mirror is longer: it claims itself
+    LONGER = 2  # its own replica is longer: it claims itself
     TAKEN = 3  # it has promised this number to another node, or a greater one
     OWNED = 4  # it knows a greater epoch, of which it tells
-    ADOPTING = 5  # another node has its promises, and adopts the log
+    PROMOTING = 5  # another node has its promises, and promotes the log
     CANNOT = 6  # the number is too far above what is known, so it promises less; or it cannot write, or leaves
 
 
@@ -70,7 +70,7 @@ class Claim:
     number: int  # of the next epoch
     serial: int  # counts up in each node; the answer repeats it
     lost: Epoch  # which ends
-    mirror: Extent
+    replica: Extent
     ended: int  # ns since the owner's bytes ended; NEVER: they did not
     stage: Stage
 
@@ -85,7 +85,7 @@ class Vote:
     answer: Answer
     promised: int = 0  # the greatest number that the voter has promised; 0: none
     heard: int = NEVER  # ns since the voter heard the owner
-    mirror: Extent = NO_MIRROR
+    replica: Extent = NO_REPLICA
     counts: Counts | None = None
 
 
@@ -107,7 +107,7 @@ def unpack_counts(content: bytes) -> Counts:
 
 def pack_claim(claim: Claim) -> bytes:
     """Return the frame of a claim."""
-    epoch, end = claim.mirror
+    epoch, end = claim.replica
     head = claim.log_id, claim.number, claim.serial, claim.lost.pack()
     return encode(FrameKind.CLAIM, _CLAIM.pack(*head, epoch.pack(), end, claim.ended, claim.stage))
 
@@ -117,13 +117,13 @@ def unpack_claim(content: bytes) -> Claim:
     if len(content) != _CLAIM.size:
         raise PeerError("CLAIM is not whole")
     log_id, number, serial, lost, epoch, end, ended, stage = _CLAIM.unpack(content)
-    mirror = Extent(checked_epoch(epoch), checked_position(end))
-    return Claim(log_id, number, serial, checked_epoch(lost), mirror, ended, checked_member(Stage, stage))
+    replica = Extent(checked_epoch(epoch), checked_position(end))
+    return Claim(log_id, number, serial, checked_epoch(lost), replica, ended, checked_member(Stage, stage))
 
 
 def pack_vote(vote: Vote) -> bytes:
     """Return the frame of an answer."""
-    epoch, end = vote.mirror
+    epoch, end = vote.replica
     heard = min(vote.heard, NEVER)
     fields = vote.log_id, vote.number, vote.serial, vote.answer, vote.promised, heard, epoch.pack(), end
     counts = _counts(vote.counts) if vote.counts is not None else b""
@@ -139,8 +139,8 @@ def unpack_vote(content: bytes) -> Vote:
     counts = unpack_counts(rest) if rest else None
     if counts is not None and counts.log_id != log_id:
         raise PeerError("VOTE is about two logs")
-    mirror = Extent(checked_epoch(epoch), checked_position(end))
-    return Vote(log_id, number, serial, checked_member(Answer, answer), promised, heard, mirror, counts)
+    replica = Extent(checked_epoch(epoch), checked_position(end))
+    return Vote(log_id, number, serial, checked_member(Answer, answer), promised, heard, replica, counts)
 
 
 def _counts(counts: Counts) -> bytes:

@@ -1,9 +1,9 @@
-"""Take-over, as far as nodes decide about it: claims on the logs of nodes that are lost, and the votes on them.
+"""Failover, as far as nodes decide about it: claims on the logs of nodes that are lost, and the votes on them.
 
-A node that has a mirror of a lost owner's log claims the log: it asks all nodes for a promise under a number that is greater
+A node that has a replica of a lost owner's log claims the log: it asks all nodes for a promise under a number that is greater
 than all that is known of the log. Whoever promises does not hear the owner, and promises that number to nobody else; the
 promise is durable before the answer leaves, so of two claims with one number at most one has a majority. A promise changes no
-owner: the log has another owner when the claimant begins an epoch with the number, once it has adopted the log.
+owner: the log has another owner when the claimant begins an epoch with the number, once it has promoted the log.
 
 `cases` says what is known of logs, `claimant` claims one, and `voter` answers the claims of others. Nothing in these does input
 or output, or asks a clock.
@@ -19,7 +19,7 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.ownership.candidate import Attempt, Claimant, Witnesses
-from nsqd.cluster.ownership.cases import Case, Cases, MirrorState, MirrorView, Quorum
+from nsqd.cluster.ownership.cases import Case, Cases, Quorum, ReplicaState, ReplicaView
 from nsqd.cluster.ownership.election_frames import Counts, pack_counts, unpack_claim, unpack_counts, unpack_vote
 from nsqd.cluster.ownership.voter import Voter
 from nsqd.cluster.wire.frames import FrameKind
@@ -27,7 +27,7 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 
-__all__ = ["REPEAT", "Claims", "MirrorState", "MirrorView", "Quorum"]
+__all__ = ["REPEAT", "Claims", "ReplicaState", "ReplicaView", "Quorum"]
 
 REPEAT = 5_000_000_000  # ns after which COUNTS is sent again: a follower that stood still may count again
 
@@ -41,18 +41,18 @@ class Claims(Part):
     def __init__(
         self,
         cluster: Cluster,
-        mirrors: MirrorView,
+        replicas: ReplicaView,
         keep: Keep,
         witnesses: Witnesses,
         quorum: Quorum,
-        takeover_after: int,
+        failover_after: int,
         unclean_after: int,
         random: Callable[[int], bytes],
         now: int,
     ) -> None:
-        """Begin at `now`. `random` returns so many random bytes; `takeover_after` and `unclean_after` are in ns."""
+        """Begin at `now`. `random` returns so many random bytes; `failover_after` and `unclean_after` are in ns."""
         self.quorum = quorum
-        self.cases = Cases(cluster, mirrors, takeover_after, unclean_after, now)
+        self.cases = Cases(cluster, replicas, failover_after, unclean_after, now)
         self.claimant = Claimant(self.cases, quorum, random, keep, witnesses)
         self.voter = Voter(self.cases, self.claimant, quorum, keep)
         self._cluster = cluster
@@ -65,7 +65,7 @@ class Claims(Part):
 
     @property
     def attempt(self) -> Attempt | None:
-        """Return the claim of this node that goes on, or the adoption that follows from it."""
+        """Return the claim of this node that goes on, or the promotion that follows from it."""
         return self.claimant.attempt
 
     # time
@@ -73,7 +73,7 @@ class Claims(Part):
     def tick(self, now: int) -> None:
         """Do what is due. Call it several times a second, after Cluster.tick."""
         cases = self.cases
-        if now - cases.now > cases.takeover_after // 2:
+        if now - cases.now > cases.failover_after // 2:
             cases.stood_still()
             self.claimant.stood_still()
         cases.now = now
@@ -81,7 +81,7 @@ class Claims(Part):
         if any(self._links.get(number) is not link for number, link in links.items()):
             cases.met(now)
         self._links = dict(links)
-        cases.look_at_mirrors()
+        cases.look_at_replicas()
         for case in cases.by_log.values():
             if cases.watch(case, now):
                 self.claimant.owner_is_back(case, now)
@@ -91,7 +91,7 @@ class Claims(Part):
 
     def _claim(self, now: int) -> None:
         attempt = self.claimant.attempt
-        if not self._cluster.is_leaving or (attempt is not None and attempt.is_won):  # what was won is adopted
+        if not self._cluster.is_leaving or (attempt is not None and attempt.is_won):  # what was won is promoted
             self.claimant.tick(now)
         elif attempt is not None:
             self.claimant.fail(attempt, "this node leaves the cluster", now)
@@ -135,14 +135,14 @@ class Claims(Part):
         elif kind is FrameKind.VOTE:
             self.claimant.count(link, unpack_vote(content), now)
 
-    def adopt(self, log_id: bytes) -> None:
-        """Claim a log because an operator says so. Raises as Claimant.adopt, and KeyError if this node leaves."""
+    def promote(self, log_id: bytes) -> None:
+        """Claim a log because an operator says so. Raises as Claimant.promote, and KeyError if this node leaves."""
         if self._cluster.is_leaving:
             raise KeyError(log_id)
-        self.claimant.adopt(log_id)
+        self.claimant.promote(log_id)
 
     def given_up(self, log_id: bytes, why: str) -> None:
-        """Note that the adoption of a log that was won has failed. It is claimed again after a pause."""
+        """Note that the promotion of a log that was won has failed. It is claimed again after a pause."""
         self.claimant.given_up(log_id, why)
 
     def led(self, log_id: bytes, epoch: Epoch) -> None:
@@ -170,11 +170,13 @@ class Claims(Part):
     # figures
 
     def unclaimed(self) -> list[bytes]:
-        """Return the logs of which this node has a whole mirror, and whose owner is lost: no node has taken them over."""
+        """Return the logs of which this node has a whole replica, and whose owner is lost: no node has taken them over."""
         cases, own, closed = self.cases.by_log.values(), self._cluster.own.number, self._ownership.closed
         lost = [case for case in cases if case.lost_since is not None and case.epoch.node != own]
         return [
-            one.log_id for one in lost if one.mirror is not None and one.mirror.is_complete and one.log_id not in closed
+            one.log_id
+            for one in lost
+            if one.replica is not None and one.replica.is_complete and one.log_id not in closed
         ]
 
     def figures(self) -> dict[str, Any]:
@@ -189,7 +191,7 @@ class Claims(Part):
         }
 
     def _figures(self, case: Case) -> dict[str, Any]:
-        attempt, mirror = self.claimant.attempt, case.mirror
+        attempt, replica = self.claimant.attempt, case.replica
         is_claimed = attempt is not None and attempt.case is case
         promised = self._ownership.promises.get(case.log_id)
         return {
@@ -197,8 +199,8 @@ class Claims(Part):
             "owner": case.epoch.node,
             "epoch": case.epoch.number,
             "owner_lost": case.lost_since is not None,
-            "clean": mirror is not None and self.cases.seems_clean(case, mirror),
-            "state": ("adopting" if attempt.is_won else "claiming") if attempt is not None and is_claimed else "",
+            "clean": replica is not None and self.cases.seems_clean(case, replica),
+            "state": ("promoting" if attempt.is_won else "claiming") if attempt is not None and is_claimed else "",
             "promised": [promised.number, promised.node] if promised is not None else None,
             "reason": self.claimant.waits_for(case),
         }

@@ -55,7 +55,7 @@ class LeavingNode(Protocol):
     def followed(self) -> Sequence[Followed]:
         """Return the logs that are copied, of those that this node owns."""
 
-    def adopting(self) -> Iterable[bytes]:
+    def promoting(self) -> Iterable[bytes]:
         """Return the logs that this node is taking over, of which it has told nobody yet."""
 
     def hand_over(self, log_id: bytes) -> None:
@@ -123,7 +123,7 @@ class Leaving(Part):
             if owner is not None and owner.node not in self._whole.get(log_id, ()):
                 self.lacking.append(log_id)
         self._own = set(own)
-        self.owned = [*own, *(log_id for log_id in self._node.adopting() if log_id not in self._own)]
+        self.owned = [*own, *(log_id for log_id in self._node.promoting() if log_id not in self._own)]
 
     def _is_own(self, log_id: bytes) -> bool:
         ownership = self._cluster.ownership
@@ -201,7 +201,7 @@ class Handovers(Part):
                 del self._asked[log_id]
                 continue
             try:
-                self._claims.adopt(log_id)
-            except (KeyError, ValueError):  # the mirror is being opened, or the owner's word has not been looked at
+                self._claims.promote(log_id)
+            except (KeyError, ValueError):  # the replica is being opened, or the owner's word has not been looked at
                 continue
             del self._asked[log_id]

@@ -1,9 +1,9 @@
 """A node that stood still delivers nothing until it has heard who owns its logs by now.
 
-While a process is stopped (SIGSTOP, a virtual machine that is moved), other nodes may adopt its log and deliver what it owes.
+While a process is stopped (SIGSTOP, a virtual machine that is moved), other nodes may promote its log and deliver what it owes.
 What they have said since waits in its connections, or they have closed these. So whatever is due in its first turns is held
 until each node that was connected has been heard again, so late that it was no old word; but for no longer than
-`-takeover-after`.
+`-failover-after`.
 
 See docs/design/cluster.md#membership.
 """
@@ -21,10 +21,10 @@ SETTLED = 1_250_000_000  # ns: what comes so long after is not from before; node
 class Standstill(Part):
     """Holds and releases the deliveries of one node."""
 
-    def __init__(self, cluster: Cluster, broker: Broker, takeover_after: int) -> None:
-        """`takeover_after`: ns of silence after which other nodes may adopt this node's log."""
+    def __init__(self, cluster: Cluster, broker: Broker, failover_after: int) -> None:
+        """`failover_after`: ns of silence after which other nodes may promote this node's log."""
         self._cluster, self._broker = cluster, broker
-        self._takeover_after = takeover_after
+        self._failover_after = failover_after
         self._linked: frozenset[int] = frozenset()  # numbers of the nodes that were connected before it stood still
 
     def tick(self, now: int) -> None:
@@ -32,11 +32,11 @@ class Standstill(Part):
         since, links = self._broker.agenda.stood_still_at, self._cluster.links
         if not since:
             self._linked = frozenset(links)
-            self._broker.agenda.longest_gap = self._takeover_after // 2  # but for the start, which may take long
+            self._broker.agenda.longest_gap = self._failover_after // 2  # but for the start, which may take long
             return
         members = {node.number for node in self._cluster.membership.members}
         heard = {number for number, link in links.items() if link.received_at >= since + SETTLED}
-        if now < since + self._takeover_after and self._linked & members - heard:
+        if now < since + self._failover_after and self._linked & members - heard:
             return
         log.info("CLUSTER: this node stood still, and held its deliveries for %.1f s", (now - since) / 1e9)
         self._broker.resume()

@@ -1,4 +1,4 @@
-"""What claims need of copying: the state of this node's mirrors, and for followers, who of them counts.
+"""What claims need of copying: the state of this node's replicas, and for followers, who of them counts.
 
 See docs/design/cluster.md#claims.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import Claims, MirrorState
+from nsqd.cluster.ownership.elections import Claims, ReplicaState
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import Origin
 from nsqd.cluster.replication.replicas import Kept
@@ -19,37 +19,37 @@ from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
 
-class KeptMirrors:
-    """The mirrors of this node, for claims. Implements nsqd.cluster.ownership.elections.MirrorView."""
+class KeptReplicas:
+    """The replicas of this node, for claims. Implements nsqd.cluster.ownership.elections.ReplicaView."""
 
     def __init__(self, copying: Copying, clock: Callable[[], int]) -> None:
         """Look at the copies that a node keeps and sends. `clock` returns monotonic ns."""
         self.own_extent = copying.extent
-        self._mirrors = copying.mirrors
+        self._replicas = copying.replicas
         self._clock = clock
         self._links: dict[bytes, Link] = {}  # by log id: the connection over which its bytes come, or came last
         self._ended: dict[bytes, int] = {}  # when they ended, monotonic ns
 
-    def mirrors(self) -> Iterable[MirrorState]:
-        kept = self._mirrors.kept
+    def replicas(self) -> Iterable[ReplicaState]:
+        kept = self._replicas.kept
         for log_id in [one for one in (*self._links, *self._ended) if one not in kept]:
             self._links.pop(log_id, None)
             self._ended.pop(log_id, None)
         return [self._state(one) for one in kept.values()]
 
-    def _state(self, kept: Kept) -> MirrorState:
-        mirror = kept.mirror
-        end = mirror.end if mirror is not None else 0
-        epochs = [epoch for epoch, start in mirror.manifest.epochs if start < end] if mirror is not None else []
+    def _state(self, kept: Kept) -> ReplicaState:
+        replica = kept.replica
+        end = replica.end if replica is not None else 0
+        epochs = [epoch for epoch, start in replica.manifest.epochs if start < end] if replica is not None else []
         epoch = epochs[-1] if epochs else NO_EPOCH
-        return MirrorState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
+        return ReplicaState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
 
     def _ended_at(self, kept: Kept) -> int | None:
-        """Return when the bytes of a log ended that continue its mirror; None if they come."""
+        """Return when the bytes of a log ended that continue its replica; None if they come."""
         log_id, link = kept.log_id, kept.link
         if link is not None:
             self._links[log_id] = link
-        if link is not None and kept.is_resumed and kept.mirror is not None and not kept.mirror.is_aside:
+        if link is not None and kept.is_resumed and kept.replica is not None and not kept.replica.is_aside:
             self._ended.pop(log_id, None)
             return None
         last = self._links.get(log_id)

@@ -13,7 +13,7 @@ from nsqd.cluster.ownership.election_frames import NEVER, Answer, Claim, Stage, 
 from nsqd.cluster.wire.link import Link
 
 YIELD = 3_000_000_000  # ns for which a voter does not claim what it has promised to another node
-INVITED = 10_000_000_000  # ns for which a node with a longer mirror claims at once, after another node's claim
+INVITED = 10_000_000_000  # ns for which a node with a longer replica claims at once, after another node's claim
 
 
 class Voter:
@@ -34,7 +34,7 @@ class Voter:
         if self._ownership.owner(claim.log_id) is None:
             self._ownership.learn(claim.log_id, claim.lost)
         case = self._cases.case(claim.log_id)
-        if claim.stage is Stage.ADOPTING:
+        if claim.stage is Stage.PROMOTING:
             self._yield(link, case, claim, now)
             return
         answer = self._answer(link.peer.number, case, claim, now)
@@ -44,7 +44,7 @@ class Voter:
             self._send_vote(link, case, claim, answer, now)
 
     def _yield(self, link: Link, case: Case, claim: Claim, now: int) -> None:
-        """Take note that another node adopts a log, and answer if it should not."""
+        """Take note that another node promotes a log, and answer if it should not."""
         assert link.peer is not None
         if case.epoch > claim.lost:
             self._cluster.tell_owner(link, claim.log_id)
@@ -56,8 +56,8 @@ class Voter:
         if attempt is not None and attempt.is_won and attempt.case is case:
             if (claim.number, number) < (attempt.number, self._cluster.own.number):
                 return
-            self._claimant.call_off(attempt, "another node adopts the log under a greater number")
-        case.yields_until, case.adopter = now + self._cases.takeover_after, number
+            self._claimant.call_off(attempt, "another node promotes the log under a greater number")
+        case.yields_until, case.new_leader = now + self._cases.failover_after, number
 
     def _answer(self, number: int, case: Case, claim: Claim, now: int) -> Answer:
         """Return what to answer to a claim of a node; PROMISED: the promise is still to be written."""
@@ -70,9 +70,9 @@ class Voter:
         promised = self._ownership.promises.get(case.log_id, Promise(0, number))
         attempt = self._claimant.attempt
         if attempt is not None and attempt.is_won and attempt.case is case:
-            return Answer.ADOPTING
-        if case.adopter not in (None, number) and now < case.yields_until:
-            return Answer.ADOPTING
+            return Answer.PROMOTING
+        if case.new_leader not in (None, number) and now < case.yields_until:
+            return Answer.PROMOTING
         if self._is_longer(case, claim):
             ended_at = now - claim.ended if claim.ended != NEVER else 0
             case.invitation = Invitation(number, claim.stage, ended_at, now + INVITED)
@@ -96,7 +96,7 @@ class Voter:
         promises it to the node that it asked.
         """
         asked = self._ownership.given_up[case.log_id]
-        is_short = claim.mirror < self._cases.mirrors.own_extent(case.log_id)
+        is_short = claim.replica < self._cases.replicas.own_extent(case.log_id)
         if is_short and (claim.stage is Stage.CLEAN or asked is not None):
             return Answer.LONGER
         if not is_short:
@@ -105,8 +105,10 @@ class Voter:
         return Answer.PROMISED if asked in (None, number) else Answer.CANNOT
 
     def _is_longer(self, case: Case, claim: Claim) -> bool:
-        """Return True if this node's mirror is longer than a claimant's, and this node can be expected to adopt it."""
-        if extent_of(case.mirror) <= claim.mirror or (self._quorum is Quorum.NONE and claim.stage is not Stage.ORDERED):
+        """Return True if this node's replica is longer than a claimant's, and this node can be expected to promote it."""
+        if extent_of(case.replica) <= claim.replica or (
+            self._quorum is Quorum.NONE and claim.stage is not Stage.ORDERED
+        ):
             return False
         return claim.stage is Stage.CLEAN or case.failures < PATIENT
 
@@ -123,7 +125,7 @@ class Voter:
         attempt = self._claimant.attempt
         if attempt is not None and attempt.case is case:
             self._claimant.fail(attempt, "another node claims the log", now)
-        case.yields_until, case.adopter = now + YIELD, None
+        case.yields_until, case.new_leader = now + YIELD, None
         self._ownership.promise(case.log_id, Promise(number, link.peer.number))
 
         def kept(is_kept: bool) -> None:
@@ -144,7 +146,7 @@ class Voter:
             answer,
             promised.number if promised is not None else 0,
             NEVER if heard is None else max(0, now - heard),
-            self._cases.mirrors.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.mirror),
+            self._cases.replicas.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.replica),
             case.counts,
         )
         link.send_claiming(pack_vote(vote))

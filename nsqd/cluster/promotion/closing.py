@@ -1,6 +1,6 @@
-"""When an adopted log is closed, and what then goes: its directory, mirrors of it, and what is left of it in diverged/.
+"""When a promoted log is closed, and what then goes: its directory, replicas of it, and what is left of it in diverged/.
 
-An adopted log is closed when it owes nothing and retains nothing, and the node that published into it publishes into another
+A promoted log is closed when it owes nothing and retains nothing, and the node that published into it publishes into another
 one, has left, or was forgotten. It is served no more from then on; its files go when enough nodes have durably that it is
 closed. What is left of it goes on the node that publishes into the log that succeeds it, once the followers have what that log
 held at the start: everything that it held and the owner had not.
@@ -17,8 +17,8 @@ from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.promotion.diverged.arbiter import is_copied
-from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, AdoptedLog
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, PromotedLog
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.leader import Origin
@@ -50,19 +50,19 @@ class Closing(Part):
         self,
         cluster: Cluster,
         closed: ClosedLogs,
-        adoptions: Adoptions,
+        promotions: Promotions,
         copying: Copying,
         old_logs: OldLogs,
         work: Work,
         own_end: Callable[[], int],
     ) -> None:
         """`own_end`: returns the position at which this node's own log ends."""
-        self._cluster, self._closed, self._adoptions = cluster, closed, adoptions
+        self._cluster, self._closed, self._promotions = cluster, closed, promotions
         self._copying, self._old_logs, self._work = copying, old_logs, work
         self._look_due = 0
         self._is_busy = False  # old logs are being removed
         self._start = own_end()  # what the own log held at the start of this run ends here
-        for log_id, owned in adoptions.logs.items():
+        for log_id, owned in promotions.logs.items():
             if owned.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
                 self._go_on_closing(log_id)
 
@@ -71,32 +71,32 @@ class Closing(Part):
         if word.epoch.node == self._cluster.own.number:
             self._closed.close(word, self._copying.origin.in_sync.stated.most)
         else:
-            self._adoptions.lose(log_id)
+            self._promotions.lose(log_id)
 
     def tick(self, now: int) -> None:
         """Close what may be closed, and remove what is not needed, unless this node leaves."""
         if now < self._look_due or self._cluster.is_leaving:
             return
         self._look_due = now + LOOK_EVERY
-        for log_id in [one for one in self._copying.mirrors.kept if self._closed.is_closed(one)]:
+        for log_id in [one for one in self._copying.replicas.kept if self._closed.is_closed(one)]:
             self._discard(log_id)  # it was begun before this node knew, or in use
-        for owned in list(self._adoptions.logs.values()):
+        for owned in list(self._promotions.logs.values()):
             self._look_at(owned)
         self._look_at_old_logs()
 
-    def _look_at(self, owned: AdoptedLog) -> None:
+    def _look_at(self, owned: PromotedLog) -> None:
         log_id = owned.log_id
         if owned.state != SERVING or owned.log is None or owned.broker is None:
             if owned.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
                 self.log_closed(log_id)
             if owned.state == CLOSED and self._is_void(log_id):
-                self._adoptions.lose(log_id)
+                self._promotions.lose(log_id)
             return
         origin = self._copying.origins.get(log_id)
         if origin is not None and not self._is_published(owned) and owes_nothing(owned.log, owned.broker):
             self._close(log_id, owned.node, origin)
 
-    def _is_published(self, owned: AdoptedLog) -> bool:
+    def _is_published(self, owned: PromotedLog) -> bool:
         """Return True if the node that published into a log may return with what it has published since."""
         membership = self._cluster.membership
         word = membership.words.get(owned.node)
@@ -110,7 +110,7 @@ class Closing(Part):
         copies = max(origin.in_sync.stated.most, origin.copies.asked[1])
         word = make_closed(log_id, state["end"], epochs)
         log.info("CLUSTER: the log %s of node %d owes nothing, and is closed", log_id.hex(), node)
-        self._adoptions.end(log_id)
+        self._promotions.end(log_id)
         self._cluster.drop_log(log_id)
         self._closed.close(word, copies)
 
@@ -121,19 +121,19 @@ class Closing(Part):
         return not is_closed and owner is not None and owner.node != self._cluster.own.number
 
     def log_closed(self, log_id: bytes) -> None:
-        """Remove the mirror that this node has of the log, and end with the log."""
+        """Remove the replica that this node has of the log, and end with the log."""
         self._discard(log_id)
-        owned = self._adoptions.logs.get(log_id)
+        owned = self._promotions.logs.get(log_id)
         if (
             owned is not None and owned.state != CLOSED
         ):  # another node has closed what this one had lost without knowing
-            self._adoptions.lose(log_id)
-            self._adoptions.parts.failed(log_id, "the log is closed")  # if it was just being adopted
+            self._promotions.lose(log_id)
+            self._promotions.parts.failed(log_id, "the log is closed")  # if it was just being promoted
             self._cluster.drop_log(log_id)
 
     def _discard(self, log_id: bytes) -> None:
         epochs = self._cluster.ownership.closed[log_id].epochs
-        self._copying.mirrors.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
+        self._copying.replicas.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
 
     # old logs
 
@@ -162,7 +162,7 @@ class Closing(Part):
 def owes_nothing(opened: OpenLog, broker: Broker) -> bool:
     """Return True if a log owes no message to anybody, buried ones included, and retains none.
 
-    What was lost to damage here may be whole in a mirror, so a log with damage is kept.
+    What was lost to damage here may be whole in a replica, so a log with damage is kept.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False

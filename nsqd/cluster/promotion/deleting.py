@@ -1,4 +1,4 @@
-"""Topics and channels that were deleted at a node which was cut off, while another one adopted its log: they go there, too.
+"""Topics and channels that were deleted at a node which was cut off, while another one promoted its log: they go there, too.
 
 What is told of a log that is not open yet waits until it has joined this node's broker, and is done before anything of it is
 delivered. It becomes ordinary records of the log. When these are durable, the node that told it gets its answer.
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.deletion_frames import is_kept, pack_deleted_kept, unpack_deleted
-from nsqd.cluster.promotion.promoted_log import ATTACHING, CLOSED, LOST, SERVING, AdoptedLog
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promoted_log import ATTACHING, CLOSED, LOST, SERVING, PromotedLog
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.message.deletion import LogDeletions
-from nsqd.core.stripe_deletions import delete_from_adopted
+from nsqd.core.stripe_deletions import delete_from_promoted
 from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
@@ -43,9 +43,9 @@ class Deleting(Part):
 
     takes = (FrameKind.DELETED,)
 
-    def __init__(self, cluster: Cluster, adoptions: Adoptions, home: Broker) -> None:
+    def __init__(self, cluster: Cluster, promotions: Promotions, home: Broker) -> None:
         """`home`: the broker of this node's own log."""
-        self._cluster, self._adoptions, self._home = cluster, adoptions, home
+        self._cluster, self._promotions, self._home = cluster, promotions, home
         self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the node that told it
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -58,8 +58,8 @@ class Deleting(Part):
         if self._owned(log_id) is not None:
             self._tell(log_id, _Notice(word, number, link))
 
-    def _owned(self, log_id: bytes) -> AdoptedLog | None:
-        owned = self._adoptions.logs.get(log_id)
+    def _owned(self, log_id: bytes) -> PromotedLog | None:
+        owned = self._promotions.logs.get(log_id)
         return owned if owned is not None and owned.state not in (LOST, CLOSED) else None
 
     def _tell(self, log_id: bytes, notice: _Notice) -> None:
@@ -70,23 +70,23 @@ class Deleting(Part):
 
     def attached(self, broker: Broker) -> None:
         """Delete what was told before the log was open, before anything of it is delivered."""
-        owned = next(one for one in self._adoptions.logs.values() if one.broker is broker)
+        owned = next(one for one in self._promotions.logs.values() if one.broker is broker)
         for (log_id, _), notice in self._notices.items():
             if log_id == owned.log_id:
                 self._delete(owned, notice)
 
-    def _delete(self, owned: AdoptedLog, notice: _Notice) -> None:
+    def _delete(self, owned: PromotedLog, notice: _Notice) -> None:
         opened, broker = owned.log, owned.broker
-        if opened is None or broker is None or broker not in self._home.adopted:
+        if opened is None or broker is None or broker not in self._home.promoted:
             return
         if not notice.word.holds_for(opened.writer.all_epochs()):
             return  # this copy has diverged from that one elsewhere: what both mean by a number may differ
         notice.opened, notice.before, notice.position = opened, opened.writer.written.position, -1
-        done = delete_from_adopted(self._home, broker, notice.word.deletions)
+        done = delete_from_promoted(self._home, broker, notice.word.deletions)
         if done:
             more = f", and {len(done) - MOST_NAMED} more" if len(done) > MOST_NAMED else ""
             log.warning(
-                "CLUSTER: deleted from the log %s, which this node has adopted, what was deleted at node %d while that was"
+                "CLUSTER: deleted from the log %s, which this node has promoted, what was deleted at node %d while that was"
                 " cut off: %s%s",
                 owned.log_id.hex(), notice.node, ", ".join(done[:MOST_NAMED]), more,
             )  # fmt: skip

@@ -21,13 +21,13 @@ REASONS = (READY_AGAIN, UNCLEAN, UNFINISHED, UNTOLD, MOVED, MOVED_ALL, SALVAGED)
 
 
 @dataclass(slots=True)
-class TakeoverFigures:
-    """What the take-overs of logs were like since this node has its log."""
+class FailoverFigures:
+    """What the failovers of logs were like since this node has its log."""
 
-    last_seconds: float | None = None  # that the last take-over took; None: there was none
+    last_seconds: float | None = None  # that the last failover took; None: there was none
     possible_duplicates: Counter[str] = field(default_factory=Counter)  # messages by reason, one of REASONS
 
-    def taken_over(self, seconds: float, delivered: int, unfinished: int, is_clean: bool) -> None:
+    def failed_over(self, seconds: float, delivered: int, unfinished: int, is_clean: bool) -> None:
         """Note that this node has taken a log over.
 
         `delivered`: messages that are ready and had been delivered before; `unfinished`: all that readers wait for; `is_clean`:
@@ -43,7 +43,7 @@ class TakeoverFigures:
         self.possible_duplicates[SALVAGED] += delivered
 
     def figures(self) -> dict[str, Any]:
-        """Return how long the last take-over took, in s, and the possible duplicates by reason, as /cluster tells them."""
+        """Return how long the last failover took, in s, and the possible duplicates by reason, as /cluster tells them."""
         duplicates = {reason: self.possible_duplicates[reason] for reason in REASONS}
         return {"last_seconds": self.last_seconds, "possible_duplicates": duplicates}
 

@@ -1,9 +1,9 @@
-"""What a thread does to open an adopted log: a mirror becomes a log, the log is read, and an epoch of this node begins in it.
+"""What a thread does to open a promoted log: a replica becomes a log, the log is read, and an epoch of this node begins in it.
 
 Nobody is told of the epoch before its first record is durable. Whatever ends the opening before that, a failure, the return of
-the owner or the end of this node, leaves a mirror, or what the next start makes a mirror again.
+the owner or the end of this node, leaves a replica, or what the next start makes a replica again.
 
-See docs/design/cluster.md#adoption.
+See docs/design/cluster.md#promotion.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from nsqd.cluster.promotion.duplicates import delivered_before, unfinished
-from nsqd.cluster.promotion.promoted_log import LOST, AdoptedLog, Directory, Parts
+from nsqd.cluster.promotion.promoted_log import LOST, Directory, Parts, PromotedLog
 from nsqd.cluster.replication.manifest import ManifestError
-from nsqd.cluster.replication.replica import Mirror, MirrorError
+from nsqd.cluster.replication.replica import Replica, ReplicaError
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay, claim, drop_manifest, name_files
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import recover
 from nsqd.storage.log.clocks import write_note
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.opening import OpenLog, TakenOver
+from nsqd.storage.log.opening import OpenLog, Promoted
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.segments import LogError
 
@@ -39,13 +39,13 @@ class Unopened:
     """Why a log is not open."""
 
     why: str
-    is_taken: bool = True  # it is an adopted log, and no mirror
+    is_taken: bool = True  # it is a promoted log, and no replica
     is_lost: bool = False  # another node owns it
     node: int = -1  # number of the node that published into it; -1: it is not known here
     is_called_off: bool = False  # it is not wanted any more
 
-    def as_mirror(self) -> Unopened:
-        """Return the same of a log that is a mirror again."""
+    def as_replica(self) -> Unopened:
+        """Return the same of a log that is a replica again."""
         return replace(self, is_taken=False)
 
 
@@ -53,35 +53,35 @@ _CALLED_OFF = Unopened("it was called off", is_called_off=True)
 
 
 class Openings:
-    """Opens adopted logs. All methods are for any thread, for one log at a time."""
+    """Opens promoted logs. All methods are for any thread, for one log at a time."""
 
     def __init__(self, directory: Directory, parts: Parts) -> None:
         self.is_over = False  # this node stops: what is under way ends soon
         self._directory = directory
         self._parts = parts
 
-    def take_over(self, owned: AdoptedLog, disk: Disk) -> OpenLog | Unopened:
-        """Make a log of the mirror in the directory `disk`, and open it. If that fails, it is a mirror again."""
+    def failover(self, owned: PromotedLog, disk: Disk) -> OpenLog | Unopened:
+        """Make a log of the replica in the directory `disk`, and open it. If that fails, it is a replica again."""
         try:
-            mirror = Mirror(disk, owned.log_id, owned.node)  # it is synced, and ends with a whole record
-            mirror.close()
-            check_replay(disk, mirror.manifest, partial(self._interrupt, owned))
+            replica = Replica(disk, owned.log_id, owned.node)  # it is synced, and ends with a whole record
+            replica.close()
+            check_replay(disk, replica.manifest, partial(self._interrupt, owned))
             self._interrupt(owned)
             note = self._parts.noted(owned.log_id)
             if note is not None:
                 write_note(disk, note)
-            claim(disk, mirror.manifest, owned.number)
-            self._directory.move_mirror(owned.log_id)
+            claim(disk, replica.manifest, owned.number)
+            self._directory.move_replica(owned.log_id)
         except Interrupted:
-            return _CALLED_OFF.as_mirror()
-        except (OSError, ManifestError, MirrorError, Refused) as error:
-            return self._mirror_again(owned, Unopened(str(error)))
+            return _CALLED_OFF.as_replica()
+        except (OSError, ManifestError, ReplicaError, Refused) as error:
+            return self._replica_again(owned, Unopened(str(error)))
         opened = self._open(owned)
-        return self._mirror_again(owned, opened) if isinstance(opened, Unopened) else opened
+        return self._replica_again(owned, opened) if isinstance(opened, Unopened) else opened
 
-    def reopen(self, owned: AdoptedLog) -> OpenLog | Unopened:
+    def reopen(self, owned: PromotedLog) -> OpenLog | Unopened:
         """Open a log that an earlier run has taken over, unless another node owns it now, or the taking over has not ended."""
-        why = "its adoption was not finished before this node stopped"
+        why = "its promotion was not finished before this node stopped"
         try:
             node = self._directory.put_back(owned.log_id)
         except (OSError, ManifestError) as error:
@@ -94,22 +94,22 @@ class Openings:
         except _OwnedByAnotherError:
             return Unopened("", is_lost=True)
 
-    def _mirror_again(self, owned: AdoptedLog, failed: Unopened) -> Unopened:
+    def _replica_again(self, owned: PromotedLog, failed: Unopened) -> Unopened:
         try:
             if owned.log_id in self._directory.found() and self._directory.put_back(owned.log_id) is None:
                 return failed  # its epoch is durable: the log is opened again later
         except (OSError, ManifestError) as error:
             return Unopened(f"{failed.why}; {error}")
-        return failed.as_mirror()
+        return failed.as_replica()
 
-    def _open(self, owned: AdoptedLog) -> OpenLog | Unopened:
-        """Open an adopted log, and make the first record of the new epoch durable. Raises _OwnedByAnotherError."""
+    def _open(self, owned: PromotedLog) -> OpenLog | Unopened:
+        """Open a promoted log, and make the first record of the new epoch durable. Raises _OwnedByAnotherError."""
         try:
             disk = self._directory.open(owned.log_id)
             manifest = name_files(disk)
             least, durable = (manifest.won, manifest.mark) if manifest else (0, 0)
-            taken_over = TakenOver(self._parts.node, max(owned.least, least), durable, partial(self._interrupt, owned))
-            opened = self._parts.open(disk, taken_over, None if manifest else partial(self._ask, owned))
+            promoted = Promoted(self._parts.node, max(owned.least, least), durable, partial(self._interrupt, owned))
+            opened = self._parts.open(disk, promoted, None if manifest else partial(self._ask, owned))
             try:
                 self._interrupt(owned)
                 opened.writer.append_anchor()
@@ -126,14 +126,14 @@ class Openings:
             return Unopened(str(error))
         return opened
 
-    def _ask(self, owned: AdoptedLog, disk: Disk, reading: LogReading) -> bool:
+    def _ask(self, owned: PromotedLog, disk: Disk, reading: LogReading) -> bool:
         """Ask other nodes, before the next epoch begins, whether one of them owns the log. Implements Extend."""
         epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)]
         if self._parts.is_lost(owned.log_id, epochs, reading.replay.followers):
             raise _OwnedByAnotherError
         return False
 
-    def fill(self, owned: AdoptedLog, opened: OpenLog) -> Broker | None:
+    def fill(self, owned: PromotedLog, opened: OpenLog) -> Broker | None:
         """Return a broker with what a log owes; None: it is not wanted any more."""
         broker = self._parts.make_broker(opened)
         broker.begin(*self._parts.clocks())
@@ -148,7 +148,7 @@ class Openings:
         broker.commit()
         return broker
 
-    def _interrupt(self, owned: AdoptedLog, is_announced: bool = False) -> None:
+    def _interrupt(self, owned: PromotedLog, is_announced: bool = False) -> None:
         """Raise Interrupted if a log is not wanted any more. `is_announced`: it cannot be called off any more."""
         if self.is_over or owned.state == LOST or (owned.is_called_off and not is_announced):
             raise Interrupted

@@ -1,6 +1,6 @@
 """A log that this node has taken over or is taking over, and what the node does for it.
 
-See docs/design/cluster.md#adoption.
+See docs/design/cluster.md#promotion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.opening import Extend, OpenLog, TakenOver
+from nsqd.storage.log.opening import Extend, OpenLog, Promoted
 
 WAITING, READING, FILLING, ATTACHING, SERVING = "waiting", "reading", "filling", "attaching", "serving"
 CLOSING = "closing"
@@ -24,25 +24,25 @@ FAILED, LOST, CLOSED = "failed", "lost", "closed"
 
 
 class Directory(Protocol):
-    """Where the adopted logs are, one directory for each log id: nsqd.cluster.replication.directory.AdoptedDirectory."""
+    """Where the promoted logs are, one directory for each log id: nsqd.cluster.replication.directory.PromotedDirectory."""
 
     def found(self) -> list[bytes]:
         """Return the ids of the logs that this node has taken over. Raises OSError."""
 
-    def move_mirror(self, log_id: bytes) -> Disk:
-        """Make the directory of a mirror that of an adopted log, in one step and durably. Raises OSError."""
+    def move_replica(self, log_id: bytes) -> Disk:
+        """Make the directory of a replica that of a promoted log, in one step and durably. Raises OSError."""
 
     def put_back(self, log_id: bytes) -> int | None:
-        """Make an adopted log a mirror again, durably, if nobody was told of an epoch of this node in it.
+        """Make a promoted log a replica again, durably, if nobody was told of an epoch of this node in it.
 
         Returns the number of the node that published into it; None: such an epoch has begun. Raises ManifestError, OSError.
         """
 
     def open(self, log_id: bytes) -> Disk:
-        """Return the directory of an adopted log. Raises OSError."""
+        """Return the directory of a promoted log. Raises OSError."""
 
     def keep_diverged(self, log_id: bytes) -> str:
-        """Rename an adopted log, because another node owns it now. Returns the new name. Raises OSError."""
+        """Rename a promoted log, because another node owns it now. Returns the new name. Raises OSError."""
 
     def remove(self, log_id: bytes) -> None:
         """Remove a log that is closed. Raises OSError."""
@@ -58,10 +58,10 @@ def _no_steps(broker: Broker) -> Callable[[], bool]:
 
 @dataclass(slots=True)
 class Parts:
-    """What the node does for a log that it adopts."""
+    """What the node does for a log that it promotes."""
 
-    # opens a log, see nsqd.opening.open_adopted; any thread calls it. The owner in TakenOver is this node
-    open: Callable[[Disk, TakenOver, Extend | None], OpenLog]
+    # opens a log, see nsqd.opening.open_promoted; any thread calls it. The owner in Promoted is this node
+    open: Callable[[Disk, Promoted, Extend | None], OpenLog]
     make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread calls it
     copy: Callable[[OpenLog], None]  # begins to send the log to its followers
     end_copying: Callable[[bytes], None]  # ends that
@@ -82,7 +82,7 @@ class Parts:
     # Returns what was noted of a log's time when its owner told it last; None: nothing. Any thread calls it.
     noted: Callable[[bytes], Anchor | None] = lambda log_id: None
     is_closed: Callable[[bytes], bool] = lambda log_id: False  # tells whether a log is closed
-    # a claimed log cannot be adopted; it is a mirror again
+    # a claimed log cannot be promoted; it is a replica again
     failed: Callable[[bytes, str], None] = lambda log_id, why: None
     # This node cannot go on with a log that it owns: another may take it over. `announce` takes that back.
     give_up: Callable[[bytes], None] = lambda log_id: None
@@ -92,7 +92,7 @@ class Parts:
 
 
 @dataclass(slots=True)
-class AdoptedLog:
+class PromotedLog:
     """One log that this node has taken over, or is taking over."""
 
     log_id: bytes
@@ -110,7 +110,7 @@ class AdoptedLog:
     is_new: bool = False  # this node has just made it of what another log's owner lacks
     failure: str = ""
     retry_at: int = 0  # monotonic ns
-    is_clean: bool = True  # the mirror was known to have all that clients were told that it is kept
+    is_clean: bool = True  # the replica was known to have all that clients were told that it is kept
     delivered: int = 0  # messages that had been delivered before, and were ready when it was opened
     unfinished: int = 0  # messages that waited to be delivered then
     began: int = 0  # when its opening was begun, monotonic ns

@@ -1,13 +1,13 @@
 """The logs of other nodes that this one has taken over: how each is opened beside the running broker, and by whom it is served.
 
-One log at a time is adopted. A thread makes a log of the mirror, replays it, and writes the first record of the new epoch
+One log at a time is promoted. A thread makes a log of the replica, replays it, and writes the first record of the new epoch
 durably. From then on others may know that this node owns the log. The thread also fills a broker, to which nobody else has
 access yet, so no turn of the reactor waits for it. It delivers when it is attached to the node's own broker, in slices. A start
-opens the adopted logs again, each in a new epoch.
+opens the promoted logs again, each in a new epoch.
 
 Nothing here does input or output by itself: `Directory`, `Parts` and `Work` do.
 
-See docs/design/cluster.md#adoption.
+See docs/design/cluster.md#promotion.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nsqd.cluster.promotion.duplicates import TakeoverFigures
+from nsqd.cluster.promotion.duplicates import FailoverFigures
 from nsqd.cluster.promotion.opening import Openings, Unopened
 from nsqd.cluster.promotion.promoted_log import (
     ATTACHING,
@@ -28,12 +28,12 @@ from nsqd.cluster.promotion.promoted_log import (
     READING,
     SERVING,
     WAITING,
-    AdoptedLog,
+    PromotedLog,
 )
 from nsqd.cluster.promotion.promoted_log import Directory as Directory
 from nsqd.cluster.promotion.promoted_log import Parts as Parts
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
@@ -47,43 +47,43 @@ RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could 
 GIVE_UP_AFTER = 10_000_000_000  # ns for which a log cannot be written before others may take it over
 
 
-class Adoptions(Part):
+class Promotions(Part):
     """The logs that this node has taken over. All methods are for the reactor's thread."""
 
-    def __init__(self, directory: Directory, mirrors: Mirrors, work: Work, parts: Parts) -> None:
-        self.logs: dict[bytes, AdoptedLog] = {}  # by log id
+    def __init__(self, directory: Directory, replicas: Replicas, work: Work, parts: Parts) -> None:
+        self.logs: dict[bytes, PromotedLog] = {}  # by log id
         self.parts = parts
-        self.takeovers = TakeoverFigures()
+        self.failovers = FailoverFigures()
         self._directory = directory
-        self._mirrors = mirrors
+        self._replicas = replicas
         self._work = work
         self._openings = Openings(directory, parts)
-        self._current: AdoptedLog | None = None  # the one that is being opened or filled
+        self._current: PromotedLog | None = None  # the one that is being opened or filled
         self._timer_due = 0
-        mirrors.is_taken_over = self.owns
+        replicas.is_promoted = self.owns
 
     # what the cluster decides
 
     def won(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
-        """Take over a log of which this node has a mirror, in the epoch with that number. It was claimed with success.
+        """Take over a log of which this node has a replica, in the epoch with that number. It was claimed with success.
 
-        `is_clean`: the mirror has all that clients were told that it is kept.
+        `is_clean`: the replica has all that clients were told that it is kept.
         """
-        kept = self._mirrors.kept.get(log_id)
+        kept = self._replicas.kept.get(log_id)
         if log_id in self.logs:
-            self.parts.failed(log_id, "it is being adopted, or kept as a diverged copy")
+            self.parts.failed(log_id, "it is being promoted, or kept as a diverged copy")
             return
         if kept is None:
-            self.parts.failed(log_id, "this node has no mirror of it")
-            log.error("CLUSTER: cannot adopt the log %s: this node keeps no mirror of it", log_id.hex())
+            self.parts.failed(log_id, "this node has no replica of it")
+            log.error("CLUSTER: cannot promote the log %s: this node keeps no replica of it", log_id.hex())
             return
-        self.logs[log_id] = AdoptedLog(log_id, number, kept.node, is_clean=is_clean)
+        self.logs[log_id] = PromotedLog(log_id, number, kept.node, is_clean=is_clean)
         self._begin_next()
 
     def reopen(self) -> None:
         """Open the logs again that earlier runs of this node have taken over. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
-            self.logs[log_id] = owned = AdoptedLog(log_id, 0, -1, deletions=self.parts.watch())
+            self.logs[log_id] = owned = PromotedLog(log_id, 0, -1, deletions=self.parts.watch())
             if self.parts.is_closed(log_id):
                 owned.state = CLOSED
             else:
@@ -93,16 +93,16 @@ class Adoptions(Part):
     def serve_salvaged(self, log_id: bytes) -> None:
         """Serve a log that this node has made of what another log's owner lacks. It is in the directory, durably."""
         if log_id not in self.logs and not self.parts.is_closed(log_id):
-            self.logs[log_id] = AdoptedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
+            self.logs[log_id] = PromotedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
             self._begin_next()
 
     def called_off(self, log_id: bytes) -> None:
-        """Do not take over a log after all: its owner is back. It stays a mirror, unless the epoch is durable already."""
+        """Do not take over a log after all: its owner is back. It stays a replica, unless the epoch is durable already."""
         owned = self.logs.get(log_id)
         if owned is None or not owned.number or owned.is_announced:
             return
         owned.is_called_off = True
-        if owned.state == WAITING and log_id in self._mirrors.kept:
+        if owned.state == WAITING and log_id in self._replicas.kept:
             del self.logs[log_id]
 
     def fenced(self, log_id: bytes, epoch: Epoch) -> None:
@@ -174,18 +174,18 @@ class Adoptions(Part):
         if owned is None:
             return
         self._current, owned.state, owned.began = owned, READING, self.parts.clocks()[0]
-        if owned.number and owned.log_id in self._mirrors.kept:
-            self._mirrors.release(owned.log_id, partial(self._released, owned))
+        if owned.number and owned.log_id in self._replicas.kept:
+            self._replicas.release(owned.log_id, partial(self._released, owned))
         else:
             self._work.run(partial(self._openings.reopen, owned), partial(self._opened, owned))
 
-    def _released(self, owned: AdoptedLog, result: Disk | OSError) -> None:
+    def _released(self, owned: PromotedLog, result: Disk | OSError) -> None:
         if isinstance(result, OSError):
             self._opened(owned, Unopened(str(result.strerror or result), is_taken=False))
         else:
-            self._work.run(partial(self._openings.take_over, owned, result), partial(self._opened, owned))
+            self._work.run(partial(self._openings.failover, owned, result), partial(self._opened, owned))
 
-    def _opened(self, owned: AdoptedLog, result: OpenLog | Unopened | OSError) -> None:
+    def _opened(self, owned: PromotedLog, result: OpenLog | Unopened | OSError) -> None:
         if isinstance(result, OSError):
             result = Unopened(str(result))
         if isinstance(result, Unopened):
@@ -203,7 +203,7 @@ class Adoptions(Part):
         self.parts.announce(owned.log_id, result.identity.epoch)
         self._work.run(partial(self._openings.fill, owned, result), partial(self._filled, owned, result))
 
-    def _filled(self, owned: AdoptedLog, opened: OpenLog, broker: Broker | OSError | None) -> None:
+    def _filled(self, owned: PromotedLog, opened: OpenLog, broker: Broker | OSError | None) -> None:
         if isinstance(broker, OSError):
             raise broker  # it reads and writes nothing but the log, which notes that a write has failed
         if self._openings.is_over:
@@ -223,7 +223,7 @@ class Adoptions(Part):
             attach_some = self.parts.attach(broker, deletions)
             self._attach(owned, attach_some)
 
-    def _failed(self, owned: AdoptedLog, failed: Unopened) -> None:
+    def _failed(self, owned: PromotedLog, failed: Unopened) -> None:
         if failed.is_lost or (owned.state == LOST and failed.is_taken):
             owned.state = LOST
             self._end(owned)
@@ -232,7 +232,7 @@ class Adoptions(Part):
         if failed.is_taken:
             owned.state = FAILED
             log.error(
-                "CLUSTER: cannot open the adopted log %s: %s; trying again",
+                "CLUSTER: cannot open the promoted log %s: %s; trying again",
                 owned.log_id.hex(),
                 failed.why,
             )
@@ -241,18 +241,18 @@ class Adoptions(Part):
         else:
             node = owned.node if failed.node < 0 else failed.node
             if failed.is_called_off:
-                log.info("CLUSTER: the log of node %d is not adopted: %s", node, failed.why)
+                log.info("CLUSTER: the log of node %d is not promoted: %s", node, failed.why)
             else:
-                log.error("CLUSTER: cannot adopt the log of node %d: %s", node, failed.why)
+                log.error("CLUSTER: cannot promote the log of node %d: %s", node, failed.why)
             self._forget(owned)
-            if owned.log_id not in self._mirrors.kept:
-                self._mirrors.put_back(owned.log_id, node)
+            if owned.log_id not in self._replicas.kept:
+                self._replicas.put_back(owned.log_id, node)
         self.parts.failed(owned.log_id, failed.why)
         self._begin_next()
 
     # serving
 
-    def _attach(self, owned: AdoptedLog, attach_some: Callable[[], bool]) -> None:
+    def _attach(self, owned: PromotedLog, attach_some: Callable[[], bool]) -> None:
         if owned.state != ATTACHING:
             return
         if attach_some():
@@ -261,7 +261,7 @@ class Adoptions(Part):
         owned.is_attached = True
         self._serve(owned)
 
-    def _serve(self, owned: AdoptedLog) -> None:
+    def _serve(self, owned: PromotedLog) -> None:
         owned.state, self._current = SERVING, None
         assert owned.log is not None
         assert owned.broker is not None
@@ -271,19 +271,19 @@ class Adoptions(Part):
             self.begin_again(owned.log_id, owned.least)
             return
         if owned.number:
-            self.takeovers.taken_over(took / 1e9, owned.delivered, owned.unfinished, owned.is_clean)
+            self.failovers.failed_over(took / 1e9, owned.delivered, owned.unfinished, owned.is_clean)
             owned.is_clean = True  # if it is opened again, what was incomplete then was counted
-            log.warning("CLUSTER: adopted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
+            log.warning("CLUSTER: promoted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
             if owned.is_new:
-                self.takeovers.salvaged(owned.delivered)
+                self.failovers.salvaged(owned.delivered)
                 owned.is_new = False
             log.info("CLUSTER: opened the log of node %d again, in epoch %d: %d topics, after %.1f s", *figures)
         self._begin_next()
 
     # the end
 
-    def _end(self, owned: AdoptedLog) -> None:
+    def _end(self, owned: PromotedLog) -> None:
         """Deliver nothing more of a log, in slices, copy it no more, and close it. `_closed` goes on by its state."""
         if owned.is_ending:
             return
@@ -295,20 +295,20 @@ class Adoptions(Part):
         owned.deletions = self.parts.watch()
         self._detach(owned, self.parts.detach(owned.broker))
 
-    def _detach(self, owned: AdoptedLog, detach_some: Callable[[], bool]) -> None:
+    def _detach(self, owned: PromotedLog, detach_some: Callable[[], bool]) -> None:
         if detach_some():
             self._work.run(_nothing, lambda result: self._detach(owned, detach_some))  # in another turn
             return
         owned.broker, owned.is_attached = None, False
         self._close(owned)
 
-    def _close(self, owned: AdoptedLog) -> None:
+    def _close(self, owned: PromotedLog) -> None:
         opened = owned.log  # it stays there until it is closed: if this node stops before, `close` closes it
         if opened is not None:
             opened.upkeep = None  # it needs no checkpoint
         self._work.run(opened.close if opened is not None else _nothing, lambda result: self._closed(owned))
 
-    def _closed(self, owned: AdoptedLog) -> None:
+    def _closed(self, owned: PromotedLog) -> None:
         owned.log, owned.is_ending = None, False
         if owned.state == LOST:
             self._work.run(partial(self._keep_diverged, owned.log_id), partial(self._was_kept_diverged, owned))
@@ -324,7 +324,7 @@ class Adoptions(Part):
     def _keep_diverged(self, log_id: bytes) -> str:
         return self._directory.keep_diverged(log_id) if log_id in self._directory.found() else ""
 
-    def _was_kept_diverged(self, owned: AdoptedLog, result: str | OSError) -> None:
+    def _was_kept_diverged(self, owned: PromotedLog, result: str | OSError) -> None:
         self._forget(owned)
         if self._current is owned:
             self._current = None
@@ -337,11 +337,11 @@ class Adoptions(Part):
                 owned.log_id.hex(),
                 result,
             )
-        elif owned.log_id not in self._mirrors.kept:
-            self._mirrors.put_back(owned.log_id, owned.node)
+        elif owned.log_id not in self._replicas.kept:
+            self._replicas.put_back(owned.log_id, owned.node)
         self._begin_next()
 
-    def _forget(self, owned: AdoptedLog) -> None:
+    def _forget(self, owned: PromotedLog) -> None:
         del self.logs[owned.log_id]
         if owned.deletions is not None:
             owned.deletions.end()
@@ -377,7 +377,7 @@ class Adoptions(Part):
             self._share()
         self._begin_next()
 
-    def _look_at_disk(self, owned: AdoptedLog, opened: OpenLog, now: int) -> None:
+    def _look_at_disk(self, owned: PromotedLog, opened: OpenLog, now: int) -> None:
         """Let others take a log over that this node cannot write (law R19). After a failed sync, open it again later."""
         failure = opened.writer.failure
         if owned.state != SERVING:
@@ -392,7 +392,7 @@ class Adoptions(Part):
         is_broken = opened.writer.durable.broken
         if (is_broken or now - owned.failing_since >= GIVE_UP_AFTER) and not owned.is_given_up:
             log.error(
-                "CLUSTER: cannot write the adopted log %s: %s; another node may take it over",
+                "CLUSTER: cannot write the promoted log %s: %s; another node may take it over",
                 owned.log_id.hex(),
                 failure,
             )
@@ -413,7 +413,7 @@ class Adoptions(Part):
     # queries
 
     def owns(self, log_id: bytes) -> bool:
-        """Return True if this node has taken over a log, or is taking it over: it keeps no mirror of it."""
+        """Return True if this node has taken over a log, or is taking it over: it keeps no replica of it."""
         return log_id in self.logs
 
     def figures(self) -> list[dict[str, Any]]:

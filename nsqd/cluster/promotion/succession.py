@@ -129,7 +129,7 @@ def _report(taken: Taken, made: Succession) -> None:
         return
     left_out = ", ".join(f"{name} of {count} messages" for name, count in sorted(made.dropped.items())) or "nothing"
     log.warning(
-        "CLUSTER: node %d has adopted this node's log %s, and has it up to position %d. This node continues with the log %s,"
+        "CLUSTER: node %d has promoted this node's log %s, and has it up to position %d. This node continues with the log %s,"
         " and with the %d unfinished messages behind that position. Left out, because the other node delivers these messages:"
         " %s. The old log is kept in %s%s",
         taken.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,

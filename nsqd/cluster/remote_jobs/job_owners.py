@@ -71,10 +71,10 @@ class JobOwners:
         """Return the numbers of the other nodes that may own a job of that node's number."""
         cluster = self._cluster
         own_logs = {node.number: node.log_id for node in cluster.membership.members}
-        # The log of a dead node is that member's own, whoever has adopted it, until the node comes back with another one.
+        # The log of a dead node is that member's own, whoever has promoted it, until the node comes back with another one.
         epochs = cluster.ownership.epochs.items()
-        adopters = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
-        return {number, *adopters} - {cluster.own.number}
+        new_leaders = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
+        return {number, *new_leaders} - {cluster.own.number}
 
     def reachable(self, numbers: Iterable[int]) -> bool:
         """Return True if any of these nodes can be asked."""
@@ -145,7 +145,7 @@ class JobOwners:
     def _keep(self, job_id: bytes, message_id: int, rights: bytes) -> None:
         """Keep the acknowledgement of a job that may be somewhere, and may come again: the others are of no use."""
         number, minutes = message_id >> 48, int(job_id[-4:], 16)
-        is_own = number == self._cluster.own.number  # another node may have adopted a log of this one
+        is_own = number == self._cluster.own.number  # another node may have promoted a log of this one
         lease = self._cluster.lease if is_own else self._cluster.leases.get(number, 0)
         may_be = message_id & SEQUENCE < lease & SEQUENCE
         if not self.owners(number) or not may_be or not minutes % 2 or len(rights) > MOST_RIGHTS:
@@ -197,7 +197,7 @@ class JobOwners:
 
     def _send(self, tube: Tube, job: Job) -> None:
         message_id = acknowledged_by(job)
-        own = self._queues.find(message_id)  # this node has adopted it
+        own = self._queues.find(message_id)  # this node has promoted it
         rights = self._rights_of(tube, job)
         if rights is None:
             return
@@ -234,20 +234,20 @@ class JobOwners:
         body = tube.body(job)
         return body[ID_SIZE:] if body is not None else None
 
-    def apply_kept(self, adopted: Broker) -> None:
-        """Apply kept acknowledgements to a log that this node has adopted, before it delivers what the log owes.
+    def apply_kept(self, promoted: Broker) -> None:
+        """Apply kept acknowledgements to a log that this node has promoted, before it delivers what the log owes.
 
         Those with rights that are on disk only are applied when the disk has answered.
         """
         for tube in filter(None, map(self._queues.tubes.tube, (KEPT, KEPT_WITH_RIGHTS))):
             try:
                 for job in list(tube.jobs):
-                    self._apply(adopted, tube, job)
+                    self._apply(promoted, tube, job)
             except Reading:
                 self._send_due = 0
 
-    def _apply(self, adopted: Broker, tube: Tube, job: Job) -> None:
-        held = adopted.tubes.find(adopted.tubes.index.client_id(acknowledged_by(job)))
+    def _apply(self, promoted: Broker, tube: Tube, job: Job) -> None:
+        held = promoted.tubes.find(promoted.tubes.index.client_id(acknowledged_by(job)))
         if held is None:
             return
         rights = self._rights_of(tube, job)

@@ -1,6 +1,6 @@
 """Which nodes keep a copy of a log. Pure: the owner's side of copying says what it knows of them.
 
-See docs/design/cluster.md#mirrors.
+See docs/design/cluster.md#replicas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Candidate:
 
     number: int  # of the node
     is_here: bool = True  # it has a connection, or had one lately
-    has_room: bool = True  # there is space for another mirror, or it has this log's already
+    has_room: bool = True  # there is space for another replica, or it has this log's already
     is_apart: bool = True  # it is in another zone than the owner, or no zone is known
 
 

@@ -1,4 +1,4 @@
-"""Where two copies of a log part, and what a mirror lacks of its log."""
+"""Where two copies of a log part, and what a replica lacks of its log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> in
 
 
 def continued(log: Segments, bases: Sequence[int], common: int, have: Have) -> tuple[int, int] | None:
-    """Return the place (base, offset) from which on the log's files continue a mirror; None if they do not.
+    """Return the place (base, offset) from which on the log's files continue a replica; None if they do not.
 
     `bases`: those of the log's segments; `common`: the position up to which both hold the same.
     """
@@ -64,8 +64,8 @@ def _is_gapless(log: Segments, bases: Sequence[int]) -> bool:
 
 
 def first_missing(log: Segments, bases: Sequence[int], common: int, have: Have) -> int:
-    """Return the first segment of the log that a mirror does not have as a whole. The arguments are those of `continued`."""
-    if common < have.end or not bases:  # the mirror is kept as a diverged copy, and another one begins
+    """Return the first segment of the log that a replica does not have as a whole. The arguments are those of `continued`."""
+    if common < have.end or not bases:  # the replica is kept as a diverged copy, and another one begins
         return bases[0] if bases else log.end
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         if base not in have.segments or following is None or following > common:

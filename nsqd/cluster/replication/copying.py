@@ -1,4 +1,4 @@
-"""Copies of logs, in both directions: the logs that this node owns, to their followers, and its mirrors of others.
+"""Copies of logs, in both directions: the logs that this node owns, to their followers, and its replicas of others.
 
 A frame is about the log that the latest frame LOG in the same direction has named. Before the first one, it is about the log
 that its owner publishes into.
@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import trio
 
-from nsqd.cluster.membership.leader_frames import NO_MIRROR, Extent
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent
 from nsqd.cluster.replication.leader import Origin
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.replication.stream import unpack_log
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
@@ -23,7 +23,7 @@ TO_FOLLOWER = (
     FrameKind.FOLLOW, FrameKind.RESUME, FrameKind.ANEW, FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH, FrameKind.KEEP,
     FrameKind.SYNC, FrameKind.DROP,
 )  # fmt: skip
-TICK = 1_000_000_000  # ns between two looks at what mirrors have not synced
+TICK = 1_000_000_000  # ns between two looks at what replicas have not synced
 
 T = TypeVar("T")
 
@@ -33,10 +33,10 @@ class Copying(Part):
 
     takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
 
-    def __init__(self, origin: Origin, mirrors: Mirrors) -> None:
+    def __init__(self, origin: Origin, replicas: Replicas) -> None:
         self.origin = origin
         self.origins = {origin.log_id: origin}  # by log id, also those of logs that this node has taken over
-        self.mirrors = mirrors
+        self.replicas = replicas
         self._ends: dict[bytes, Extent] = {}  # how far logs went that are not copied any more, by log id
         self._tick_due = 0
 
@@ -50,7 +50,7 @@ class Copying(Part):
             if origin is not None:  # otherwise this node does not own the log any more
                 origin.receive(link, kind, content)
             return
-        self.mirrors.receive(link, kind, content, now)
+        self.replicas.receive(link, kind, content, now)
 
     def add(self, origin: Origin) -> None:
         """Copy another log that this node owns, too."""
@@ -64,12 +64,12 @@ class Copying(Part):
         origin.close()
 
     def extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node owns, or how far it went; NO_MIRROR: that is not known in this run."""
+        """Return how far a log goes that this node owns, or how far it went; NO_REPLICA: that is not known in this run."""
         origin = self.origins.get(log_id)
-        return origin.extent() if origin is not None else self._ends.get(log_id, NO_MIRROR)
+        return origin.extent() if origin is not None else self._ends.get(log_id, NO_REPLICA)
 
     def pump(self, now: int) -> None:
-        self.mirrors.turn(now)
+        self.replicas.turn(now)
         for origin in self.origins.values():
             origin.pump()
 
@@ -79,15 +79,15 @@ class Copying(Part):
             origin.tick(now)
         if now >= self._tick_due:
             self._tick_due = now + TICK
-            self.mirrors.tick(now)
+            self.replicas.tick(now)
 
     def closed(self, link: Link) -> None:
         """Note that a connection is gone."""
-        self.mirrors.closed(link)
+        self.replicas.closed(link)
 
     def close(self) -> None:
-        """Sync and close the mirrors that this node keeps, when all connections are gone."""
-        self.mirrors.close()
+        """Sync and close the replicas that this node keeps, when all connections are gone."""
+        self.replicas.close()
 
 
 class Threads:

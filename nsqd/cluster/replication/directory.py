@@ -1,6 +1,6 @@
-"""The directories of the mirrors, DATA-PATH/mirrors/<log id in hex>, and of the diverged copies.
+"""The directories of the replicas, DATA-PATH/replicas/<log id in hex>, and of the diverged copies.
 
-A log of another node that this one has taken over is in DATA-PATH/adopted/<log id in hex>/log. What was this node's own log,
+A log of another node that this one has taken over is in DATA-PATH/promoted/<log id in hex>/log. What was this node's own log,
 until another one took it over, is in DATA-PATH/diverged/<log id in hex>, or with .1 and so on behind it.
 """
 
@@ -12,20 +12,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
-from nsqd.cluster.replication.replica_to_log import name_mirror_files
+from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.storage.log.disk import RESERVE_NAME, Disk, RealDisk
 from shared.files import sync_directory
 from shared.log import log
 
-NAME = "mirrors"  # in the data directory
-ADOPTED = "adopted"  # likewise
+NAME = "replicas"  # in the data directory
+PROMOTED = "promoted"  # likewise
 DIVERGED = "diverged"  # likewise: logs that this node had before
 NOTE = ".salvaged"  # behind the name of a diverged copy: the file that says what was made of it
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
 
-class MirrorDirectory:
-    """The directory of a node's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
+class ReplicaDirectory:
+    """The directory of a node's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
 
     def __init__(self, data_path: Path) -> None:
         self.path = data_path / NAME
@@ -38,7 +38,7 @@ class MirrorDirectory:
             try:
                 manifest = read_manifest(RealDisk(self.path / name))
             except (ManifestError, OSError) as error:
-                log.error("MIRROR: %s cannot be used: %s", self.path / name, error)
+                log.error("REPLICA: %s cannot be used: %s", self.path / name, error)
                 continue
             if manifest is not None:
                 logs.append((bytes.fromhex(name), manifest.node))
@@ -60,12 +60,12 @@ class MirrorDirectory:
         sync_directory(self.path)
 
 
-class AdoptedDirectory:
+class PromotedDirectory:
     """The directories of the logs that a node has taken over. Implements nsqd.cluster.promotion.promotions.Directory."""
 
     def __init__(self, data_path: Path) -> None:
-        self.path = data_path / ADOPTED
-        self._mirrors = data_path / NAME
+        self.path = data_path / PROMOTED
+        self._replicas = data_path / NAME
 
     def found(self) -> list[bytes]:
         if not self.path.is_dir():
@@ -76,33 +76,35 @@ class AdoptedDirectory:
     def open(self, log_id: bytes) -> Disk:
         return RealDisk(self.place(log_id))
 
-    def move_mirror(self, log_id: bytes) -> Disk:
+    def move_replica(self, log_id: bytes) -> Disk:
         target = self.place(log_id)
         for path in (self.path, target.parent):
             if not path.is_dir():
                 path.mkdir(mode=0o700)
                 sync_directory(path.parent)
-        (self._mirrors / log_id.hex()).rename(target)
+        (self._replicas / log_id.hex()).rename(target)
         sync_directory(target.parent)
-        sync_directory(self._mirrors)
+        sync_directory(self._replicas)
         return RealDisk(target)
 
     def put_back(self, log_id: bytes) -> int | None:
-        manifest = name_mirror_files(self.open(log_id))
+        manifest = name_replica_files(self.open(log_id))
         if manifest is None:
             return None
-        place, mirror = self.place(log_id), self._mirrors / log_id.hex()
-        place.rename(mirror)
-        sync_directory(self._mirrors)
+        place, replica = self.place(log_id), self._replicas / log_id.hex()
+        place.rename(replica)
+        sync_directory(self._replicas)
         sync_directory(place.parent)
         return manifest.node
 
     def put_back_unfinished(self) -> None:
-        """Make mirrors again of logs that the last run has begun to take over. What fails is tried when the log is opened."""
+        """Make replicas again of logs that the last run has begun to take over. What fails is tried when the log is opened."""
         for log_id in self.found():
             with suppress(ManifestError, OSError):
                 if self.put_back(log_id) is not None:
-                    log.warning("CLUSTER: the adoption of the log %s had not ended: it is a mirror again", log_id.hex())
+                    log.warning(
+                        "CLUSTER: the promotion of the log %s had not ended: it is a replica again", log_id.hex()
+                    )
 
     def keep_diverged(self, log_id: bytes) -> str:
         return _keep_diverged(self.path, log_id)

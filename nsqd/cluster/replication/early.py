@@ -1,7 +1,7 @@
-"""Before a node has read its own log: its mirrors are served to nodes that start at the same time.
+"""Before a node has read its own log: its replicas are served to nodes that start at the same time.
 
 Each of them asks the others for the end of its log, and a node that waited for its own end first would let all others wait. So
-a thread answers /cluster and /cluster/mirror at the sockets of HTTP and HTTPS, as nsqd/http/cluster.py does later, to whoever
+a thread answers /cluster and /cluster/replica at the sockets of HTTP and HTTPS, as nsqd/http/cluster.py does later, to whoever
 has the right to that, and 503 to the rest.
 """
 
@@ -25,9 +25,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from nsqd.cluster.membership.cluster_json import NAME as FACTS
 from nsqd.cluster.membership.cluster_json import content_of, describe_closed, for_another, read_facts
-from nsqd.cluster.replication.directory import MirrorDirectory
+from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.early_owned import EarlyOwned
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.http.archive import archive_chunks, archive_size
 from shared.auth.verbs import Verb
 from shared.http.api import tls_required
@@ -84,24 +84,24 @@ class Early:
         return identity is not None and identity.rights.may(verb)
 
 
-class EarlyMirrors:
-    """A context manager in which the mirrors of a data directory are served at listening sockets."""
+class EarlyReplicas:
+    """A context manager in which the replicas of a data directory are served at listening sockets."""
 
     def __init__(self, early: Early, data_path: Path) -> None:
         self.early = early
-        self.mirrors = Mirrors(MirrorDirectory(data_path), AtOnce(), time.monotonic_ns)
+        self.replicas = Replicas(ReplicaDirectory(data_path), AtOnce(), time.monotonic_ns)
         self.owned = EarlyOwned(data_path)
         self.facts = read_facts(data_path)
         self.closed = [describe_closed(word) for word in self.facts.closed]
         self._deadlines: dict[int, threading.Timer] = {}  # by thread: when its client is given up
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._thread = threading.Thread(target=self._serve, name="early mirrors", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="early replicas", daemon=True)
         reading = partial(self.owned.read_all, self._over.is_set)
-        self._reader = threading.Thread(target=reading, name="early adopted logs", daemon=True)
+        self._reader = threading.Thread(target=reading, name="early promoted logs", daemon=True)
 
-    def __enter__(self) -> EarlyMirrors:
-        self.mirrors.open_all()
+    def __enter__(self) -> EarlyReplicas:
+        self.replicas.open_all()
         self._reader.start()
         self._thread.start()
         return self
@@ -111,7 +111,7 @@ class EarlyMirrors:
         self._over.set()
         self._thread.join()
         self._reader.join()  # it ends with the records at hand
-        self.mirrors.close()
+        self.replicas.close()
 
     def _serve(self) -> None:
         early, looked = self.early, time.monotonic()
@@ -151,7 +151,7 @@ class EarlyMirrors:
                     else nullcontext(connection) as open_
                 ):
                     handler(open_, address, cast("Any", self))
-        except (OSError, ValueError):  # the client has gone, or a mirror cannot be read: it asks somebody else
+        except (OSError, ValueError):  # the client has gone, or a replica cannot be read: it asks somebody else
             pass
         finally:
             deadline.cancel()
@@ -169,7 +169,7 @@ def _cut(connection: socket.socket) -> None:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request. `server` is the EarlyMirrors."""
+    """Answers one request. `server` is the EarlyReplicas."""
 
     timeout = 5.0  # s without a byte
 
@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Parse the head, and refuse what a page of another site has sent."""
         if not super().parse_request():
             return False
-        early = cast("EarlyMirrors", self.server)
+        early = cast("EarlyReplicas", self.server)
         early.head_came()
         headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
         scope = {"headers": headers, "http_version": "1.1", "method": self.command}
@@ -189,31 +189,31 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        """Answer /cluster with the mirrors, and /cluster/mirror with one as a tar stream; anything else with 503 STARTING.
+        """Answer /cluster with the replicas, and /cluster/replica with one as a tar stream; anything else with 503 STARTING.
 
-        Raises OSError if the client goes or the mirror cannot be read, which ends this connection only.
+        Raises OSError if the client goes or the replica cannot be read, which ends this connection only.
         """
-        early = cast("EarlyMirrors", self.server)
-        mirrors = early.mirrors
+        early = cast("EarlyReplicas", self.server)
+        replicas = early.replicas
         url = urlsplit(self.path)
-        needed = {"/cluster": Verb.STATS, "/cluster/mirror": Verb.REPLICATE}.get(url.path)
+        needed = {"/cluster": Verb.STATS, "/cluster/replica": Verb.REPLICATE}.get(url.path)
         if needed is not None and not early.early.may(self.headers.get("Authorization", ""), needed):
             self._send(401, b'{"message":"UNAUTHORIZED"}')
             return
         if url.path == "/cluster":
-            figures = {"mirrors": mirrors.states(), "owned": early.owned.states(), "closed": early.closed}
+            figures = {"replicas": replicas.states(), "owned": early.owned.states(), "closed": early.closed}
             self._send(200, json.dumps(figures).encode())
             return
-        if url.path != "/cluster/mirror":
+        if url.path != "/cluster/replica":
             self.do_POST()
             return
         asked = {key: values[0] for key, values in parse_qs(url.query).items()}
         try:
-            kept = mirrors.kept[bytes.fromhex(asked["log"])]
+            kept = replicas.kept[bytes.fromhex(asked["log"])]
             start = int(asked.get("from", "0"))
-            parts = mirrors.parts(kept, start)
+            parts = replicas.parts(kept, start)
         except (KeyError, ValueError):
-            self._send(404, b'{"message":"NO_MIRROR"}')
+            self._send(404, b'{"message":"NO_REPLICA"}')
             return
         self.send_response(200)
         beside = {} if start else {FACTS: content_of(for_another(early.facts, kept.node))}
@@ -244,6 +244,6 @@ class _TlsRequired(_Handler):
 
     def do_GET(self) -> None:
         """Answer any request with the port of HTTPS."""
-        self._send(403, tls_required(cast("EarlyMirrors", self.server).early.https_port))
+        self._send(403, tls_required(cast("EarlyReplicas", self.server).early.https_port))
 
     do_POST = do_PUT = do_DELETE = do_GET

@@ -1,4 +1,4 @@
-"""What a node that starts says of the logs that it has adopted, before it has opened them.
+"""What a node that starts says of the logs that it has promoted, before it has opened them.
 
 A node that starts at the same time must hear who owns its log: otherwise both would serve it. Until a log has been read, the
 answer says that it is being opened, and the other node asks again.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.cluster.promotion.opening import Interrupted, until
-from nsqd.cluster.replication.directory import AdoptedDirectory
+from nsqd.cluster.replication.directory import PromotedDirectory
 from nsqd.storage.log.epochs import NO_EPOCH
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
@@ -20,23 +20,23 @@ from shared.log import log
 
 
 class EarlyOwned:
-    """The adopted logs of a data directory. One thread reads them, and any thread may ask for `states`."""
+    """The promoted logs of a data directory. One thread reads them, and any thread may ask for `states`."""
 
     def __init__(self, data_path: Path) -> None:
-        self._adopted = AdoptedDirectory(data_path)
-        self._logs = self._adopted.found()
+        self._promoted = PromotedDirectory(data_path)
+        self._logs = self._promoted.found()
         self._states: dict[bytes, dict[str, Any]] = {one: {"log_id": one.hex(), "opening": True} for one in self._logs}
 
     def read_all(self, is_over: Callable[[], bool]) -> None:
         """Read the logs until `is_over`, without a change to any. What cannot be read stays one that is being opened."""
         for log_id in self._logs:
             try:
-                disk = FrozenDisk(self._adopted.open(log_id))
+                disk = FrozenDisk(self._promoted.open(log_id))
                 self._states[log_id] = _state(log_id, LogReading(disk, interrupt=until(is_over)))
             except Interrupted:
                 return
             except (LogError, OSError) as error:
-                log.error("CLUSTER: cannot read the adopted log in %s: %s", self._adopted.place(log_id), error)
+                log.error("CLUSTER: cannot read the promoted log in %s: %s", self._promoted.place(log_id), error)
 
     def states(self) -> list[dict[str, Any]]:
         """Return an entry for each log, as /cluster has it in `owned`."""

@@ -1,6 +1,6 @@
 """What the owner of a log knows of a follower, what waits to be sent to those that keep up, and whom it asks for both.
 
-See docs/design/cluster.md#mirrors.
+See docs/design/cluster.md#replicas.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Follower:
     is_anew: bool = False  # it writes aside what comes, until SWITCH
     is_reading: bool = False  # bytes are being read for it
     is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
-    has_mirror: bool = False  # what it says that it has counts
+    has_replica: bool = False  # what it says that it has counts
     written: int = 0  # position up to which it has written the log
     durable: int = 0
     ask_at: int = 0  # when it is asked once more what it has, monotonic ns; 0: not at all

@@ -76,15 +76,15 @@ class InSync:
         for number in self._missed.keys() - set(stated.numbers):
             del self._missed[number]
 
-    def confirm(self, durable: int, mirrors: Mapping[int, int]) -> bool:
+    def confirm(self, durable: int, replicas: Mapping[int, int]) -> bool:
         """Let the change hold if it may. Returns True if it holds from now on.
 
-        `durable`: the position up to which the log is durable at its owner; `mirrors`: the same for the followers whose mirror
-        is complete and within reach.
+        `durable`: the position up to which the log is durable at its owner; `replicas`: the same for the followers whose
+        replica is complete and within reach.
         """
         if self._position is None or durable < self._position:
             return False
-        concerned = [mirrors[one] for one in {*self._before, *self.stated.numbers} if one in mirrors]
+        concerned = [replicas[one] for one in {*self._before, *self.stated.numbers} if one in replicas]
         having = sum(position >= self._position for position in concerned)
         if having < min(self.stated.most - 1, len(concerned)):
             return False

@@ -5,7 +5,7 @@ reached the end: then it keeps up. A follower says first what it has; from the e
 
 Nothing here does input or output by itself: files are read by `Source`, work that takes time goes to `Work`.
 
-See docs/design/cluster.md#mirrors.
+See docs/design/cluster.md#replicas.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Origin:
         source: Source,
         copies: Copies,
         work: Work,
-        mirrors: int,
+        replicas: int,
         patience: int,
         rate: int = 0,
         log_id: bytes = b"",
     ) -> None:
-        """`mirrors`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced.
+        """`replicas`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced.
 
         `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit. `log_id`: of a log
         that this node has taken over, b"": the log is that into which it publishes.
         """
         self.log_id = log_id or cluster.own.log_id
-        self._whose = f"the adopted log {log_id.hex()}" if log_id else "this node's log"
+        self._whose = f"the promoted log {log_id.hex()}" if log_id else "this node's log"
         self._rate = rate
         self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
@@ -77,14 +77,14 @@ class Origin:
         self._cluster = cluster
         self._source = source
         self._work = work
-        self._mirrors = mirrors
+        self._replicas = replicas
         self._patience = patience
         self._last_seen: dict[int, int] = {}  # when each node had a connection last, monotonic ns
         self._keep_due = 0
         self._now = 0  # time of the last tick
         self._reached = 0  # position up to which a follower had a log whose sync has failed
         self._settled: int | None = None  # log's end when only those that are chosen began to count; None: others count
-        self._dropped: dict[int, Link] = {}  # nodes that were told that they need no mirror, with the connection
+        self._dropped: dict[int, Link] = {}  # nodes that were told that they need no replica, with the connection
 
     # connections
 
@@ -141,10 +141,10 @@ class Origin:
             for node in cluster.membership.members
             if node is not own
         ]
-        return chosen(self.log_id, candidates, self._mirrors)
+        return chosen(self.log_id, candidates, self._replicas)
 
     def _has_room(self, number: int, now: int) -> bool:
-        """Return True if a node may have space for a mirror; one that gave up for lack of it may not, for a while."""
+        """Return True if a node may have space for a replica; one that gave up for lack of it may not, for a while."""
         gave_up = number in self._without_room and now - self._without_room[number] < NO_ROOM_FOR
         return number in self.in_sync.named or not (gave_up or number in self._cluster.full)
 
@@ -154,11 +154,11 @@ class Origin:
         self._count()
 
     def _release(self, wanted: list[int]) -> None:
-        """Tell the nodes that are not chosen that they need no mirror.
+        """Tell the nodes that are not chosen that they need no replica.
 
         They are told once only those that are chosen count, and these have durably all that the log had at that time.
         """
-        if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self._mirrors:
+        if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self._replicas:
             self._settled = None
             return
         if self._settled is None:
@@ -191,9 +191,9 @@ class Origin:
         elif kind is FrameKind.COPIED:
             written, durable = stream.unpack_copied(content)
             if not durable <= written <= self._source.end:
-                raise PeerError("a mirror cannot have more than the log")
+                raise PeerError("a replica cannot have more than the log")
             follower.written, follower.durable = written, durable
-            follower.has_mirror = True
+            follower.has_replica = True
             self._count()
             self.pump()
         else:
@@ -202,7 +202,7 @@ class Origin:
     def _gave_up(self, follower: Follower, why: str) -> None:
         """Note that a follower cannot go on at present. It says again what it has when it can."""
         follower.failure = why
-        follower.is_live = follower.has_mirror = follower.is_caught_up = False
+        follower.is_live = follower.has_replica = follower.is_caught_up = False
         follower.is_asked = True
         if why == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
             follower.ask_at = self._now + ASK_OTHERWISE
@@ -216,7 +216,7 @@ class Origin:
 
     def _begin(self, follower: Follower, have: stream.Have) -> None:
         """Decide from where on the log is sent to a follower. Raises OSError if a segment cannot be read."""
-        follower.is_asked = follower.is_live = follower.has_mirror = follower.is_caught_up = False
+        follower.is_asked = follower.is_live = follower.has_replica = follower.is_caught_up = False
         follower.failure = ""
         follower.kept = []
         source = self._source
@@ -274,7 +274,7 @@ class Origin:
             if not follower.is_live:
                 continue
             link = follower.link
-            is_behind = follower.has_mirror and self._source.end - follower.written > MOST_BEHIND
+            is_behind = follower.has_replica and self._source.end - follower.written > MOST_BEHIND
             if link.backlog > MOST_LIVE or is_behind:
                 follower.is_live = False  # it is sent the rest from the files
                 follower.base, follower.at = segment, at
@@ -321,7 +321,7 @@ class Origin:
         link, source = follower.link, self._source
         if follower.is_live or follower.is_asked or follower.is_reading or link.closing or link.backlog > CHUNK:
             return False
-        if follower.has_mirror and self._sent(follower) - follower.written > MOST_BEHIND:
+        if follower.has_replica and self._sent(follower) - follower.written > MOST_BEHIND:
             return False
         bases = source.bases()
         if not bases:
@@ -366,7 +366,7 @@ class Origin:
         return False
 
     def _hold(self, follower: Follower) -> None:
-        """Keep what a follower still needs: a mirror that begins anew can do with later segments as they will be then."""
+        """Keep what a follower still needs: a replica that begins anew can do with later segments as they will be then."""
         last = follower.base if follower.is_anew else None
         self._source.hold(follower.number, HOLD, follower.base, last)
 
@@ -404,7 +404,7 @@ class Origin:
             return
         bases = self._source.bases()
         for follower in self.followers.values():
-            if follower.has_mirror and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
+            if follower.has_replica and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
                     self._send(follower.link, stream.pack_keep(self._source.end, bases))
                 follower.kept = bases
@@ -412,7 +412,7 @@ class Origin:
     # how far the copies are
 
     def _count(self) -> None:
-        whole = [follower for follower in self.followers.values() if follower.has_mirror]
+        whole = [follower for follower in self.followers.values() if follower.has_replica]
         for follower in whole:
             follower.is_caught_up |= follower.is_live
         if not self.in_sync.is_confirmed:
@@ -443,9 +443,9 @@ class Origin:
         members = {node.number for node in membership.members}
         going = [one for one in self.in_sync.named & members if membership.is_going(one)]
         expected = [one for one in going if one not in membership.suspected]
-        needed = wanted if len(wanted) == self._mirrors else []
+        needed = wanted if len(wanted) == self._replicas else []
         fewest, most = self.copies.asked
-        change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._mirrors)), now)
+        change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._replicas)), now)
         if change is not None:
             self.in_sync.change(change, self._source.state_followers(change))
             self.ask_for_word(is_durable=True)
@@ -458,14 +458,16 @@ class Origin:
     def followed(self) -> Followed:
         """Return who has all of the log durably."""
         counting = self.in_sync.counting
-        whole = [(one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_mirror]
+        whole = [
+            (one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_replica
+        ]
         return Followed(self.log_id, best_first(whole, self._source.end))
 
     def extent(self) -> Extent:
         """Return how far the log goes. Once a sync has failed: as far as a follower was known to have it at a call of this."""
         end = self._source.end
         if self._source.is_broken:
-            self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_mirror)])
+            self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_replica)])
             end = self._reached
         epochs = [epoch for epoch, start in self._source.epochs() if start < end]
         return Extent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
@@ -486,7 +488,7 @@ class Origin:
             {
                 "node": follower.number,
                 "state": _state(follower, follower.number in self.in_sync.named),
-                "behind": end - follower.written if follower.has_mirror else end - min(end, self._sent(follower)),
+                "behind": end - follower.written if follower.has_replica else end - min(end, self._sent(follower)),
                 "written": follower.written,
                 "durable": follower.durable,
                 "failure": follower.failure,

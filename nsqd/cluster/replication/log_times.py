@@ -1,7 +1,7 @@
 """The times of logs: the owner of a log tells its followers the log's own time, and each notes it beside its own clocks.
 
-Due times are in the log's time. Whoever adopts the log continues that time from what it noted, by its own clocks. By the log's
-last anchor, which has the clocks of another machine, a difference between two wall clocks would move every delay.
+Due times are in the log's time. Whoever promotes the log continues that time from what it noted, by its own clocks. By the
+log's last anchor, which has the clocks of another machine, a difference between two wall clocks would move every delay.
 
 See docs/design/log.md#clocks.
 """
@@ -47,7 +47,7 @@ class LogTimes(Part):
         assert link.peer is not None
         if steady > MOST_TIME:
             raise PeerError("a time is beyond all times")
-        if log_id not in self._copying.mirrors.kept or not self._cluster.may_write_mirror(link.peer.number, log_id):
+        if log_id not in self._copying.replicas.kept or not self._cluster.may_write_replica(link.peer.number, log_id):
             return
         self._notes.pop(log_id, None)
         if len(self._notes) >= MOST_NOTES:
@@ -64,18 +64,18 @@ class LogTimes(Part):
             origin = self._copying.origins.get(log_id)
             for follower in origin.followers.values() if origin is not None else ():
                 known, at = self._told.get((log_id, follower.number), (None, 0))
-                if follower.has_mirror and (known is not follower.link or now - at >= TELL_EVERY):
+                if follower.has_replica and (known is not follower.link or now - at >= TELL_EVERY):
                     self._told[log_id, follower.number] = follower.link, now
                     follower.link.send_claiming(encode(FrameKind.TIME, _TIME.pack(log_id, time())))
         self._told = {key: at for key, at in self._told.items() if key[0] in self.own}
         if now >= self._write_due:
             self._write_due = now + WRITE_EVERY
-            for kept in self._copying.mirrors.kept.values():
+            for kept in self._copying.replicas.kept.values():
                 note = self._notes.get(kept.log_id)
                 if note is not None and kept.disk is not None and not kept.failure:
                     self._work.run(partial(write_note, kept.disk, note), _written)
 
 
 def _written(result: OSError | None) -> None:
-    if result is not None:  # the mirror has gone meanwhile, or its disk fails, which its own syncs tell
-        log.debug("MIRROR: cannot note the time of a log: %s", result)
+    if result is not None:  # the replica has gone meanwhile, or its disk fails, which its own syncs tell
+        log.debug("REPLICA: cannot note the time of a log: %s", result)

@@ -1,6 +1,6 @@
-"""`manifest.json` of a mirror: which files are the mirror, how far they were durable at least, and the epochs of the log.
+"""`manifest.json` of a replica: which files are the replica, how far they were durable at least, and the epochs of the log.
 
-A start takes only what the manifest names. It is replaced atomically, so a mirror becomes another one in one step.
+A start takes only what the manifest names. It is replaced atomically, so a replica becomes another one in one step.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class ManifestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorFile:
-    """The file that holds one segment of a mirror."""
+class ReplicaFile:
+    """The file that holds one segment of a replica."""
 
     base: int  # log position of its first record
     generation: int  # how often the owner had rewritten the segment
@@ -43,14 +43,14 @@ class MirrorFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `manifest.json` says of a mirror."""
+    """What `manifest.json` says of a replica."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log
-    files: tuple[MirrorFile, ...] = ()  # ascending by base
+    files: tuple[ReplicaFile, ...] = ()  # ascending by base
     mark: int = 0  # position up to which the files were durable, at least
     epochs: tuple[tuple[Epoch, int], ...] = ()  # of the log, each with the position at which it begins; ascending
-    won: int = 0  # number of the epoch in which this node is to own the log (adopting.py); 0: it keeps a mirror
+    won: int = 0  # number of the epoch in which this node is to own the log (replica_to_log.py); 0: it keeps a replica
 
     def with_epoch(self, epoch: Epoch, start: int) -> Manifest:
         """Return the manifest with an epoch that begins at `start`, unless it is known."""
@@ -69,7 +69,7 @@ def read_manifest(disk: Disk) -> Manifest | None:
         return Manifest(
             bytes.fromhex(content["log_id"]),
             int(content["node"]),
-            tuple(MirrorFile(*map(int, file)) for file in content["files"]),
+            tuple(ReplicaFile(*map(int, file)) for file in content["files"]),
             int(content["mark"]),
             tuple((unpack(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"]),
             int(content["won"]),

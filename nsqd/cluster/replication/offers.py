@@ -1,4 +1,4 @@
-"""Ask other nodes over HTTP which mirrors they have of this node's log, and fetch them."""
+"""Ask other nodes over HTTP which replicas they have of this node's log, and fetch them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_NODES = 32  # that are asked
 MOST_OWNED = 10_000  # logs that a node says it owns
 MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
-TRANSFER = 30.0  # s without receiving a byte of a mirror
+TRANSFER = 30.0  # s without receiving a byte of a replica
 
 # what else an answer may raise that is not as it should be
 _DAMAGED = (AnswerError, AttributeError, OverflowError, RecursionError)
@@ -38,35 +38,35 @@ Part = tuple[str, IO[bytes]]  # name in the archive, log/SEGMENT or log/SEGMENT@
 
 
 class TransferError(Exception):
-    """A mirror cannot be fetched. The text says why."""
+    """A replica cannot be fetched. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What another node has of a log: a mirror, or the log itself, because it has taken it over."""
+    """What another node has of a log: a replica, or the log itself, because it has taken it over."""
 
     address: str  # host:port of that node's HTTP clients
     end: int
     epochs: tuple[tuple[bytes, int], ...]
     lease: int = 0  # message id below which that node was told that this one may have issued ids
-    owner: int | None = None  # number of that node, if it says that it owns the log; None: it has a mirror
+    owner: int | None = None  # number of that node, if it says that it owns the log; None: it has a replica
 
 
-class OtherMirrors(Protocol):
-    """The mirrors that other nodes have."""
+class OtherReplicas(Protocol):
+    """The replicas that other nodes have."""
 
     def leases(self, node: int) -> list[int]:
         """Return the lease of the message ids of a node as each other node knows it; 0: it knows none."""
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        """Return the mirrors of a log that other nodes offer; `followers`: those that count, as the log states it."""
+        """Return the replicas of a log that other nodes offer; `followers`: those that count, as the log states it."""
 
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> AbstractContextManager[Iterator[Part]]:
-        """Return the parts of a mirror from the position `start` on. Raises TransferError, also while they are read."""
+        """Return the parts of a replica from the position `start` on. Raises TransferError, also while they are read."""
 
 
-class HttpMirrors:
-    """The mirrors that other nodes serve over HTTP. Implements OtherMirrors."""
+class HttpReplicas:
+    """The replicas that other nodes serve over HTTP. Implements OtherReplicas."""
 
     def __init__(self, addresses: Mapping[int, str], timeout: float) -> None:
         """`addresses`: host:port of the HTTP clients of other nodes, by node number, "": not known.
@@ -77,7 +77,7 @@ class HttpMirrors:
         self._timeout = timeout
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        """Return the mirrors of a log that other nodes offer.
+        """Return the replicas of a log that other nodes offer.
 
         Those that do not answer are asked again until as many have answered as are needed, or the time is over.
         """
@@ -113,8 +113,8 @@ class HttpMirrors:
 
     @contextmanager
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
-        """Return the parts of a mirror from the position `start` on. Raises TransferError, also while they are read."""
-        target = f"/cluster/mirror?log={log_id.hex()}&from={start}"
+        """Return the parts of a replica from the position `start` on. Raises TransferError, also while they are read."""
+        target = f"/cluster/replica?log={log_id.hex()}&from={start}"
         try:
             with get(offer.address, target, TRANSFER) as answer:
                 answer.raise_for_status()
@@ -135,7 +135,7 @@ def is_enough(followers: Followers, heard: Collection[int]) -> bool:
 
 
 def ask(log_id: bytes, address: str, timeout: float) -> list[Offer] | None:
-    """Return the mirror of a log that the node at `address` (host:port) has, or nothing; None: it does not say now.
+    """Return the replica of a log that the node at `address` (host:port) has, or nothing; None: it does not say now.
 
     `timeout` is in s.
     """
@@ -165,21 +165,21 @@ def _figures(address: str, timeout: float) -> Any:
 
 
 def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:
-    """Return the mirror of a log in what /cluster of a node answers, and the log itself if that node owns it.
+    """Return the replica of a log in what /cluster of a node answers, and the log itself if that node owns it.
 
     Of a log that is closed, the node tells how its owner had it.
 
     None: neither can be read now. Raises ValueError, KeyError, TypeError.
     """
-    mirrors = [mirror for mirror in figures["mirrors"] if mirror["log_id"] == log_id.hex()]
-    if any(mirror.get("opening") or mirror["failure"] for mirror in mirrors):
+    replicas = [replica for replica in figures["replicas"] if replica["log_id"] == log_id.hex()]
+    if any(replica.get("opening") or replica["failure"] for replica in replicas):
         return None
     nodes = figures.get("nodes", ())  # none while that node starts
     owned = [*_owned(figures.get("owned", ()), log_id), *_owned(figures.get("closed", ()), log_id)]
     if any(one["opening"] for one in owned):
         return None
     return [
-        *(_offer(address, mirror, _lease(nodes, mirror["node"])) for mirror in mirrors),
+        *(_offer(address, replica, _lease(nodes, replica["node"])) for replica in replicas),
         *(_offer(address, one, 0, one["node"]) for one in owned),
     ]
 
@@ -205,14 +205,14 @@ def _lease(nodes: Any, number: int) -> int:
     return max([lease for lease in leases if type(lease) is int and 0 <= lease <= MOST_LEASE], default=0)
 
 
-def _offer(address: str, mirror: dict[str, Any], lease: int, owner: int | None = None) -> Offer:
-    epochs = tuple((bytes.fromhex(epoch), int(start)) for epoch, start in mirror["epochs"])
-    starts, end = [start for _, start in epochs], int(mirror["written"])
+def _offer(address: str, replica: dict[str, Any], lease: int, owner: int | None = None) -> Offer:
+    epochs = tuple((bytes.fromhex(epoch), int(start)) for epoch, start in replica["epochs"])
+    starts, end = [start for _, start in epochs], int(replica["written"])
     if any(len(epoch) != EPOCH_SIZE for epoch, _ in epochs):
         raise ValueError("an epoch is not one")
     if starts != sorted(starts) or any(not 0 <= at <= MOST_POSITION for at in (end, *starts)):
         raise ValueError("a position is not one")
-    return Offer(address, end if mirror["complete"] else 0, epochs, lease, owner)
+    return Offer(address, end if replica["complete"] else 0, epochs, lease, owner)
 
 
 def _parts(archive: tarfile.TarFile) -> Iterator[Part]:

@@ -1,7 +1,7 @@
-"""Reading topics back from a mirror, whose log nobody need own: what was durable in it at one moment, and nothing is changed.
+"""Reading topics back from a replica, whose log nobody need own: what was durable in it at one moment, and nothing is changed.
 
-The mirror is replayed as its adoption would replay it. Of the result only what can be read back is kept: the extents of topics
-that retain messages, and cursors. Any thread may read a mirror; what comes of it is for one thread.
+The replica is replayed as its promotion would replay it. Of the result only what can be read back is kept: the extents of
+topics that retain messages, and cursors. Any thread may read a replica; what comes of it is for one thread.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nsqd.cluster.replication.manifest import Manifest, MirrorFile
-from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.manifest import Manifest, ReplicaFile
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay
 from nsqd.core.retention.history import History, PastTopic
 from nsqd.storage.log.disk import Disk
@@ -26,9 +26,9 @@ from nsqd.storage.sequence import Sequence
 
 
 class _EndedDisk(FrozenDisk):
-    """The directory of a mirror as if nothing had been written to it behind a position. It is never changed."""
+    """The directory of a replica as if nothing had been written to it behind a position. It is never changed."""
 
-    def __init__(self, disk: Disk, newest: MirrorFile, end: int) -> None:
+    def __init__(self, disk: Disk, newest: ReplicaFile, end: int) -> None:
         super().__init__(disk)
         self._newest, self._size = newest.name, HEADER_SIZE + end - newest.base
 
@@ -38,7 +38,7 @@ class _EndedDisk(FrozenDisk):
 
 
 class _PastStore:
-    """The messages of a mirror by topic number. Implements nsqd.storage.log.history.Readable."""
+    """The messages of a replica by topic number. Implements nsqd.storage.log.history.Readable."""
 
     def __init__(self, sequences: dict[int, Sequence]) -> None:
         self._ends = {number: sequence.end for number, sequence in sequences.items()}
@@ -60,8 +60,8 @@ class _PastWriter:
         self.files, self.parents = files, parents
 
 
-class MirrorPast:
-    """What can be read back from a mirror. Implements nsqd.core.retention.history.PastLog."""
+class ReplicaPast:
+    """What can be read back from a replica. Implements nsqd.core.retention.history.PastLog."""
 
     def __init__(self, disk: Disk, manifest: Manifest, reading: LogReading) -> None:
         replay = reading.replay
@@ -74,22 +74,22 @@ class MirrorPast:
         return self._topics.get(name)
 
 
-def read_mirror(disk: Disk, manifest: Manifest, end: int, interrupt: Callable[[], None] = lambda: None) -> MirrorPast:
-    """Read the mirror in the directory `disk`, which has the files of `manifest` and is durable up to the position `end`.
+def read_replica(disk: Disk, manifest: Manifest, end: int, interrupt: Callable[[], None] = lambda: None) -> ReplicaPast:
+    """Read the replica in the directory `disk`, which has the files of `manifest` and is durable up to the position `end`.
 
-    `interrupt` is called now and then; what it raises ends the reading. Raises OSError if the mirror cannot be read, or replay
+    `interrupt` is called now and then; what it raises ends the reading. Raises OSError if the replica cannot be read, or replay
     cannot begin in it.
     """
     files = [file for place, file in enumerate(manifest.files) if not place or file.base < end]
     if not files:
-        raise OSError("the mirror is empty")
+        raise OSError("the replica is empty")
     durable = replace(manifest, files=tuple(files), mark=end)
     ended = _EndedDisk(disk, files[-1], end)
     try:
         check_replay(ended, durable, interrupt)
-        frozen = MirrorDisk(ended, durable)
+        frozen = ReplicaDisk(ended, durable)
         reading = LogReading(frozen, end, interrupt)
     except (Refused, LogError) as error:
         raise OSError(str(error)) from None
     reading.replay.conclude()
-    return MirrorPast(frozen, durable, reading)
+    return ReplicaPast(frozen, durable, reading)

@@ -6,7 +6,7 @@ follow the log's end, in the same epoch, are appended to it.
 
 The same answers tell whether another node owns the log by now, because it has taken it over. Then the log is not continued.
 
-See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-take-over.
+See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-failover.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from nsqd.cluster.replication.common_point import Epochs, common_end
-from nsqd.cluster.replication.offers import CHUNK, Offer, OtherMirrors, TransferError
+from nsqd.cluster.replication.offers import CHUNK, Offer, OtherReplicas, TransferError
 from nsqd.cluster.replication.repair import PART, replace_bytes
 from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
@@ -35,7 +35,7 @@ NEVER_LEASED = 1  # the lease of a log that has issued no id
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What is known of the take-over of a log."""
+    """What is known of the failover of a log."""
 
     epoch: Epoch  # the owner's, by which it is the owner
     address: (
@@ -50,11 +50,11 @@ class Taken:
         return common_end(epochs, end, self.epochs, self.end)
 
 
-class TakenOver(Exception):
+class FailedOver(Exception):
     """Another node owns the log. This node makes another one."""
 
     def __init__(self, taken: Taken) -> None:
-        super().__init__(f"node {taken.epoch.node} has adopted the log")
+        super().__init__(f"node {taken.epoch.node} has promoted the log")
         self.taken = taken
 
 
@@ -62,11 +62,11 @@ class OwnerSilentError(Exception):
     """Another node owns the log, and nobody says how much of it that node has."""
 
 
-def taken_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
+def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
     """Return by whom a log is owned, according to what other nodes answer; None: by nobody with a greater epoch.
 
     `epochs`: those that the log knows; `node`: the number of this node, which owns it by the last of them. A node that says
-    that it owns the log is believed, and so is a mirror: if it holds an epoch of another node, that node owned the log.
+    that it owns the log is believed, and so is a replica: if it holds an epoch of another node, that node owned the log.
     """
     offers = list(offers)
     own = max(epochs, default=NO_EPOCH)
@@ -84,7 +84,7 @@ def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
 
 
 def is_owned_by_another(
-    mirrors: OtherMirrors,
+    replicas: OtherReplicas,
     log_id: bytes,
     epochs: Iterable[Epoch],
     node: int,
@@ -94,12 +94,12 @@ def is_owned_by_another(
     """Return True if a node other than `node` owns a log by a greater epoch than these, as far as that can be found out.
 
     `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node. `known`: by
-    which epoch the log is owned, as this node has learned before; None: nothing was learned. See `taken_over`.
+    which epoch the log is owned, as this node has learned before; None: nothing was learned. See `failed_over`.
     """
     epochs = list(epochs)
     if known is not None and known.node != node and known[:2] > max(epochs, default=NO_EPOCH)[:2]:
         return True
-    return taken_over(mirrors.ask(log_id, followers), epochs, node) is not None
+    return failed_over(replicas.ask(log_id, followers), epochs, node) is not None
 
 
 class Rejoin:
@@ -107,7 +107,7 @@ class Rejoin:
 
     def __init__(
         self,
-        mirrors: OtherMirrors,
+        replicas: OtherReplicas,
         node: int,
         lease: int,
         wall: Callable[[], int],
@@ -120,7 +120,7 @@ class Rejoin:
         how much of the log its owner has, suppose that it has nothing.
         """
         self._owners, self._is_last_try = owners or {}, is_last_try
-        self._mirrors = mirrors
+        self._replicas = replicas
         self._node = node
         self._lease = lease
         self._wall = wall
@@ -129,9 +129,9 @@ class Rejoin:
         self.least_id = 0  # sequence below which no message id is issued, because an earlier log of the node may have
 
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
-        """Replace damaged bytes by those of a mirror, and append what a mirror has beyond the log's end.
+        """Replace damaged bytes by those of a replica, and append what a replica has beyond the log's end.
 
-        Returns True if the log may have changed. Raises LogError, OSError, TakenOver, OwnerSilentError.
+        Returns True if the log may have changed. Raises LogError, OSError, FailedOver, OwnerSilentError.
         """
         identity = reading.identity
         if identity is not None and identity.node != self._node:
@@ -140,23 +140,23 @@ class Rejoin:
                 f" directory of node {self._node} from it: penstock restore <this directory> <a new one> --node {self._node}"
             )
         if reading.start_results.leased <= NEVER_LEASED:
-            self.least_id = self._first_id(self._mirrors.leases(self._node))
+            self.least_id = self._first_id(self._replicas.leases(self._node))
         if identity is None:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
-        offers = self._mirrors.ask(identity.log_id, reading.replay.followers)
+        offers = self._replicas.ask(identity.log_id, reading.replay.followers)
         learned = self._owners.get(identity.log_id, NO_EPOCH)
         known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]
-        owner = max(known_epochs)  # another node, if this is a copy that was made after a take-over
+        owner = max(known_epochs)  # another node, if this is a copy that was made after a failover
         latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
-        taken = taken_over(offers, [latest], self._node)
+        taken = failed_over(offers, [latest], self._node)
         if taken is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
         self.least_epoch = self._above([owner, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
         if taken is None and owner[:2] > latest[:2]:
             if self._is_last_try:
-                raise TakenOver(Taken(owner, "", (), 0))
+                raise FailedOver(Taken(owner, "", (), 0))
             raise OwnerSilentError(f"no node says how much of this node's log node {owner.node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
@@ -174,7 +174,7 @@ class Rejoin:
             except TransferError as error:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
         if taken is not None:  # what others had of the tail is in the log now
-            raise TakenOver(taken)
+            raise FailedOver(taken)
         return bool(longer) or any(mended)
 
     def _above(self, epochs: list[Epoch]) -> int:
@@ -189,21 +189,21 @@ class Rejoin:
             raise LogError(str(error)) from None
 
     def _is_mended(self, disk: Disk, records: LogRecords, spot: tuple[str, int, int], common: dict[Offer, int]) -> bool:
-        """Replace a damaged range of a segment, if a mirror has its bytes. Returns False if none has. Raises OSError.
+        """Replace a damaged range of a segment, if a replica has its bytes. Returns False if none has. Raises OSError.
 
-        `common`: the position up to which each mirror holds the same as the log.
+        `common`: the position up to which each replica holds the same as the log.
         """
         name, start, stop = spot
         header = next(segment.header for segment in records.segments if segment.name == name)
         offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
         if header.generation:
-            return False  # mirrors have such a segment as it was before
+            return False  # replicas have such a segment as it was before
         segment = header.base, name, header.seed
-        return replace_bytes(disk, self._mirrors, offers, header.log_id, segment, start, stop)
+        return replace_bytes(disk, self._replicas, offers, header.log_id, segment, start, stop)
 
     def _fetch_end(self, disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
-        """Append to the log what a mirror has beyond `end`, durably. Raises OSError, TransferError."""
-        with self._mirrors.fetch(offer, log_id, end) as parts:
+        """Append to the log what a replica has beyond `end`, durably. Raises OSError, TransferError."""
+        with self._replicas.fetch(offer, log_id, end) as parts:
             for name, content in parts:
                 match = PART.fullmatch(name)
                 if match is None:
@@ -215,7 +215,7 @@ class Rejoin:
 def _append(disk: Disk, base: int, offset: int, end: int, content: IO[bytes]) -> int:
     """Write a part behind the log's end, and return the log's new end. Raises OSError."""
     if base + max(0, offset - HEADER_SIZE) != end:
-        raise TransferError("what the mirror has sent does not follow the end of the log")
+        raise TransferError("what the replica has sent does not follow the end of the log")
     name = segment_name(base, 0)
     file = disk.open(name) if offset else disk.create(name)
     try:

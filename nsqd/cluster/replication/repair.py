@@ -1,4 +1,4 @@
-"""Replace damaged bytes of this node's log by those of a mirror: at a start, and when a read finds them.
+"""Replace damaged bytes of this node's log by those of a replica: at a start, and when a read finds them.
 
 Records have a CRC that is bound to log, segment, epoch and offset, so whatever passes it is what was written there.
 
@@ -12,16 +12,16 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from nsqd.cluster.replication.offers import Offer, OtherMirrors, TransferError
+from nsqd.cluster.replication.offers import Offer, OtherReplicas, TransferError
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from shared.log import log
 
-PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")  # name of a part of a mirror: base, offset
+PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")  # name of a part of a replica: base, offset
 WITHIN = 5.0  # s
-TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no mirror had
+TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no replica had
 MOST_FAILURES = 1000  # that are remembered
 
 
@@ -31,8 +31,8 @@ class Mending:
     Whoever asks waits for WITHIN at most: what comes later is there for the next read. While nodes do not answer, nobody waits.
     """
 
-    def __init__(self, disk: Disk, log_id: bytes, find: Callable[[], OtherMirrors], clock: Callable[[], int]) -> None:
-        """`find` returns the mirrors that can be asked now; `clock`: monotonic ns."""
+    def __init__(self, disk: Disk, log_id: bytes, find: Callable[[], OtherReplicas], clock: Callable[[], int]) -> None:
+        """`find` returns the replicas that can be asked now; `clock`: monotonic ns."""
         self._disk = disk
         self._log_id = log_id
         self._find = find
@@ -44,7 +44,7 @@ class Mending:
 
     def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
         if file.generation:
-            return False  # mirrors have such a segment as it was before
+            return False  # replicas have such a segment as it was before
         with self._lock:
             now, place = self._clock(), (file.name, start)
             if now - self._failed.get(place, -TRY_AGAIN) < TRY_AGAIN or now - self._late_at < TRY_AGAIN:
@@ -68,9 +68,9 @@ class Mending:
 
     def _ask(self, found: list[bool], segment: tuple[int, str, int], start: int, stop: int) -> None:
         try:
-            mirrors = self._find()
-            offers = mirrors.ask(self._log_id, Followers())
-            found.append(replace_bytes(self._disk, mirrors, offers, self._log_id, segment, start, stop))
+            replicas = self._find()
+            offers = replicas.ask(self._log_id, Followers())
+            found.append(replace_bytes(self._disk, replicas, offers, self._log_id, segment, start, stop))
         except (OSError, ValueError) as error:
             log.error("CLUSTER: cannot replace damaged bytes of %s: %s", segment[1], error)
             found.append(False)
@@ -78,7 +78,7 @@ class Mending:
 
 def replace_bytes(
     disk: Disk,
-    mirrors: OtherMirrors,
+    replicas: OtherReplicas,
     offers: Iterable[Offer],
     log_id: bytes,
     segment: tuple[int, str, int],
@@ -87,14 +87,14 @@ def replace_bytes(
 ) -> bool:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    Returns False if no mirror has records that may stand there.
+    Returns False if no replica has records that may stand there.
     """
     base, name, seed = segment
     for offer in offers:
         if base + stop - HEADER_SIZE > offer.end:
             continue
         try:
-            data = _fetch_range(mirrors, offer, log_id, base, start, stop)
+            data = _fetch_range(replicas, offer, log_id, base, start, stop)
         except TransferError as error:
             log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
             continue
@@ -114,9 +114,9 @@ def replace_bytes(
     return False
 
 
-def _fetch_range(mirrors: OtherMirrors, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
-    """Return the bytes of a segment from offset `start` to `stop` of a mirror. Raises TransferError."""
-    with mirrors.fetch(offer, log_id, base + start - HEADER_SIZE) as parts:
+def _fetch_range(replicas: OtherReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
+    """Return the bytes of a segment from offset `start` to `stop` of a replica. Raises TransferError."""
+    with replicas.fetch(offer, log_id, base + start - HEADER_SIZE) as parts:
         for name, content in parts:
             match = PART.fullmatch(name)
             if match is None:
@@ -125,7 +125,7 @@ def _fetch_range(mirrors: OtherMirrors, offer: Offer, log_id: bytes, base: int, 
             if place == (base, 0) and start == HEADER_SIZE:
                 content.read(HEADER_SIZE)
             elif place != (base, start):
-                break  # the mirror has that segment otherwise
+                break  # the replica has that segment otherwise
             return content.read(stop - start)
     return b""
 

@@ -1,19 +1,19 @@
-"""One mirror: a copy of another node's log, byte for byte, that says of itself how far it is durable.
+"""One replica: a copy of another node's log, byte for byte, that says of itself how far it is durable.
 
-Marks inside the log tell what its owner's disk had, and nothing of this one. So the mirror has a mark of its own, in its
-manifest. A start syncs the files, checks every record from the segment of the mark on, and cuts the mirror off at the first
+Marks inside the log tell what its owner's disk had, and nothing of this one. So the replica has a mark of its own, in its
+manifest. A start syncs the files, checks every record from the segment of the mark on, and cuts the replica off at the first
 wrong byte behind the mark. What lies before the mark and is wrong stays: the owner replaces it.
 
 What is fetched anew is written aside, in files that the manifest does not name, until `switch`.
 
-See docs/design/cluster.md#mirrors.
+See docs/design/cluster.md#replicas.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nsqd.cluster.replication.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
+from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaFile, read_manifest, write_manifest
 from nsqd.storage.log.clocks import NOTE, NOTE_BEGUN
 from nsqd.storage.log.disk import Disk, File, read_from
 from nsqd.storage.log.epochs import Epoch
@@ -23,18 +23,18 @@ from nsqd.storage.log.scan import resume
 MARK_EVERY = 16 * 1024 * 1024  # bytes after which a sync writes the mark, so that a start checks no more than that
 
 
-class MirrorError(Exception):
-    """What was sent does not continue the mirror."""
+class ReplicaError(Exception):
+    """What was sent does not continue the replica."""
 
 
 @dataclass(slots=True)
-class MirrorSync:
+class ReplicaSync:
     """Files to be synced, and what is durable then. Any thread may run it."""
 
     position: int  # everything before it is durable afterwards; 0: it is only written aside
     files: list[File]
     disk: Disk
-    manifest: Manifest | None  # by which what was written aside becomes the mirror; None: this is no switch
+    manifest: Manifest | None  # by which what was written aside becomes the replica; None: this is no switch
 
     def run(self) -> None:
         """Sync the files, and write the manifest if it changes. Raises OSError."""
@@ -45,26 +45,26 @@ class MirrorSync:
             write_manifest(self.disk, self.manifest)
 
 
-class Mirror:
+class Replica:
     """A copy of a log, for use by one thread. After an OSError it is `close`d and opened again."""
 
     def __init__(self, disk: Disk, log_id: bytes, node: int, trusted: int | None = None) -> None:
-        """Open or begin the mirror of the log `log_id` of the node `node`.
+        """Open or begin the replica of the log `log_id` of the node `node`.
 
-        `trusted`: a sync has failed, so nothing can be trusted behind this position, up to which the mirror was durable, or
-        behind the mark; None: no sync has failed. Raises OSError, ManifestError, MirrorError.
+        `trusted`: a sync has failed, so nothing can be trusted behind this position, up to which the replica was durable, or
+        behind the mark; None: no sync has failed. Raises OSError, ManifestError, ReplicaError.
         """
         self._disk = disk
         self.manifest = read_manifest(disk) or Manifest(log_id, node)
         if self.manifest.log_id != log_id:
-            raise MirrorError("the directory holds the mirror of another log")
+            raise ReplicaError("the directory holds the replica of another log")
         self.damage: list[tuple[str, int, int]] = []  # ranges before the mark that are wrong: (file, from, to)
         self._copy = 1 + max((file.copy for file in self.manifest.files), default=0)
         self._remove_others()
-        self.end = self._check(trusted)  # position up to which the mirror is written
+        self.end = self._check(trusted)  # position up to which the replica is written
         self.durable = self.end  # position up to which it survives a power cut
         self.is_aside = False  # True: what comes is written aside
-        self._aside: list[MirrorFile] = []
+        self._aside: list[ReplicaFile] = []
         self._aside_epochs: tuple[tuple[Epoch, int], ...] = ()
         self._switch_at: int | None = None  # what is written aside is complete up to this position, and is to be synced
         self._file: File | None = None  # the file that is written; None: none was opened since the start
@@ -90,7 +90,7 @@ class Mirror:
         manifest = self.manifest
         last = None if trusted is None else max(trusted, manifest.mark)
         names = set(self._disk.names())
-        kept: list[MirrorFile] = []
+        kept: list[ReplicaFile] = []
         end = 0
         for place, file in enumerate(manifest.files):
             following = manifest.files[place + 1].base if place + 1 < len(manifest.files) else None
@@ -121,14 +121,14 @@ class Mirror:
                 self._disk.remove(file.name)
         return end
 
-    def _sync(self, file: MirrorFile) -> None:
+    def _sync(self, file: ReplicaFile) -> None:
         opened = self._disk.open(file.name)
         try:
             opened.sync()
         finally:
             opened.close()
 
-    def _checked_end(self, file: MirrorFile, limit: int | None) -> int:
+    def _checked_end(self, file: ReplicaFile, limit: int | None) -> int:
         """Return the position up to which a file's records are right, and cut it there; less than its base: it has no header.
 
         `limit`: the position at which it ends at the latest.
@@ -162,7 +162,7 @@ class Mirror:
     # what the owner sends
 
     def resume(self, epochs: list[tuple[Epoch, int]]) -> None:
-        """Note that the bytes that come continue the mirror. `epochs`: those of the log."""
+        """Note that the bytes that come continue the replica. `epochs`: those of the log."""
         self._drop_aside()
         self._leaving.clear()  # the log may have other segments now; the owner says again which
         self.manifest = replace(self.manifest, epochs=tuple((epoch, at) for epoch, at in epochs if at <= self.end))
@@ -172,7 +172,7 @@ class Mirror:
         """Note that what comes is to be written aside, from the segment at `base` on. `epochs`: those of the log."""
         self._drop_aside()
         job = self.sync_job()
-        if job is not None:  # its files are closed now; perhaps the mirror is continued later all the same
+        if job is not None:  # its files are closed now; perhaps the replica is continued later all the same
             job.run()
             self.synced(job)
         self._close_files()
@@ -184,22 +184,22 @@ class Mirror:
         self._copy += 1
 
     def begin_segment(self, data: bytes) -> None:
-        """Begin a segment with the header `data`. Raises MirrorError, OSError."""
+        """Begin a segment with the header `data`. Raises ReplicaError, OSError."""
         try:
             header = decode_header(data[:HEADER_SIZE])
         except (NotASegment, WrongVersion) as error:
-            raise MirrorError(f"the header of a segment cannot be read: {error}") from None
+            raise ReplicaError(f"the header of a segment cannot be read: {error}") from None
         files = self._aside if self.is_aside else self.manifest.files
         if len(data) != HEADER_SIZE or header.log_id != self.manifest.log_id:
-            raise MirrorError("a segment is of another log, or more than its header came")
+            raise ReplicaError("a segment is of another log, or more than its header came")
         if not self.is_aside and header.generation:
-            raise MirrorError("a segment that was rewritten does not continue the mirror")
+            raise ReplicaError("a segment that was rewritten does not continue the replica")
         if files and header.base == files[-1].base and not header.generation and self._is_bare(files[-1]):
             self._rewrite_header(files[-1], data, header)
             return
         if (files and header.base <= files[-1].base) or (not self.is_aside and header.base != self.end):
-            raise MirrorError("a segment does not follow the one before")
-        name = MirrorFile(header.base, header.generation, self._copy)
+            raise ReplicaError("a segment does not follow the one before")
+        name = ReplicaFile(header.base, header.generation, self._copy)
         file = self._disk.create(name.name)
         try:
             file.append([data], 0)
@@ -217,11 +217,11 @@ class Mirror:
         self._note_epoch(header)
         self._name((*self.manifest.files, name))  # so that a kill does not lose what is written to the file from now on
 
-    def _is_bare(self, newest: MirrorFile) -> bool:
+    def _is_bare(self, newest: ReplicaFile) -> bool:
         """Return True if nothing but a header was written to the newest segment."""
         return self._size == HEADER_SIZE if self._file is not None else self.end == newest.base
 
-    def _rewrite_header(self, newest: MirrorFile, data: bytes, header: SegmentHeader) -> None:
+    def _rewrite_header(self, newest: ReplicaFile, data: bytes, header: SegmentHeader) -> None:
         """Replace the header of the newest segment: its owner restarted before it wrote a record, and began it again."""
         if self._file is None:
             self._file = self._disk.open(newest.name)
@@ -236,35 +236,35 @@ class Mirror:
             self.manifest = self.manifest.with_epoch(header.epoch, header.base)
 
     def append(self, base: int, at: int, data: memoryview) -> None:
-        """Write bytes that stand from offset `at` of the file of the segment at `base` on. Raises MirrorError, OSError."""
+        """Write bytes that stand from offset `at` of the file of the segment at `base` on. Raises ReplicaError, OSError."""
         files = self._aside if self.is_aside else self.manifest.files
         if not files or files[-1].base != base:
-            raise MirrorError("bytes are not of the newest segment")
+            raise ReplicaError("bytes are not of the newest segment")
         if self._file is None:
             if self.is_aside:
-                raise MirrorError("bytes came before their segment")
+                raise ReplicaError("bytes came before their segment")
             self._file = self._disk.open(files[-1].name)
             self._size = HEADER_SIZE + self.end - base
         if at != self._size:
-            raise MirrorError(f"bytes at {at} do not follow {self._size}")
+            raise ReplicaError(f"bytes at {at} do not follow {self._size}")
         self._file.append([data], at)
         self._size += len(data)
         if not self.is_aside:
             self.end += len(data)
 
     def switch(self, position: int) -> None:
-        """Note that what is written aside is complete up to `position`: the next sync makes it the mirror.
+        """Note that what is written aside is complete up to `position`: the next sync makes it the replica.
 
-        Raises MirrorError.
+        Raises ReplicaError.
         """
         if not self.is_aside or self._file is None or self._switch_at is not None:
-            raise MirrorError("there is nothing to switch to")
+            raise ReplicaError("there is nothing to switch to")
         newest = self._aside[-1]
         if newest.generation or newest.base + self._size - HEADER_SIZE != position:
-            raise MirrorError("what was written aside does not end there")
+            raise ReplicaError("what was written aside does not end there")
         self._switch_at = position
 
-    def _switched(self, job: MirrorSync) -> None:
+    def _switched(self, job: ReplicaSync) -> None:
         assert job.manifest is not None
         replaced = set(self.manifest.files) - set(self._aside)
         self.manifest, self.durable = job.manifest, job.position
@@ -277,31 +277,31 @@ class Mirror:
             self._disk.remove(gone.name)
 
     def keep(self, position: int, bases: list[int]) -> None:
-        """Note which segments the log has when it ends at `position`: the others go once the mirror is durable to there."""
+        """Note which segments the log has when it ends at `position`: the others go once the replica is durable to there."""
         self._leaving.append((position, frozenset(bases)))
         self._remove_leaving()
 
     # durability
 
-    def sync_job(self) -> MirrorSync | None:
+    def sync_job(self) -> ReplicaSync | None:
         """Return what to sync now; None if everything is durable."""
         if self.is_aside:
             return self._aside_job()
         if self._file is None or self.durable >= self.end:
             return None
-        return MirrorSync(self.end, [*self._unsynced, self._file], self._disk, None)
+        return ReplicaSync(self.end, [*self._unsynced, self._file], self._disk, None)
 
-    def _aside_job(self) -> MirrorSync | None:
+    def _aside_job(self) -> ReplicaSync | None:
         """Return what to sync of that which is written aside: files that are complete or, with a switch, all of them."""
         if self._switch_at is None:
-            return MirrorSync(0, list(self._unsynced), self._disk, None) if self._unsynced else None
+            return ReplicaSync(0, list(self._unsynced), self._disk, None) if self._unsynced else None
         assert self._file is not None
         at = self._switch_at
         epochs = tuple((epoch, start) for epoch, start in self._aside_epochs if start <= at)
         manifest = replace(self.manifest, files=tuple(self._aside), mark=at, epochs=epochs)
-        return MirrorSync(at, [*self._unsynced, self._file], self._disk, manifest)
+        return ReplicaSync(at, [*self._unsynced, self._file], self._disk, manifest)
 
-    def synced(self, job: MirrorSync) -> None:
+    def synced(self, job: ReplicaSync) -> None:
         """Note that the job was run: everything that it covers is durable.
 
         Raises OSError if the manifest cannot be written or files cannot be removed.
@@ -338,7 +338,7 @@ class Mirror:
         for file in gone:
             self._disk.remove(file.name)
 
-    def _name(self, files: tuple[MirrorFile, ...]) -> None:
+    def _name(self, files: tuple[ReplicaFile, ...]) -> None:
         """Have the manifest name files of which some are new: a power cut may keep a rename and lose an earlier creation."""
         self._disk.sync_directory()
         self.manifest = replace(self.manifest, files=files)
@@ -351,11 +351,11 @@ class Mirror:
 
     @property
     def size(self) -> int:
-        """Return the size of the mirror's files, in bytes."""
+        """Return the size of the replica's files, in bytes."""
         return sum(self._disk.size(file.name) for file in self.manifest.files)
 
     def note_durable(self) -> None:
-        """Write down how far the mirror is durable, so that the next start need not check it. Raises OSError."""
+        """Write down how far the replica is durable, so that the next start need not check it. Raises OSError."""
         if not self.is_aside and self.manifest.mark < self.durable:
             self.manifest = replace(self.manifest, mark=self.durable)
             self._write_manifest()
@@ -365,7 +365,7 @@ class Mirror:
         self._close_files()
 
     def give_up_aside(self) -> None:
-        """Remove what is written aside, unless it is complete: then it may be the mirror already. Raises OSError."""
+        """Remove what is written aside, unless it is complete: then it may be the replica already. Raises OSError."""
         if self.is_aside and self._switch_at is None:
             self._drop_aside()
 

@@ -1,4 +1,4 @@
-"""A mirror's files under the names that they have in the log, so that a mirror is replayed and copied as a log is."""
+"""A replica's files under the names that they have in the log, so that a replica is replayed and copied as a log is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.records import HEADER_SIZE
 
 
-class MirrorDisk(FrozenDisk):
-    """The Disk of a mirror as its manifest names it. It is never changed."""
+class ReplicaDisk(FrozenDisk):
+    """The Disk of a replica as its manifest names it. It is never changed."""
 
     def __init__(self, disk: Disk, manifest: Manifest) -> None:
         super().__init__(disk)
@@ -26,8 +26,8 @@ class MirrorDisk(FrozenDisk):
         return super().size(self._names.get(name, name))
 
 
-def mirror_parts(disk: Disk, manifest: Manifest, end: int, start: int = 0) -> list[LogPart]:
-    """Return the parts of a mirror that ends at the position `end`, from the position `start` on. Raises OSError.
+def replica_parts(disk: Disk, manifest: Manifest, end: int, start: int = 0) -> list[LogPart]:
+    """Return the parts of a replica that ends at the position `end`, from the position `start` on. Raises OSError.
 
     A part that begins within a segment is named `<segment>@<offset>`.
     """

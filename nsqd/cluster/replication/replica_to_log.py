@@ -1,16 +1,16 @@
-"""A mirror becomes a log that this node owns. A kill between any two steps leaves the one, or what becomes the other again.
+"""A replica becomes a log that this node owns. A kill between any two steps leaves the one, or what becomes the other again.
 
-1. `check_replay`: replay must be able to begin in the mirror where it would begin in the log.
-2. `claim`: the manifest says, durably, with which epoch this node is to own the log. It is still a mirror.
+1. `check_replay`: replay must be able to begin in the replica where it would begin in the log.
+2. `claim`: the manifest says, durably, with which epoch this node is to own the log. It is still a replica.
 3. The directory is renamed by whoever knows where directories are.
 4. `name_files`: its files get the names that they have in a log.
 5. `drop_manifest`: the first record of the new epoch is durable, so the log tells all that the manifest told, which goes. From
    now on it is a log that this node owns, and others are told.
 
-Before step 5 has ended, nobody knows of the epoch, and what was begun is taken back by `name_mirror_files` and a rename: a
+Before step 5 has ended, nobody knows of the epoch, and what was begun is taken back by `name_replica_files` and a rename: a
 claim does not outlive the run of its node.
 
-See docs/design/cluster.md#adoption.
+See docs/design/cluster.md#promotion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nsqd.cluster.replication.manifest import NAME, Manifest, read_manifest, write_manifest
-from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import drop_note
 from nsqd.storage.log.disk import Disk
@@ -29,31 +29,31 @@ from nsqd.storage.log.reading import interruptible
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 
-_OF_MIRROR = re.compile(r"\d{20}\.\d{1,9}\.log\.\d+")
+_OF_REPLICA = re.compile(r"\d{20}\.\d{1,9}\.log\.\d+")
 
 
 class Refused(Exception):
-    """The mirror cannot become a log that this node owns. The text says why."""
+    """The replica cannot become a log that this node owns. The text says why."""
 
 
 def check_replay(disk: Disk, manifest: Manifest, interrupt: Callable[[], None] = lambda: None) -> None:
-    """Raise Refused if replay of a mirror would not begin at a complete checkpoint, or at the beginning of the log.
+    """Raise Refused if replay of a replica would not begin at a complete checkpoint, or at the beginning of the log.
 
-    The mirror is durable to its end, and the manifest says so. A checkpoint counts only if no bytes are missing behind it: then
-    the state that follows from it is that of the log. `interrupt` as for LogReading. Raises OSError.
+    The replica is durable to its end, and the manifest says so. A checkpoint counts only if no bytes are missing behind it:
+    then the state that follows from it is that of the log. `interrupt` as for LogReading. Raises OSError.
     """
     try:
-        reader = LogRecords(MirrorDisk(disk, manifest), manifest.mark)
+        reader = LogRecords(ReplicaDisk(disk, manifest), manifest.mark)
     except LogError as error:
         raise Refused(str(error)) from None
     if not reader.segments:
-        raise Refused("the mirror is empty")
+        raise Refused("the replica is empty")
     gapless = _gapless_from(disk, manifest)
     for place in reader.roots():
         if place >= gapless and _is_complete(reader, place, interrupt):
             return
     if reader.segments[0].base or gapless:
-        raise Refused("the mirror has no complete checkpoint, and does not go back to the beginning of the log")
+        raise Refused("the replica has no complete checkpoint, and does not go back to the beginning of the log")
 
 
 def _gapless_from(disk: Disk, manifest: Manifest) -> int:
@@ -79,14 +79,14 @@ def _is_complete(reader: LogRecords, place: int, interrupt: Callable[[], None]) 
 
 
 def claim(disk: Disk, manifest: Manifest, number: int) -> Manifest:
-    """Note in a mirror's manifest, durably, that this node is to own the log in an epoch with this number. Raises OSError."""
+    """Note in a replica's manifest, durably, that this node is to own the log in an epoch with this number. Raises OSError."""
     claimed = replace(manifest, won=number)
     write_manifest(disk, claimed)
     return claimed
 
 
 def name_files(disk: Disk) -> Manifest | None:
-    """Give the files of what was a mirror the names that they have in a log, and remove what the manifest does not name.
+    """Give the files of what was a replica the names that they have in a log, and remove what the manifest does not name.
 
     Returns the manifest; None if this node has opened the log since. Raises ManifestError, OSError.
     """
@@ -99,18 +99,18 @@ def name_files(disk: Disk) -> Manifest | None:
             disk.rename(file.name, file.segment)
     wanted = {file.name for file in manifest.files}
     for name in names - wanted:
-        if _OF_MIRROR.fullmatch(name):
-            disk.remove(name)  # it was written aside, for a state of the mirror that never came
+        if _OF_REPLICA.fullmatch(name):
+            disk.remove(name)  # it was written aside, for a state of the replica that never came
     disk.sync_directory()
     return manifest
 
 
-def name_mirror_files(disk: Disk) -> Manifest | None:
-    """Give the files of a log the names that they had when it was a mirror, unless an epoch of this node has begun in it.
+def name_replica_files(disk: Disk) -> Manifest | None:
+    """Give the files of a log the names that they had when it was a replica, unless an epoch of this node has begun in it.
 
     A last segment without a record is left out: this node may have begun its epoch in a file of that name. A kill in the midst
-    of it leaves what another call finishes. What else is there is removed when the mirror is opened. Returns the manifest; None
-    if the epoch has begun. Raises ManifestError, OSError.
+    of it leaves what another call finishes. What else is there is removed when the replica is opened. Returns the manifest;
+    None if the epoch has begun. Raises ManifestError, OSError.
     """
     manifest = read_manifest(disk)
     if manifest is None:

@@ -1,9 +1,9 @@
-"""The follower's side of copying: the mirrors that this node keeps of other nodes' logs.
+"""The follower's side of copying: the replicas that this node keeps of other nodes' logs.
 
-A connection may write only the mirror of the log id that its peer has proved, and of logs that the peer has taken over. What a
-failing disk costs is this mirror, and for a while: its owner is told, and it is opened again later.
+A connection may write only the replica of the log id that its peer has proved, and of logs that the peer has taken over. What a
+failing disk costs is this replica, and for a while: its owner is told, and it is opened again later.
 
-See docs/design/cluster.md#mirrors.
+See docs/design/cluster.md#replicas.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.common_point import common_end
 from nsqd.cluster.replication.follower import Work
 from nsqd.cluster.replication.manifest import ManifestError
-from nsqd.cluster.replication.replica import Mirror, MirrorError, MirrorSync
-from nsqd.cluster.replication.replica_disk import mirror_parts
+from nsqd.cluster.replication.replica import Replica, ReplicaError, ReplicaSync
+from nsqd.cluster.replication.replica_disk import replica_parts
 from nsqd.cluster.replication.stream import NO_SPACE
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
@@ -29,58 +29,58 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.space import reserve_of
 from shared.log import log
 
-TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the mirror is, though nobody waits for that
+TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the replica is, though nobody waits for that
 SYNC_EVERY = 1_000_000_000  # ns: what nobody waits for is synced after this time
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
 
 
 class Directory(Protocol):
-    """Where the mirrors are, one directory for each log id: nsqd.cluster.replication.directory.MirrorDirectory."""
+    """Where the replicas are, one directory for each log id: nsqd.cluster.replication.directory.ReplicaDirectory."""
 
     def found(self) -> list[tuple[bytes, int]]:
-        """Return the id of each log of which there is a mirror, with its owner's node number. Raises OSError."""
+        """Return the id of each log of which there is a replica, with its owner's node number. Raises OSError."""
 
     def open(self, log_id: bytes) -> Disk:
-        """Return the directory of a log's mirror, which is made if it does not exist. Raises OSError."""
+        """Return the directory of a log's replica, which is made if it does not exist. Raises OSError."""
 
     def keep_diverged(self, log_id: bytes) -> str:
-        """Rename a log's mirror, because it holds what the log does not have. Returns the new name. Raises OSError."""
+        """Rename a log's replica, because it holds what the log does not have. Returns the new name. Raises OSError."""
 
     def remove(self, log_id: bytes) -> None:
-        """Remove a log's mirror. Raises OSError."""
+        """Remove a log's replica. Raises OSError."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """One mirror that this node keeps, open or not."""
+    """One replica that this node keeps, open or not."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log, or did so
-    mirror: Mirror | None = None
+    replica: Replica | None = None
     disk: Disk | None = None
     link: Link | None = None  # the owner's connection, once it has asked
     is_opening: bool = False
-    running: MirrorSync | None = None  # the sync that is under way elsewhere
+    running: ReplicaSync | None = None  # the sync that is under way elsewhere
     is_awaited: bool = False  # a client waits for a sync
-    must_tell: bool = False  # a client waits for the next word about how far the mirror is
+    must_tell: bool = False  # a client waits for the next word about how far the replica is
     sync_due: int = 0
     asked: int = 0  # number of the owner's latest FOLLOW
-    is_asked: bool = False  # the owner waits to be told what the mirror holds
-    must_reopen: bool = False  # the mirror may end within a record, and is to be cut to a whole one
-    is_resumed: bool = False  # the owner has said how the mirror goes on, so it may be told how far it is
+    is_asked: bool = False  # the owner waits to be told what the replica holds
+    must_reopen: bool = False  # the replica may end within a record, and is to be cut to a whole one
+    is_resumed: bool = False  # the owner has said how the replica goes on, so it may be told how far it is
     reported: tuple[int, int] = (-1, -1)  # positions that the owner was told last
     failure: str = ""
     retry_at: int = 0
-    # the owner does not need the mirror, which goes when nothing is under way any more; the log's epochs then. None: it does
+    # the owner does not need the replica, which goes when nothing is under way any more; the log's epochs then. None: it does
     dropped: stream.Epochs | None = None
     trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
-    # this node is to own the log: who gets the mirror's directory, or an error, when nothing is under way any more
+    # this node is to own the log: who gets the replica's directory, or an error, when nothing is under way any more
     on_released: Callable[[Disk | OSError], None] | None = None
 
 
-class Mirrors:
-    """The mirrors that this node keeps, by log id."""
+class Replicas:
+    """The replicas that this node keeps, by log id."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Mirrors:
         clock: Callable[[], int],
         may_write: Callable[[int, bytes], bool] | None = None,
     ) -> None:
-        """Find the mirrors in `directory`, and open none yet.
+        """Find the replicas in `directory`, and open none yet.
 
         `clock` returns monotonic ns; `may_write` tells whether the node with a number owns a log, None: it does if it has
         proved the log's id.
@@ -100,8 +100,8 @@ class Mirrors:
         self._clock = clock
         self.may_write = may_write
         # tells whether this node itself owns a log, or is taking it over
-        self.is_taken_over: Callable[[bytes], bool] = lambda log_id: False
-        self.failures = 0  # how often a mirror was given up for a while, since the start
+        self.is_promoted: Callable[[bytes], bool] = lambda log_id: False
+        self.failures = 0  # how often a replica was given up for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
             self.kept[log_id] = Kept(log_id, node)
@@ -133,22 +133,22 @@ class Mirrors:
             kept.dropped = stream.unpack_drop(content)
             self._drop(kept, kept.dropped)
             return
-        mirror = kept.mirror
-        if kept.link is not link or mirror is None or kept.failure:
+        replica = kept.replica
+        if kept.link is not link or replica is None or kept.failure:
             return  # it was sent before the owner could know
         if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.ANEW):
             return
         try:
-            self._receive(kept, mirror, kind, content)
-        except MirrorError as error:
+            self._receive(kept, replica, kind, content)
+        except ReplicaError as error:
             raise PeerError(str(error)) from None
         except OSError as error:
             self._fail(kept, str(error.strerror or error))
 
     def _is_owner(self, link: Link, log_id: bytes) -> bool:
-        """Return True if the peer may write the mirror of a log."""
+        """Return True if the peer may write the replica of a log."""
         assert link.peer is not None
-        if self.is_taken_over(log_id):
+        if self.is_promoted(log_id):
             return False
         if self.may_write is None:
             return log_id == link.peer.log_id
@@ -159,37 +159,37 @@ class Mirrors:
         assert link.peer is not None
         link.send_of(log_id, link.peer.log_id, frame)
 
-    def _receive(self, kept: Kept, mirror: Mirror, kind: FrameKind, content: bytes) -> None:
+    def _receive(self, kept: Kept, replica: Replica, kind: FrameKind, content: bytes) -> None:
         if kind is FrameKind.BYTES:
             kept.must_reopen = True
-            mirror.append(*stream.unpack_bytes(content))
+            replica.append(*stream.unpack_bytes(content))
         elif kind is FrameKind.SYNC:
             kept.must_tell = True
             kept.is_awaited |= stream.unpack_sync(content)
         elif kind is FrameKind.SEGMENT:
-            mirror.begin_segment(content)
-            kept.node = mirror.manifest.node
+            replica.begin_segment(content)
+            kept.node = replica.manifest.node
         elif kind is FrameKind.RESUME:
             epochs = stream.unpack_resume(content)
-            if self._part(kept, mirror, epochs):
-                raise PeerError("the mirror holds what the log does not have: it cannot be continued")
+            if self._part(kept, replica, epochs):
+                raise PeerError("the replica holds what the log does not have: it cannot be continued")
             kept.is_resumed = kept.must_tell = True
-            mirror.resume([(unpack(epoch), start) for epoch, start in epochs])
+            replica.resume([(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.ANEW:
             base, epochs = stream.unpack_anew(content)
-            diverged = self._part(kept, mirror, epochs)
+            diverged = self._part(kept, replica, epochs)
             if diverged:
-                mirror = self._begin_again(kept, mirror, diverged)
+                replica = self._begin_again(kept, replica, diverged)
             kept.is_resumed = kept.must_tell = True
-            mirror.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
+            replica.anew(base, [(unpack(epoch), start) for epoch, start in epochs])
         elif kind is FrameKind.SWITCH:
-            mirror.switch(stream.unpack_switch(content))
+            replica.switch(stream.unpack_switch(content))
             kept.is_awaited = True
         else:
-            mirror.keep(*stream.unpack_keep(content))
+            replica.keep(*stream.unpack_keep(content))
 
     def closed(self, link: Link) -> None:
-        """Note that a connection is gone. Its mirror stays."""
+        """Note that a connection is gone. Its replica stays."""
         for kept in self.kept.values():
             if kept.link is link:
                 kept.link = None
@@ -197,83 +197,83 @@ class Mirrors:
     # opening
 
     def _answer(self, kept: Kept) -> None:
-        """Tell the owner what the mirror holds, once it is open and no sync is under way."""
+        """Tell the owner what the replica holds, once it is open and no sync is under way."""
         if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
             return  # it is told when that is over
-        if kept.must_reopen and kept.mirror is not None:
-            kept.mirror.close()
-            kept.mirror, kept.reported = None, (-1, -1)
+        if kept.must_reopen and kept.replica is not None:
+            kept.replica.close()
+            kept.replica, kept.reported = None, (-1, -1)
         kept.must_reopen = False
-        if kept.mirror is None:
+        if kept.replica is None:
             self._begin_opening(kept)
             return
-        mirror, kept.is_asked, kept.reported = kept.mirror, False, (-1, -1)
-        epochs = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
-        segments = {file.base: file.generation for file in mirror.manifest.files}
-        self._send(kept.link, kept.log_id, stream.pack_have(stream.Have(mirror.end, epochs, segments, kept.asked)))
+        replica, kept.is_asked, kept.reported = kept.replica, False, (-1, -1)
+        epochs = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
+        segments = {file.base: file.generation for file in replica.manifest.files}
+        self._send(kept.link, kept.log_id, stream.pack_have(stream.Have(replica.end, epochs, segments, kept.asked)))
 
-    def _open(self, kept: Kept) -> tuple[Disk, Mirror]:
+    def _open(self, kept: Kept) -> tuple[Disk, Replica]:
         disk = kept.disk or self._directory.open(kept.log_id)
         try:
-            return disk, Mirror(disk, kept.log_id, kept.node, kept.trusted)
-        except MirrorError as error:
+            return disk, Replica(disk, kept.log_id, kept.node, kept.trusted)
+        except ReplicaError as error:
             raise OSError(str(error)) from None
         except ManifestError as error:
             name = self._directory.keep_diverged(kept.log_id)
             log.error(
-                "MIRROR: the mirror of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name
+                "REPLICA: the replica of node %d is replaced, because its %s; it is kept in %s", kept.node, error, name
             )
             disk = self._directory.open(kept.log_id)
-            return disk, Mirror(disk, kept.log_id, kept.node)
+            return disk, Replica(disk, kept.log_id, kept.node)
 
-    def _opened(self, kept: Kept, result: tuple[Disk, Mirror] | OSError) -> None:
+    def _opened(self, kept: Kept, result: tuple[Disk, Replica] | OSError) -> None:
         kept.is_opening = False
         if isinstance(result, OSError):
             self._fail(kept, str(result.strerror or result))
             self._release(kept)
             return
-        kept.disk, kept.mirror = result
+        kept.disk, kept.replica = result
         if kept.dropped is not None:
             self._drop(kept, kept.dropped)
             return
-        kept.node = kept.mirror.manifest.node
+        kept.node = kept.replica.manifest.node
         kept.trusted, kept.failure = None, ""
-        for name, start, end in kept.mirror.damage:
-            log.error("MIRROR: DAMAGE in the mirror of node %d: %s from %d to %d", kept.node, name, start, end)
+        for name, start, end in kept.replica.damage:
+            log.error("REPLICA: DAMAGE in the replica of node %d: %s from %d to %d", kept.node, name, start, end)
         self._answer(kept)
         self._release(kept)
 
-    def _part(self, kept: Kept, mirror: Mirror, epochs: stream.Epochs) -> int:
-        """Return how many bytes at the mirror's end the log does not have, in view of the log's epochs."""
-        own = [(epoch.pack(), start) for epoch, start in mirror.manifest.epochs]
-        if not mirror.end:
+    def _part(self, kept: Kept, replica: Replica, epochs: stream.Epochs) -> int:
+        """Return how many bytes at the replica's end the log does not have, in view of the log's epochs."""
+        own = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
+        if not replica.end:
             return 0
-        return mirror.end - common_end(epochs, 1 << 62, own, mirror.end)
+        return replica.end - common_end(epochs, 1 << 62, own, replica.end)
 
-    def _begin_again(self, kept: Kept, mirror: Mirror, size: int) -> Mirror:
-        """Begin another mirror, and keep this one as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
-        mirror.close()
-        kept.mirror = kept.disk = None
+    def _begin_again(self, kept: Kept, replica: Replica, size: int) -> Replica:
+        """Begin another replica, and keep this one as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
+        replica.close()
+        kept.replica = kept.disk = None
         self._keep_diverged(kept, size)
-        kept.disk, kept.mirror = self._open(kept)
-        return kept.mirror
+        kept.disk, kept.replica = self._open(kept)
+        return kept.replica
 
     # durability
 
     def turn(self, now: int) -> None:
-        """Sync what clients wait for, and tell the owners how far their mirrors are. Call it after input."""
+        """Sync what clients wait for, and tell the owners how far their replicas are. Call it after input."""
         for kept in self.kept.values():
-            if kept.mirror is not None and kept.link is not None and not kept.failure:
+            if kept.replica is not None and kept.link is not None and not kept.failure:
                 if kept.is_awaited:
-                    self._sync(kept, kept.mirror, now)
-                if kept.mirror is not None:  # the sync has not failed
-                    self._tell(kept, kept.mirror)
+                    self._sync(kept, kept.replica, now)
+                if kept.replica is not None:  # the sync has not failed
+                    self._tell(kept, kept.replica)
 
-    def _sync(self, kept: Kept, mirror: Mirror, now: int) -> None:
+    def _sync(self, kept: Kept, replica: Replica, now: int) -> None:
         if kept.running is not None or (kept.link is not None and not kept.is_resumed):
             return  # its owner may say at any moment that it goes on otherwise, which needs the files
         kept.is_awaited = False
-        job = mirror.sync_job()
+        job = replica.sync_job()
         if job is None:
             return
         kept.sync_due = now + SYNC_EVERY
@@ -281,35 +281,35 @@ class Mirrors:
             began = self._clock()
             try:
                 job.run()
-                mirror.synced(job)
+                replica.synced(job)
             except OSError as error:
-                self._sync_failed(kept, mirror, error)
+                self._sync_failed(kept, replica, error)
             else:
                 self._note_duration(self._clock() - began)
             return
         kept.running = job
-        self._work.run(partial(_timed, job, self._clock), partial(self._synced, kept, mirror, job))
+        self._work.run(partial(_timed, job, self._clock), partial(self._synced, kept, replica, job))
 
-    def _synced(self, kept: Kept, mirror: Mirror, job: MirrorSync, result: int | OSError) -> None:
+    def _synced(self, kept: Kept, replica: Replica, job: ReplicaSync, result: int | OSError) -> None:
         kept.running = None
         if kept.dropped is not None:
-            kept.mirror = mirror
+            kept.replica = replica
             self._drop(kept, kept.dropped)
             return
-        if kept.mirror is not mirror:  # it failed meanwhile
+        if kept.replica is not replica:  # it failed meanwhile
             if isinstance(result, OSError):
-                kept.trusted = mirror.durable
-            mirror.close()
+                kept.trusted = replica.durable
+            replica.close()
             self._answer(kept)
             self._release(kept)
             return
         if isinstance(result, OSError):
-            self._sync_failed(kept, mirror, result)
+            self._sync_failed(kept, replica, result)
             self._release(kept)
             return
         self._note_duration(result)
         try:
-            mirror.synced(job)
+            replica.synced(job)
         except OSError as error:
             self._fail(kept, str(error.strerror or error))
             self._release(kept)
@@ -320,25 +320,25 @@ class Mirrors:
         kept.must_tell = True
         self._answer(kept)  # if the owner has asked meanwhile
         if job.manifest is not None and kept.link is not None:
-            log.info("MIRROR: the mirror of node %d is complete: %d bytes", kept.node, mirror.end)
-        self._tell(kept, mirror)
+            log.info("REPLICA: the replica of node %d is complete: %d bytes", kept.node, replica.end)
+        self._tell(kept, replica)
 
     def _note_duration(self, ns: int) -> None:
         self._average += (min(ns, 2 * QUICK) - self._average) // 8
 
-    def _tell(self, kept: Kept, mirror: Mirror) -> None:
-        """Tell the owner how far the mirror is, unless what comes is still written aside."""
-        positions = mirror.end, mirror.durable
-        if not kept.is_resumed or mirror.is_aside or positions == kept.reported or kept.link is None:
+    def _tell(self, kept: Kept, replica: Replica) -> None:
+        """Tell the owner how far the replica is, unless what comes is still written aside."""
+        positions = replica.end, replica.durable
+        if not kept.is_resumed or replica.is_aside or positions == kept.reported or kept.link is None:
             return
-        if kept.must_tell or mirror.end - kept.reported[0] > TELL_AFTER:
+        if kept.must_tell or replica.end - kept.reported[0] > TELL_AFTER:
             kept.must_tell, kept.reported = False, positions
             self._send(kept.link, kept.log_id, stream.pack_copied(*positions))
 
     def tick(self, now: int) -> None:
         """Sync what nobody waits for, look at the free space, and open again what has failed. Call it every second."""
         for kept in self.kept.values():
-            mirror = kept.mirror
+            replica = kept.replica
             if kept.failure:
                 if now < kept.retry_at or kept.running is not None or kept.is_opening:
                     continue
@@ -348,16 +348,16 @@ class Mirrors:
                     kept.retry_at = now + RETRY_AFTER
                     kept.failure, kept.is_asked, kept.is_resumed = "", True, False
                     self._answer(kept)
-            elif mirror is not None:
+            elif replica is not None:
                 if kept.link is not None and self._lacks_space(kept):
                     self._fail(kept, NO_SPACE)
                 elif now >= kept.sync_due:
-                    self._sync(kept, mirror, now)
+                    self._sync(kept, replica, now)
                     kept.must_tell = True
-                    self._tell(kept, mirror)
+                    self._tell(kept, replica)
 
     def _lacks_space(self, kept: Kept) -> bool:
-        """Return True if a mirror must give way: twice the reserve that this node keeps for its own log is not free."""
+        """Return True if a replica must give way: twice the reserve that this node keeps for its own log is not free."""
         if kept.disk is None:
             return False
         try:
@@ -367,68 +367,69 @@ class Mirrors:
 
     # failures
 
-    def _sync_failed(self, kept: Kept, mirror: Mirror, error: OSError) -> None:
-        kept.trusted = mirror.durable
+    def _sync_failed(self, kept: Kept, replica: Replica, error: OSError) -> None:
+        kept.trusted = replica.durable
         self._fail(kept, f"cannot sync: {error.strerror or error}")
 
     def _fail(self, kept: Kept, why: str) -> None:
-        """Give a mirror up for a while, and tell its owner."""
-        if kept.mirror is not None and kept.running is None:
+        """Give a replica up for a while, and tell its owner."""
+        if kept.replica is not None and kept.running is None:
             if why == NO_SPACE:
                 with suppress(OSError):
-                    kept.mirror.give_up_aside()
-            kept.mirror.close()
-        kept.mirror, kept.is_resumed, kept.reported = None, False, (-1, -1)
+                    kept.replica.give_up_aside()
+            kept.replica.close()
+        kept.replica, kept.is_resumed, kept.reported = None, False, (-1, -1)
         kept.failure = why
         self.failures += 1
         kept.retry_at = self._clock() + RETRY_AFTER
-        log.error("MIRROR: the mirror of node %d cannot be continued: %s; trying again", kept.node, why)
+        log.error("REPLICA: the replica of node %d cannot be continued: %s; trying again", kept.node, why)
         if kept.link is not None:
             self._send(kept.link, kept.log_id, stream.pack_gave_up(why))
 
     def _drop(self, kept: Kept, epochs: stream.Epochs) -> None:
-        """Remove a mirror that its owner does not need, or keep it as a diverged copy if it holds what the log does not have.
+        """Remove a replica that its owner does not need, or keep it as a diverged copy if it holds what the log does not have.
 
-        `epochs`: those of the log. The owner may have an old copy of it, and this mirror alone what clients were told is kept.
+        `epochs`: those of the log. The owner may have an old copy of it, and this replica alone what clients were told is kept.
         """
         if kept.running is not None or kept.is_opening:
             return  # it goes when that is over: the owner says it once
-        if kept.mirror is None:
+        if kept.replica is None:
             self._begin_opening(kept)
             return
-        diverged = self._part(kept, kept.mirror, epochs)
-        kept.mirror.close()
+        diverged = self._part(kept, kept.replica, epochs)
+        kept.replica.close()
         del self.kept[kept.log_id]
         try:
             if diverged:
                 self._keep_diverged(kept, diverged)
             else:
                 self._directory.remove(kept.log_id)
-                log.info("MIRROR: removed a mirror of node %d, which is no longer needed", kept.node)
+                log.info("REPLICA: removed a replica of node %d, which is no longer needed", kept.node)
         except OSError as error:
-            log.error("MIRROR: cannot remove the mirror of node %d: %s", kept.node, error)
+            log.error("REPLICA: cannot remove the replica of node %d: %s", kept.node, error)
 
     def _keep_diverged(self, kept: Kept, size: int) -> None:
-        """Keep a mirror as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
+        """Keep a replica as a diverged copy: the log lacks `size` bytes of it. Raises OSError."""
         name = self._directory.keep_diverged(kept.log_id)
         log.warning(
-            "MIRROR: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
+            "REPLICA: the log of node %d continues without its last %d bytes that were copied here: they are kept in %s",
             kept.node, size, name,
         )  # fmt: skip
 
     def discard(self, log_id: bytes, epochs: stream.Epochs) -> None:
-        """Remove the mirror of a log that is closed, if there is one, or keep it as `_drop` says."""
+        """Remove the replica of a log that is closed, if there is one, or keep it as `_drop` says."""
         kept = self.kept.get(log_id)
         if kept is not None and kept.on_released is None:
             kept.link, kept.dropped = None, epochs
             self._drop(kept, epochs)
 
-    # the mirror of a log that this node is to own
+    # the replica of a log that this node is to own
 
     def release(self, log_id: bytes, on_released: Callable[[Disk | OSError], None]) -> None:
-        """Close a mirror when nothing is under way, and give it away: `on_released` gets its directory, or why it is of no use.
+        """Close a replica when nothing is under way, and give it away.
 
-        From then on it is not among the mirrors. Raises KeyError if there is no mirror of that log.
+        `on_released` gets its directory, or why it is of no use.
+        From then on it is not among the replicas. Raises KeyError if there is no replica of that log.
         """
         kept = self.kept[log_id]
         kept.on_released, kept.link, kept.is_asked, kept.dropped = on_released, None, False, None
@@ -437,26 +438,26 @@ class Mirrors:
     def _release(self, kept: Kept) -> None:
         if kept.on_released is None or kept.running is not None or kept.is_opening:
             return
-        if kept.mirror is None and not kept.failure:
+        if kept.replica is None and not kept.failure:
             self._begin_opening(kept)
             return
         on_released, kept.on_released = kept.on_released, None
-        if kept.mirror is None or kept.disk is None:
+        if kept.replica is None or kept.disk is None:
             on_released(OSError(kept.failure))
             return
-        kept.mirror.close()
+        kept.replica.close()
         del self.kept[kept.log_id]
         on_released(kept.disk)
 
     def put_back(self, log_id: bytes, node: int) -> None:
-        """Take a mirror back that was given away. `node`: number of the node that published into the log."""
+        """Take a replica back that was given away. `node`: number of the node that published into the log."""
         kept = self.kept[log_id] = Kept(log_id, node)
         self._begin_opening(kept)
 
     # reading
 
     def open_all(self) -> None:
-        """Open the mirrors that were found at the start, so that their ends are known before their owners return."""
+        """Open the replicas that were found at the start, so that their ends are known before their owners return."""
         for kept in self.kept.values():
             self._begin_opening(kept)
 
@@ -465,50 +466,50 @@ class Mirrors:
         self._work.run(partial(self._open, kept), partial(self._opened, kept))
 
     def parts(self, kept: Kept, start: int) -> list[LogPart]:
-        """Return the parts of a mirror from the position `start` on. Raises KeyError if it is not complete, OSError."""
-        mirror, disk = kept.mirror, kept.disk
-        if mirror is None or disk is None or not mirror.end:
+        """Return the parts of a replica from the position `start` on. Raises KeyError if it is not complete, OSError."""
+        replica, disk = kept.replica, kept.disk
+        if replica is None or disk is None or not replica.end:
             raise KeyError(kept.log_id)
-        return mirror_parts(disk, mirror.manifest, mirror.end, start)
+        return replica_parts(disk, replica.manifest, replica.end, start)
 
     # figures
 
     def states(self) -> list[dict[str, Any]]:
-        """Return what is known of each mirror, for /cluster."""
+        """Return what is known of each replica, for /cluster."""
         return [
             {
                 "node": kept.node,
                 "log_id": kept.log_id.hex(),
                 "connected": kept.link is not None,
-                "complete": kept.mirror is not None
-                and kept.mirror.end > 0,  # also while another state is written aside
-                "written": kept.mirror.end if kept.mirror is not None else 0,
-                "durable": kept.mirror.durable if kept.mirror is not None else 0,
-                "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.mirror.manifest.epochs]
-                if kept.mirror
+                "complete": kept.replica is not None
+                and kept.replica.end > 0,  # also while another state is written aside
+                "written": kept.replica.end if kept.replica is not None else 0,
+                "durable": kept.replica.durable if kept.replica is not None else 0,
+                "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.replica.manifest.epochs]
+                if kept.replica
                 else [],
-                "opening": kept.mirror is None and not kept.failure,  # what it holds is not known yet
+                "opening": kept.replica is None and not kept.failure,  # what it holds is not known yet
                 "failure": kept.failure,
             }
             for kept in self.kept.values()
         ]
 
     def close(self) -> None:
-        """Sync and close all mirrors, and note that they are durable. An error is logged: the next start checks that mirror."""
+        """Sync and close all replicas, and note that they are durable. An error is logged: the next start checks that one."""
         for kept in self.kept.values():
-            if kept.mirror is not None and kept.running is None:
+            if kept.replica is not None and kept.running is None:
                 try:
-                    job = kept.mirror.sync_job()
-                    if job is not None and not kept.mirror.is_aside:
+                    job = kept.replica.sync_job()
+                    if job is not None and not kept.replica.is_aside:
                         job.run()
-                        kept.mirror.synced(job)
-                    kept.mirror.note_durable()
+                        kept.replica.synced(job)
+                    kept.replica.note_durable()
                 except OSError as error:
-                    log.error("MIRROR: cannot sync the mirror of node %d: %s", kept.node, error)
-                kept.mirror.close()
+                    log.error("REPLICA: cannot sync the replica of node %d: %s", kept.node, error)
+                kept.replica.close()
 
 
-def _timed(job: MirrorSync, clock: Callable[[], int]) -> int:
+def _timed(job: ReplicaSync, clock: Callable[[], int]) -> int:
     """Run a sync, and return how many ns it took. Raises OSError."""
     began = clock()
     job.run()

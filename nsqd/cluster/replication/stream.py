@@ -1,23 +1,23 @@
 """The frames by which a node copies its log to another one, its follower. All numbers are big-endian.
 
-    origin    FOLLOW    asks the peer to keep a mirror of the origin's log; the peer answers HAVE. A number that counts up
-    follower  HAVE      what the mirror holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
-                        the latest FOLLOW. It comes once more, unasked, when a mirror that was given up can be continued
-    origin    RESUME     bytes follow from the mirror's end on: [[epoch, start], ...], the epochs of the log
-    origin    ANEW      the mirror holds something else from a base on, or has a gap there: [base, [[epoch, start], ...]]. What
+    origin    FOLLOW    asks the peer to keep a replica of the origin's log; the peer answers HAVE. A number that counts up
+    follower  HAVE      what the replica holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
+                        the latest FOLLOW. It comes once more, unasked, when a replica that was given up can be continued
+    origin    RESUME     bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
+    origin    ANEW      the replica holds something else from a base on, or has a gap there: [base, [[epoch, start], ...]]. What
                         follows is written aside
     origin    SEGMENT   a segment begins; its header of HEADER bytes
     origin    BYTES     bytes of a segment: its base, their offset in the file, and the bytes
-    origin    SWITCH    what was written aside is complete, up to a position: it becomes the mirror
-    origin    KEEP      the segments that the origin has, once the mirror is durable up to a position: [position, [base, ...]]
+    origin    SWITCH    what was written aside is complete, up to a position: it becomes the replica
+    origin    KEEP      the segments that the origin has, once the replica is durable up to a position: [position, [base, ...]]
     origin    SYNC      a client waits until the bytes sent before are written (0) or durable (1): COPIED is to follow at once
-    follower  COPIED    the positions up to which the mirror is written, and durable
-    follower  GAVE_UP   the mirror cannot be continued at present, with the reason in UTF-8
-    origin    DROP      the mirror is not needed any more: [[epoch, start], ...], the epochs of the log
+    follower  COPIED    the positions up to which the replica is written, and durable
+    follower  GAVE_UP   the replica cannot be continued at present, with the reason in UTF-8
+    origin    DROP      the replica is not needed any more: [[epoch, start], ...], the epochs of the log
     both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
                         first LOG, they are about the log that the origin publishes into
 
-A position counts the bytes of records of the log, as in docs/design/log.md. See docs/design/cluster.md#mirrors.
+A position counts the bytes of records of the log, as in docs/design/log.md. See docs/design/cluster.md#replicas.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nsqd.cluster.wire.node_identity import EPOCH_SIZE
 HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
 MOST_SEGMENTS = 65536  # of a log: 4 TiB
-NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the mirror
+NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the replica
 NOT_OWNER = "another node owns this log"  # a reason for GAVE_UP
 LOG_ID_SIZE = 16  # bytes
 MOST_REASON = 500  # bytes
@@ -51,7 +51,7 @@ Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at whi
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """What a mirror holds, as its follower tells the owner of the log. Positions count bytes of records."""
+    """What a replica holds, as its follower tells the owner of the log. Positions count bytes of records."""
 
     end: int  # position up to which its bytes are the log's
     epochs: Epochs
@@ -72,7 +72,7 @@ def unpack_log(content: bytes) -> bytes:
 
 
 def pack_follow(number: int) -> bytes:
-    """Return the frame that asks for a mirror; `number` counts up on one connection."""
+    """Return the frame that asks for a replica; `number` counts up on one connection."""
     return encode(FrameKind.FOLLOW, _NUMBER.pack(number))
 
 
@@ -84,18 +84,18 @@ def unpack_follow(content: bytes) -> int:
 
 
 def pack_have(have: Have) -> bytes:
-    """Return the frame that says what a mirror holds."""
+    """Return the frame that says what a replica holds."""
     return _pack(FrameKind.HAVE, [have.asked, have.end, have.epochs, list(have.segments.items())])
 
 
 def unpack_have(content: bytes) -> Have:
-    """Return what the peer's mirror holds. Raises PeerError."""
+    """Return what the peer's replica holds. Raises PeerError."""
     asked, end, epochs, segments = _fields(content, 4)
     return Have(_position(end), _epochs(epochs), dict(_pair(pair) for pair in _list(segments)), _position(asked))
 
 
 def pack_resume(epochs: Epochs) -> bytes:
-    """Return the frame after which the log's bytes follow from the mirror's end on."""
+    """Return the frame after which the log's bytes follow from the replica's end on."""
     return _pack(FrameKind.RESUME, [epochs])
 
 
@@ -105,12 +105,12 @@ def unpack_resume(content: bytes) -> Epochs:
 
 
 def pack_drop(epochs: Epochs) -> bytes:
-    """Return the frame that says that a mirror is not needed. `epochs`: those of the log; a mirror that holds more is kept."""
+    """Return the frame that says that a replica is not needed. `epochs`: those of the log; one that holds more is kept."""
     return _pack(FrameKind.DROP, [epochs])
 
 
 def unpack_drop(content: bytes) -> Epochs:
-    """Return the epochs of a log whose mirror is not needed. Raises PeerError."""
+    """Return the epochs of a log whose replica is not needed. Raises PeerError."""
     return _epochs(_fields(content, 1)[0])
 
 
@@ -120,7 +120,7 @@ def pack_anew(base: int, epochs: Epochs) -> bytes:
 
 
 def unpack_anew(content: bytes) -> tuple[int, Epochs]:
-    """Return the base from which on the mirror is written anew, and the epochs of the log. Raises PeerError."""
+    """Return the base from which on the replica is written anew, and the epochs of the log. Raises PeerError."""
     base, epochs = _fields(content, 2)
     return _position(base), _epochs(epochs)
 
@@ -166,12 +166,12 @@ def unpack_switch(content: bytes) -> int:
 
 
 def pack_copied(written: int, durable: int) -> bytes:
-    """Return the frame that says how far a mirror is written and durable."""
+    """Return the frame that says how far a replica is written and durable."""
     return encode(FrameKind.COPIED, _POSITIONS.pack(written, durable))
 
 
 def unpack_copied(content: bytes) -> tuple[int, int]:
-    """Return how far the peer's mirror is written and durable. Raises PeerError."""
+    """Return how far the peer's replica is written and durable. Raises PeerError."""
     if len(content) != _POSITIONS.size:
         raise PeerError("COPIED is not two positions")
     written, durable = _POSITIONS.unpack(content)
@@ -179,12 +179,12 @@ def unpack_copied(content: bytes) -> tuple[int, int]:
 
 
 def pack_gave_up(reason: str) -> bytes:
-    """Return the frame that says why a mirror cannot be continued."""
+    """Return the frame that says why a replica cannot be continued."""
     return encode(FrameKind.GAVE_UP, reason.encode()[:MOST_REASON])
 
 
 def unpack_gave_up(content: bytes) -> str:
-    """Return why the peer cannot continue its mirror."""
+    """Return why the peer cannot continue its replica."""
     return "".join(filter(str.isprintable, content[:MOST_REASON].decode(errors="replace")))
 
 

@@ -28,7 +28,7 @@ MOST_GRACE = 600_000  # ms
 _BEAT, _GRACE = (
     Struct(">Q?Q"),
     Struct(">I"),
-)  # lease, no space for another mirror, the sender's monotonic clock in ns; ms
+)  # lease, no space for another replica, the sender's monotonic clock in ns; ms
 BEATS = 30  # heartbeats by which the clock of the peer is known
 _MS = 1_000_000  # ns
 
@@ -45,7 +45,7 @@ class Listener(Protocol):
     """Who owns the link. It is told what comes, and asked what to send."""
 
     lease: int  # message ids of this node below it may be issued
-    is_full: bool  # this node has no space for another mirror
+    is_full: bool  # this node has no space for another replica
 
     def words(self) -> list[Member]:
         """Return all that this node knows of nodes."""
@@ -63,7 +63,7 @@ class Listener(Protocol):
         """Tell the peer what else this node knows: it is proved, and has been told of the nodes."""
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
-        """Take note whether the peer has no space for another mirror."""
+        """Take note whether the peer has no space for another replica."""
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
         """Take note that bytes of the peer came, its lease, and until when it is back if it restarts; None: not told."""

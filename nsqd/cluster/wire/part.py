@@ -57,10 +57,10 @@ class Part:
         """Note that so have enough nodes, of a log that this one has closed: its files may go."""
 
     def attached(self, broker: Broker) -> None:
-        """Note an adopted log, within the turn in which its topics begin to be attached."""
+        """Note a promoted log, within the turn in which its topics begin to be attached."""
 
     def detached(self, broker: Broker) -> None:
-        """Note that an adopted log leaves the node's topics."""
+        """Note that a promoted log leaves the node's topics."""
 
     def figures(self) -> object:
         """Return its value in the answer to /cluster, which JSON can encode."""

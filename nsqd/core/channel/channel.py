@@ -111,7 +111,7 @@ class Channel:
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.stripes: tuple[Channel, ...] = ()  # channels of this name of adopted logs: see window.py
+        self.stripes: tuple[Channel, ...] = ()  # channels of this name of promoted logs: see window.py
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda

@@ -1,6 +1,6 @@
 """The stripes of a channel, and the windows by which its consumers span them.
 
-A *stripe* is the channel of an adopted log, beside the *home channel* of the same name, to which consumers subscribe. A
+A *stripe* is the channel of a promoted log, beside the *home channel* of the same name, to which consumers subscribe. A
 consumer has one `Consumer` in each of these channels, its *members*, and one `Window`: whatever the members have in flight
 together never exceeds its RDY. A channel without stripes knows nothing of all this; with the first stripe it is given another
 Dispatch.

@@ -1,4 +1,4 @@
-"""What an operator has deleted or emptied at a node whose log another node had adopted: a fact about that log.
+"""What an operator has deleted or emptied at a node whose log another node had promoted: a fact about that log.
 
 A deletion names topics and readers by the numbers that they have in the log. A number is given once, so a channel that was
 made again under the same name has another one. A node that owns a copy of the log may give the same numbers as another copy

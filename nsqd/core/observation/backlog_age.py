@@ -3,7 +3,7 @@
 Times are ns since the epoch; 0 means that nothing is ready or that the time is not known. The time is exact if the message is
 in memory. If it is on disk only, the time is an estimate: the log's index knows when the first and the last message of each
 extent (up to 1,024 messages, 1 MiB) were written, and the others are taken to have come evenly between. In that case messages
-that were moved here or taken over count from the time of the move or takeover.
+that were moved here or taken over count from the time of the move or failover.
 """
 
 from nsqd.core.channel.channel import Channel

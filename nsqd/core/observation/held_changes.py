@@ -1,7 +1,7 @@
 """By how much the backlogs of topics and channels changed over the last five minutes: the base of a time to drain.
 
 What each of them holds (messages that wait, are in flight or deferred) is kept once in EVERY s for SPAN s, as one number for
-each place of the series. Messages that came or went with an adopted log change nothing. Callers pass the time.
+each place of the series. Messages that came or went with a promoted log change nothing. Callers pass the time.
 """
 
 from __future__ import annotations

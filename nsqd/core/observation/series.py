@@ -7,7 +7,7 @@ Each step has a value of these for each topic and each channel:
     requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts all the same
     buried, depth, in_flight, deferred      messages at the end of the step
 
-A log that the node adopts or gives back changes levels only: nobody has published or finished its messages in that step.
+A log that the node promotes or gives back changes levels only: nobody has published or finished its messages in that step.
 The values of a topic but `published` are the sums over its channels; its depth includes what no channel was given yet. A step
 of which nothing is known (the node was down, the topic was new) is None.
 
@@ -177,7 +177,7 @@ class Series:
     def held_change(self, subject: Subject) -> tuple[int, int] | None:
         """Return how many more messages a channel holds than so many s ago, or a topic that no reader was given.
 
-        The time is up to held_changes.SPAN before the last look. None: it is not known yet. What came with an adopted log does
+        The time is up to held_changes.SPAN before the last look. None: it is not known yet. What came with a promoted log does
         not count, and buried messages are not held.
         """
         place = self._places.get(subject)

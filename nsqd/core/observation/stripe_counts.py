@@ -1,6 +1,6 @@
-"""What a channel counts over the logs that the node owns, so that adopting a log, or giving it back, counts as nothing.
+"""What a channel counts over the logs that the node owns, so that promoting a log, or giving it back, counts as nothing.
 
-Nothing is published into an adopted log. What its messages become counts from the moment in which they became a stripe of the
+Nothing is published into a promoted log. What its messages become counts from the moment in which they became a stripe of the
 home channel (Channel.count_with), and stays counted when the stripe has gone. Levels do change with the stripes: their
 messages are here only as long as the stripes are.
 """

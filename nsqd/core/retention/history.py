@@ -123,7 +123,7 @@ class PastTopic:
 
 
 class PastLog(Protocol):
-    """A log that can only be read, as it was at one moment: a mirror of another node's log. For the trio thread."""
+    """A log that can only be read, as it was at one moment: a replica of another node's log. For the trio thread."""
 
     @property
     def log_id(self) -> bytes:

@@ -65,7 +65,7 @@ class Agenda:
         self.wall = 0  # ns since the epoch, of this turn
         self.is_held = False  # nothing is delivered: the node leaves its cluster, or has stood still
         # ns between two turns; after a longer one nothing is delivered until somebody calls `resume`, because other nodes may
-        # have adopted the log meanwhile
+        # have promoted the log meanwhile
         self.longest_gap = 1 << 62
         self.stood_still_at = 0  # when such a gap ended (monotonic ns); 0: nothing is held for that
         self._held: dict[Server, None] = {}  # readers that were awake while deliveries were held

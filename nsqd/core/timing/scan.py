@@ -61,7 +61,7 @@ class ScanPool:
         self._resize()
 
     def discard(self, queue: ScanQueue) -> None:
-        """Remove a reader that was deleted. One of an adopted log may not have been added yet."""
+        """Remove a reader that was deleted. One of a promoted log may not have been added yet."""
         place = self._places.pop(id(queue), None)
         if place is None:
             return

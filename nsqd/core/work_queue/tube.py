@@ -72,7 +72,7 @@ class Tube(Pausable):
         self.max_attempts = parts.max_attempts
         self.index = index
         self.key = parts.number  # by which workers know the tube; negative: it is a stripe
-        self.stripes: tuple[Tube, ...] = ()  # tubes of this name of adopted logs
+        self.stripes: tuple[Tube, ...] = ()  # tubes of this name of promoted logs
         self._made_among = waiters
         self.waiters = waiters  # a stripe's are those of the node's own log
         self.listed = listed

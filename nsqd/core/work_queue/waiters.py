@@ -23,7 +23,7 @@ class JobQueue(Protocol):
     topic_name: str
     table: JobTable
 
-    stripes: Any  # tubes of the same name of adopted logs: a sequence of queues of the same class
+    stripes: Any  # tubes of the same name of promoted logs: a sequence of queues of the same class
     pause_until: int  # monotonic ns: no job is given out before this
 
     def next_ready(self) -> Job | None:
@@ -76,7 +76,7 @@ class Waiters(Generic[Q]):
 
     def __init__(self) -> None:
         self.queues: dict[str, Q] = {}  # all tubes of the node's own log, by name
-        # by the negative numbers with which workers know them: tubes of adopted logs, which are stripes of one of `queues`
+        # by the negative numbers with which workers know them: tubes of promoted logs, which are stripes of one of `queues`
         self.striped: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
         self.names_left = (

@@ -25,7 +25,7 @@ MOST_SCANNED = 1_000  # queues or jobs in a reply, whatever COUNT says, and jobs
 MOST_LOOKED_AT = 10_000  # jobs that one reply passes over
 _WORDS = {(False, False): b"none", (True, False): b"in", (False, True): b"out", (True, True): b"all"}
 _ORDINAL_BITS = 40  # of a cursor; the number of the tube stands before them
-_STRIPE = 1 << 63  # in a cursor: the tube is one of an adopted log
+_STRIPE = 1 << 63  # in a cursor: the tube is one of a promoted log
 
 
 def length(client: Client, arguments: list[bytes]) -> None:

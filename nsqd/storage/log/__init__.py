@@ -11,7 +11,7 @@ the durable mark), `syncer` (when it is synced, and by whom), `store` (the turn)
   `upkeep`, which calls them.
 * Time and room: `clocks`, `space`, `spare` (the next segment, made ahead).
 * Reading back: `history`, `durable_ends`, `long_polls`. Looking and copying: `contents`, `backup`, `verify` over `frozen`,
-  `restore`, `succession` (the log after a take-over; `tail_deletions`: what it deletes of the old one), `held_ids`, `copying`
+  `restore`, `succession` (the log after a failover; `tail_deletions`: what it deletes of the old one), `held_ids`, `copying`
   (the log for its followers) and `copies` (how many nodes have it).
 
 Of nsqd, this package may import only `core`, `protocols` and the rest of `storage`.

@@ -50,7 +50,7 @@ class LogOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class Promoted:
     """What a node knows of a log that it opens and that another node has published into."""
 
     owner: int  # number of this node, which owns the log from now on
@@ -91,7 +91,7 @@ class OpenLog:
     wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
     snapshot: LogSnapshot | None  # the broker's state; None: the log is new, or `take_snapshot` took it
     upkeep: LogUpkeep | None = None
-    is_taken_over: bool = False  # another node has published into it, and nobody does so any more
+    is_promoted: bool = False  # another node has published into it, and nobody does so any more
 
     def take_snapshot(self) -> LogSnapshot | None:
         """Return the broker's state as the log tells it. It may be large, so the log keeps no copy: call this once."""
@@ -112,7 +112,7 @@ class OpenLog:
             self.wake,
         )
         self.upkeep = LogUpkeep(
-            broker, self.store, self.syncer, self.cache, checkpoints, monotonic, issues_ids=not self.is_taken_over
+            broker, self.store, self.syncer, self.cache, checkpoints, monotonic, issues_ids=not self.is_promoted
         )
 
     def timer(self, due: bool = True) -> None:
@@ -188,25 +188,25 @@ def open_log(
     wake: Callable[[], None],
     simulated: Simulated | None = None,
     extend: Extend | None = None,
-    taken_over: TakenOver | None = None,
+    promoted: Promoted | None = None,
     least_epoch: Callable[[], int] = lambda: 0,
 ) -> OpenLog:
     """Read the log on a disk, and make it ready to be written. Begin a log if there is none.
 
-    `wake` requests another turn of the reactor; any thread may call it. `taken_over`: another node has published into the log.
+    `wake` requests another turn of the reactor; any thread may call it. `promoted`: another node has published into the log.
     `least_epoch` returns, once `extend` was called, the lowest number that the epoch may have which begins.
     Raises LogError, whose one line says what is wrong.
     """
     parts = simulated or Simulated()
     try:
-        reading = _read(disk, extend, taken_over)
+        reading = _read(disk, extend, promoted)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = _segment_size(options, parts, most)
         spare = parts.spare(disk, segment_size)
-        noted = read_note(disk) if taken_over else None
+        noted = read_note(disk) if promoted else None
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
-    identity = _identify(disk, options.node, reading, parts.random, taken_over, least_epoch())
+    identity = _identify(disk, options.node, reading, parts.random, promoted, least_epoch())
     clock, space = LogClock(parts.clocks), Space(disk)
     snapshot = reading.resume(clock, noted)
     writer = _writer(disk, identity, reading, clock, space, spare, segment_size)
@@ -222,13 +222,13 @@ def open_log(
     opened = OpenLog(
         disk, identity, clock, writer, syncer, cache, store, tidying, reading.start_results, tail, wake, snapshot
     )
-    opened.is_taken_over = store.is_taken_over = taken_over is not None
+    opened.is_promoted = store.is_promoted = promoted is not None
     return opened
 
 
-def _read(disk: Disk, extend: Extend | None, taken_over: TakenOver | None) -> LogReading:
+def _read(disk: Disk, extend: Extend | None, promoted: Promoted | None) -> LogReading:
     """Return what the log on a disk holds, after `extend` has fetched what it lacks. Raises OSError, LogError."""
-    durable, interrupt = (taken_over.durable, taken_over.interrupt) if taken_over else (0, None)
+    durable, interrupt = (promoted.durable, promoted.interrupt) if promoted else (0, None)
     reading = LogReading(disk, durable, interrupt)
     reading.report()
     if extend is not None and extend(disk, reading):
@@ -265,7 +265,7 @@ def _writer(
 
 
 def _identify(
-    disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes], taken_over: TakenOver | None, least: int
+    disk: Disk, node: int, reading: LogReading, random: Callable[[int], bytes], promoted: Promoted | None, least: int
 ) -> LogIdentity:
     """Return the identity of the log from now on, with a new epoch, and write it to `log.id`.
 
@@ -276,11 +276,11 @@ def _identify(
         log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
     log_id = reading.identity.log_id if reading.identity else random(16)
     epoch = Epoch(max(reading.highest_epoch + 1, least), node, random(RANDOM_SIZE))
-    if taken_over is not None:
+    if promoted is not None:
         if reading.identity is None or not reading.log_records.end:
-            raise LogError("the directory of an adopted log holds no log")
+            raise LogError("the directory of a promoted log holds no log")
         node = reading.identity.node
-        epoch = epoch._replace(number=max(epoch.number, taken_over.least_epoch), node=taken_over.owner)
+        epoch = epoch._replace(number=max(epoch.number, promoted.least_epoch), node=promoted.owner)
     try:
         write_identity(disk, StoredIdentity(node, log_id, (*reading.epochs, epoch)))
     except OSError as error:

@@ -60,7 +60,7 @@ class LogStore:
         self.leased = 0  # message ids below this may be issued
         # another node is to own the log, so nobody is told any more that something is kept here
         self.is_handed_over = False
-        self.is_taken_over = False  # another node has published into the log: all that is there counts as copied
+        self.is_promoted = False  # another node has published into the log: all that is there counts as copied
         self._rests_until = (
             0  # monotonic ns; before, a turn in which nothing happened to a log that was taken over ends at once
         )
@@ -89,7 +89,7 @@ class LogStore:
 
     def commit(self) -> list[Promise]:
         recorder, writer, cache = self._recorder, self._writer, self._cache
-        if self.is_taken_over:
+        if self.is_promoted:
             if self._now < self._rests_until and not (recorder.collecting or writer.group or recorder.awaited):
                 return []
             self._rests_until = self._now + REST_NS
@@ -199,7 +199,7 @@ class LogStore:
         """
         is_durable = mode is Durability.ALWAYS
         own = self._to_be_synced if is_durable else self._to_be_written
-        if replicate < 2 or self.is_taken_over:
+        if replicate < 2 or self.is_promoted:
             return own
         known = self._replicated.get((replicate, is_durable, has_limit))
         if known is None:
@@ -209,7 +209,7 @@ class LogStore:
 
     def gate(self, mode: Durability, replicate: int) -> Gate | None:
         """Return what holds messages back until so many nodes have them; None for one node."""
-        if replicate < 2 or self.is_taken_over:
+        if replicate < 2 or self.is_promoted:
             return None
         return Gate(self.leaving(mode, replicate), self._recorder.promise, self._writer.written.position)
 

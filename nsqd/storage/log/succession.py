@@ -13,7 +13,7 @@ What the tail deletes of what existed at the common point is returned (tail_dele
 The new log is a copy of the tail's segments under an id of its own, with two checkpoints behind them. The old log is not
 changed.
 
-See docs/design/cluster.md#return-after-a-take-over and docs/design/cluster.md#diverged-copies.
+See docs/design/cluster.md#return-after-a-failover and docs/design/cluster.md#diverged-copies.
 """
 
 from __future__ import annotations

@@ -1,33 +1,33 @@
-"""What is deleted from one adopted log goes from that log alone, by number."""
+"""What is deleted from one promoted log goes from that log alone, by number."""
 
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.message.deletion import Deletion, DeletionKind
-from nsqd.core.stripe_deletions import delete_from_adopted
-from tests.nsqd.core.adopted import AdoptedLog, adopt
+from nsqd.core.stripe_deletions import delete_from_promoted
 from tests.nsqd.core.node import Node, bodies
+from tests.nsqd.core.promoted import PromotedLog, promote
 
 ENDLESS = 1 << 40
 
 
-def delete(node: Node, log: AdoptedLog, *deletions: Deletion) -> list[str]:
-    done = delete_from_adopted(node.broker, log.broker, deletions)
+def delete(node: Node, log: PromotedLog, *deletions: Deletion) -> list[str]:
+    done = delete_from_promoted(node.broker, log.broker, deletions)
     node.turn()
     node.broker.check()
     return done
 
 
-def topic_of(log: AdoptedLog, name: str = "t") -> Deletion:
+def topic_of(log: PromotedLog, name: str = "t") -> Deletion:
     return Deletion(DeletionKind.TOPIC_DELETED, log.broker.topics[name].number)
 
 
-def channel_of(log: AdoptedLog, kind: DeletionKind, ordinal: int = ENDLESS, channel: str = "c") -> Deletion:
+def channel_of(log: PromotedLog, kind: DeletionKind, ordinal: int = ENDLESS, channel: str = "c") -> Deletion:
     topic = log.broker.topics["t"]
     return Deletion(kind, topic.number, topic.channels[channel].number, ordinal)
 
 
 def test_a_channel_goes_and_the_home_channel_of_its_name_keeps_its_messages_and_consumers(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=2)
-    log, other = adopt(node, 8, "t", "c", b"a", b"b", b"c"), adopt(node, 9, "t", "c", b"x")
+    log, other = promote(node, 8, "t", "c", b"a", b"b", b"c"), promote(node, 9, "t", "c", b"x")
     deletion = channel_of(log, DeletionKind.CHANNEL_DELETED)
     first = inbox.take()
     assert bodies(first) == [b"a", b"b"]
@@ -41,7 +41,7 @@ def test_a_channel_goes_and_the_home_channel_of_its_name_keeps_its_messages_and_
 
 
 def test_a_channel_that_was_made_again_is_another_one(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c")
     deletion = channel_of(log, DeletionKind.CHANNEL_DELETED)
     log.broker.directory.delete_channel(log.broker.topics["t"], "c")
@@ -54,7 +54,7 @@ def test_a_channel_that_was_made_again_is_another_one(node: Node) -> None:
 
 
 def test_a_channel_that_was_deleted_is_not_made_again_by_one_at_home(node: Node) -> None:
-    log = adopt(node, 8, "t", "c", b"a")
+    log = promote(node, 8, "t", "c", b"a")
     log.channels("t", "d")
     delete(node, log, channel_of(log, DeletionKind.CHANNEL_DELETED))
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
@@ -65,7 +65,7 @@ def test_a_channel_that_was_deleted_is_not_made_again_by_one_at_home(node: Node)
 
 def test_a_channel_is_emptied_of_what_it_had_then(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
+    log = promote(node, 8, "t", "c", b"a", b"b")
     node.publish("t", b"own")
     assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 1)) == [], "it has been given b since"
     assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 2)) == [
@@ -78,8 +78,8 @@ def test_a_channel_is_emptied_of_what_it_had_then(node: Node) -> None:
 
 def test_a_topic_goes_and_the_home_topic_of_its_name_stays(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
-    adopt(node, 9, "t", "c", b"x")
+    log = promote(node, 8, "t", "c", b"a", b"b")
+    promote(node, 9, "t", "c", b"x")
     node.publish("t", b"own")
     inbox.take()
     assert delete(node, log, topic_of(log)) == ["the topic t"]
@@ -92,7 +92,7 @@ def test_a_topic_goes_and_the_home_topic_of_its_name_stays(node: Node) -> None:
 def test_a_topic_with_a_tube_goes_and_the_tube_at_home_stays(node: Node) -> None:
     node.broker.tubes.made("t")
     node.publish("t", b"own")
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.broker.tubes.made("t")
     log.publish("t", b"job", b"another")
     log.attach()
@@ -106,7 +106,7 @@ def test_a_topic_with_a_tube_goes_and_the_tube_at_home_stays(node: Node) -> None
 
 
 def test_a_topic_that_is_deleted_before_it_is_attached_is_not_made_at_home(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.channels("u", "c")
     deletion = topic_of(log)
@@ -118,7 +118,7 @@ def test_a_topic_that_is_deleted_before_it_is_attached_is_not_made_at_home(node:
 
 
 def test_a_topic_is_emptied_of_what_no_channel_had(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.publish("t", b"a", b"b")
     log.attach()
     emptied = Deletion(DeletionKind.TOPIC_EMPTIED, log.broker.topics["t"].number, 0, 0)
@@ -132,7 +132,7 @@ def test_a_topic_is_emptied_of_what_no_channel_had(node: Node) -> None:
 
 
 def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothing_else(node: Node) -> None:
-    log = adopt(node, 8, "t", "c", b"before")
+    log = promote(node, 8, "t", "c", b"before")
     topic = log.broker.topics["t"]
     log.broker.pause(topic, True)
     log.publish("t", b"a", b"b")
@@ -145,7 +145,7 @@ def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothin
 
 
 def test_numbers_that_the_log_has_not_do_nothing(node: Node) -> None:
-    log = adopt(node, 8, "t", "c", b"a")
+    log = promote(node, 8, "t", "c", b"a")
     number = log.broker.topics["t"].number
     unknown = [
         Deletion(kind, topic, 99) for kind in DeletionKind for topic in (number, 77) if (kind, topic) != (0, number)

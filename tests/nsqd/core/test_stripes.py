@@ -12,17 +12,17 @@ from nsqd.core.message.ids import NoIds
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
-from nsqd.core.stripes import Attachment, Deletions, adopted_broker
+from nsqd.core.stripes import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
-from tests.nsqd.core.adopted import AdoptedLog, adopt
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
+from tests.nsqd.core.promoted import PromotedLog, promote
 
 
 def test_a_consumer_gets_the_messages_of_both_logs_under_one_rdy(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=3)
     node.publish("t", b"own1", b"own2")
-    adopt(node, 8, "t", "c", b"their1", b"their2")
+    promote(node, 8, "t", "c", b"their1", b"their2")
     first = inbox.take()
     assert bodies(first) == [b"own1", b"own2", b"their1"]
     assert consumer.finish(ids(first)) == []
@@ -32,8 +32,8 @@ def test_a_consumer_gets_the_messages_of_both_logs_under_one_rdy(node: Node) -> 
 
 
 def test_a_consumer_that_comes_later_gets_the_stripes_too(node: Node) -> None:
-    adopt(node, 8, "t", "c", b"a")
-    adopt(node, 9, "t", "c", b"b")
+    promote(node, 8, "t", "c", b"a")
+    promote(node, 9, "t", "c", b"b")
     consumer, inbox = node.subscribe("t", "c", ready=1)
     first = inbox.take()
     assert len(first) == 1
@@ -48,7 +48,7 @@ def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, st
     node.channel("t", "c")
     node.publish("t", *[b"0-%d" % i for i in range(600)])
     for origin in range(1, stripes + 1):
-        adopt(node, 7 + origin, "t", "c", *[b"%d-%d" % (origin, i) for i in range(600)])
+        promote(node, 7 + origin, "t", "c", *[b"%d-%d" % (origin, i) for i in range(600)])
     consumer, inbox = node.subscribe("t", "c", ready=ready)
     served = []
     for _ in range(8 * (stripes + 1)):
@@ -65,7 +65,7 @@ def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_ti
     consumer, inbox = node.subscribe("t", "c", ready=0)
     node.publish("t", *[b"0"] * 4000)
     for log in (1, 2):
-        adopt(node, 7 + log, "t", "c", *[b"%d" % log] * 4000)
+        promote(node, 7 + log, "t", "c", *[b"%d" % log] * 4000)
     consumer.set_ready(BATCH)
     turns: list[tuple[bytes, int]] = []
     for at in range(100):
@@ -84,7 +84,7 @@ def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_ti
 @pytest.mark.parametrize("goes", ["emptied", "paused", "detached"])
 def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(node: Node, goes: str) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=0)
-    logs = [adopt(node, 8 + origin, "t", "c", b"%d" % origin) for origin in range(3)]
+    logs = [promote(node, 8 + origin, "t", "c", b"%d" % origin) for origin in range(3)]
     node.turn()
     consumer.set_ready(1)  # wakes the channel that is next
     (woken,) = [log for log in logs if log.broker.topics["t"].channels["c"] in node.broker.agenda.awake]
@@ -103,7 +103,7 @@ def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(no
 
 def test_a_stripe_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=0)
-    log = adopt(node, 8, "t", "c", b"their")
+    log = promote(node, 8, "t", "c", b"their")
     node.publish("t", b"own")
     consumer.set_ready(1)
     stripe = log.broker.topics["t"].channels["c"]
@@ -116,7 +116,7 @@ def test_a_stripe_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(no
 
 def test_each_stripe_is_delivered_in_its_order(node: Node) -> None:
     node.channel("t", "c")
-    adopt(node, 8, "t", "c", *[b"%03d" % i for i in range(100)])
+    promote(node, 8, "t", "c", *[b"%03d" % i for i in range(100)])
     node.publish("t", *[b"x%03d" % i for i in range(100)])
     consumer, inbox = node.subscribe("t", "c", ready=9)
     got: list[bytes] = []
@@ -131,7 +131,7 @@ def test_each_stripe_is_delivered_in_its_order(node: Node) -> None:
 def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=10, timeout=SECOND)
     node.publish("t", b"own")
-    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    log = promote(node, 8, "t", "c", b"a", b"b", b"c")
     came = {one.body: one.id for one in inbox.take()}
     stripe = log.broker.topics["t"].channels["c"]
     assert consumer.requeue(came[b"a"], 0, node.now) == ""
@@ -152,8 +152,8 @@ def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
 def test_a_failed_command_says_why(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c")
     other, inbox = node.subscribe("t", "c", ready=5)
-    adopt(node, 8, "t", "c", b"a")
-    adopt(node, 9, "t", "c", b"b")
+    promote(node, 8, "t", "c", b"a")
+    promote(node, 9, "t", "c", b"b")
     for one in inbox.take():
         assert consumer.finish(one.id) == [(one.id, NOT_OWNER)]
         assert consumer.requeue(one.id, 0, node.now) == NOT_OWNER
@@ -166,8 +166,8 @@ def test_a_failed_command_says_why(node: Node) -> None:
 def test_fins_of_several_logs_in_any_mixture(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=100)
     node.publish("t", *[b"own%d" % i for i in range(10)])
-    adopt(node, 8, "t", "c", *[b"a%d" % i for i in range(10)])
-    adopt(node, 7, "t", "c", *[b"b%d" % i for i in range(10)])  # ids of the same node number as at home
+    promote(node, 8, "t", "c", *[b"a%d" % i for i in range(10)])
+    promote(node, 7, "t", "c", *[b"b%d" % i for i in range(10)])  # ids of the same node number as at home
     came = inbox.take()
     assert len(came) == 30
     unknown = b"f" * 16
@@ -180,7 +180,7 @@ def test_fins_of_several_logs_in_any_mixture(node: Node) -> None:
 
 def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    log = promote(node, 8, "t", "c", b"a", b"b", b"c")
     (first,) = inbox.take()
     consumer.set_ready(0)
     assert inbox.flushes == 1
@@ -203,7 +203,7 @@ def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
 def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=5)
     inbox.space = 0
-    adopt(node, 8, "t", "c", b"a")
+    promote(node, 8, "t", "c", b"a")
     node.publish("t", b"b")
     assert inbox.take() == []
     inbox.space = 1 << 20
@@ -215,7 +215,7 @@ def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> 
 def test_requeue_on_disconnect_holds_for_stripes() -> None:
     node = Node(Limits(requeue_on_disconnect=True))
     consumer, inbox = node.subscribe("t", "c", ready=5)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
+    log = promote(node, 8, "t", "c", b"a", b"b")
     assert len(inbox.take()) == 2
     consumer.leave(node.broker)
     node.turn()
@@ -229,21 +229,21 @@ def test_topology_and_sampling_hold_for_stripes() -> None:
     near, far, sampled = Inbox(), Inbox(), Inbox()
     Client(channel, near, SECOND, 0, SAME_ZONE).set_ready(2)
     Client(channel, far, SECOND, 0, ELSEWHERE).set_ready(9)
-    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    log = promote(node, 8, "t", "c", b"a", b"b", b"c")
     assert bodies(near.take()) == [b"a", b"b"]
     assert bodies(far.take()) == [b"c"]
     stripe = log.broker.topics["t"].channels["c"]
     assert stripe.dispatch.deliveries == [2, 0, 1]
     Client(node.channel("s", "c"), sampled, SECOND, 1).set_ready(2000)
-    log = adopt(node, 9, "s", "c", *[b"%d" % i for i in range(1000)])
+    log = promote(node, 9, "s", "c", *[b"%d" % i for i in range(1000)])
     kept = len(sampled.take())
     assert 0 < kept < 100
     assert log.broker.topics["s"].channels["c"].counts() == (0, kept, 0, 0)
     node.broker.check()
 
 
-def test_what_an_adopted_log_has_is_made_at_home_and_told(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+def test_what_a_promoted_log_has_is_made_at_home_and_told(node: Node) -> None:
+    log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     config = TopicConfig(retention=5 * SECOND)
     log.broker.topics["t"].configure(config)
@@ -260,7 +260,7 @@ def test_what_an_adopted_log_has_is_made_at_home_and_told(node: Node) -> None:
 
 def test_what_waits_at_home_goes_to_all_channels_that_are_made(node: Node) -> None:
     node.publish("t", b"own")
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     while log.attach(1) if not hasattr(log, "attachment") else log.attach_some():
         pass
@@ -269,7 +269,7 @@ def test_what_waits_at_home_goes_to_all_channels_that_are_made(node: Node) -> No
 
 def test_a_detachment_that_comes_before_all_is_attached_leaves_the_home_topic_as_it_was(node: Node) -> None:
     node.publish("t", b"own")
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     assert log.attach(1)
     log.detach()
@@ -277,10 +277,10 @@ def test_a_detachment_that_comes_before_all_is_attached_leaves_the_home_topic_as
     assert bodies(inbox.take()) == [b"own"]
 
 
-def test_what_exists_in_an_adopted_log_is_made_beyond_the_limits() -> None:
+def test_what_exists_in_a_promoted_log_is_made_beyond_the_limits() -> None:
     node = Node(Limits(max_topics=1, max_channels=1))
     node.channel("t", "c")
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.broker.context.limits = Limits()
     log.channels("u", "c", "d")
     log.attach()
@@ -292,7 +292,7 @@ def test_what_exists_in_an_adopted_log_is_made_beyond_the_limits() -> None:
 def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic(node: Node) -> None:
     node.channel("t", "c")
     node.channel("t", "d")
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.publish("t", b"a", b"b")
     log.attach()
     for name in "cd":
@@ -301,7 +301,7 @@ def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic(node: N
 
 
 def test_what_was_not_distributed_waits_for_the_first_channel(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.publish("t", b"a", b"b")
     log.attach()
     assert node.broker.topics["t"].channels == {}
@@ -313,7 +313,7 @@ def test_what_was_not_distributed_waits_for_the_first_channel(node: Node) -> Non
 
 def test_what_was_not_distributed_waits_until_nsqlookupd_has_named_the_channels(node: Node) -> None:
     node.broker.directory.ask_for_channels = True
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.publish("t", b"a")
     log.attach()
     topic = node.broker.topics["t"]
@@ -326,7 +326,7 @@ def test_what_was_not_distributed_waits_until_nsqlookupd_has_named_the_channels(
 
 
 def test_a_new_channel_gets_nothing_of_a_log_that_had_channels(node: Node) -> None:
-    log = adopt(node, 8, "t", "c", b"a")
+    log = promote(node, 8, "t", "c", b"a")
     _, inbox = node.subscribe("t", "d", ready=5)
     assert inbox.take() == []
     assert list(log.broker.topics["t"].channels) == ["c"]
@@ -336,8 +336,8 @@ def test_a_pause_at_home_holds_for_the_stripe_and_ends_for_both(node: Node) -> N
     _, inbox = node.subscribe("t", "c", ready=5)
     channel = node.channel("t", "c")
     node.broker.pause(channel, True, until=1_800_000_000 + 2000)
-    log = adopt(node, 8, "t", "c", b"a")
-    other = AdoptedLog(node, 9)
+    log = promote(node, 8, "t", "c", b"a")
+    other = PromotedLog(node, 9)
     other.channels("t", "c")
     other.broker.pause(other.broker.topics["t"].channels["c"], True)
     other.publish("t", b"b")
@@ -350,9 +350,9 @@ def test_a_pause_at_home_holds_for_the_stripe_and_ends_for_both(node: Node) -> N
     assert {*bodies(inbox.take())} == {b"a", b"b"}
 
 
-def test_a_pause_of_the_adopted_topic_holds_until_an_operator_resumes_it(node: Node) -> None:
+def test_a_pause_of_the_promoted_topic_holds_until_an_operator_resumes_it(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=5)
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.broker.pause(log.broker.topics["t"], True)
     log.publish("t", b"a")
@@ -364,9 +364,9 @@ def test_a_pause_of_the_adopted_topic_holds_until_an_operator_resumes_it(node: N
     assert bodies(inbox.take()) == [b"a"]
 
 
-def test_an_end_of_a_pause_that_only_the_adopted_log_has(node: Node) -> None:
+def test_an_end_of_a_pause_that_only_the_promoted_log_has(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=5)
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.broker.pause(log.broker.topics["t"], True, until=1_800_000_000 + 2000)
     log.publish("t", b"a")
@@ -378,7 +378,7 @@ def test_an_end_of_a_pause_that_only_the_adopted_log_has(node: Node) -> None:
 
 def test_a_channel_that_is_deleted_at_home_goes_in_its_stripes(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
+    log = promote(node, 8, "t", "c", b"a", b"b")
     inbox.take()
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     node.turn()
@@ -391,7 +391,7 @@ def test_a_channel_that_is_deleted_at_home_goes_in_its_stripes(node: Node) -> No
 
 
 def test_a_channel_that_is_deleted_during_the_attachment_is_not_made_again(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     log.publish("t", b"a")
     assert log.attach(1)
@@ -403,7 +403,7 @@ def test_a_channel_that_is_deleted_during_the_attachment_is_not_made_again(node:
 
 
 def test_a_topic_that_is_deleted_during_the_attachment_is_not_made_again(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     for name in "tuv":
         log.channels(name, "c")
     node.channel("v", "c")
@@ -429,7 +429,7 @@ def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> 
     node.broker.delete_topic("v")
     node.channel("v", "c")  # another topic of that name
     delete_channel(topics["w"], "e#ephemeral")
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     for topic in "tuvw":
         log.channels(topic, "c", "d")
         log.publish(topic, b"a")
@@ -444,7 +444,7 @@ def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> 
 
 
 def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_being_attached(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("s", "c")
     log.broker.topic("t").is_tubes_own = True
     log.publish("t", b"job")
@@ -461,7 +461,7 @@ def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_bein
 
 def test_emptying_empties_the_stripes(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
+    log = promote(node, 8, "t", "c", b"a", b"b")
     (first,) = inbox.take()
     node.channel("t", "c").empty()
     node.turn()
@@ -471,8 +471,8 @@ def test_emptying_empties_the_stripes(node: Node) -> None:
     assert bodies(inbox.take()) == [b"next"]
 
 
-def test_emptying_a_topic_empties_what_the_adopted_one_has_not_distributed(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+def test_emptying_a_topic_empties_what_the_promoted_one_has_not_distributed(node: Node) -> None:
+    log = PromotedLog(node, 8)
     log.publish("t", b"a")
     log.attach()
     node.broker.topics["t"].empty()
@@ -480,14 +480,14 @@ def test_emptying_a_topic_empties_what_the_adopted_one_has_not_distributed(node:
 
 
 def test_a_configuration_holds_in_all_logs(node: Node) -> None:
-    log = adopt(node, 8, "t", "c")
+    log = promote(node, 8, "t", "c")
     node.broker.topics["t"].configure(TopicConfig(retention=SECOND))
     assert log.broker.topics["t"].config == TopicConfig(retention=SECOND)
 
 
 def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=2)
-    log = adopt(node, 8, "t", "c", b"a", b"b", b"c")
+    log = promote(node, 8, "t", "c", b"a", b"b", b"c")
     first = inbox.take()
     assert len(first) == 2
     node.publish("t", b"own")
@@ -496,7 +496,7 @@ def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: N
     while log.detach(1):
         pass
     assert consumer.finish(ids(first)) == [(one.id, NOT_IN_FLIGHT) for one in first]
-    assert node.broker.adopted == []
+    assert node.broker.promoted == []
     assert consumer.window is None
     assert consumer.ready == 2
     assert node.channel("t", "c").stripes == ()
@@ -507,16 +507,16 @@ def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: N
 
 def test_one_of_two_stripes_goes(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
-    adopt(node, 9, "t", "c", b"x", b"y")
+    log = promote(node, 8, "t", "c", b"a", b"b")
+    promote(node, 9, "t", "c", b"x", b"y")
     inbox.take()
     log.detach()
     assert bodies(inbox.take()) == [b"x"]
 
 
-def test_a_read_of_the_adopted_log_wakes_the_stripe(node: Node) -> None:
+def test_a_read_of_the_promoted_log_wakes_the_stripe(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
-    log = adopt(node, 8, "t", "c", b"a")
+    log = promote(node, 8, "t", "c", b"a")
     stripe = log.broker.topics["t"].channels["c"]
     (first,) = inbox.take()
     log.publish("t", b"b")
@@ -546,7 +546,7 @@ class NotingStore(MemoryStore):
 
 def test_a_turn_is_one_of_all_logs_and_replies_wait_for_all_of_them(node: Node) -> None:
     store = NotingStore()
-    attachment = Attachment(node.broker, adopted_broker(node.broker, store, NoIds(8, 100)))
+    attachment = Attachment(node.broker, promoted_broker(node.broker, store, NoIds(8, 100)))
     node.broker.begin(node.now + 5, 0)
     assert store.turns == [node.now, node.now + 5]
     assert node.broker.commit() == [Promise(store.mark, 2)]
@@ -556,7 +556,7 @@ def test_a_turn_is_one_of_all_logs_and_replies_wait_for_all_of_them(node: Node) 
     assert list(node.broker.commit()) == []
 
 
-def test_nothing_can_be_published_into_an_adopted_log() -> None:
+def test_nothing_can_be_published_into_a_promoted_log() -> None:
     source = NoIds(8, 100)
     assert source.next == 100
     with pytest.raises(AssertionError):
@@ -567,7 +567,7 @@ def test_nothing_can_be_published_into_an_adopted_log() -> None:
 
 def test_what_stripes_say_of_themselves(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c", ready=3)
-    log = adopt(node, 8, "t", "c", b"a")
+    log = promote(node, 8, "t", "c", b"a")
     channel = node.channel("t", "c")
     assert repr(consumer.window) == "<Window: RDY 3, 2 free, 2 members>"
     assert repr(consumer.window.members[channel.stripes[0]].sink) == f"<StripeSink of {consumer.window!r}>"

@@ -1,4 +1,4 @@
-"""A stateful model of one topic of a home broker and of up to three adopted logs, the invariants checked after every step.
+"""A stateful model of one topic of a home broker and of up to three promoted logs, the invariants checked after every step.
 
 The model has a *part* for each channel of each log: which messages are owed there, and in what state, by body. It knows nothing
 of windows, and counts by itself what each consumer has in flight.
@@ -29,9 +29,9 @@ from nsqd.core.limits import Limits
 from nsqd.storage import stored_extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
 from tests.effort import tries
-from tests.nsqd.core.adopted import AdoptedLog
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node
+from tests.nsqd.core.promoted import PromotedLog
 
 EXAMPLES = 100
 TIMEOUT = 2 * SECOND
@@ -83,7 +83,7 @@ class ModelLog:
 
 
 class StripesMachine(RuleBasedStateMachine):
-    """Any history of a home topic and adopted ones."""
+    """Any history of a home topic and promoted ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class StripesMachine(RuleBasedStateMachine):
         self.node.after_turn = self.settle
         self.topic = self.node.broker.topic("t")
         self.logs: dict[int, ModelLog] = {HOME: ModelLog()}
-        self.adopted: dict[int, AdoptedLog] = {}
+        self.promoted: dict[int, PromotedLog] = {}
         self.numbers = count()
         self.origins = count(1)
         self.members: list[Member] = []
@@ -132,7 +132,7 @@ class StripesMachine(RuleBasedStateMachine):
 
     # logs
 
-    @precondition(lambda self: len(self.adopted) < 3)
+    @precondition(lambda self: len(self.promoted) < 3)
     @rule(
         names=st.sets(st.sampled_from(NAMES)),
         many=st.integers(0, 15),
@@ -140,10 +140,10 @@ class StripesMachine(RuleBasedStateMachine):
         paused=st.booleans(),
         paused_channels=st.booleans(),
     )
-    def adopt(self, names: set[str], many: int, deferred: int, paused: bool, paused_channels: bool) -> None:
+    def promote(self, names: set[str], many: int, deferred: int, paused: bool, paused_channels: bool) -> None:
         """A log as its origin left it: with channels or without, and perhaps paused."""
         number = next(self.origins)
-        theirs = AdoptedLog(self.node, 7 + number)
+        theirs = PromotedLog(self.node, 7 + number)
         model = ModelLog(paused=paused)
         topic = theirs.broker.topic("t")
         for name in sorted(names):
@@ -157,14 +157,14 @@ class StripesMachine(RuleBasedStateMachine):
             due = self.node.now + 700 * MS
             topic.publish_deferred(body, due)
             model.backlog.append((body, due))
-        self.adopted[number] = theirs
+        self.promoted[number] = theirs
         self.logs[number] = model
         theirs.broker.seal()
-        self._adopt_model(model)
+        self._promote_model(model)
         while theirs.attach(1) if not hasattr(theirs, "attachment") else theirs.attach_some(1):
             pass
 
-    def _adopt_model(self, model: ModelLog) -> None:
+    def _promote_model(self, model: ModelLog) -> None:
         home = self.logs[HOME]
         for body, due in list(model.backlog) if model.parts and not model.paused else ():
             self._give(model, body, due)
@@ -182,8 +182,8 @@ class StripesMachine(RuleBasedStateMachine):
         self._share(model)
 
     def _channel_made(self, but: ModelLog | None = None) -> None:
-        """A channel was made at home: adopted logs that wait for one share what waits, at once."""
-        for number in self.adopted:
+        """A channel was made at home: promoted logs that wait for one share what waits, at once."""
+        for number in self.promoted:
             log = self.logs[number]
             if log is not but:
                 self._share(log)
@@ -197,11 +197,11 @@ class StripesMachine(RuleBasedStateMachine):
             for name, part in self.logs[HOME].parts.items():
                 model.parts.setdefault(name, Part(paused=part.paused))
 
-    @precondition(lambda self: self.adopted)
+    @precondition(lambda self: self.promoted)
     @rule(data=st.data(), limit=st.sampled_from([1, 100]))
     def detach(self, data: st.DataObject, limit: int) -> None:
-        number = data.draw(st.sampled_from(sorted(self.adopted)))
-        theirs = self.adopted.pop(number)
+        number = data.draw(st.sampled_from(sorted(self.promoted)))
+        theirs = self.promoted.pop(number)
         self.logs[number].is_going = True
         while theirs.detach(limit):
             pass
@@ -442,7 +442,7 @@ class StripesMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         self.node.broker.check()
         for number, log in self.logs.items():
-            topic = self.topic if number == HOME else self.adopted[number].broker.topics["t"]
+            topic = self.topic if number == HOME else self.promoted[number].broker.topics["t"]
             assert topic.depth == len(log.backlog)
             assert (number, set(topic.channels)) == (number, set(log.parts))
             assert bool(topic.paused) == log.paused
@@ -494,11 +494,11 @@ def starving(seed: int) -> str:
     topic = node.broker.topic("t")
     topic.channel("c")
     for log in range(1, logs):
-        AdoptedLog(node, 7 + log).attach()  # empty ones are in the way, too
-        adopted = AdoptedLog(node, 20 + log)
-        adopted.channels("t", "c")
-        adopted.publish("t", *[b"%d" % log] * 2000)
-        adopted.attach()
+        PromotedLog(node, 7 + log).attach()  # empty ones are in the way, too
+        promoted = PromotedLog(node, 20 + log)
+        promoted.channels("t", "c")
+        promoted.publish("t", *[b"%d" % log] * 2000)
+        promoted.attach()
     node.publish("t", *[b"0"] * 2000)
     clients = []
     for _ in range(random.randint(1, 4)):

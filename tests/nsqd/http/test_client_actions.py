@@ -15,8 +15,8 @@ from nsqd.http.node import Node as HttpNode
 from shared.http.errors import HttpError
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import Node
+from tests.nsqd.core.promoted import promote
 from tests.nsqd.http.asking import ask, consumer, post, told
 from tests.nsqd.http.test_messages import look, publish
 from tests.nsqd.http.test_stats_in_turn import Bridge
@@ -33,7 +33,7 @@ class World:
         self.node = Node()
         self.node.channel("t", "c")
         self.node.publish("t", b"own0", b"own1")
-        adopt(self.node, 8, "t", "c", b"a0", b"a1")
+        promote(self.node, 8, "t", "c", b"a0", b"a1")
         self.wire, self.other = Wire(self.node), Wire(self.node, address="10.0.0.2")
         peers = [self.other.peer, self.wire.peer]
         http_node = cast(

@@ -10,15 +10,15 @@ def node(number: int, **more: Any) -> dict[str, Any]:
     return {"node": number, "standing": "member", **flags, **more}
 
 
-def mirror(number: int, written: int, connected: bool, failure: str = "") -> dict[str, Any]:
+def replica(number: int, written: int, connected: bool, failure: str = "") -> dict[str, Any]:
     return {"node": number, "written": written, "connected": connected, "failure": failure}
 
 
-def take_overs(**more: Any) -> dict[str, Any]:
-    """What a node tells of take-overs: none yet."""
+def failover_figures(**more: Any) -> dict[str, Any]:
+    """What a node tells of failovers: none yet."""
     claims = {"won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": []}
-    takeovers = {"last_seconds": None, "possible_duplicates": {}}
-    return {"owned": [{"state": "serving"}], "claims": claims, "closed": [], "takeovers": takeovers} | more
+    failovers = {"last_seconds": None, "possible_duplicates": {}}
+    return {"owned": [{"state": "serving"}], "claims": claims, "closed": [], "failovers": failovers} | more
 
 
 def series(figures: dict[str, Any]) -> dict[str, float]:
@@ -48,9 +48,9 @@ def test_each_other_member_is_in_one_state() -> None:
 def test_a_follower_without_a_connection_is_not_in_sync() -> None:
     followers = [{"node": 1, "state": "in sync", "behind": 7}, {"node": 2, "state": "catching up", "behind": 900}]
     copies = {"available": 2, "away": [3], "replies_given_up": 4}
-    mirrors: dict[str, Any] = {"mirrors": [], "mirror_failures": 3}
-    found = series({"nodes": [node(0)], "copies": copies, "followers": followers} | mirrors | take_overs())
-    of_copies = ("follower_", "copies_", "replies_", "mirror_")
+    replicas: dict[str, Any] = {"replicas": [], "replica_failures": 3}
+    found = series({"nodes": [node(0)], "copies": copies, "followers": followers} | replicas | failover_figures())
+    of_copies = ("follower_", "copies_", "replies_", "replica_")
     assert {name: value for name, value in found.items() if any(one in name for one in of_copies)} == {
         "nsqd_cluster_follower_behind_bytes 1": 7,
         "nsqd_cluster_follower_behind_bytes 2": 900,
@@ -59,39 +59,39 @@ def test_a_follower_without_a_connection_is_not_in_sync() -> None:
         "nsqd_cluster_follower_in_sync 3": 0,
         "nsqd_cluster_copies_available": 2,
         "nsqd_cluster_replies_given_up_total": 4,
-        "nsqd_cluster_mirror_failures_total": 3,
+        "nsqd_cluster_replica_failures_total": 3,
     }
 
 
-def test_of_two_mirrors_of_one_node_the_one_that_is_written_is_shown() -> None:
+def test_of_two_replicas_of_one_node_the_one_that_is_written_is_shown() -> None:
     copies = {"available": 1, "away": [], "replies_given_up": 0}
-    mirrors = [mirror(1, 5, True), mirror(1, 900, False, "disk"), mirror(2, 8, False, "no space")]
-    held: dict[str, Any] = {"mirrors": mirrors, "mirror_failures": 0}
-    found = series({"nodes": [node(0)], "copies": copies, "followers": []} | held | take_overs())
-    assert {name: value for name, value in found.items() if "mirror" in name} == {
-        "nsqd_cluster_mirror_position_bytes 1": 5,
-        "nsqd_cluster_mirror_failed 1": 0,
-        "nsqd_cluster_mirror_position_bytes 2": 8,
-        "nsqd_cluster_mirror_failed 2": 1,
-        "nsqd_cluster_mirror_failures_total": 0,
+    replicas = [replica(1, 5, True), replica(1, 900, False, "disk"), replica(2, 8, False, "no space")]
+    held: dict[str, Any] = {"replicas": replicas, "replica_failures": 0}
+    found = series({"nodes": [node(0)], "copies": copies, "followers": []} | held | failover_figures())
+    assert {name: value for name, value in found.items() if "replica" in name} == {
+        "nsqd_cluster_replica_position_bytes 1": 5,
+        "nsqd_cluster_replica_failed 1": 0,
+        "nsqd_cluster_replica_position_bytes 2": 8,
+        "nsqd_cluster_replica_failed 2": 1,
+        "nsqd_cluster_replica_failures_total": 0,
     }
 
 
-def test_claims_adopted_logs_and_possible_duplicates_are_counted() -> None:
+def test_claims_promoted_logs_and_possible_duplicates_are_counted() -> None:
     claims = {
         "won": {"clean": 3, "unclean": 1}, "failed": 7, "called_off": 2, "postponed": 5,
         "logs": [{"owner_lost": True}, {"owner_lost": False}, {"owner_lost": True}],
     }  # fmt: skip
     owned = [{"state": "serving"}, {"state": "serving"}, {"state": "failed"}, {"state": "serving"}]
-    takeovers = {"last_seconds": 1.5, "possible_duplicates": {"ready_again": 9, "unclean": 0}}
-    told = take_overs(owned=owned, claims=claims, closed=[{}, {}], takeovers=takeovers)
-    copies = {"copies": {"available": 1, "away": [], "replies_given_up": 0}, "mirrors": [], "mirror_failures": 0}
+    failovers = {"last_seconds": 1.5, "possible_duplicates": {"ready_again": 9, "unclean": 0}}
+    told = failover_figures(owned=owned, claims=claims, closed=[{}, {}], failovers=failovers)
+    copies = {"copies": {"available": 1, "away": [], "replies_given_up": 0}, "replicas": [], "replica_failures": 0}
     found = series({"nodes": [node(0)], "followers": []} | copies | told)
-    assert {name: value for name, value in found.items() if "adopted_logs" in name and value} == {
-        "nsqd_cluster_adopted_logs serving": 2,  # its own log is not counted
-        "nsqd_cluster_adopted_logs failed": 1,
+    assert {name: value for name, value in found.items() if "promoted_logs" in name and value} == {
+        "nsqd_cluster_promoted_logs serving": 2,  # its own log is not counted
+        "nsqd_cluster_promoted_logs failed": 1,
     }
-    others = ("claims", "lost_logs", "closed_logs", "takeover", "duplicates")
+    others = ("claims", "lost_logs", "closed_logs", "failover", "duplicates")
     assert {name: value for name, value in found.items() if any(one in name for one in others)} == {
         "nsqd_cluster_claims_total won_clean": 3,
         "nsqd_cluster_claims_total won_unclean": 1,
@@ -100,10 +100,10 @@ def test_claims_adopted_logs_and_possible_duplicates_are_counted() -> None:
         "nsqd_cluster_claims_total postponed": 5,
         "nsqd_cluster_lost_logs": 2,
         "nsqd_cluster_closed_logs": 2,
-        "nsqd_cluster_takeover_seconds": 1.5,
+        "nsqd_cluster_failover_seconds": 1.5,
         "nsqd_cluster_possible_duplicates_total ready_again": 9,
         "nsqd_cluster_possible_duplicates_total unclean": 0,
     }
     assert not any(
-        "takeover_seconds" in name for name in series(copies | {"nodes": [], "followers": []} | take_overs())
+        "failover_seconds" in name for name in series(copies | {"nodes": [], "followers": []} | failover_figures())
     )

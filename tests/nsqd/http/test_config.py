@@ -61,7 +61,7 @@ NO_TEXT = """
 AS_TEXT = dict.fromkeys(NO_TEXT.split(), "") | {  # strings stand as they are
     "cluster_name": "penstock", "log_prefix": "[nsqd] ", "tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0",
     "https_address": "127.0.0.1:0", "broadcast_address": "node.example", "statistics_events": "off",
-    "log_format": "nsq", "auth_http_request_method": "get", "takeover_quorum": "majority", "durability": "always",
+    "log_format": "nsq", "auth_http_request_method": "get", "failover_quorum": "majority", "durability": "always",
 }  # fmt: skip
 # integers, durations in ns, and what Go has as a number: levels and TLS
 NUMBERS = """
@@ -80,8 +80,8 @@ NUMBERS = """
 NUMBERS_OF_OURS = """
     allowed_host=[] enable_experiment=[] max_attempts=[] requeue_on_disconnect=false debug_routes=false
     metrics_auth=false max_connections=10000 max_connections_per_ip=0 identify_timeout=10000000000 max_job_size=65535
-    cluster_peer=[] takeover_after=5000000000 unclean_after=600000000000 restart_grace=30000000000
-    rejoin_timeout=2000000000 mirrors=2 replicate=1 replicate_timeout=2000000000 replication_rate=0
+    cluster_peer=[] failover_after=5000000000 unclean_after=600000000000 restart_grace=30000000000
+    rejoin_timeout=2000000000 replicas=2 replicate=1 replicate_timeout=2000000000 replication_rate=0
     rereplicate_after=60000000000 dedup_window=600000000000 dedup_keys=100000 dedup_producers=10000 max_topics=50000
     max_channels=100000
 """

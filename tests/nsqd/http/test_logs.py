@@ -1,4 +1,4 @@
-"""Mirrors that are read back: one is open at a time, it is read when that is needed, and dropped when nobody asks for it."""
+"""Replicas that are read back: one is open at a time, it is read when that is needed, and dropped when nobody asks for it."""
 
 import asyncio
 import threading
@@ -8,26 +8,26 @@ from typing import Any, cast
 
 import pytest
 
-from nsqd.core.cluster_view import ReadableMirror
+from nsqd.core.cluster_view import ReadableReplica
 from nsqd.core.retention.history import PastTopic, Window
 from nsqd.http import logs
-from nsqd.http.logs import ADOPTED, MIRROR, OWN, Mirrors, find_topic
+from nsqd.http.logs import OWN, PROMOTED, REPLICA, Replicas, find_topic
 from shared.http.errors import HttpError
 
 A, B = b"a" * 16, b"b" * 16
 
 
 class Cluster:
-    """The mirrors of a node; each reading makes another object."""
+    """The replicas of a node; each reading makes another object."""
 
     def __init__(self) -> None:
-        self.mirrors: dict[bytes, tuple[int, int]] = {A: (1, 10), B: (1, 10)}  # files and durable end
+        self.replicas: dict[bytes, tuple[int, int]] = {A: (1, 10), B: (1, 10)}  # files and durable end
         self.read: list[bytes] = []  # logs in the order in which they were read
         self.hold: threading.Event | None = None  # readings wait for it
         self.is_broken = False
 
-    def readable_mirror(self, log_id: bytes) -> ReadableMirror:
-        files, durable = self.mirrors[log_id]
+    def readable_replica(self, log_id: bytes) -> ReadableReplica:
+        files, durable = self.replicas[log_id]
 
         def read() -> Any:
             self.read.append(log_id)
@@ -37,7 +37,7 @@ class Cluster:
                 raise OSError("the disk is broken")
             return SimpleNamespace(log_id=log_id)
 
-        return ReadableMirror(files, durable, read)
+        return ReadableReplica(files, durable, read)
 
 
 class Bridge:
@@ -45,24 +45,24 @@ class Bridge:
         return function()
 
 
-def mirrors_of(cluster: Cluster | None) -> Mirrors:
-    return Mirrors(cast(Any, SimpleNamespace(cluster=cluster, bridge=Bridge())))
+def replicas_of(cluster: Cluster | None) -> Replicas:
+    return Replicas(cast(Any, SimpleNamespace(cluster=cluster, bridge=Bridge())))
 
 
-def test_a_mirror_is_read_once_until_its_files_change_or_another_one_is_wanted() -> None:
+def test_a_replica_is_read_once_until_its_files_change_or_another_one_is_wanted() -> None:
     async def run() -> None:
         cluster = Cluster()
-        mirrors = mirrors_of(cluster)
-        first = await mirrors.open(A.hex())
-        assert await mirrors.open(f"{A.hex()}-7") is first
-        cluster.mirrors[A] = (1, 20)
-        assert await mirrors.open(A.hex()) is first, "it is longer, and was read just now"
-        cluster.mirrors[A] = (2, 20)
-        second = await mirrors.open(A.hex())
+        replicas = replicas_of(cluster)
+        first = await replicas.open(A.hex())
+        assert await replicas.open(f"{A.hex()}-7") is first
+        cluster.replicas[A] = (1, 20)
+        assert await replicas.open(A.hex()) is first, "it is longer, and was read just now"
+        cluster.replicas[A] = (2, 20)
+        second = await replicas.open(A.hex())
         assert second is not first
         assert cluster.read == [A, A]
-        await mirrors.open(B.hex())
-        assert await mirrors.open(A.hex()) is not second, "one is open at a time"
+        await replicas.open(B.hex())
+        assert await replicas.open(A.hex()) is not second, "one is open at a time"
         assert cluster.read == [A, A, B, A]
 
     asyncio.run(run())
@@ -71,25 +71,25 @@ def test_a_mirror_is_read_once_until_its_files_change_or_another_one_is_wanted()
 def test_what_has_grown_is_read_again_when_it_is_not_fresh_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         cluster = Cluster()
-        mirrors = mirrors_of(cluster)
+        replicas = replicas_of(cluster)
         monkeypatch.setattr(logs, "FRESH", 0.0)
         monkeypatch.setattr(logs, "SHARE", 10**9)
-        first = await mirrors.open(A.hex())
-        assert await mirrors.open(A.hex()) is first
-        cluster.mirrors[A] = (1, 20)
-        assert await mirrors.open(A.hex()) is first, "reading it again and again would take all the time"
+        first = await replicas.open(A.hex())
+        assert await replicas.open(A.hex()) is first
+        cluster.replicas[A] = (1, 20)
+        assert await replicas.open(A.hex()) is first, "reading it again and again would take all the time"
         monkeypatch.setattr(logs, "SHARE", 0)
-        assert await mirrors.open(A.hex()) is not first
+        assert await replicas.open(A.hex()) is not first
 
     asyncio.run(run())
 
 
-def test_what_names_no_mirror_is_not_read() -> None:
+def test_what_names_no_replica_is_not_read() -> None:
     async def run() -> None:
         cluster = Cluster()
         for log_id in ("", "x", A.hex()[:-1], A.hex().upper() + "-x", "c" * 32, f"{A.hex()}-", "\n" + A.hex()):
-            assert await mirrors_of(cluster).open(log_id) is None
-        assert await mirrors_of(None).open(A.hex()) is None
+            assert await replicas_of(cluster).open(log_id) is None
+        assert await replicas_of(None).open(A.hex()) is None
         assert cluster.read == []
 
     asyncio.run(run())
@@ -98,12 +98,12 @@ def test_what_names_no_mirror_is_not_read() -> None:
 def test_it_is_dropped_when_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         cluster = Cluster()
-        mirrors = mirrors_of(cluster)
+        replicas = replicas_of(cluster)
         monkeypatch.setattr(logs, "IDLE", 0.0)
-        await mirrors.open(A.hex())
-        while mirrors._opened is not None:  # the timer of the loop is due at once
+        await replicas.open(A.hex())
+        while replicas._opened is not None:  # the timer of the loop is due at once
             await asyncio.sleep(0)
-        await mirrors.open(A.hex())
+        await replicas.open(A.hex())
         assert cluster.read == [A, A]
 
     asyncio.run(run())
@@ -113,14 +113,14 @@ def test_a_client_that_goes_away_leaves_no_second_reading_beside_its_own() -> No
     async def run() -> None:
         cluster = Cluster()
         cluster.hold = threading.Event()
-        mirrors = mirrors_of(cluster)
-        gone = asyncio.ensure_future(mirrors.open(A.hex()))
+        replicas = replicas_of(cluster)
+        gone = asyncio.ensure_future(replicas.open(A.hex()))
         while not cluster.read:
             await asyncio.sleep(0)
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        other = asyncio.ensure_future(mirrors.open(B.hex()))
+        other = asyncio.ensure_future(replicas.open(B.hex()))
         for _ in range(100):
             await asyncio.sleep(0)
         assert cluster.read == [A], "it waits until the first one is over"
@@ -132,21 +132,21 @@ def test_a_client_that_goes_away_leaves_no_second_reading_beside_its_own() -> No
     asyncio.run(run())
 
 
-def test_a_mirror_that_cannot_be_read_is_refused_and_tried_again() -> None:
+def test_a_replica_that_cannot_be_read_is_refused_and_tried_again() -> None:
     async def run() -> None:
         cluster = Cluster()
-        mirrors = mirrors_of(cluster)
+        replicas = replicas_of(cluster)
         cluster.is_broken = True
         with pytest.raises(HttpError) as refused:
-            await mirrors.open(A.hex())
+            await replicas.open(A.hex())
         assert refused.value.status == 503
         cluster.is_broken = False
-        assert await mirrors.open(A.hex()) is not None
+        assert await replicas.open(A.hex()) is not None
 
     asyncio.run(run())
 
 
-# a node that has returned with the log C, which continues A from offset 20 on, and has adopted the log B
+# a node that has returned with the log C, which continues A from offset 20 on, and has promoted the log B
 C = b"c" * 16
 
 
@@ -160,17 +160,17 @@ class History:
         return Window(f"{self.log_id.hex()}-{topic}", first, following, parents)
 
 
-def broker_of(history: History | None, *adopted: Any) -> Any:
+def broker_of(history: History | None, *promoted: Any) -> Any:
     topic = SimpleNamespace(number=7, ephemeral=False, cursors={})
     return SimpleNamespace(
-        topics={"t": topic}, adopted=adopted, context=SimpleNamespace(history=history), ids=SimpleNamespace(node=9)
+        topics={"t": topic}, promoted=promoted, context=SimpleNamespace(history=history), ids=SimpleNamespace(node=9)
     )
 
 
 def returned_node() -> Any:
-    adopted = broker_of(History(B, 0, 5))
+    promoted = broker_of(History(B, 0, 5))
     return SimpleNamespace(
-        broker=broker_of(None, adopted),
+        broker=broker_of(None, promoted),
         history=History(C, 20, 30, ((f"{A.hex()}-7", 25),)),
         cluster=SimpleNamespace(is_opening=lambda log_id: log_id == b"o" * 16),
         options=SimpleNamespace(node_number=lambda: 3),
@@ -183,14 +183,14 @@ def past_of(log_id: bytes) -> Any:
     return SimpleNamespace(log_id=log_id, node=3, history=past, topic=lambda name: topic if name == "t" else None)
 
 
-def found(log_id: str, offset: int = 0, mirror: Any = None, start: int = 0) -> tuple[str, int, int]:
-    one = find_topic(returned_node(), "t", log_id, offset, mirror, start)
+def found(log_id: str, offset: int = 0, replica: Any = None, start: int = 0) -> tuple[str, int, int]:
+    one = find_topic(returned_node(), "t", log_id, offset, replica, start)
     return one.kind, one.origin, one.window.first
 
 
-def refusal(log_id: str, offset: int = 0, mirror: Any = None) -> tuple[int, str]:
+def refusal(log_id: str, offset: int = 0, replica: Any = None) -> tuple[int, str]:
     with pytest.raises(HttpError) as refused:
-        found(log_id, offset, mirror)
+        found(log_id, offset, replica)
     return refused.value.status, str(refused.value)
 
 
@@ -198,26 +198,26 @@ def test_a_log_is_found_by_its_id_or_as_offsets_tell_it() -> None:
     for log_id in ("", C.hex(), f"{C.hex()}-7"):
         assert found(log_id) == (OWN, 3, 20)
     for log_id in (B.hex(), f"{B.hex()}-7"):
-        assert found(log_id) == (ADOPTED, 9, 0)
+        assert found(log_id) == (PROMOTED, 9, 0)
     assert refusal(f"{B.hex()}-8")[0] == refusal(f"{C.hex()}-8")[0] == 409
     assert refusal("d" * 32)[0] == 404
     assert refusal(("o" * 16).encode().hex())[0] == 503
     assert refusal("x")[0] == 409
 
 
-def test_of_a_log_that_the_node_had_before_the_mirror_has_the_beginning_and_its_own_log_the_rest() -> None:
-    old, mirror = f"{A.hex()}-7", past_of(A)
+def test_of_a_log_that_the_node_had_before_the_replica_has_the_beginning_and_its_own_log_the_rest() -> None:
+    old, replica = f"{A.hex()}-7", past_of(A)
     assert found(old, 24, None, 20) == (OWN, 3, 20)
     assert refusal(old, 26)[0] == 409, "the parent ends at 25"
-    assert found(old, 24, mirror, 5) == (MIRROR, 3, 0), "it begins to read where its own log has nothing"
-    assert found(old, 24, mirror, 20) == (OWN, 3, 20)
-    assert found(A.hex(), 0, mirror) == (MIRROR, 3, 0)
+    assert found(old, 24, replica, 5) == (REPLICA, 3, 0), "it begins to read where its own log has nothing"
+    assert found(old, 24, replica, 20) == (OWN, 3, 20)
+    assert found(A.hex(), 0, replica) == (REPLICA, 3, 0)
     assert found(A.hex(), 21, None, 21) == (OWN, 3, 20)
 
 
-def test_a_mirror_cannot_be_changed() -> None:
+def test_a_replica_cannot_be_changed() -> None:
     one = find_topic(returned_node(), "t", "d" * 32, 0, past_of(bytes.fromhex("d" * 32)))
-    assert one.kind == MIRROR
+    assert one.kind == REPLICA
     with pytest.raises(HttpError) as refused:
         one.changeable()
     assert refused.value.status == 409

@@ -21,11 +21,11 @@ from nsqd.http.parts import at_page, following_page, ordinals_in, parts_of_chann
 from nsqd.protocols.disque.ids import JobIds
 from shared.http.api import Routes
 from shared.http.errors import HttpError
-from tests.nsqd.core.adopted import AdoptedLog, adopt
 from tests.nsqd.core.node import Node
+from tests.nsqd.core.promoted import PromotedLog, promote
 from tests.nsqd.http.test_stats_in_turn import Bridge
 
-STRIPE = 1 << 48  # the offset of the first message of the first adopted log
+STRIPE = 1 << 48  # the offset of the first message of the first promoted log
 
 
 class Http:
@@ -90,8 +90,8 @@ CHANNEL = {"topic": "t", "channel": "c"}
 def http(node: Node) -> Http:
     node.channel("t", "c")
     node.publish("t", b"own0", b"own1", b"own2")
-    adopt(node, 8, "t", "c", b"a0", b"a1", b"a2")
-    adopt(node, 9, "t", "c", b"b0", b"b1")
+    promote(node, 8, "t", "c", b"a0", b"a1", b"a2")
+    promote(node, 9, "t", "c", b"b0", b"b1")
     return Http(node)
 
 
@@ -148,7 +148,7 @@ def test_the_first_n_are_taken_from_one_log_after_the_other(node: Node, http: Ht
 def test_jobs_of_all_logs() -> None:
     node = Node(Limits(whole_job_ids=True))
     node.broker.tubes.put_to("t", b"own", JobOptions(0, 60, 0, 0, True))
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     for body in (b"a", b"b"):
         log.broker.tubes.put_to("t", body, JobOptions(0, 60, 0, 0, True))
     log.attach()

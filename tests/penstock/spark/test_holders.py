@@ -40,12 +40,12 @@ def member(address: str, **changes: Any) -> dict[str, Any]:
     return {"http_address": address, "standing": "member", "suspected": False} | changes
 
 
-ADOPTED = {"log": "log", "kind": "adopted", "first": 0, "next": 9, "bytes": 100}
+PROMOTED = {"log": "log", "kind": "promoted", "first": 0, "next": 9, "bytes": 100}
 
 
 def test_a_member_that_the_user_has_not_named_is_asked_and_one_that_has_left_is_not() -> None:
     cluster = Cluster([member("a"), member("b"), member("c", standing="left"), {"http_address": "d"}, cast(Any, "x")])
-    cluster.holders["b"] = cluster.holders["c"] = ADOPTED
+    cluster.holders["b"] = cluster.holders["c"] = PROMOTED
     assert cluster.of("a") == (["b"], [])
 
 

@@ -1,4 +1,4 @@
-"""The readers over the loss of a node: its log is read on, from a mirror, from its adopter, and then from its new log."""
+"""The readers over the loss of a node: its log is read on, from a replica, from its new leader, and then from its new log."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.penstock.spark.test_readers_process import ALL, between, rows, stream
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
-from tests.processes.test_takeover import cluster_of, log_of, owned
+from tests.processes.test_failover import cluster_of, log_of, owned
 
 pytestmark = pytest.mark.process
 
 NodeMaker = Callable[..., Daemon]
 
 
-def test_a_query_goes_on_over_a_take_over_and_the_return_of_the_node(node: NodeMaker) -> None:
-    flags = {"takeover_quorum": "majority", "retention": "1h"}
+def test_a_query_goes_on_over_a_failover_and_the_return_of_the_node(node: NodeMaker) -> None:
+    flags = {"failover_quorum": "majority", "retention": "1h"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
         first, others = nodes[0], nodes[1:]
@@ -41,27 +41,27 @@ def test_a_query_goes_on_over_a_take_over_and_the_return_of_the_node(node: NodeM
         lost = log_of(first, 0)
         first.process.send_signal(signal.SIGKILL)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
         wanted = [str(number) for number in range(7, 20)]
         assert [row for part in planned for row in rows(reader, part)] == wanted, "they name the node that is gone"
-        named = others[0].http if adopter is others[1] else others[1].http
-        fresh = stream(named)  # the query was started again, and names neither the node nor its adopter
+        named = others[0].http if new_leader is others[1] else others[1].http
+        fresh = stream(named)  # the query was started again, and names neither the node nor its new leader
         found = fresh.latestOffset(middle, ALL)
         assert found["t/0"] == end["t/0"]
         assert between(fresh, middle, found) == wanted
-        fresh = stream(adopter, cursorName="lake")
+        fresh = stream(new_leader, cursorName="lake")
         assert fresh.latestOffset(middle, ALL)["t/0"] == end["t/0"]
         fresh.commit(end)
         log = end["t/0"]["log"]
-        told = httpx.get(f"http://{adopter.http}/topic/cursors?topic=t&log={log}").json()["cursors"]
+        told = httpx.get(f"http://{new_leader.http}/topic/cursors?topic=t&log={log}").json()["cursors"]
         assert [(one["name"], one["offset"]) for one in told] == [("lake", 20)]
 
-        back = again(stack, node, 0, first, adopter, **flags)
+        back = again(stack, node, 0, first, new_leader, **flags)
         eventually(lambda: log_of(back, 0) not in ("", lost))
         eventually(lambda: len(in_sync(back)) == 2)
         publish(back, "t", "after")
         where = {"topic": "t", "name": "lake", "to": "17", "log": log}
-        httpx.post(f"http://{adopter.http}/topic/cursor", params=where).raise_for_status()
+        httpx.post(f"http://{new_leader.http}/topic/cursor", params=where).raise_for_status()
         command = ("penstock", "read", "t", "--cursor", "lake", "--nsqd-http-address", back.http)
         assert run(*command, "--limit", "2").stdout.split() == ["17", "18"]
         assert run(*command).stdout.split() == ["19", "after"], "first what is left of the old log"
@@ -80,7 +80,7 @@ def test_a_query_goes_on_over_a_take_over_and_the_return_of_the_node(node: NodeM
         assert at["t/0"]["log"] != log
 
 
-def test_the_log_of_a_dead_node_is_read_from_a_mirror_before_anybody_adopts_it(node: NodeMaker) -> None:
+def test_the_log_of_a_dead_node_is_read_from_a_replica_before_anybody_promotes_it(node: NodeMaker) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0, retention="1h"))
         second = stack.enter_context(node(1, first, retention="1h"))
@@ -95,7 +95,7 @@ def test_the_log_of_a_dead_node_is_read_from_a_mirror_before_anybody_adopts_it(n
         def is_copied() -> bool:
             with Asker() as asker:
                 holders, _ = Holders(asker, Nodes((second.http,), ())).of("t", log)
-            return {(one.kind, one.next) for one in holders} == {("own", 3), ("mirror", 3)}
+            return {(one.kind, one.next) for one in holders} == {("own", 3), ("replica", 3)}
 
         eventually(is_copied)
         first.process.send_signal(signal.SIGKILL)

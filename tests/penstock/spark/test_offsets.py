@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.offsets import (
-    ADOPTED,
-    MIRROR,
+    PROMOTED,
+    REPLICA,
     LogPosition,
     NodeTopic,
     OffsetError,
@@ -109,8 +109,8 @@ def test_parts_are_the_whole(end: dict[NodeTopic, LogPosition], least: int) -> N
         assert len(parts) >= min(least, total) or not total
 
 
-# the log "old" of a node that was lost, up to 20 at its adopter; the node has published into "new" from 20 on since then
-AT_ADOPTER = TopicRange("adopter", "old", 0, 20, 100, (), ADOPTED)
+# the log "old" of a node that was lost, up to 20 at its new leader; the node has published into "new" from 20 on since then
+AT_NEW_LEADER = TopicRange("new_leader", "old", 0, 20, 100, (), PROMOTED)
 RETURNED = TopicRange("node", "new", 20, 30, 100, (("old", 25),))
 
 
@@ -119,21 +119,21 @@ def test_a_reader_finishes_the_old_log_before_it_goes_on_in_the_new_one() -> Non
     assert is_behind(before, None)
     assert is_behind(before, RETURNED)
     assert not is_behind(drained, RETURNED)
-    assert not is_behind(beyond, RETURNED), "the new log has the end that its adopter lacks"
+    assert not is_behind(beyond, RETURNED), "the new log has the end that its new leader lacks"
     assert not is_behind(LogPosition("new", 22), RETURNED)
-    assert old_log(before, None, [RETURNED, AT_ADOPTER]) == AT_ADOPTER
-    assert old_log(drained, None, [AT_ADOPTER]) is None
-    longer = TopicRange("third", "old", 0, 24, 100, (), MIRROR)
+    assert old_log(before, None, [RETURNED, AT_NEW_LEADER]) == AT_NEW_LEADER
+    assert old_log(drained, None, [AT_NEW_LEADER]) is None
+    longer = TopicRange("third", "old", 0, 24, 100, (), REPLICA)
     left = old_log(before, RETURNED, [longer])
     assert left is not None
     assert left.next == 20, "what follows is the new log's"
 
 
-def test_a_message_is_read_from_its_owner_before_a_mirror_and_where_it_is() -> None:
-    mirror = TopicRange("a mirror", "old", 0, 20, 100, (), MIRROR)
-    assert holder_for(LogPosition("old", 19), [mirror, AT_ADOPTER]) == AT_ADOPTER
-    assert holder_for(LogPosition("old", 19), [RETURNED, mirror]) == mirror
-    assert holder_for(LogPosition("old", 20), [mirror, AT_ADOPTER, RETURNED]) == RETURNED
-    assert holder_for(LogPosition("old", 25), [mirror, AT_ADOPTER, RETURNED]) is None, "the parent ends there"
+def test_a_message_is_read_from_its_owner_before_a_replica_and_where_it_is() -> None:
+    replica = TopicRange("a replica", "old", 0, 20, 100, (), REPLICA)
+    assert holder_for(LogPosition("old", 19), [replica, AT_NEW_LEADER]) == AT_NEW_LEADER
+    assert holder_for(LogPosition("old", 19), [RETURNED, replica]) == replica
+    assert holder_for(LogPosition("old", 20), [replica, AT_NEW_LEADER, RETURNED]) == RETURNED
+    assert holder_for(LogPosition("old", 25), [replica, AT_NEW_LEADER, RETURNED]) is None, "the parent ends there"
     assert holder_for(LogPosition("new", 29), [RETURNED]) == RETURNED
-    assert holder_for(LogPosition("other", 0), [mirror, AT_ADOPTER, RETURNED]) is None
+    assert holder_for(LogPosition("other", 0), [replica, AT_NEW_LEADER, RETURNED]) is None

@@ -106,7 +106,7 @@ def test_everything_and_nothing() -> None:
 
 def test_a_node_may_ask_others_what_it_needs_to_start() -> None:
     rights = Rights([Rule(BUILT_IN["node"])])
-    for route in ("GET /cluster", "GET /cluster/mirror"):
+    for route in ("GET /cluster", "GET /cluster/replica"):
         verb = NEEDS[route].verb
         assert verb is not None
         assert rights.may(verb)

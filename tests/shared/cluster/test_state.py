@@ -26,7 +26,7 @@ def follower(number: int, state: str = "in sync", behind: Any = 0, failure: str 
     return {"node": number, "state": state, "behind": behind, "written": 100, "durable": 90, "failure": failure}
 
 
-def mirror(number: int, written: int = 100, complete: bool = True, failure: str = "", log_id: str = "") -> Raw:
+def replica(number: int, written: int = 100, complete: bool = True, failure: str = "", log_id: str = "") -> Raw:
     log_id = log_id or f"log{number}"
     return {
         "node": number, "log_id": log_id, "connected": True, "complete": complete, "written": written,
@@ -34,13 +34,13 @@ def mirror(number: int, written: int = 100, complete: bool = True, failure: str 
     }  # fmt: skip
 
 
-def answer(number: int, *words: Raw, followers: Any = (), mirrors: Any = (), **copies: Any) -> Raw:
+def answer(number: int, *words: Raw, followers: Any = (), replicas: Any = (), **copies: Any) -> Raw:
     """The /cluster of a node; `words` are about the other nodes."""
     known = [word(number, connected=False), *words]
     given: Raw = {"available": 1 + len(followers), "away": [], "replies_given_up": 0}
     return {
         "name": "c", "node": number, "nodes": known, "copies": given | copies, "followers": list(followers),
-        "mirrors": list(mirrors),
+        "replicas": list(replicas),
     }  # fmt: skip
 
 
@@ -68,8 +68,8 @@ def test_no_answer_is_no_cluster() -> None:
 
 def test_two_nodes_that_are_well() -> None:
     cluster = merged(
-        answer(0, word(1), followers=[follower(1)], mirrors=[mirror(1)]),
-        answer(1, word(0), followers=[follower(0, "catching up", 70)], mirrors=[mirror(0)], available=1),
+        answer(0, word(1), followers=[follower(1)], replicas=[replica(1)]),
+        answer(1, word(0), followers=[follower(0, "catching up", 70)], replicas=[replica(0)], available=1),
     )
     assert (cluster.issues, list(cluster.troubles())) == (
         [],
@@ -90,8 +90,10 @@ ONE = "only 1 copy is possible now; topics that need 2 or more reject publishes"
 
 def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     cluster = merged(
-        answer(0, word(1), word(2, False, suspected=True), mirrors=[mirror(2, 500)], followers=[follower(1)], away=[2]),
-        answer(1, word(0), word(2, False), mirrors=[mirror(2, 800), mirror(0)]),
+        answer(
+            0, word(1), word(2, False, suspected=True), replicas=[replica(2, 500)], followers=[follower(1)], away=[2]
+        ),
+        answer(1, word(0), word(2, False), replicas=[replica(2, 800), replica(0)]),
     )
     dead = node(cluster, 2)
     assert (dead.state, dead.is_bad, dead.connected_to, dead.suspected_by) == ("down", True, [], [0])
@@ -107,17 +109,17 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
 
 
 @each(
-    "mirrors, position",
+    "replicas, position",
     [
         ([], None),
-        ([mirror(2, 500, complete=False)], None),
-        ([mirror(2, 500, failure="no space left")], None),
-        ([mirror(2, 500, log_id="earlier")], None),
-        ([mirror(2, 500, log_id="earlier"), mirror(2, 7)], 7),
+        ([replica(2, 500, complete=False)], None),
+        ([replica(2, 500, failure="no space left")], None),
+        ([replica(2, 500, log_id="earlier")], None),
+        ([replica(2, 500, log_id="earlier"), replica(2, 7)], 7),
     ],
 )
-def test_a_node_is_recovered_from_a_complete_copy_of_its_log_only(mirrors: list[Raw], position: int | None) -> None:
-    dead = node(merged(answer(0, word(2, False), mirrors=mirrors)), 2)
+def test_a_node_is_recovered_from_a_complete_copy_of_its_log_only(replicas: list[Raw], position: int | None) -> None:
+    dead = node(merged(answer(0, word(2, False), replicas=replicas)), 2)
     assert dead.state == "down"
     assert (dead.last_position, bool(dead.recover)) == (position, position is not None)
 
@@ -140,7 +142,7 @@ def test_a_node_that_has_left_is_no_alarm() -> None:
     assert list(cluster.troubles()) == []
 
 
-# Logs and take-overs
+# Logs and failovers
 
 
 def own(number: int) -> Raw:
@@ -152,7 +154,7 @@ def claims(log_id: str, owner: int, lost: bool = True, quorum: str = "majority",
     return {"quorum": quorum, "logs": [one | more]}
 
 
-def test_each_log_has_its_owner_and_what_is_adopted_is_served_by_another_node() -> None:
+def test_each_log_has_its_owner_and_what_is_promoted_is_served_by_another_node() -> None:
     first = answer(0, word(1), word(2, False)) | {
         "owned": [
             own(0),
@@ -163,18 +165,18 @@ def test_each_log_has_its_owner_and_what_is_adopted_is_served_by_another_node() 
         "claims": claims("log2", 0, lost=False),
         "refused": [{"node": 9, "address": "h:1", "reason": "its log holds ids"}],
     }
-    cluster = merged(first, answer(1, word(0), word(2, False), mirrors=[mirror(2)]) | {"owned": [own(1)]})
+    cluster = merged(first, answer(1, word(0), word(2, False), replicas=[replica(2)]) | {"owned": [own(1)]})
     assert [(one.log_id, one.node, one.owner, one.state) for one in cluster.logs] == [
         ("log0", 0, 0, "serving"), ("log1", 1, 1, "serving"), ("old", 1, None, "closed"), ("log2", 2, 0, "reading"),
     ]  # fmt: skip
-    assert (node(cluster, 2).adopted_by, node(cluster, 2).recover, node(cluster, 1).adopted_by) == (0, "", None)
+    assert (node(cluster, 2).led_by, node(cluster, 2).recover, node(cluster, 1).led_by) == (0, "", None)
     assert [(one.by, one.node, one.reason) for one in cluster.refused] == [(0, 9, "its log holds ids")]
     assert cluster.issues == []
 
 
 def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
-    first = answer(0, word(1), word(2, False), mirrors=[mirror(2)])
-    second = answer(1, word(0), word(2, False), mirrors=[mirror(2, complete=False)])
+    first = answer(0, word(1), word(2, False), replicas=[replica(2)])
+    second = answer(1, word(0), word(2, False), replicas=[replica(2, complete=False)])
     first |= {"owned": [own(0)], "claims": claims("log2", 2, clean=False, reason="node 1 hears it")}
     second |= {"owned": [own(1)], "claims": claims("log2", 2, quorum="none")}
     cluster = merged(first, second)
@@ -182,19 +184,19 @@ def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
     assert (lost.log_id, lost.node, lost.owner, lost.state, lost.is_bad) == ("log2", 2, 2, "owner lost", True)
     assert [one.words for one in lost.takers] == [
         "node 0 waits, its copy may be incomplete: node 1 hears it",
-        "node 1 waits: -takeover-quorum is none",
+        "node 1 waits: -failover-quorum is none",
     ]
     assert [one.node for one in lost.able] == [0]
     assert Trouble("log of node 2", "not served", "it is not served: owner lost (node 2)") in list(cluster.troubles())
     second["claims"] = claims("log2", 2, lost=False)
     assert [one.node for one in merged(first, second).logs[-1].takers] == [0]
-    first["claims"] = claims("log2", 2, state="adopting")
+    first["claims"] = claims("log2", 2, state="promoting")
     (taker,) = merged(first, second).logs[-1].takers
-    assert (taker.words, taker.may_adopt) == ("node 0 is adopting it", False)
+    assert (taker.words, taker.may_promote) == ("node 0 is promoting it", False)
 
 
 def test_the_owner_by_the_latest_epoch_is_the_one_that_is_lost() -> None:
-    first = answer(0, word(1, False), word(2, False), mirrors=[mirror(2)]) | {"claims": claims("log2", 2)}
+    first = answer(0, word(1, False), word(2, False), replicas=[replica(2)]) | {"claims": claims("log2", 2)}
     other = answer(3, word(1, False), word(2, False)) | {"claims": claims("log2", 1, epoch=103)}
     (lost,) = merged(first, other).logs
     assert (lost.node, lost.owner, [one.node for one in lost.takers]) == (2, 1, [3])
@@ -233,14 +235,14 @@ def test_a_node_that_answers_and_is_suspected_is_shown_as_such() -> None:
 def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
     cluster = merged(
         answer(0, word(1), followers=[follower(1)]),
-        answer(1, word(0), mirrors=[mirror(0, 0, failure="cannot sync: no disk")]),
+        answer(1, word(0), replicas=[replica(0, 0, failure="cannot sync: no disk")]),
     )
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).failure) == ("failed", "cannot sync: no disk")
     assert Trouble("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.troubles())
 
 
 def test_copies_that_their_owner_does_not_write_to() -> None:
-    cluster = merged(answer(0, word(1)), answer(1, word(0), mirrors=[mirror(0), mirror(0, log_id="earlier")]))
+    cluster = merged(answer(0, word(1)), answer(1, word(0), replicas=[replica(0), replica(0, log_id="earlier")]))
     assert [(one.log_id, one.state) for one in cluster.copies] == [("earlier", "other log"), ("log0", "unused")]
 
 
@@ -282,7 +284,7 @@ def test_an_answer_without_a_name_or_a_number_is_an_error(data: Raw) -> None:
 
 @each("number", [-1, 1024, 10**400, "1", 1.0, None, True])
 def test_numbers_that_no_node_has_are_left_out(number: Any) -> None:
-    lie = answer(0, word(number), followers=[follower(number)], mirrors=[mirror(number)], away=[number])
+    lie = answer(0, word(number), followers=[follower(number)], replicas=[replica(number)], away=[number])
     cluster = merged(lie)
     assert [one.node for one in cluster.nodes] == [0]
     assert cluster.copies == []
@@ -291,8 +293,8 @@ def test_numbers_that_no_node_has_are_left_out(number: Any) -> None:
 def test_long_lists_are_cut_and_who_answers_stays() -> None:
     words = [word(number) for number in range(1023)] * 100
     followers = [follower(number) for number in range(1, 1023)] * 100
-    mirrors = [mirror(number, log_id=f"x{number}") for number in range(1023)] * 100
-    lie = answer(1023, *words, followers=followers, mirrors=mirrors, away=list(range(10_000)), available=10**9)
+    replicas = [replica(number, log_id=f"x{number}") for number in range(1023)] * 100
+    lie = answer(1023, *words, followers=followers, replicas=replicas, away=list(range(10_000)), available=10**9)
     cluster = merged(lie)
     assert (len(cluster.nodes), cluster.nodes_left_out) == (MOST_NODES, 1023 - MOST_NODES + 1)
     assert node(cluster, 1023).state == "up"
@@ -304,7 +306,7 @@ def test_long_lists_are_cut_and_who_answers_stays() -> None:
 
 def test_a_command_contains_nothing_that_a_node_wrote() -> None:
     evil = "h:1; rm -rf ~ #"
-    lie = answer(0, word(2, False, address=evil, http_address=evil, log_id=evil), mirrors=[mirror(2, log_id=evil)])
+    lie = answer(0, word(2, False, address=evil, http_address=evil, log_id=evil), replicas=[replica(2, log_id=evil)])
     dead = node(merged(lie), 2)
     assert shlex.split(dead.recover) == ["penstock", "recover", "DATA-PATH", "--node", "2", "--from", "a:0"]
 
@@ -329,7 +331,7 @@ _LIST = st.lists(_ENTRY | _ANY, max_size=4) | _ANY
 _LIES = st.fixed_dictionaries(
     {},
     optional={
-        "name": st.sampled_from(["c", "d"]) | _ANY, "node": _NUMBER, "nodes": _LIST, "followers": _LIST, "mirrors": _LIST,
+        "name": st.sampled_from(["c", "d"]) | _ANY, "node": _NUMBER, "nodes": _LIST, "followers": _LIST, "replicas": _LIST,
         "owned": _LIST, "closed": _LIST, "refused": _LIST, "claims": st.fixed_dictionaries({"logs": _LIST}) | _ANY,
         "copies": st.dictionaries(st.sampled_from(["available", "away", "replies_given_up"]), _ANY | st.lists(_NUMBER)) | _ANY,
     },

@@ -7,7 +7,7 @@ import pytest
 from shared.cluster.state import ClusterState
 from shared.cluster.verdict import Level, verdict_of
 from tests.cases import each
-from tests.shared.cluster.test_state import Raw, answer, follower, merged, mirror, word
+from tests.shared.cluster.test_state import Raw, answer, follower, merged, replica, word
 
 MAJORITY = {"quorum": "majority", "logs": []}
 
@@ -19,7 +19,7 @@ def owned(node: int, log: str = "", state: str = "serving") -> Raw:
 def node(number: int, others: list[Raw], followers: list[Raw], **more: Any) -> Raw:
     logs = more.pop("owned", [owned(number)])
     copies = {name: more.pop(name) for name in ("available", "away") if name in more}
-    found = answer(number, *others, followers=followers, mirrors=more.pop("mirrors", ()), **copies)
+    found = answer(number, *others, followers=followers, replicas=more.pop("replicas", ()), **copies)
     return found | {"owned": logs, "claims": MAJORITY} | more
 
 
@@ -40,7 +40,7 @@ def without(number: int, **more: Any) -> list[Raw]:
     return [
         node(
             one, [word(up[1 - place]), word(number, False, suspected=True)], [follower(up[1 - place])], away=[number],
-            mirrors=[mirror(number), mirror(up[1 - place])], **{name: value[place] for name, value in more.items()},
+            replicas=[replica(number), replica(up[1 - place])], **{name: value[place] for name, value in more.items()},
         )
         for place, one in enumerate(up)
     ]  # fmt: skip

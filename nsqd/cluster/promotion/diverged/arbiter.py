@@ -156,7 +156,7 @@ def is_copied(origin: Origin, position: int, cluster: Cluster) -> bool:
     """
     others = min(max(origin.in_sync.stated.most, origin.copies.asked[1]), len(cluster.membership.members)) - 1
     having = sum(
-        one.has_mirror and one.durable >= position and number in origin.in_sync.counting
+        one.has_replica and one.durable >= position and number in origin.in_sync.counting
         for number, one in origin.followers.items()
     )
     return having >= others

@@ -1,9 +1,9 @@
 """The diverged copies of a node, and the logs that it makes of them.
 
-A copy is DATA-PATH/mirrors/<log id>.diverged-N, or DATA-PATH/adopted/<log id>.diverged-N with the log in `log`. The log that is
-made of its tail is written to DATA-PATH/adopted/salvage.partial, and renamed to <its id>.partial when it is complete and
+A copy is DATA-PATH/replicas/<log id>.diverged-N, or DATA-PATH/promoted/<log id>.diverged-N with the log in `log`. The log that
+is made of its tail is written to DATA-PATH/promoted/salvage.partial, and renamed to <its id>.partial when it is complete and
 durable. Then a note is written beside the copy, `<copy>.salvaged`, which names it: from now on it counts, and a last rename
-puts it in its place, DATA-PATH/adopted/<its id>. A start that finds a note and a log that waits for that rename does it, and
+puts it in its place, DATA-PATH/promoted/<its id>. A start that finds a note and a log that waits for that rename does it, and
 removes what no note names.
 
 See docs/design/cluster.md#diverged-copies.
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from nsqd.cluster.promotion.diverged.note import OWN_NOTE, CopyExtent, Note, read_note, write_note
 from nsqd.cluster.promotion.diverged.salvage import DivergedCopy
-from nsqd.cluster.replication.directory import ADOPTED, DIVERGED, NAME, NOTE
+from nsqd.cluster.replication.directory import DIVERGED, NAME, NOTE, PROMOTED
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
-from nsqd.cluster.replication.replica import Mirror, MirrorError
-from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.replica import Replica, ReplicaError
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.cluster.replication.replica_to_log import Refused, check_replay
 from nsqd.storage.log.clocks import read_note as read_clocks
 from nsqd.storage.log.disk import Disk, RealDisk
@@ -39,19 +39,19 @@ _DIVERGED, _OLD_LOG = re.compile(r"([0-9a-f]{32})\.diverged-\d+"), re.compile(r"
 _WAITING = re.compile(r"([0-9a-f]{32})\.partial")
 
 
-def read_copy(disk: Disk, log_id: bytes, is_mirror: bool, interrupt: Callable[[], None] = lambda: None) -> CopyExtent:
-    """Return what a copy holds. A mirror is synced, and cut to whole records. Raises OSError if no log can be made of it.
+def read_copy(disk: Disk, log_id: bytes, is_replica: bool, interrupt: Callable[[], None] = lambda: None) -> CopyExtent:
+    """Return what a copy holds. A replica is synced, and cut to whole records. Raises OSError if no log can be made of it.
 
     `interrupt` is called now and then; what it raises ends the reading.
     """
     try:
-        if is_mirror:
-            mirror = Mirror(disk, log_id, 0)
-            mirror.close()
-            check_replay(disk, mirror.manifest, interrupt)
-            return CopyExtent(mirror.end, mirror.manifest.epochs)
+        if is_replica:
+            replica = Replica(disk, log_id, 0)
+            replica.close()
+            check_replay(disk, replica.manifest, interrupt)
+            return CopyExtent(replica.end, replica.manifest.epochs)
         reading = LogReading(FrozenDisk(disk), interrupt=interrupt)
-    except (ManifestError, MirrorError, Refused, LogError) as error:
+    except (ManifestError, ReplicaError, Refused, LogError) as error:
         raise OSError(str(error)) from None
     if reading.identity is None or reading.identity.log_id != log_id:
         raise OSError("it does not hold that log")
@@ -60,7 +60,7 @@ def read_copy(disk: Disk, log_id: bytes, is_mirror: bool, interrupt: Callable[[]
 
 def make_log(
     disk: Disk,
-    is_mirror: bool,
+    is_replica: bool,
     target: Disk,
     start: int,
     owner: int,
@@ -73,10 +73,10 @@ def make_log(
     """
     try:
         noted = read_clocks(disk)
-        manifest = read_manifest(disk) if is_mirror else None
+        manifest = read_manifest(disk) if is_replica else None
         if manifest is None:
             return salvage(disk, target, start, owner, 0, noted, simulated, interrupt)
-        return salvage(MirrorDisk(disk, manifest), target, start, owner, manifest.mark, noted, simulated, interrupt)
+        return salvage(ReplicaDisk(disk, manifest), target, start, owner, manifest.mark, noted, simulated, interrupt)
     except (ManifestError, LogError) as error:
         raise OSError(str(error)) from None
 
@@ -87,27 +87,27 @@ class DivergedDirectory:
     def __init__(self, data_path: Path, number: int, interrupt: Callable[[], None] = lambda: None) -> None:
         """Begin. `number`: that of this node; `interrupt` is called while a copy is read; what it raises ends that."""
         self._path, self._number, self._interrupt = data_path, number, interrupt
-        self._adopted = data_path / ADOPTED
+        self._promoted = data_path / PROMOTED
 
     def finish(self) -> list[bytes]:
-        if not self._adopted.is_dir():
+        if not self._promoted.is_dir():
             return []
         noted = {one.note.log_id.hex() for one in self.found() if one.note is not None}
         made = []
-        _remove(self._adopted / BEGUN)
-        for path in sorted(self._adopted.iterdir()):
+        _remove(self._promoted / BEGUN)
+        for path in sorted(self._promoted.iterdir()):
             match = _WAITING.fullmatch(path.name)
             if match is not None and match[1] in noted:
-                path.rename(self._adopted / match[1])
+                path.rename(self._promoted / match[1])
                 made.append(bytes.fromhex(match[1]))
             elif match is not None:
                 shutil.rmtree(path)
-        sync_directory(self._adopted)
+        sync_directory(self._promoted)
         return made
 
     def found(self) -> list[DivergedCopy]:
         found = []
-        for parent in (self._path / NAME, self._adopted, self._path / DIVERGED):
+        for parent in (self._path / NAME, self._promoted, self._path / DIVERGED):
             is_own = parent.name == DIVERGED
             for path in sorted(parent.iterdir()) if parent.is_dir() else ():
                 match = (_OLD_LOG if is_own else _DIVERGED).fullmatch(path.name)
@@ -119,14 +119,14 @@ class DivergedDirectory:
         return found
 
     def read(self, name: str) -> CopyExtent:
-        disk, is_mirror = self._disk(name)
+        disk, is_replica = self._disk(name)
         with closing(disk):
-            return read_copy(disk, _log_id(name), is_mirror, self._interrupt)
+            return read_copy(disk, _log_id(name), is_replica, self._interrupt)
 
     def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
-        begun = self._adopted / BEGUN
+        begun = self._promoted / BEGUN
         _remove(begun)
-        for path in (self._adopted, begun):
+        for path in (self._promoted, begun):
             path.mkdir(mode=0o700, exist_ok=True)
             sync_directory(path.parent)
         try:
@@ -138,19 +138,19 @@ class DivergedDirectory:
             _remove(begun)
             write_note(note_of(self._path / name), Note(b"", start, held))
             return None
-        place = self._adopted / made.log_id.hex()
+        place = self._promoted / made.log_id.hex()
         waiting = place.with_name(place.name + WAITING)
         begun.rename(waiting)
-        sync_directory(self._adopted)
+        sync_directory(self._promoted)
         self._note(name, Note(made.log_id, start, held), waiting)
         waiting.rename(place)
-        sync_directory(self._adopted)
+        sync_directory(self._promoted)
         return made
 
     def _make(self, name: str, path: Path, start: int) -> Salvaged | None:
-        source, is_mirror = self._disk(name)
+        source, is_replica = self._disk(name)
         with closing(source), closing(RealDisk(path)) as target:
-            return make_log(source, is_mirror, target, start, self._number, interrupt=self._interrupt)
+            return make_log(source, is_replica, target, start, self._number, interrupt=self._interrupt)
 
     def _note(self, name: str, note: Note, waiting: Path) -> None:
         """Write the note about a copy. If that fails, what was made of it goes, unless the note is there all the same."""
@@ -172,7 +172,7 @@ class DivergedDirectory:
         path = self._path / name
         if not path.is_dir():
             raise FileNotFoundError(f"{path} is gone")
-        return RealDisk(path / "log" if path.parent.name == ADOPTED else path), path.parent.name == NAME
+        return RealDisk(path / "log" if path.parent.name == PROMOTED else path), path.parent.name == NAME
 
 
 def _remove(path: Path) -> None:

@@ -1,11 +1,11 @@
 """What this node's copies hold that the owner of their log lacks: it is salvaged, and then the copies go.
 
-A mirror, or a log that this node had adopted, becomes a diverged copy when it holds bytes that the owner's log lacks. They may
-have been acknowledged. So the owner is asked from which position on they are to be salvaged; what the copy holds behind it
-becomes a log of its own, which this node serves like an adopted one. The copy goes when that log is durable in its place here
+A replica, or a log that this node had promoted, becomes a diverged copy when it holds bytes that the owner's log lacks. They
+may have been acknowledged. So the owner is asked from which position on they are to be salvaged; what the copy holds behind it
+becomes a log of its own, which this node serves like a promoted one. The copy goes when that log is durable in its place here
 and the owner says so.
 
-What is left of this node's own log, which another node has adopted, is such a copy, too: it was salvaged when the node made
+What is left of this node's own log, which another node has promoted, is such a copy, too: it was salvaged when the node made
 its new log. It goes when its log is closed (closing.py). Until then another owner may have less: then it is salvaged once more.
 
 Nothing here does input or output by itself: `Directory` and `Work` do.
@@ -24,7 +24,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter, epochs_of, is_copied, packed
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, pack_question, unpack
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.common_point import common_end
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Work
@@ -37,7 +37,7 @@ from nsqd.storage.log.succession import Salvaged
 from shared.log import log
 
 NO_OWNER = (
-    3  # times -unclean-after without an owner, before nobody is waited for: who has a mirror adopts the log before
+    3  # times -unclean-after without an owner, before nobody is waited for: who has a replica promotes the log before
 )
 LOOK_EVERY = 5_000_000_000  # ns between two looks at the directories, and two questions about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
@@ -69,7 +69,7 @@ class Directory(Protocol):
         """Return what a copy holds. Raises OSError if it cannot be read, or no log can be made of it."""
 
     def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
-        """Make an adopted log of what a copy holds behind a position, durably, and note it beside the copy.
+        """Make a promoted log of what a copy holds behind a position, durably, and note it beside the copy.
 
         Returns None if that part owes and retains no message: then only the note is made. Raises OSError.
         """
@@ -105,16 +105,16 @@ class Salvage(Part):
         self,
         cluster: Cluster,
         copying: Copying,
-        adoptions: Adoptions,
+        promotions: Promotions,
         arbiter: Arbiter,
         directory: Directory,
         work: Work,
         clock: Callable[[], int],
         unclean_after: int,
     ) -> None:
-        """`clock` returns monotonic ns; `unclean_after`: ns after which a mirror is adopted that may lack something."""
+        """`clock` returns monotonic ns; `unclean_after`: ns after which a replica is promoted that may lack something."""
         self.copies: dict[str, Copy] = {}  # by name
-        self._cluster, self._copying, self._adoptions, self._arbiter = cluster, copying, adoptions, arbiter
+        self._cluster, self._copying, self._promotions, self._arbiter = cluster, copying, promotions, arbiter
         self._directory, self._work, self._clock = directory, work, clock
         self._unclean_after = unclean_after
         self._look_due = 0
@@ -157,7 +157,7 @@ class Salvage(Part):
         made, found = result
         self._is_finished = True
         for log_id in made:
-            self._adoptions.serve_salvaged(log_id)
+            self._promotions.serve_salvaged(log_id)
         for one in found:
             if one.name not in self.copies:
                 held = one.note.held if one.note is not None else None
@@ -245,10 +245,10 @@ class Salvage(Part):
     def _is_orphan(self, log_id: bytes) -> bool:
         """Return True if nobody owns a log: its owner was forgotten, has left, or runs and does not say that it owns the log.
 
-        A node that is silent may have all that the log owes, so it is waited for. A mirror here may still be adopted.
+        A node that is silent may have all that the log owes, so it is waited for. A replica here may still be promoted.
         """
         cluster, ownership, membership = self._cluster, self._cluster.ownership, self._cluster.membership
-        if log_id in self._copying.mirrors.kept or self._adoptions.owns(log_id) or log_id in self._copying.origins:
+        if log_id in self._copying.replicas.kept or self._promotions.owns(log_id) or log_id in self._copying.origins:
             return False
         owner = ownership.owner(log_id)
         if owner is None or owner.node == cluster.own.number:
@@ -316,7 +316,7 @@ class Salvage(Part):
             " of the log, and this node has them in %s from position %d on. They are delivered from the log %s",
             result.messages, copy.log_id.hex(), result.node, copy.name, start, result.log_id.hex(),
         )  # fmt: skip
-        self._adoptions.serve_salvaged(result.log_id)
+        self._promotions.serve_salvaged(result.log_id)
 
     def _let_go(self, copy: Copy) -> None:
         copy.serial, copy.agreed = 0, self._cluster.ownership.owner(copy.log_id)

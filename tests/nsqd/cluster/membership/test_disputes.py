@@ -51,13 +51,13 @@ def test_a_false_word_changes_no_owner_while_the_others_hear_each_other(
     assert nodes[0].cluster.ownership.holds(LOG)
 
 
-def test_a_log_whose_owner_is_lost_after_a_false_word_is_taken_over() -> None:
+def test_a_log_whose_owner_is_lost_after_a_false_word_is_promoted() -> None:
     run, nodes = started(size=3)
     false = Epoch(1000, 900, b"\xff" * 8)
     say(run, 1, Owned(LOG, false), 0, 2)
     run.advance(10)
     run.kill(nodes[0])
-    run.begun.add((LOG, false))  # who adopted the log may lose it for the false word: then it is claimed once more
+    run.begun.add((LOG, false))  # who promoted the log may lose it for the false word: then it is claimed once more
     run.advance(60)
     assert owner(run) in (1, 2)
 

@@ -90,17 +90,17 @@ def members(network: Network) -> list[SimMember]:
     return found
 
 
-def test_all_nodes_learn_of_an_owner_and_only_it_may_write_mirrors() -> None:
+def test_all_nodes_learn_of_an_owner_and_only_it_may_write_replicas() -> None:
     network = Network(1)
     one, two, three = members(network)
-    assert [node.cluster.may_write_mirror(1, two.own.log_id) for node in (one, three)] == [True, True]
+    assert [node.cluster.may_write_replica(1, two.own.log_id) for node in (one, three)] == [True, True]
     network.cut = {("node0:4152", "node2:4152"), ("node2:4152", "node0:4152")}
     network.run(7)
     three.cluster.announce_owner(two.own.log_id, epoch(105, 2))
     network.run(1)
     assert {node.cluster.ownership.owner(two.own.log_id) for node in (one, two, three)} == {epoch(105, 2)}
-    assert not one.cluster.may_write_mirror(1, two.own.log_id)
-    assert one.cluster.may_write_mirror(2, two.own.log_id)
+    assert not one.cluster.may_write_replica(1, two.own.log_id)
+    assert one.cluster.may_write_replica(2, two.own.log_id)
     assert two.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.OWNS
     assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is None  # it has it from another node
     network.cut = set()

@@ -1,4 +1,4 @@
-"""Configurations of topics: the latest holds, everybody hears it, and adopted logs are served under it."""
+"""Configurations of topics: the latest holds, everybody hears it, and promoted logs are served under it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_all_nodes_hear_of_a_change_also_those_that_come_later() -> None:
     assert topic.config.max_attempts == CONFIG.config.max_attempts
 
 
-def test_a_topic_of_an_adopted_log_has_what_was_set_and_keeps_the_rest() -> None:
+def test_a_topic_of_a_promoted_log_has_what_was_set_and_keeps_the_rest() -> None:
     node = Node()
     topic = node.broker.topic("orders")
     topic.configure(TopicConfig(Durability.ALWAYS, 1, 5000, None))

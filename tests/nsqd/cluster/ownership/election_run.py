@@ -15,10 +15,10 @@ from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.membership.leader_frames import NO_MIRROR, Extent
+from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent
 from nsqd.cluster.membership.leaders import Promise
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
-from nsqd.cluster.ownership.cases import Case, MirrorState, Quorum
+from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
 from nsqd.cluster.ownership.election_frames import Answer, Claim, Counts, Stage
 from nsqd.cluster.ownership.elections import Claims
 from nsqd.cluster.wire.handshake import Credentials
@@ -71,7 +71,7 @@ class Disk:
     facts: Facts = field(default_factory=Facts)
     incarnation: int = 0
     owned: dict[bytes, Copy] = field(default_factory=dict)
-    mirrors: dict[bytes, Copy] = field(default_factory=dict)
+    replicas: dict[bytes, Copy] = field(default_factory=dict)
 
 
 def observe(thing: object, name: str, note: Callable[..., None]) -> None:
@@ -188,7 +188,7 @@ class _Results(Part):
 
 
 class ClaimNode(SimMember):
-    """One run of a node. Implements nsqd.cluster.ownership.elections.MirrorView."""
+    """One run of a node. Implements nsqd.cluster.ownership.elections.ReplicaView."""
 
     def __init__(self, run: ClaimRun, own: NodeIdentity, disk: Disk) -> None:
         super().__init__(run.network, own, ["node0:4152"])
@@ -214,8 +214,8 @@ class ClaimNode(SimMember):
         self.observed = Observed(self)
         self.waiting: list[Callable[[bool], None]] = []
         self.writing: tuple[int, Facts, list[Callable[[bool], None]]] | None = None
-        self.adopting: tuple[bytes, int, int] | None = None  # log, number, when it is done
-        self.opening: list[tuple[int, bytes]] = []  # adopted logs that are opened again at the start
+        self.promoting: tuple[bytes, int, int] | None = None  # log, number, when it is done
+        self.opening: list[tuple[int, bytes]] = []  # promoted logs that are opened again at the start
         self.serving: dict[bytes, Epoch] = {}
         self.naming: defaultdict[bytes, Naming] = defaultdict(Naming)
         # logs whose owner has told this node that it counts and has everything, since it stood still
@@ -226,11 +226,11 @@ class ClaimNode(SimMember):
         self.turned = self.network.now
 
     def own_extent(self, log_id: bytes) -> Extent:
-        return NO_MIRROR
+        return NO_REPLICA
 
-    def mirrors(self) -> list[MirrorState]:
+    def replicas(self) -> list[ReplicaState]:
         states = []
-        for log_id, copy in self.disk.mirrors.items():
+        for log_id, copy in self.disk.replicas.items():
             owner = copy.epochs[-1][0].node
             known = self.cluster.ownership.owner(log_id)
             link = self.cluster.links.get(known.node if known is not None else owner)
@@ -238,7 +238,7 @@ class ClaimNode(SimMember):
                 self.streams[log_id] = link
             last = self.streams.get(log_id)
             ended_at = None if link is not None else last.received_at if last is not None else self.claims.cases.now
-            states.append(MirrorState(log_id, copy.epochs[0][0].node, copy.end, copy.extent.epoch, True, ended_at))
+            states.append(ReplicaState(log_id, copy.epochs[0][0].node, copy.end, copy.extent.epoch, True, ended_at))
         return states
 
     def ask_witnesses(self, number: int, then: Callable[[int | None], None]) -> None:
@@ -280,7 +280,7 @@ class ClaimNode(SimMember):
         super().turn()
         self.claims.tick(self.now)
         self.write()
-        self.adopt()
+        self.promote()
         for due, log_id in list(self.opening):
             if self.now >= due:
                 self.opening.remove((due, log_id))
@@ -288,18 +288,18 @@ class ClaimNode(SimMember):
         self.network.collect(self)
 
     def cancel(self, log_id: bytes) -> None:
-        if self.adopting is not None and self.adopting[0] == log_id:
-            self.adopting = None
+        if self.promoting is not None and self.promoting[0] == log_id:
+            self.promoting = None
 
-    def adopt(self) -> None:
-        if self.adopting is None or self.now < self.adopting[2]:
+    def promote(self) -> None:
+        if self.promoting is None or self.now < self.promoting[2]:
             return
-        log_id, number, _ = self.adopting
-        self.adopting = None
+        log_id, number, _ = self.promoting
+        self.promoting = None
         if self.network.random.random() < self.run.failing:
             self.claims.given_up(log_id, "planted")
             return
-        copy = self.disk.mirrors.pop(log_id)
+        copy = self.disk.replicas.pop(log_id)
         self.disk.owned[log_id] = copy
         self.begin(log_id, number)
 
@@ -328,16 +328,16 @@ class ClaimRun:
         self.size = size or self.random.choice((3, 3, 4, 5, 5, 7))
         witnessed = seed % 7 in (4, 6)
         self.witness = Witness(self, Random(f"witness {seed}")) if witnessed else None
-        self.failing = 0.15  # share of adoptions that fail
+        self.failing = 0.15  # share of promotions that fail
         self.lagging = 0.4  # share of the turns in which a follower copies nothing
         self.unwritten = 0.05  # share of what is to be durable that cannot be written
-        self.duration = 200, 6000  # of an adoption, ms
+        self.duration = 200, 6000  # of a promotion, ms
         self.disks = {number: Disk(number.to_bytes(16)) for number in range(self.size)}
         self.nodes: dict[int, ClaimNode] = {}  # the latest run of each
         self.begun: set[tuple[bytes, Epoch]] = set()
         self.voted: defaultdict[tuple[int, bytes], list[tuple[int, int]]] = defaultdict(list)
         self.wins: defaultdict[tuple[bytes, int], list[tuple[int, frozenset[int]]]] = defaultdict(list)
-        # what a voter knew when it voted on a claim of a node: which followers count, and how long its mirror was
+        # what a voter knew when it voted on a claim of a node: which followers count, and how long its replica was
         self.views: dict[tuple[int, int, bytes], tuple[Counts | None, Extent | None]] = {}
         self.won_clean = self.won_unclean = self.fences = 0
         self.history: list[str] = []
@@ -422,10 +422,10 @@ class ClaimRun:
                 continue
             if owner.own.number not in follower.cluster.links or self.random.random() < self.lagging:
                 continue
-            if not follower.cluster.may_write_mirror(owner.own.number, log_id) or log_id in follower.disk.owned:
+            if not follower.cluster.may_write_replica(owner.own.number, log_id) or log_id in follower.disk.owned:
                 continue
-            if follower.adopting is None or follower.adopting[0] != log_id:
-                follower.disk.mirrors[log_id] = copy.copy()
+            if follower.promoting is None or follower.promoting[0] != log_id:
+                follower.disk.replicas[log_id] = copy.copy()
                 naming.copied_at[number] = now, link
         whole = {one for one, (at, link) in naming.copied_at.items() if now - at < SECOND and links.get(one) is link}
         kept = {one for one in naming.named if now - naming.copied_at[one][0] < OUT_OF_SYNC}
@@ -464,7 +464,7 @@ class ClaimRun:
         made.append((number, node))
 
     def note_vote(self, voter: ClaimNode, node: int, log_id: bytes, counts: Counts | None) -> None:
-        copy = voter.disk.mirrors.get(log_id)
+        copy = voter.disk.replicas.get(log_id)
         self.views[voter.own.number, node, log_id] = counts, copy.extent if copy is not None else None
 
     def won(self, node: ClaimNode, log_id: bytes, number: int) -> None:
@@ -488,7 +488,7 @@ class ClaimRun:
             self.check_clean(node, log_id)
         else:
             self.won_unclean += 1
-        node.adopting = log_id, number, node.now + self.random.randrange(*self.duration) * MS
+        node.promoting = log_id, number, node.now + self.random.randrange(*self.duration) * MS
 
     def check_witness(self, node: ClaimNode, owner: int) -> None:
         """Whoever is silent to the claimant has been asked about, and a witness that answers hears it no more."""
@@ -499,24 +499,24 @@ class ClaimRun:
             assert self.network.now - asked <= CLAIM_WITHIN, "no witness was asked about this claim"
 
     def check_clean(self, node: ClaimNode, log_id: bytes) -> None:
-        """Whoever adopts at once has all that any voter knows of."""
+        """Whoever promotes at once has all that any voter knows of."""
         attempt = node.claims.attempt
         assert attempt is not None
         invitation = attempt.invitation
         entitled = {node.own.number} | ({invitation.node} if invitation is not None else set())
         views = [self.views[one, node.own.number, log_id] for one in attempt.votes]
-        extent = node.disk.mirrors[log_id].extent
+        extent = node.disk.replicas[log_id].extent
         for _, other in views:
-            assert other is None or other <= extent, "a mirror was adopted, and a longer one was within reach"
+            assert other is None or other <= extent, "a replica was promoted, and a longer one was within reach"
         known = [attempt.case.counts, *(counts for counts, _ in views)]
         told = [one for one in known if one is not None and one.epoch == attempt.lost]
         newest = max((one.position for one in told), default=0)
         named = {number for one in told if one.position == newest for number in one.named}
-        assert entitled & named, "a mirror was adopted at once that does not count"
+        assert entitled & named, "a replica was promoted at once that does not count"
         assert any(log_id in self.nodes[one].confirmed for one in entitled & named), (
-            "a mirror was adopted at once whose node has stood still or restarted"
+            "a replica was promoted at once whose node has stood still or restarted"
         )
-        assert extent.end >= newest, "an out-of-date mirror was adopted at once"
+        assert extent.end >= newest, "an out-of-date replica was promoted at once"
 
     def fenced(self, node: ClaimNode, log_id: bytes, epoch: Epoch) -> None:
         assert (log_id, epoch) in self.begun, "a node was fenced by an epoch that has not begun"
@@ -597,7 +597,7 @@ class ClaimRun:
         running = self.running()
         known = [node.cluster.ownership.epochs for node in running]
         found = [] if all(one == known[0] for one in known) else ["the nodes disagree about owners"]
-        for log_id in {log_id for node in running for log_id in (*node.disk.mirrors, *node.serving)}:
+        for log_id in {log_id for node in running for log_id in (*node.disk.replicas, *node.serving)}:
             servers = [node.own.number for node in running if log_id in node.serving]
             owner = known[0].get(log_id)
             if owner is None or servers != [owner.node]:

@@ -1,4 +1,4 @@
-"""Closed logs: who is told, when the log may be removed, and that nobody adopts a closed log."""
+"""Closed logs: who is told, when the log may be removed, and that nobody promotes a closed log."""
 
 from __future__ import annotations
 
@@ -154,13 +154,13 @@ def test_nobody_claims_a_closed_log_or_promises_it() -> None:
     assert nodes[1].claims.claimant.failed == 0
 
 
-def test_a_mirror_of_a_closed_log_is_not_written() -> None:
+def test_a_replica_of_a_closed_log_is_not_written() -> None:
     network = Network(7)
     first, _ = nodes_of(network, 2)
     cluster, log_id = first.member.cluster, network.members["node1:4152"].own.log_id
-    assert cluster.may_write_mirror(1, log_id)
+    assert cluster.may_write_replica(1, log_id)
     cluster.ownership.close(WORD._replace(log_id=log_id))
-    assert not cluster.may_write_mirror(1, log_id)
+    assert not cluster.may_write_replica(1, log_id)
 
 
 def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:

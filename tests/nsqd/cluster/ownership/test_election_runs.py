@@ -92,14 +92,14 @@ def learn_if(patch: Patch, is_news: Callable[[Epoch, Epoch], bool]) -> None:
     patch.setattr(Ownership, "learn", learn)
 
 
-def out_of_date_mirror_adopts(patch: Patch) -> None:
-    patch.setattr(Cases, "seems_clean", lambda self, case, mirror: True)
-    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
+def out_of_date_replica_promotes(patch: Patch) -> None:
+    patch.setattr(Cases, "seems_clean", lambda self, case, replica: True)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, replica: True)
 
 
-def longer_mirror_says_nothing(patch: Patch) -> None:
+def longer_replica_says_nothing(patch: Patch) -> None:
     patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
-    patch.setattr(Claimant, "_is_clean", lambda self, attempt, mirror: True)
+    patch.setattr(Claimant, "_is_clean", lambda self, attempt, replica: True)
 
 
 def majority_is_off_by_one(patch: Patch) -> None:
@@ -145,8 +145,8 @@ def a_silent_witness_is_waited_for(patch: Patch) -> None:
         (promise_is_forgotten_at_a_start, 1),
         (promise_fences, 0),
         (lower_epoch_wins, 0),
-        (out_of_date_mirror_adopts, 0),
-        (longer_mirror_says_nothing, 9),
+        (out_of_date_replica_promotes, 0),
+        (longer_replica_says_nothing, 9),
         (majority_is_off_by_one, 1),
         (who_stood_still_is_clean, 43),
         (announced_restart_is_not_waited_for, 5),

@@ -39,7 +39,7 @@ def owner(run: ClaimRun, log_id: bytes = LOG) -> int:
     return found.node
 
 
-def test_the_first_of_the_followers_that_count_adopts_the_log_of_a_dead_node_at_once() -> None:
+def test_the_first_of_the_followers_that_count_promotes_the_log_of_a_dead_node_at_once() -> None:
     run, nodes = started()
     run.duration = 8_000, 8_001
     run.kill(nodes[0])
@@ -51,7 +51,7 @@ def test_the_first_of_the_followers_that_count_adopts_the_log_of_a_dead_node_at_
     assert attempt is not None
     assert (attempt.stage, attempt.is_won, attempt.number) == (Stage.CLEAN, True, 1 + STEP)
     assert nodes[2].claims.attempt is None
-    assert nodes[1].claims.figures()["logs"][0]["state"] == "adopting"
+    assert nodes[1].claims.figures()["logs"][0]["state"] == "promoting"
     run.advance(12)
     assert owner(run) == 1
     assert run.disks[2].facts.promises[LOG] == Promise(1 + STEP, 1)
@@ -59,29 +59,29 @@ def test_the_first_of_the_followers_that_count_adopts_the_log_of_a_dead_node_at_
     assert (figures["won"], figures["logs"][0]["owner_lost"]) == ({"clean": 1, "unclean": 0}, False)
 
 
-def test_nobody_adopts_without_a_quorum_but_on_an_operators_word() -> None:
+def test_nobody_promotes_without_a_quorum_but_on_an_operators_word() -> None:
     run, nodes = started(Quorum.NONE)
     with pytest.raises(ValueError, match="is there"):
-        nodes[1].claims.adopt(LOG)
+        nodes[1].claims.promote(LOG)
     run.kill(nodes[0])
     run.advance(70)
     assert owner(run) == 0
-    del nodes[1].disk.mirrors[LOG]
+    del nodes[1].disk.replicas[LOG]
     run.advance(1)
     with pytest.raises(KeyError):
-        nodes[1].claims.adopt(LOG)
-    nodes[2].claims.adopt(LOG)
+        nodes[1].claims.promote(LOG)
+    nodes[2].claims.promote(LOG)
     run.advance(10)
     assert owner(run) == 2
     assert run.won_unclean == 1
 
 
-def test_an_operators_word_at_a_node_with_a_shorter_mirror_goes_to_the_one_with_the_longer() -> None:
+def test_an_operators_word_at_a_node_with_a_shorter_replica_goes_to_the_one_with_the_longer() -> None:
     run, nodes = started(Quorum.NONE)
     run.kill(nodes[0])
-    nodes[2].disk.mirrors[LOG].end += 1
+    nodes[2].disk.replicas[LOG].end += 1
     run.advance(10)
-    nodes[1].claims.adopt(LOG)
+    nodes[1].claims.promote(LOG)
     run.advance(15)
     assert owner(run) == 2
 
@@ -91,7 +91,7 @@ def test_an_operators_word_ends_when_the_owner_is_back() -> None:
     run.kill(nodes[0])
     run.kill(nodes[2])  # so that no majority promises
     run.advance(20)
-    nodes[1].claims.adopt(LOG)
+    nodes[1].claims.promote(LOG)
     run.advance(20)
     assert nodes[1].claims.cases.by_log[LOG].is_ordered
     run.start(0)
@@ -101,13 +101,13 @@ def test_an_operators_word_ends_when_the_owner_is_back() -> None:
     assert not nodes[1].claims.cases.by_log[LOG].is_ordered
 
 
-def test_a_node_without_a_majority_waits_for_ever_and_one_with_any_adopts() -> None:
-    for quorum, adopter in ((Quorum.MAJORITY, 0), (Quorum.ANY, 1)):
+def test_a_node_without_a_majority_waits_for_ever_and_one_with_any_promotes() -> None:
+    for quorum, new_leader in ((Quorum.MAJORITY, 0), (Quorum.ANY, 1)):
         run, nodes = started(quorum)
         run.kill(nodes[0])
         run.kill(nodes[2])
         run.advance(100)
-        assert owner(run) == adopter
+        assert owner(run) == new_leader
 
 
 def test_an_owner_that_is_back_with_an_empty_disk_is_not_waited_for() -> None:
@@ -116,7 +116,7 @@ def test_an_owner_that_is_back_with_an_empty_disk_is_not_waited_for() -> None:
     run.advance(2)
     disk = run.disks[0]
     disk.owned.clear()
-    disk.mirrors.clear()
+    disk.replicas.clear()
     run.start(0)
     run.advance(15)
     assert owner(run) in (1, 2)
@@ -136,7 +136,7 @@ def test_nor_is_it_if_it_does_not_remember_that_the_log_was_its_own() -> None:
     assert run.complaints() == []
 
 
-def test_an_adopter_that_restarts_names_its_logs_before_they_are_open() -> None:
+def test_a_new_leader_that_restarts_names_its_logs_before_they_are_open() -> None:
     run, nodes = started()
     run.kill(nodes[0])
     run.advance(15)
@@ -151,7 +151,7 @@ def test_an_adopter_that_restarts_names_its_logs_before_they_are_open() -> None:
 
 def test_an_owner_that_was_silent_for_a_while_and_dies_is_not_waited_for_any_longer() -> None:
     run, nodes = started()
-    run.duration = 60_000, 60_001  # an adoption that begins is called off when the owner is back
+    run.duration = 60_000, 60_001  # a promotion that begins is called off when the owner is back
     for _ in range(4):
         nodes[0].still_until = run.network.now + 5 * SECOND
         run.advance(8)
@@ -190,7 +190,7 @@ def test_a_log_that_nobody_claims_tells_why() -> None:
     run.kill(nodes[0])
     run.advance(20)
     assert re.fullmatch(
-        r"the copy here may lack messages: it is adopted in \d\d s \(-unclean-after\)", reason(nodes[1])
+        r"the copy here may lack messages: it is promoted in \d\d s \(-unclean-after\)", reason(nodes[1])
     )
 
 
@@ -250,7 +250,7 @@ def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
     assert nodes[1].claims.attempt is attempt
 
 
-def test_an_adoption_that_failed_is_tried_again_after_a_pause() -> None:
+def test_a_promotion_that_failed_is_tried_again_after_a_pause() -> None:
     run, nodes = started()
     run.failing = 1.0
     run.kill(nodes[0])
@@ -261,14 +261,14 @@ def test_an_adoption_that_failed_is_tried_again_after_a_pause() -> None:
     assert owner(run) in (1, 2)
 
 
-def test_an_adoption_is_called_off_when_the_owner_is_back_before_its_epoch_has_begun() -> None:
+def test_a_promotion_is_called_off_when_the_owner_is_back_before_its_epoch_has_begun() -> None:
     run, nodes = started()
     nodes[0].still_until = run.network.now + 12 * SECOND
     run.duration = 60_000, 60_001
     run.advance(9)
-    assert nodes[1].adopting is not None
+    assert nodes[1].promoting is not None
     run.advance(5)
-    assert nodes[1].adopting is None
+    assert nodes[1].promoting is None
     assert nodes[1].claims.claimant.called_off == 1
     assert owner(run) == 0
     run.duration = 200, 201
@@ -294,7 +294,7 @@ def test_a_number_far_above_what_is_known_is_promised_in_steps() -> None:
     assert answered == [False, False, True]
 
 
-def test_nodes_that_outbid_each_other_without_a_majority_adopt_when_all_hear_them_again() -> None:
+def test_nodes_that_outbid_each_other_without_a_majority_promote_when_all_hear_them_again() -> None:
     run, nodes = started(size=5)
     run.kill(nodes[0])
     few, many = (("node1:4152", "node2:4152"), ("node3:4152", "node4:4152"))

@@ -29,8 +29,8 @@ class Leaver:
         self.node = self.nodes[0]
         self.begun: list[None] = []
         self.ended: list[bool] = []
-        self.handed_over: list[tuple[bytes, bool]] = []  # and whether others may adopt it by then
-        self.adopted: list[bytes] = []  # logs that it is taking over
+        self.handed_over: list[tuple[bytes, bool]] = []  # and whether others may promote it by then
+        self.promoted: list[bytes] = []  # logs that it is taking over
         self.whole: tuple[int, ...] = ()  # who has all of the log
         self.clients_have = 0
         self.leaving = Leaving(self.node.cluster, lambda then: then(True), self.node.claims, self)
@@ -57,8 +57,8 @@ class Leaver:
     def followed(self) -> list[Followed]:
         return [Followed(LOG, self.whole)]
 
-    def adopting(self) -> list[bytes]:
-        return self.adopted
+    def promoting(self) -> list[bytes]:
+        return self.promoted
 
     def hand_over(self, log_id: bytes) -> None:
         self.handed_over.append((log_id, log_id in self.node.cluster.ownership.given_up))
@@ -198,13 +198,13 @@ def test_a_log_that_is_owned_and_not_copied_yet_is_waited_for() -> None:
     assert leaver.ended == [False]
 
 
-def test_an_adoption_of_which_nobody_was_told_is_waited_for() -> None:
+def test_a_promotion_of_which_nobody_was_told_is_waited_for() -> None:
     leaver = Leaver()
-    leaver.adopted.append((7).to_bytes(16))
+    leaver.promoted.append((7).to_bytes(16))
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(20, 1, 2)
     assert leaver.leaving.figures()["state"] == "handing over"
-    leaver.adopted.clear()
+    leaver.promoted.clear()
     leaver.advance(1, 1, 2)
     assert leaver.ended == [True]
 
@@ -219,7 +219,7 @@ def test_a_node_that_leaves_claims_nothing() -> None:
     run.advance(1)
     assert nodes[1].claims.attempt is None
     with pytest.raises(KeyError):
-        nodes[1].claims.adopt(LOG)
+        nodes[1].claims.promote(LOG)
     run.advance(30)
     assert owner(run) == 2
     assert nodes[1].claims.attempt is None
@@ -241,7 +241,7 @@ def _one_lags(run: ClaimRun, nodes: list[ClaimNode]) -> None:
     node, whole = nodes[0], nodes[2]
     run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
     node.disk.owned[LOG].end += 1000
-    whole.disk.mirrors[LOG] = node.disk.owned[LOG].copy()
+    whole.disk.replicas[LOG] = node.disk.owned[LOG].copy()
     node.own_extent = lambda log_id: node.disk.owned[log_id].extent  # type: ignore[method-assign]
     pairs = [(one.own.address, whole.own.address) for one in nodes[:2]]
     run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
@@ -266,7 +266,7 @@ def test_a_node_that_leaves_promises_its_log_to_nobody_who_lacks_a_part_of_it() 
 def test_a_node_that_leaves_promises_its_log_to_the_node_that_it_asked() -> None:
     leaver = Leaver(size=2)
     leaver.run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
-    leaver.nodes[1].disk.mirrors[LOG] = leaver.node.disk.owned[LOG].copy()
+    leaver.nodes[1].disk.replicas[LOG] = leaver.node.disk.owned[LOG].copy()
     leaver.node.cluster.give_up_log(LOG, 5)
     leaver.run.advance(20)
     assert owner(leaver.run) == 0
@@ -328,7 +328,7 @@ def test_logs_of_dead_nodes_that_nobody_has_taken_over_are_named() -> None:
     leaver.run.kill(leaver.nodes[2])
     leaver.advance(10, in_flight=1)
     assert leaver.leaving.figures()["unclaimed"] == [theirs.hex()]
-    leaver.nodes[1].claims.adopt(theirs)
+    leaver.nodes[1].claims.promote(theirs)
     leaver.advance(10, in_flight=1)
     assert leaver.nodes[1].cluster.ownership.epochs[theirs].node == 1
     assert leaver.leaving.figures()["unclaimed"] == []

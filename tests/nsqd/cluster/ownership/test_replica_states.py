@@ -1,4 +1,4 @@
-"""What claims see of mirrors, and what followers are told of who counts."""
+"""What claims see of replicas, and what followers are told of who counts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import Claims, MirrorState
-from nsqd.cluster.ownership.replica_states import CountsTeller, KeptMirrors, give_up_broken
+from nsqd.cluster.ownership.elections import Claims, ReplicaState
+from nsqd.cluster.ownership.replica_states import CountsTeller, KeptReplicas, give_up_broken
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.in_sync import InSync
@@ -25,26 +25,26 @@ from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.small_log import LOG_ID
 
 
-def state(side: Side, view: KeptMirrors) -> MirrorState:
-    (found,) = view.mirrors()
+def state(side: Side, view: KeptReplicas) -> ReplicaState:
+    (found,) = view.replicas()
     return found
 
 
-def test_a_mirror_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
+def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
     side = Side()
-    view = KeptMirrors(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.mirrors), lambda: side.now)
-    assert list(view.mirrors()) == []
+    view = KeptReplicas(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
+    assert list(view.replicas()) == []
     side.now = 10
     side.say(stream.pack_follow(1))
-    assert state(side, view) == MirrorState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its owner has not gone on yet
+    assert state(side, view) == ReplicaState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its owner has not gone on yet
     side = Side()
-    view = KeptMirrors(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.mirrors), lambda: side.now)
+    view = KeptReplicas(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
     side.now = 20
     side.follow()
     end = side.log.end
-    assert state(side, view) == MirrorState(LOG_ID, NODE, end, FIRST, True, None)
+    assert state(side, view) == ReplicaState(LOG_ID, NODE, end, FIRST, True, None)
     side.now = 50  # nothing came since 20
-    side.mirrors.closed(side.link)
+    side.replicas.closed(side.link)
     assert state(side, view).ended_at == 20
     side.now = 60
     assert state(side, view).ended_at == 20
@@ -57,7 +57,7 @@ def test_a_mirror_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew
     side.say(stream.pack_anew(0, [(FIRST.pack(), 0)]))
     assert state(side, view).ended_at == 70  # what comes is written aside
     side.say(stream.pack_drop([(FIRST.pack(), 0)]))
-    assert list(view.mirrors()) == []
+    assert list(view.replicas()) == []
 
 
 class Told:

@@ -1,6 +1,6 @@
-"""Runs of copying in which copies are taken over: whenever a mirror is adopted, the adopter owns the log as it was.
+"""Runs of copying in which copies are taken over: whenever a replica is promoted, the new leader owns the log as it was.
 
-A mirror as it is at some moment, after a kill or a power cut, is adopted; on the way the adopter is killed, too. Then its
+A replica as it is at some moment, after a kill or a power cut, is promoted; on the way the new leader is killed, too. Then its
 broker must be what a start of the log gives that ends at the same place.
 """
 
@@ -12,15 +12,15 @@ from typing import cast
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.promotion.promoted_log import SERVING, Parts
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import leader as origin_module
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import Origin
 from nsqd.cluster.replication.manifest import read_manifest
-from nsqd.cluster.replication.replica import Mirror
-from nsqd.cluster.replication.replica_disk import MirrorDisk
-from nsqd.cluster.replication.replica_to_log import name_mirror_files
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replica import Replica
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
+from nsqd.cluster.replication.replica_to_log import name_replica_files
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
@@ -29,7 +29,7 @@ from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
-from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Simulated, TakenOver, open_log
+from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Promoted, Simulated, open_log
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.sources import LiveSource
@@ -42,7 +42,7 @@ from tests.nsqd.cluster.replication.copying_run import (
     _Ear,
     _Members,
     _NoLog,
-    _NoMirrors,
+    _NoReplicas,
     proved_link,
     small,
 )
@@ -62,92 +62,92 @@ from tests.nsqd.storage.sim_node import (
 from tests.nsqd.storage.small_log import new_disk
 from tests.nsqd.storage.test_one_state_machine import replay, written_by
 
-ADOPTER, NUMBER = 1, 2  # nodes: the one that takes the log over, and a third one with a mirror
+NEW_LEADER, NUMBER = 1, 2  # nodes: the one that takes the log over, and a third one with a replica
 MOST_STEPS = 2000
 MOST_KILLS = 30
 
 
 class Places:
-    """The directories of one log at a node: a mirror, or an adopted log. Implements both protocols of directories."""
+    """The directories of one log at a node: a replica, or a promoted log. Implements both protocols of directories."""
 
-    def __init__(self, log_id: bytes, mirror: SimDisk) -> None:
+    def __init__(self, log_id: bytes, replica: SimDisk) -> None:
         self.log_id = log_id
-        self.mirror: SimDisk | None = mirror
-        self.adopted: SimDisk | None = None
+        self.replica: SimDisk | None = replica
+        self.promoted: SimDisk | None = None
 
     @property
     def disk(self) -> SimDisk:
         """Return the one of the two that there is."""
-        assert (self.mirror is None) != (self.adopted is None), "the log is there twice, or not at all"
-        disk = self.mirror or self.adopted
+        assert (self.replica is None) != (self.promoted is None), "the log is there twice, or not at all"
+        disk = self.replica or self.promoted
         assert disk is not None
         return disk
 
     def restarted(self, is_cut: bool, random: Random) -> None:
         """Have on the disk what is there after a kill, or a power cut."""
         disk = self.disk.crash(random) if is_cut else self.disk.kill()
-        if self.mirror is not None:
-            self.mirror = disk
+        if self.replica is not None:
+            self.replica = disk
         else:
-            self.adopted = disk
+            self.promoted = disk
 
     def found(self) -> list[tuple[bytes, int]]:
-        return [(self.log_id, NODE)] if self.mirror is not None else []
+        return [(self.log_id, NODE)] if self.replica is not None else []
 
     def open(self, log_id: bytes) -> Disk:
         assert log_id == self.log_id
-        assert self.mirror is not None
-        return self.mirror
+        assert self.replica is not None
+        return self.replica
 
     def keep_diverged(self, log_id: bytes) -> str:
         raise AssertionError("nothing parts here")
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("nobody drops the mirror")
+        raise AssertionError("nobody drops the replica")
 
 
-class Adopted:
-    """The adopted logs among Places. Implements nsqd.cluster.promotion.promotions.Directory."""
+class PromotedPlaces:
+    """The promoted logs among Places. Implements nsqd.cluster.promotion.promotions.Directory."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
         self.aside: list[SimDisk] = []
 
     def found(self) -> list[bytes]:
-        return [self._places.log_id] if self._places.adopted is not None else []
+        return [self._places.log_id] if self._places.promoted is not None else []
 
-    def move_mirror(self, log_id: bytes) -> Disk:
+    def move_replica(self, log_id: bytes) -> Disk:
         places, disk = self._places, self._places.disk
         disk.act("take")
-        places.adopted, places.mirror = places.mirror, None
+        places.promoted, places.replica = places.replica, None
         disk.act("taken")
         return disk
 
     def put_back(self, log_id: bytes) -> int | None:
         places, disk = self._places, self._places.disk
-        manifest = name_mirror_files(disk)
+        manifest = name_replica_files(disk)
         if manifest is None:
             return None
         disk.act("put back")
-        places.mirror, places.adopted = places.adopted, None
+        places.replica, places.promoted = places.promoted, None
         return manifest.node
 
     def open(self, log_id: bytes) -> Disk:
-        assert self._places.adopted is not None
-        return self._places.adopted
+        assert self._places.promoted is not None
+        return self._places.promoted
 
     def keep_diverged(self, log_id: bytes) -> str:
         self.aside.append(self._places.disk)
-        self._places.adopted = None
+        self._places.promoted = None
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
         if log_id == self._places.log_id:
-            self._places.adopted = None
+            self._places.promoted = None
 
 
 @dataclass
-class Adopter:
+class NewLeader:
     """One life of a node that takes a log over."""
 
     places: Places
@@ -158,7 +158,7 @@ class Adopter:
     def __post_init__(self) -> None:
         self.work = SteppedWork()
         self.announced: list[Epoch] = []
-        self.mirrors = Mirrors(self.places, self.work, lambda: self.clock.now)
+        self.replicas = Replicas(self.places, self.work, lambda: self.clock.now)
         self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)  # type: ignore[arg-type]
         parts = Parts(
             open=self._open,
@@ -168,13 +168,13 @@ class Adopter:
             clocks=lambda: (self.clock.now, self.clock.wall),
             cache=self.own_cache,
             budget=1 << 20,
-            node=ADOPTER,
+            node=NEW_LEADER,
             announce=self._announce,
         )
-        self.directory = Adopted(self.places)
-        self.adoptions = Adoptions(self.directory, self.mirrors, self.work, parts)
+        self.directory = PromotedPlaces(self.places)
+        self.promotions = Promotions(self.directory, self.replicas, self.work, parts)
 
-    def _open(self, disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
+    def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         parts = Simulated(
             self.clock.clocks(),
             4096,
@@ -185,8 +185,8 @@ class Adopter:
             Tail(),
             self.random.randbytes,
         )
-        options = LogOptions(ADOPTER, Durability.INTERVAL, 5, 1 << 20)
-        opened = open_log(disk, options, lambda: None, parts, extend, taken_over)
+        options = LogOptions(NEW_LEADER, Durability.INTERVAL, 5, 1 << 20)
+        opened = open_log(disk, options, lambda: None, parts, extend, promoted)
         assert isinstance(opened.syncer, SteppedSyncer)
         opened.syncer.random = self.random
         return opened
@@ -222,42 +222,42 @@ def told(broker: Broker, store: LogStore) -> dict[int, NormalTopic]:
 
 
 def _end(newest: tuple[Key, int]) -> int:
-    """Return the position at which a mirror ends, by its newest segment and that one's size."""
+    """Return the position at which a replica ends, by its newest segment and that one's size."""
     return newest[0][0] + newest[1] - HEADER_SIZE
 
 
 class Third:
-    """Another node with a mirror of an adopted log, and its connection to the adopter."""
+    """Another node with a replica of a promoted log, and its connection to the new leader."""
 
     def __init__(self, log_id: bytes, disk: SimDisk, random: Random) -> None:
         self.log_id, self.disk, self.random = log_id, disk, random
         self.aside: list[SimDisk] = []
         self.now = 0
         self.work = SteppedWork()
-        self.mirrors = Mirrors(self, self.work, lambda: self.now)
-        self.mirrors.may_write = lambda number, log_id: number == ADOPTER
-        self.copying = Copying(cast(Origin, _NoLog()), self.mirrors)
+        self.replicas = Replicas(self, self.work, lambda: self.now)
+        self.replicas.may_write = lambda number, log_id: number == NEW_LEADER
+        self.copying = Copying(cast(Origin, _NoLog()), self.replicas)
 
     def follow(self, opened: OpenLog) -> Origin:
         """Connect to the owner of the log. Returns the owner's side."""
-        members = _Members(identity(ADOPTER))
+        members = _Members(identity(NEW_LEADER))
         members.members = [members.own, identity(NUMBER)]
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         self.owner_work = SteppedWork()
         cluster, copies = cast(Cluster, members), opened.store.copies
         origin = Origin(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
         source.tap(origin)
-        self.owner = Copying(cast(Origin, _NoLog()), cast(Mirrors, _NoMirrors()))
+        self.owner = Copying(cast(Origin, _NoLog()), cast(Replicas, _NoReplicas()))
         self.owner.origins = {self.log_id: origin}
         self.ours = proved_link(_Ear(self.owner), identity(NUMBER))
-        self.theirs = proved_link(_Ear(self.copying), identity(ADOPTER))
+        self.theirs = proved_link(_Ear(self.copying), identity(NEW_LEADER))
         members.links[NUMBER] = self.ours
         return origin
 
     def step(self, now: int) -> None:
         """Let bytes arrive, and work be done."""
         self.now = now
-        self.mirrors.tick(now)
+        self.replicas.tick(now)
         for _ in range(5):
             self.theirs.receive(b"".join(self.ours.drain()), now)
             self.copying.pump(now)
@@ -270,17 +270,17 @@ class Third:
             assert not self.theirs.closing, self.theirs.closing
 
     @property
-    def mirror(self) -> Mirror:
-        """Return the mirror, which is open."""
-        mirror = self.mirrors.kept[self.log_id].mirror
-        assert mirror is not None
-        return mirror
+    def replica(self) -> Replica:
+        """Return the replica, which is open."""
+        replica = self.replicas.kept[self.log_id].replica
+        assert replica is not None
+        return replica
 
     @property
     def end(self) -> int:
-        """Return how far the mirror is complete."""
-        kept = self.mirrors.kept.get(self.log_id)
-        return kept.mirror.end if kept is not None and kept.mirror is not None and not kept.mirror.is_aside else -1
+        """Return how far the replica is complete."""
+        kept = self.replicas.kept.get(self.log_id)
+        return kept.replica.end if kept is not None and kept.replica is not None and not kept.replica.is_aside else -1
 
     # nsqd.cluster.replication.replicas.Directory
 
@@ -296,39 +296,39 @@ class Third:
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("nobody drops the mirror")
+        raise AssertionError("nobody drops the replica")
 
 
-class AdoptingRun(CopyingRun):
+class PromotingRun(CopyingRun):
     """One run, all of it chosen by a seed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.slowness = self.random.choice((0.0, 0.1, 0.3))  # so that there are mirrors
-        self.adopted = 0  # logs that were taken over and compared
-        self.kills = 0  # of adopters
-        self.copied = 0  # logs that a third node has copied from the adopter
-        self.diverged = 0  # mirrors of third nodes that were kept as diverged copies then
+        self.slowness = self.random.choice((0.0, 0.1, 0.3))  # so that there are replicas
+        self.promoted = 0  # logs that were taken over and compared
+        self.kills = 0  # of new leaders
+        self.copied = 0  # logs that a third node has copied from the new leader
+        self.diverged = 0  # replicas of third nodes that were kept as diverged copies then
 
     def run(self, steps: int) -> None:
-        """Let anything happen, and take a mirror over now and then. AssertionError if something is wrong."""
+        """Let anything happen, and take a replica over now and then. AssertionError if something is wrong."""
         with small(self.random):
-            # so that mirrors are complete before long, though the log has large checkpoints; `small` sets it back
+            # so that replicas are complete before long, though the log has large checkpoints; `small` sets it back
             origin_module.CHUNK = origin_module.MOST_BEHIND = 20_000
             for step in range(steps):
                 self._step()
                 if step % 40 == 39:
                     for _ in range(self.random.choice((0, 5, 30))):  # the followers keep up for a while
                         self._copy_some()
-                    self._adopt_all()
+                    self._promote_all()
             self._heal()
-            self._adopt_all()
-        assert self.adopted
+            self._promote_all()
+        assert self.promoted
 
-    def _adopt_all(self) -> None:
+    def _promote_all(self) -> None:
         for follower in self.followers:
             if follower.disk is not None:
-                self._adopt(follower.disk)
+                self._promote(follower.disk)
 
     def _copy_some(self) -> None:
         self._connect_all()
@@ -337,7 +337,7 @@ class AdoptingRun(CopyingRun):
         self.copying.tick(self.node.clock.now)
         self._network(0)
 
-    def _adopt(self, disk: SimDisk) -> None:
+    def _promote(self, disk: SimDisk) -> None:
         """Take over what a follower has on its disk at this moment."""
         random, log_id = self.random, self.own.log_id
         places = Places(log_id, disk.crash(random) if random.random() < 0.5 else disk.kill())
@@ -345,38 +345,38 @@ class AdoptingRun(CopyingRun):
         places.disk.capacity = None
         is_synced = random.random() < 0.5
         if is_synced:
-            Mirror(places.disk, log_id, NODE).close()
+            Replica(places.disk, log_id, NODE).close()
         if self._end_of(places) is None:
             return
         clock = self.node.clock.after(random.choice((0, 100, 5000)) * MS, 1000 * SECOND, rebooted=False)
         number = 10_000
-        adopter, newest = self._adopted(places, clock, number, is_synced)
-        if adopter is None:
+        new_leader, newest = self._promoted(places, clock, number, is_synced)
+        if new_leader is None:
             return
         cut, end = self.archive.cut(*newest), newest[0][0] + newest[1] - HEADER_SIZE
-        log_opened = adopter.adoptions.logs[log_id].log
-        broker = adopter.adoptions.logs[log_id].broker
+        log_opened = new_leader.promotions.logs[log_id].log
+        broker = new_leader.promotions.logs[log_id].broker
         assert log_opened is not None
         assert broker is not None
         epoch = log_opened.identity.epoch
         assert epoch.number >= number
-        assert (epoch.node, log_opened.identity.node) == (ADOPTER, NODE)
-        assert adopter.announced == [epoch]
+        assert (epoch.node, log_opened.identity.node) == (NEW_LEADER, NODE)
+        assert new_leader.announced == [epoch]
         broker.check()
         clock_of_cut = Clock(clock.now, clock.wall, clock.boots)
         clock_of_cut.boot = clock.boot
         known = SimNode(cut.kill(), self.durability, clock_of_cut, random, self.limits)
         expected = told(known.broker, known.store)
-        assert told(broker, log_opened.store) == expected, "the adopter does not own what the log owed"
-        adopter.adoptions.close()
+        assert told(broker, log_opened.store) == expected, "the new leader does not own what the log owed"
+        new_leader.promotions.close()
         stop, _ = told_on_disk(places.disk.kill())
         found, frames = _state(places.disk.kill(), stop)[0][1], _state(cut, end)[0][1]
-        assert found == frames, "messages cannot be read from the adopted log"
+        assert found == frames, "messages cannot be read from the promoted log"
         places.restarted(random.random() < 0.5, random)
         again = self._reopened(places, clock)
-        assert told(again[0], again[1].store) == expected, "the adopter does not own it any more after a restart"
+        assert told(again[0], again[1].store) == expected, "the new leader does not own it any more after a restart"
         assert again[1].identity.epoch > epoch
-        self.adopted += 1
+        self.promoted += 1
         others = [one.disk for one in self.followers if one.disk is not None and one.disk is not disk]
         if others and not again[1].writer.durable.broken:
             third = others[0].crash(random) if random.random() < 0.5 else others[0].kill()
@@ -403,13 +403,13 @@ class AdoptingRun(CopyingRun):
             if step > 20 and third.end == log_of_owner.written.position:
                 break
         else:
-            raise AssertionError(f"the third node does not get the log: {owner.states()}, {third.mirrors.states()}")
-        mirror = third.mirror
+            raise AssertionError(f"the third node does not get the log: {owner.states()}, {third.replicas.states()}")
+        replica = third.replica
         end = log_of_owner.written.position
-        found, _ = _state(MirrorDisk(third.disk.kill(), mirror.manifest), end)
+        found, _ = _state(ReplicaDisk(third.disk.kill(), replica.manifest), end)
         expected, _ = _state(places.disk.kill(), end)
-        assert found == expected, "the mirror of a third node is not the log"
-        assert mirror.manifest.epochs[-1][0] == opened.identity.epoch
+        assert found == expected, "the replica of a third node is not the log"
+        assert replica.manifest.epochs[-1][0] == opened.identity.epoch
         self.copied += 1
         self.diverged += len(third.aside)
 
@@ -426,55 +426,55 @@ class AdoptingRun(CopyingRun):
             broker.pause(channel, not channel.paused)
 
     def _end_of(self, places: Places) -> tuple[Key, int] | None:
-        """Return the newest segment of the mirror, with its size; None: there is nothing in the mirror."""
+        """Return the newest segment of the replica, with its size; None: there is nothing in the replica."""
         copy = places.disk.kill()
-        mirror = Mirror(copy, places.log_id, NODE)
-        return judge_bytes(self.archive, copy, mirror.manifest, mirror.end)
+        replica = Replica(copy, places.log_id, NODE)
+        return judge_bytes(self.archive, copy, replica.manifest, replica.end)
 
-    def _adopted(
+    def _promoted(
         self, places: Places, clock: Clock, number: int, is_synced: bool
-    ) -> tuple[Adopter | None, tuple[Key, int]]:
-        """Return the life of the adopter that served, with the newest segment of the mirror, and its size.
+    ) -> tuple[NewLeader | None, tuple[Key, int]]:
+        """Return the life of the new leader that served, with the newest segment of the replica, and its size.
 
-        Those before were killed, or their power was cut, on the way. `is_synced`: then the mirror loses nothing.
+        Those before were killed, or their power was cut, on the way. `is_synced`: then the replica loses nothing.
         """
         random = self.random
         newest = self._end_of(places)
         assert newest is not None
         for left in reversed(range(random.choice((0, 3, MOST_KILLS)) + 1)):
-            adopter = Adopter(places, clock, random, self.limits)
+            new_leader = NewLeader(places, clock, random, self.limits)
             disk = places.disk
             if left:
                 disk.cut_in = random.randrange(40)
             try:
-                is_told = places.adopted is not None and read_manifest(places.adopted) is None
-                adopter.adoptions.reopen()
-                adopter.run()
-                assert bool(adopter.announced) == is_told, "a claim has outlived the run of its node"
-                if places.mirror is not None:
-                    adopter.adoptions.won(places.log_id, number)
-                    adopter.run()
-                assert adopter.adoptions.logs[places.log_id].state == SERVING, adopter.adoptions.figures()
+                is_told = places.promoted is not None and read_manifest(places.promoted) is None
+                new_leader.promotions.reopen()
+                new_leader.run()
+                assert bool(new_leader.announced) == is_told, "a claim has outlived the run of its node"
+                if places.replica is not None:
+                    new_leader.promotions.won(places.log_id, number)
+                    new_leader.run()
+                assert new_leader.promotions.logs[places.log_id].state == SERVING, new_leader.promotions.figures()
                 disk.cut_in = None
-                return adopter, newest
+                return new_leader, newest
             except PowerCut:
                 self.kills += 1
                 places.restarted(random.random() < 0.7, random)
-                if places.mirror is not None:
+                if places.replica is not None:
                     left_over = self._end_of(places)
                     if left_over is None:
-                        assert not is_synced or _end(newest) == 0, "a kill has spoiled the mirror"
+                        assert not is_synced or _end(newest) == 0, "a kill has spoiled the replica"
                         return None, newest
                     # a last segment without a record may go
-                    assert _end(left_over) == _end(newest) or not is_synced, "a kill has spoiled the mirror"
+                    assert _end(left_over) == _end(newest) or not is_synced, "a kill has spoiled the replica"
                     newest = left_over
         raise AssertionError("the last life is not killed")
 
     def _reopened(self, places: Places, clock: Clock) -> tuple[Broker, OpenLog]:
-        adopter = Adopter(places, clock, self.random, self.limits)
-        adopter.adoptions.reopen()
-        adopter.run()
-        owned = adopter.adoptions.logs[places.log_id]
+        new_leader = NewLeader(places, clock, self.random, self.limits)
+        new_leader.promotions.reopen()
+        new_leader.run()
+        owned = new_leader.promotions.logs[places.log_id]
         assert owned.state == SERVING, owned.failure
         assert owned.broker is not None
         assert owned.log is not None

@@ -1,4 +1,4 @@
-"""Which adopted log is closed, and what is removed of one that is."""
+"""Which promoted log is closed, and what is removed of one that is."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from nsqd.core.retention.policy import TopicConfig
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
 from tests.nsqd.cluster.network import Network
-from tests.nsqd.cluster.promotion.promotion_run import Adopter
-from tests.nsqd.cluster.promotion.test_promotions import adopter
+from tests.nsqd.cluster.promotion.promotion_run import NewLeader
+from tests.nsqd.cluster.promotion.test_promotions import new_leader
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.storage.sim_node import NODE
 
@@ -29,7 +29,7 @@ from tests.nsqd.storage.sim_node import NODE
 class FakeOrigin:
     """The copies of a log whose epochs are those that were announced."""
 
-    def __init__(self, node: Adopter, log_id: bytes) -> None:
+    def __init__(self, node: NewLeader, log_id: bytes) -> None:
         self._node, self._log_id = node, log_id
         self.in_sync = SimpleNamespace(stated=Followers(), counting=frozenset({2}))
         self.copies = Copies(0)
@@ -55,28 +55,28 @@ class ClosingNode:
     """A node that has taken over a log, alone in its cluster but for words about others."""
 
     def __init__(self) -> None:
-        self.node, self.log_id = adopter()
+        self.node, self.log_id = new_leader()
         self.cluster = Network(1).start(1).cluster
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
         self.own = FakeOrigin(self.node, b"o" * 16)
         origins = {self.log_id: FakeOrigin(self.node, self.log_id)}
-        self.copying = cast("Copying", SimpleNamespace(origin=self.own, origins=origins, mirrors=self.node.mirrors))
+        self.copying = cast("Copying", SimpleNamespace(origin=self.own, origins=origins, replicas=self.node.replicas))
         self.now = 0
         self.closing = self.make()
 
     def make(self) -> Closing:
         work = self.node.work
-        arguments = self.cluster, self.closed, self.node.adoptions, self.copying, self.old_logs, work
-        self.cluster.parts[:] = [self.node.adoptions]
+        arguments = self.cluster, self.closed, self.node.promotions, self.copying, self.old_logs, work
+        self.cluster.parts[:] = [self.node.promotions]
         closing = Closing(*arguments, lambda: self.own_end)
         self.cluster.add(closing)
         return closing
 
-    def adopt(self) -> Broker:
-        self.node.adoptions.won(self.log_id, 70)
+    def promote(self) -> Broker:
+        self.node.promotions.won(self.log_id, 70)
         self.node.run()
-        owned = self.node.adoptions.logs[self.log_id]
+        owned = self.node.promotions.logs[self.log_id]
         assert (owned.state, owned.node) == (SERVING, NODE)
         assert owned.broker is not None
         return owned.broker
@@ -101,7 +101,7 @@ def emptied(broker: Broker) -> None:
 
 def closing_node(owes: bool = False) -> ClosingNode:
     node = ClosingNode()
-    broker = node.adopt()
+    broker = node.promote()
     if not owes:
         emptied(broker)
     return node
@@ -113,8 +113,8 @@ def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_
     node.look()
     assert node.closed.is_closed(node.log_id)
     assert node.cluster.ownership.closed[node.log_id].epoch == node.node.announced[-1]
-    assert node.node.places.adopted is None, "its directory is removed"
-    assert node.node.adoptions.logs == {}
+    assert node.node.places.promoted is None, "its directory is removed"
+    assert node.node.promotions.logs == {}
     assert node.old_logs.left == [bytes(16)]
 
 
@@ -123,10 +123,10 @@ def test_its_files_stay_until_another_member_has_that_durably() -> None:
     node.know(b"n" * 16)
     node.look()
     assert node.closed.is_closed(node.log_id)
-    assert node.node.adoptions.logs[node.log_id].state == CLOSED
-    assert node.node.adoptions.logs[node.log_id].log is None
-    assert node.node.places.adopted is not None
-    assert node.node.mirrors.is_taken_over(node.log_id), "no mirror of it is begun"
+    assert node.node.promotions.logs[node.log_id].state == CLOSED
+    assert node.node.promotions.logs[node.log_id].log is None
+    assert node.node.places.promoted is not None
+    assert node.node.replicas.is_promoted(node.log_id), "no replica of it is begun"
 
 
 @pytest.mark.parametrize("standing", list(Standing))
@@ -144,7 +144,7 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
     node.know(b"n" * 16, Standing.LEFT)
     node.look()
     assert not node.closed.is_closed(node.log_id)
-    owned = node.node.adoptions.logs[node.log_id]
+    owned = node.node.promotions.logs[node.log_id]
     assert owned.broker is not None
     broker = owned.broker
     broker.begin(broker.now, broker.wall)
@@ -159,27 +159,27 @@ def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() ->
     node = closing_node()
     node.know(b"n" * 16)
     node.look()
-    node.node.adoptions.logs.clear()
-    node.node.adoptions.parts.is_closed = node.closed.is_closed
-    node.node.adoptions.reopen()
+    node.node.promotions.logs.clear()
+    node.node.promotions.parts.is_closed = node.closed.is_closed
+    node.node.promotions.reopen()
     node.node.run()
-    assert node.node.adoptions.logs[node.log_id].state == CLOSED
+    assert node.node.promotions.logs[node.log_id].state == CLOSED
     node.cluster.membership.words.pop(NODE)
     node.closing = node.make()
     node.node.run()
-    assert node.node.places.adopted is None
+    assert node.node.places.promoted is None
 
 
-def test_a_node_that_is_told_that_its_adopted_log_is_closed_serves_it_no_more() -> None:
+def test_a_node_that_is_told_that_its_promoted_log_is_closed_serves_it_no_more() -> None:
     node = closing_node(owes=True)
     word = node.cluster.ownership
     failed: list[bytes] = []
-    node.node.adoptions.parts.failed = lambda log_id, why: failed.append(log_id)
+    node.node.promotions.parts.failed = lambda log_id, why: failed.append(log_id)
     word.close(make_closed(node.log_id, 100, [(node.node.announced[-1]._replace(number=170, node=2), 0)]))
     node.look()
-    assert node.node.places.adopted is None
+    assert node.node.places.promoted is None
     assert len(node.node.directory.aside) == 1, "it may hold what the node that has closed the log did not have"
-    assert node.node.adoptions.logs == {}
+    assert node.node.promotions.logs == {}
     assert failed == [node.log_id]
 
 
@@ -188,46 +188,46 @@ def test_a_start_sets_aside_what_another_node_has_closed() -> None:
     epoch = node.node.announced[-1]._replace(number=170, node=2)
     node.cluster.ownership.close(make_closed(node.log_id, 100, [(epoch, 0)]))
     node.closed = ClosedLogs(node.cluster, lambda then: then(True))
-    node.node.adoptions.logs.clear()
-    node.node.adoptions.parts.is_closed = node.closed.is_closed
-    node.node.adoptions.reopen()
+    node.node.promotions.logs.clear()
+    node.node.promotions.parts.is_closed = node.closed.is_closed
+    node.node.promotions.reopen()
     node.closing = node.make()
     node.node.run()
     assert len(node.node.directory.aside) == 1
-    assert node.node.adoptions.logs == {}
+    assert node.node.promotions.logs == {}
 
 
 def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
     node = closing_node()
-    opened = node.node.adoptions.logs[node.log_id].log
+    opened = node.node.promotions.logs[node.log_id].log
     assert opened is not None
     opened.cache.failures = 1
     node.know(b"n" * 16, Standing.LEFT)
     node.look()
-    assert not node.closed.is_closed(node.log_id), "a mirror may have it whole"
+    assert not node.closed.is_closed(node.log_id), "a replica may have it whole"
 
 
 def test_a_log_that_another_node_owns_by_a_later_epoch_is_not_closed_any_more() -> None:
     node = closing_node()
     node.know(b"n" * 16)
     node.look()
-    assert node.node.adoptions.logs[node.log_id].state == CLOSED
+    assert node.node.promotions.logs[node.log_id].state == CLOSED
     node.cluster.ownership.learn(node.log_id, node.node.announced[-1]._replace(number=999, node=2))
     node.look()
-    assert node.node.adoptions.logs == {}, "so a mirror of it may be begun"
+    assert node.node.promotions.logs == {}, "so a replica of it may be begun"
     assert len(node.node.directory.aside) == 1
 
 
-def test_a_mirror_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
+def test_a_replica_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
     node = ClosingNode()
-    node.node.mirrors.open_all()
+    node.node.replicas.open_all()
     node.node.run()
-    kept = node.node.mirrors.kept[node.log_id]
-    assert kept.mirror is not None
+    kept = node.node.replicas.kept[node.log_id]
+    assert kept.replica is not None
     removed: list[bytes] = []
     node.node.places.remove = removed.append  # type: ignore[method-assign]
-    word = make_closed(node.log_id, kept.mirror.end, list(kept.mirror.manifest.epochs))
-    kept.on_released = lambda result: None  # this node is about to adopt it
+    word = make_closed(node.log_id, kept.replica.end, list(kept.replica.manifest.epochs))
+    kept.on_released = lambda result: None  # this node is about to promote it
     node.cluster.ownership.close(word)
     node.look()
     assert removed == []
@@ -236,21 +236,21 @@ def test_a_mirror_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
     assert removed == [node.log_id]
 
 
-def test_a_mirror_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_has_its_copies() -> None:
+def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_has_its_copies() -> None:
     node = ClosingNode()
-    node.node.mirrors.open_all()
+    node.node.replicas.open_all()
     node.node.run()
     removed: list[bytes] = []
     node.node.places.remove = removed.append  # type: ignore[method-assign]
     node.know(b"n" * 16)  # it is a member, and could have a copy
     node.own.in_sync.stated = Followers((2,), 2, 2)
-    node.own.followers[2] = SimpleNamespace(has_mirror=True, durable=49)
-    mirror = node.node.mirrors.kept[node.log_id].mirror
-    assert mirror is not None
-    node.cluster.ownership.close(make_closed(node.log_id, mirror.end, list(mirror.manifest.epochs)))
+    node.own.followers[2] = SimpleNamespace(has_replica=True, durable=49)
+    replica = node.node.replicas.kept[node.log_id].replica
+    assert replica is not None
+    node.cluster.ownership.close(make_closed(node.log_id, replica.end, list(replica.manifest.epochs)))
     node.look()
     assert removed == [node.log_id]
-    assert node.node.mirrors.kept == {}
+    assert node.node.replicas.kept == {}
     node.look()
     assert node.old_logs.left == [bytes(16), node.log_id], "the follower lacks the last byte"
     node.own.followers[2].durable = 50
@@ -266,23 +266,23 @@ def test_an_old_log_that_is_closed_does_not_wait_for_more_copies_than_the_cluste
     assert node.old_logs.left == [node.log_id]
 
 
-def test_a_mirror_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy() -> None:
+def test_a_replica_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy() -> None:
     node = ClosingNode()
-    node.node.mirrors.open_all()
+    node.node.replicas.open_all()
     node.node.run()
     aside: list[bytes] = []
     node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"  # type: ignore[func-returns-value]
     node.cluster.ownership.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
     node.look()
     assert aside == [node.log_id]
-    assert node.node.mirrors.kept == {}
+    assert node.node.replicas.kept == {}
 
 
 def test_a_log_that_retains_finished_messages_is_not_closed() -> None:
     node = ClosingNode()
-    broker = node.adopt()
+    broker = node.promote()
     node.know(b"n" * 16, Standing.LEFT)
-    opened, topic = node.node.adoptions.logs[node.log_id].log, broker.topics["t"]
+    opened, topic = node.node.promotions.logs[node.log_id].log, broker.topics["t"]
     assert opened is not None
     broker.begin(broker.now, broker.wall)
     topic.configure(TopicConfig(retention=3600 * 10**9))

@@ -1,4 +1,4 @@
-"""What other nodes have deleted from a log that this node adopts: when it is done, and when it is answered."""
+"""What other nodes have deleted from a log that this node promotes: when it is done, and when it is answered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from nsqd.cluster.membership.deletion_frames import pack_content, pack_deleted_kept
 from nsqd.cluster.membership.deletions import Deletions
 from nsqd.cluster.promotion.deleting import MOST_NAMED, Deleting
-from nsqd.cluster.promotion.promoted_log import SERVING, AdoptedLog
+from nsqd.cluster.promotion.promoted_log import SERVING, PromotedLog
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
@@ -19,20 +19,20 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import IdSource, NoIds
-from nsqd.core.stripes import Attachment, adopted_broker
+from nsqd.core.stripes import Attachment, promoted_broker
 from nsqd.core.stripes import Deletions as Noted
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.cluster.network import Network
-from tests.nsqd.cluster.promotion.test_promotions import adopter
+from tests.nsqd.cluster.promotion.test_promotions import new_leader
 
 ALL = 1 << 30
 
 
 class DeletingNode:
-    """A node that adopts a log with topic t and channel c, and is connected to two others."""
+    """A node that promotes a log with topic t and channel c, and is connected to two others."""
 
     def __init__(self) -> None:
-        self.node, self.log_id = adopter()
+        self.node, self.log_id = new_leader()
         network = Network(1)
         members = [network.start(number) for number in range(3)]
         network.run(8)
@@ -40,14 +40,14 @@ class DeletingNode:
         store = MemoryStore(lambda ceiling: True)
         self.home = Broker(Limits(), store, IdSource(1, 1, lambda ceiling: True), Random(1).randrange)
         self.home.topic("t").channel("c")
-        parts = self.node.adoptions.parts
-        parts.make_broker = lambda opened: adopted_broker(self.home, opened.store, NoIds(opened.identity.node, 1))
+        parts = self.node.promotions.parts
+        parts.make_broker = lambda opened: promoted_broker(self.home, opened.store, NoIds(opened.identity.node, 1))
         parts.attach, parts.detach = self.attach, self.detach
         self.attachment: Attachment
-        self.deleting = Deleting(self.cluster, self.node.adoptions, self.home)
+        self.deleting = Deleting(self.cluster, self.node.promotions, self.home)
 
-    def adopt(self) -> None:
-        self.node.adoptions.won(self.log_id, 70)
+    def promote(self) -> None:
+        self.node.promotions.won(self.log_id, 70)
         self.node.run()
         assert self.owned.state == SERVING
 
@@ -60,8 +60,8 @@ class DeletingNode:
         return partial(self.attachment.detach_some, ALL)
 
     @property
-    def owned(self) -> AdoptedLog:
-        return self.node.adoptions.logs[self.log_id]
+    def owned(self) -> PromotedLog:
+        return self.node.promotions.logs[self.log_id]
 
     @property
     def broker(self) -> Broker:
@@ -101,7 +101,7 @@ class DeletingNode:
 
 def served() -> DeletingNode:
     node = DeletingNode()
-    node.adopt()
+    node.promote()
     return node
 
 
@@ -111,7 +111,7 @@ def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest
     assert "c" not in node.broker.topics["t"].channels
     assert node.home.topics["t"].channels["c"].stripes == ()
     assert (
-        f"deleted from the log {node.log_id.hex()}, which this node has adopted, what was deleted at node 0"
+        f"deleted from the log {node.log_id.hex()}, which this node has promoted, what was deleted at node 0"
         in caplog.text
     )
     assert "the channel c of the topic t" in caplog.text
@@ -142,8 +142,8 @@ def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.Lo
 def test_what_is_told_before_the_log_is_open_is_done_before_anything_is_delivered_of_it() -> None:
     node = served()
     word = node.word(node.channel())
-    parts = node.node.adoptions.parts
-    node.node.adoptions.begin_again(node.log_id, 90)
+    parts = node.node.promotions.parts
+    node.node.promotions.begin_again(node.log_id, 90)
     node.tell(word)
     node.deleting.tick(1)
     seen: list[tuple[str, ...]] = []
@@ -170,7 +170,7 @@ def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opene
     node = served()
     node.tell(node.word(node.channel()))
     node.commit()
-    node.node.adoptions.begin_again(node.log_id, 90)
+    node.node.promotions.begin_again(node.log_id, 90)
     node.node.run()
     assert "c" not in node.broker.topics["t"].channels
     node.commit()
@@ -196,7 +196,7 @@ def test_what_is_said_of_a_log_that_this_node_does_not_own_is_ignored() -> None:
     node.tell(word)
     node.deleting.tick(1)
     assert node.answers() == 0
-    node.adopt()
+    node.promote()
     assert "t" in node.broker.topics
     with pytest.raises(PeerError):
         node.deleting.receive(node.link(0), FrameKind.DELETED, b"short", 0)
@@ -205,7 +205,7 @@ def test_what_is_said_of_a_log_that_this_node_does_not_own_is_ignored() -> None:
 def test_a_log_that_is_lost_is_answered_for_no_more() -> None:
     node = served()
     node.tell(node.word(node.channel()))
-    node.node.adoptions.lose(node.log_id)
+    node.node.promotions.lose(node.log_id)
     node.deleting.tick(1)
     node.node.run()
     node.deleting.tick(2)
@@ -226,7 +226,7 @@ def test_an_answer_ends_what_this_node_tells() -> None:
     assert len(node.link(2).output) == before
 
 
-def test_a_node_that_adopts_the_log_that_it_had_lost_deletes_there_itself() -> None:
+def test_a_node_that_promotes_the_log_that_it_had_lost_deletes_there_itself() -> None:
     node = served()
     node.cluster.deletions = Deletions([(node.log_id, node.word(node.channel()))])
     node.deleting.tick(1)

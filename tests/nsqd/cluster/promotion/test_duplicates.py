@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nsqd.cluster.promotion.duplicates import REASONS, TakeoverFigures, delivered_before, of_return
+from nsqd.cluster.promotion.duplicates import REASONS, FailoverFigures, delivered_before, of_return
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.reader_state import ReaderState
 from nsqd.core.sequence.finished import Finished
@@ -46,17 +46,17 @@ def test_jobs_that_workers_had_are_counted() -> None:
     assert delivered_before([TopicState(1, "t", readers=readers)]) == 3
 
 
-def test_a_clean_take_over_counts_what_was_delivered_and_an_unclean_one_everything_once() -> None:
-    figures = TakeoverFigures()
+def test_a_clean_failover_counts_what_was_delivered_and_an_unclean_one_everything_once() -> None:
+    figures = FailoverFigures()
     assert figures.figures() == {"last_seconds": None, "possible_duplicates": NONE}
-    figures.taken_over(1.5, 4, 100, is_clean=True)
+    figures.failed_over(1.5, 4, 100, is_clean=True)
     assert figures.figures() == {"last_seconds": 1.5, "possible_duplicates": NONE | {"ready_again": 4}}
-    figures.taken_over(0.5, 1, 10, is_clean=False)
+    figures.failed_over(0.5, 1, 10, is_clean=False)
     assert figures.figures() == {"last_seconds": 0.5, "possible_duplicates": NONE | {"ready_again": 5, "unclean": 9}}
 
 
 def test_what_was_delivered_before_it_was_salvaged_is_counted() -> None:
-    figures = TakeoverFigures()
+    figures = FailoverFigures()
     figures.salvaged(3)
     assert figures.figures()["possible_duplicates"] == NONE | {"salvaged": 3}
 

@@ -1,4 +1,4 @@
-"""The runs of adoption find bugs: each of these is planted, and some run must fail."""
+"""The runs of promotion find bugs: each of these is planted, and some run must fail."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from nsqd.cluster.promotion import opening as opening_adopted
+from nsqd.cluster.promotion import opening as opening_promoted
 from nsqd.cluster.replication.manifest import Manifest, read_manifest, write_manifest
 from nsqd.cluster.replication.replica_to_log import claim, name_files
 from nsqd.storage.log.disk import Disk
-from tests.nsqd.cluster.promotion import promotion_run as adopting_run
-from tests.nsqd.cluster.promotion.promotion_run import AdoptingRun
+from tests.nsqd.cluster.promotion import promotion_run
+from tests.nsqd.cluster.promotion.promotion_run import PromotingRun
 from tests.nsqd.cluster.promotion.test_promotion_runs import STEPS
 
 pytestmark = pytest.mark.long
@@ -22,34 +22,34 @@ def assert_found() -> None:
     """Assert that a run fails."""
     for seed in range(MOST_SEEDS):
         try:
-            AdoptingRun(seed).run(STEPS)
+            PromotingRun(seed).run(STEPS)
         except (AssertionError, KeyError, FileNotFoundError):
             return
     raise AssertionError("the planted bug was not found")
 
 
 def test_the_number_that_was_won_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening_adopted, "claim", lambda disk, manifest, number: manifest)
+    monkeypatch.setattr(opening_promoted, "claim", lambda disk, manifest, number: manifest)
     assert_found()
 
 
-def test_files_are_renamed_while_they_are_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_renamed_while_they_are_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(disk: Disk, manifest: Manifest, number: int) -> Manifest:
         claimed = claim(disk, manifest, number)
         name_files(disk)
         return claimed
 
-    monkeypatch.setattr(opening_adopted, "claim", hasty)
+    monkeypatch.setattr(opening_promoted, "claim", hasty)
     assert_found()
 
 
-def test_an_adoption_is_continued_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adopting_run.Adopted, "put_back", lambda self, log_id: None)
+def test_a_promotion_is_continued_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotion_run.PromotedPlaces, "put_back", lambda self, log_id: None)
     assert_found()
 
 
 @pytest.mark.campaign
-def test_a_segment_in_which_the_epoch_was_begun_becomes_part_of_the_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_in_which_the_epoch_was_begun_becomes_part_of_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(disk: Disk) -> Manifest | None:
         manifest = read_manifest(disk)
         if manifest is None:
@@ -62,7 +62,7 @@ def test_a_segment_in_which_the_epoch_was_begun_becomes_part_of_the_mirror(monke
         write_manifest(disk, replace(manifest, won=0))
         return manifest
 
-    monkeypatch.setattr(adopting_run, "name_mirror_files", trusting)
+    monkeypatch.setattr(promotion_run, "name_replica_files", trusting)
     assert_found()
 
 
@@ -75,5 +75,5 @@ def test_a_file_is_not_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
             disk.rename(first.segment, first.name)
         return found
 
-    monkeypatch.setattr(opening_adopted, "name_files", forgetful)
+    monkeypatch.setattr(opening_promoted, "name_files", forgetful)
     assert_found()

@@ -1,4 +1,4 @@
-"""A node's adopted logs: one at a time, what is refused, what fails, and what is lost to another node."""
+"""A node's promoted logs: one at a time, what is refused, what fails, and what is lost to another node."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nsqd.cluster.promotion.opening import Interrupted
 from nsqd.cluster.promotion.promoted_log import ATTACHING, FAILED, READING, SERVING, WAITING
 from nsqd.cluster.promotion.promotions import GIVE_UP_AFTER, RETRY_AFTER, TIMER_EVERY, shares
 from nsqd.cluster.replication.manifest import read_manifest
-from nsqd.cluster.replication.replica import Mirror
-from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.replica import Replica
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
@@ -23,205 +23,205 @@ from nsqd.storage.log.clocks import NO_BOOT, NOTE, Anchor, write_note
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.opening import Extend, OpenLog, TakenOver
+from nsqd.storage.log.opening import Extend, OpenLog, Promoted
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.memory import MemoryStore
-from tests.nsqd.cluster.promotion.promotion_run import Adopter, Places
-from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, mirror_of
+from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
+from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk, SimFile
 from tests.nsqd.storage.sim_node import NODE, Clock, SteppedSyncer
 from tests.nsqd.storage.small_log import new_disk
 
 
-def mirror_disk(disk: SimDisk) -> Disk:
-    """Return the disk of a mirror as replay sees it."""
+def replica_disk(disk: SimDisk) -> Disk:
+    """Return the disk of a replica as replay sees it."""
     manifest = read_manifest(disk)
     assert manifest is not None
-    return MirrorDisk(disk.kill(), manifest)
+    return ReplicaDisk(disk.kill(), manifest)
 
 
-def adopter() -> tuple[Adopter, bytes]:
-    """Return a node that has a mirror of a log, and the log's id."""
-    disk, manifest = mirror_of(log_with_checkpoints())
+def new_leader() -> tuple[NewLeader, bytes]:
+    """Return a node that has a replica of a log, and the log's id."""
+    disk, manifest = replica_of(log_with_checkpoints())
     places = Places(manifest.log_id, disk)
-    return Adopter(places, Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits()), manifest.log_id
+    return NewLeader(places, Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits()), manifest.log_id
 
 
-def test_a_log_is_served_and_copied_from_its_directory_and_no_mirror_of_it_is_kept() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
-    assert node.adoptions.owns(log_id)
-    assert node.mirrors.is_taken_over(log_id)
+def test_a_log_is_served_and_copied_from_its_directory_and_no_replica_of_it_is_kept() -> None:
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
+    assert node.promotions.owns(log_id)
+    assert node.replicas.is_promoted(log_id)
     node.run()
-    (figures,) = node.adoptions.figures()
+    (figures,) = node.promotions.figures()
     assert (figures["state"], figures["node"], figures["topics"], figures["failure"]) == (SERVING, NODE, 1, "")
     assert [epoch.number for epoch in node.announced] == [70]
-    assert node.mirrors.kept == {}
-    owned = node.adoptions.logs[log_id]
+    assert node.replicas.kept == {}
+    owned = node.promotions.logs[log_id]
     assert owned.broker is not None
     assert owned.broker.topics["t"].channels["c"].depth == 110
-    node.adoptions.won(log_id, 71)  # it was claimed once more
+    node.promotions.won(log_id, 71)  # it was claimed once more
     node.run()
     assert [epoch.number for epoch in node.announced] == [70]
-    node.adoptions.close()
+    node.promotions.close()
     assert owned.log is not None
     assert owned.log.writer.durable.position == owned.log.writer.written.position
 
 
 @pytest.mark.parametrize(("is_clean", "unclean"), [(True, 0), (False, 110)])
-def test_what_may_come_twice_after_a_take_over_is_counted_once(is_clean: bool, unclean: int) -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70, is_clean)
+def test_what_may_come_twice_after_a_failover_is_counted_once(is_clean: bool, unclean: int) -> None:
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70, is_clean)
     node.run()
-    assert node.adoptions.takeovers.last_seconds is not None
-    assert node.adoptions.takeovers.possible_duplicates["unclean"] == unclean
-    node.adoptions.begin_again(log_id, 80)
+    assert node.promotions.failovers.last_seconds is not None
+    assert node.promotions.failovers.possible_duplicates["unclean"] == unclean
+    node.promotions.begin_again(log_id, 80)
     node.run()
     assert [epoch.number for epoch in node.announced] == [70, 80]
-    assert node.adoptions.takeovers.possible_duplicates["unclean"] == unclean
+    assert node.promotions.failovers.possible_duplicates["unclean"] == unclean
 
 
 def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted_once() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
-    node.adoptions.close()
+    node.promotions.close()
     node.places.restarted(False, Random(1))
-    again = Adopter(node.places, node.clock, Random(1), Limits())
+    again = NewLeader(node.places, node.clock, Random(1), Limits())
     for _ in range(2):
-        again.adoptions.serve_salvaged(log_id)
+        again.promotions.serve_salvaged(log_id)
         again.run()
-    (figures,) = again.adoptions.figures()
+    (figures,) = again.promotions.figures()
     assert (figures["state"], figures["node"]) == (SERVING, NODE)
-    owned = again.adoptions.logs[log_id]
-    again.adoptions.begin_again(log_id, 80)
+    owned = again.promotions.logs[log_id]
+    again.promotions.begin_again(log_id, 80)
     again.run()
-    takeovers = again.adoptions.takeovers
-    assert takeovers.possible_duplicates == Counter(salvaged=owned.delivered)
-    assert takeovers.last_seconds is None
+    failovers = again.promotions.failovers
+    assert failovers.possible_duplicates == Counter(salvaged=owned.delivered)
+    assert failovers.last_seconds is None
     assert [epoch.number for epoch in again.announced] == [71, 80]
 
 
 def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
-    node, log_id = adopter()
-    node.adoptions.parts.is_closed = lambda one: one == log_id
-    node.adoptions.serve_salvaged(log_id)
-    assert node.adoptions.logs == {}
+    node, log_id = new_leader()
+    node.promotions.parts.is_closed = lambda one: one == log_id
+    node.promotions.serve_salvaged(log_id)
+    assert node.promotions.logs == {}
 
 
 def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
-    node.adoptions.close()
+    node.promotions.close()
     node.places.restarted(False, Random(1))
-    again = Adopter(node.places, node.clock, Random(1), Limits())
-    again.adoptions.reopen()
+    again = NewLeader(node.places, node.clock, Random(1), Limits())
+    again.promotions.reopen()
     again.run()
     assert [(epoch.number, epoch.node) for epoch in again.announced] == [(71, 1)]
-    owned = again.adoptions.logs[log_id]
+    owned = again.promotions.logs[log_id]
     assert owned.log is not None
     assert owned.log.start_results.lease == owned.log.start_results.leased, "ids were given back"
 
 
-def test_a_mirror_in_which_replay_cannot_begin_stays_a_mirror() -> None:
+def test_a_replica_in_which_replay_cannot_begin_stays_a_replica() -> None:
     log = log_with_checkpoints()
-    disk, manifest = mirror_of(log, len(log.log.tidying.segments) - 1)
-    node = Adopter(Places(manifest.log_id, disk), Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
-    node.adoptions.won(manifest.log_id, 70)
+    disk, manifest = replica_of(log, len(log.log.tidying.segments) - 1)
+    node = NewLeader(Places(manifest.log_id, disk), Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
+    node.promotions.won(manifest.log_id, 70)
     node.run()
     assert not node.announced
-    assert not node.adoptions.owns(manifest.log_id)
-    assert node.mirrors.kept[manifest.log_id].mirror is not None
+    assert not node.promotions.owns(manifest.log_id)
+    assert node.replicas.kept[manifest.log_id].replica is not None
 
 
-def test_a_log_of_which_there_is_no_mirror_is_not_adopted() -> None:
-    node, _ = adopter()
-    node.adoptions.won(bytes(16), 70)
-    assert node.adoptions.logs == {}
+def test_a_log_of_which_there_is_no_replica_is_not_promoted() -> None:
+    node, _ = new_leader()
+    node.promotions.won(bytes(16), 70)
+    assert node.promotions.logs == {}
 
 
-def test_a_mirror_that_fails_is_not_adopted() -> None:
-    node, log_id = adopter()
-    node.mirrors.open_all()
+def test_a_replica_that_fails_is_not_promoted() -> None:
+    node, log_id = new_leader()
+    node.replicas.open_all()
     node.places.disk.fail("open", 1, errno.EIO)
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     node.run()
-    assert not node.adoptions.owns(log_id)
-    assert node.mirrors.kept[log_id].failure
+    assert not node.promotions.owns(log_id)
+    assert node.replicas.kept[log_id].failure
 
 
 @pytest.mark.parametrize("operation", ["sync", "append", "create", "rename", "sync_directory", "remove", "take"])
 @pytest.mark.parametrize("number", range(1, 10))
-def test_after_a_failure_a_log_is_a_mirror_or_is_opened_later(operation: str, number: int) -> None:
-    node, log_id = adopter()
+def test_after_a_failure_a_log_is_a_replica_or_is_opened_later(operation: str, number: int) -> None:
+    node, log_id = new_leader()
     node.places.disk.fail(operation, number, errno.EIO)
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     node.run()
-    if node.places.mirror is not None:
-        assert not node.adoptions.owns(log_id)
+    if node.places.replica is not None:
+        assert not node.promotions.owns(log_id)
         node.clock.advance(RETRY_AFTER)
-        node.mirrors.tick(node.clock.now)  # a mirror that has failed is opened again
+        node.replicas.tick(node.clock.now)  # a replica that has failed is opened again
         node.run()
-        node.adoptions.won(log_id, 71)
-    elif node.adoptions.logs[log_id].state == FAILED:
+        node.promotions.won(log_id, 71)
+    elif node.promotions.logs[log_id].state == FAILED:
         assert not node.announced
         node.clock.advance(RETRY_AFTER)
-        node.adoptions.tick(node.clock.now)
+        node.promotions.tick(node.clock.now)
     node.run()
-    assert node.adoptions.logs[log_id].state == SERVING
+    assert node.promotions.logs[log_id].state == SERVING
     assert node.announced[-1].number >= 70
 
 
-def test_an_adoption_that_is_called_off_and_fails_when_its_epoch_is_durable_is_finished_later() -> None:
-    node, log_id = adopter()
+def test_a_promotion_that_is_called_off_and_fails_when_its_epoch_is_durable_is_finished_later() -> None:
+    node, log_id = new_leader()
     node.places.disk.fail("sync_directory", 8, errno.EIO)  # when the manifest is gone
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     node.run()
-    assert node.places.mirror is None
-    node.adoptions.called_off(log_id)
+    assert node.places.replica is None
+    node.promotions.called_off(log_id)
     for _ in range(2):
         node.clock.advance(RETRY_AFTER)
-        node.adoptions.tick(node.clock.now)
+        node.promotions.tick(node.clock.now)
         node.run()
-    assert node.adoptions.logs[log_id].state == SERVING
+    assert node.promotions.logs[log_id].state == SERVING
     assert [epoch.number for epoch in node.announced] == [71]
 
 
 def test_one_log_is_opened_at_a_time() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
-    node.mirrors.put_back(bytes(16), 3)
-    node.adoptions.won(bytes(16), 71)
-    assert [one.state for one in node.adoptions.logs.values()] == [READING, WAITING]
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
+    node.replicas.put_back(bytes(16), 3)
+    node.promotions.won(bytes(16), 71)
+    assert [one.state for one in node.promotions.logs.values()] == [READING, WAITING]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 100])
 def test_what_another_node_owns_is_kept_as_a_diverged_copy_whenever_that_is_known(steps: int) -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     for _ in range(steps):
         node.work.step(node.random)
-    node.adoptions.lose(log_id)
-    node.adoptions.lose(log_id)
+    node.promotions.lose(log_id)
+    node.promotions.lose(log_id)
     node.run()
-    assert node.adoptions.logs == {}
-    assert node.directory.aside if node.places.mirror is None else log_id in node.mirrors.kept
-    assert node.places.adopted is None
+    assert node.promotions.logs == {}
+    assert node.directory.aside if node.places.replica is None else log_id in node.replicas.kept
+    assert node.places.promoted is None
 
 
-def again(node: Adopter) -> Adopter:
+def again(node: NewLeader) -> NewLeader:
     """Return the next life of a node."""
     node.places.restarted(False, Random(1))
-    return Adopter(node.places, node.clock, Random(1), Limits())
+    return NewLeader(node.places, node.clock, Random(1), Limits())
 
 
-def test_a_log_that_another_node_has_adopted_meanwhile_is_not_opened_at_a_start() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+def test_a_log_that_another_node_has_promoted_meanwhile_is_not_opened_at_a_start() -> None:
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
-    node.adoptions.close()
+    node.promotions.close()
     node = again(node)
     asked = []
 
@@ -229,81 +229,81 @@ def test_a_log_that_another_node_has_adopted_meanwhile_is_not_opened_at_a_start(
         asked.append((log_id, max(epochs)[:2], followers))
         return True
 
-    node.adoptions.parts.is_lost = is_lost
-    node.adoptions.reopen()
+    node.promotions.parts.is_lost = is_lost
+    node.promotions.reopen()
     node.run()
     assert asked == [(log_id, (70, 1), Followers())]
     assert len(node.directory.aside) == 1
-    assert node.adoptions.logs == {}
+    assert node.promotions.logs == {}
     assert not node.announced
 
 
-def test_an_adoption_that_is_called_off_before_its_epoch_is_durable_leaves_the_mirror_as_it_was() -> None:
-    node, log_id = adopter()
-    opened = node.adoptions.parts.open
+def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_replica_as_it_was() -> None:
+    node, log_id = new_leader()
+    opened = node.promotions.parts.open
     reads: list[Callable[[], None]] = []
 
-    def back_while_it_is_read(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
-        node.adoptions.called_off(log_id)
-        assert taken_over.interrupt is not None
-        reads.append(taken_over.interrupt)
-        return opened(disk, taken_over, extend)
+    def back_while_it_is_read(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
+        node.promotions.called_off(log_id)
+        assert promoted.interrupt is not None
+        reads.append(promoted.interrupt)
+        return opened(disk, promoted, extend)
 
-    node.adoptions.parts.open = back_while_it_is_read
-    node.adoptions.won(log_id, 70)
+    node.promotions.parts.open = back_while_it_is_read
+    node.promotions.won(log_id, 70)
     node.run()
     assert len(reads) == 1
     assert not node.announced
-    assert node.adoptions.logs == {}
-    kept = node.mirrors.kept[log_id]
-    assert kept.mirror is not None
-    assert (kept.mirror.end > 0, kept.mirror.manifest.won, kept.node) == (True, 0, NODE)
-    node.adoptions.parts.open = opened
-    node.adoptions.won(log_id, 170)  # the owner is lost again
+    assert node.promotions.logs == {}
+    kept = node.replicas.kept[log_id]
+    assert kept.replica is not None
+    assert (kept.replica.end > 0, kept.replica.manifest.won, kept.node) == (True, 0, NODE)
+    node.promotions.parts.open = opened
+    node.promotions.won(log_id, 170)  # the owner is lost again
     node.run()
     assert [epoch.number for epoch in node.announced] == [170]
 
 
-def test_an_adoption_that_is_called_off_when_its_epoch_is_durable_goes_on() -> None:
-    node, log_id = adopter()
-    opened = node.adoptions.parts.open
+def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> None:
+    node, log_id = new_leader()
+    opened = node.promotions.parts.open
 
-    def back_when_it_was_read(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
-        log = opened(disk, taken_over, extend)
+    def back_when_it_was_read(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
+        log = opened(disk, promoted, extend)
         sync = log.writer.sync
 
         def synced() -> bool:
             is_synced = sync()
-            node.adoptions.called_off(log_id)
+            node.promotions.called_off(log_id)
             return is_synced
 
         log.writer.sync = synced  # type: ignore[method-assign]
         return log
 
-    node.adoptions.parts.open = back_when_it_was_read
-    node.adoptions.won(log_id, 70)
+    node.promotions.parts.open = back_when_it_was_read
+    node.promotions.won(log_id, 70)
     node.run()
     assert [epoch.number for epoch in node.announced] == [70]
-    node.adoptions.called_off(log_id)
+    node.promotions.called_off(log_id)
     node.run()
-    assert node.adoptions.logs[log_id].state == SERVING
+    assert node.promotions.logs[log_id].state == SERVING
 
 
-def test_an_adoption_that_waits_is_called_off() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
-    node.mirrors.put_back(bytes(16), 3)
-    node.adoptions.won(bytes(16), 71)
-    node.adoptions.called_off(bytes(16))
-    assert list(node.adoptions.logs) == [log_id]
-    assert not node.adoptions.owns(bytes(16))
+def test_a_promotion_that_waits_is_called_off() -> None:
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
+    node.replicas.put_back(bytes(16), 3)
+    node.promotions.won(bytes(16), 71)
+    node.promotions.called_off(bytes(16))
+    assert list(node.promotions.logs) == [log_id]
+    assert not node.promotions.owns(bytes(16))
 
 
 @pytest.mark.parametrize("cut_in", range(0, 30, 3))
-def test_a_kill_before_the_epoch_is_told_leaves_a_mirror_for_the_next_run(cut_in: int) -> None:
-    node, log_id = adopter()
+def test_a_kill_before_the_epoch_is_told_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
+    node, log_id = new_leader()
     node.places.disk.cut_in = cut_in
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     try:
         node.run()
     except PowerCut:
@@ -311,35 +311,35 @@ def test_a_kill_before_the_epoch_is_told_leaves_a_mirror_for_the_next_run(cut_in
     else:
         return  # it was over before
     node = again(node)
-    node.mirrors.open_all()
-    node.adoptions.reopen()
+    node.replicas.open_all()
+    node.promotions.reopen()
     node.run()
-    if node.adoptions.logs:  # the epoch was durable, and the manifest was gone
-        assert node.adoptions.logs[log_id].state == SERVING
+    if node.promotions.logs:  # the epoch was durable, and the manifest was gone
+        assert node.promotions.logs[log_id].state == SERVING
         return
-    assert node.places.mirror is not None
+    assert node.places.replica is not None
     assert not node.announced
-    mirror = node.mirrors.kept[log_id].mirror
-    assert mirror is not None
-    assert not any(epoch.node == 1 for epoch, _ in mirror.manifest.epochs)
+    replica = node.replicas.kept[log_id].replica
+    assert replica is not None
+    assert not any(epoch.node == 1 for epoch, _ in replica.manifest.epochs)
 
 
 @pytest.mark.parametrize("steps", range(5))
 def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int) -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     for _ in range(steps):
         node.work.step(node.random)
-    node.adoptions.stop()
+    node.promotions.stop()
     node.run()
     announced = list(node.announced)
-    node.adoptions.close()
-    assert all(owned.log is None or is_closed(owned.log) for owned in node.adoptions.logs.values())
+    node.promotions.close()
+    assert all(owned.log is None or is_closed(owned.log) for owned in node.promotions.logs.values())
     assert node.announced == announced
     node = again(node)
-    node.adoptions.reopen()
+    node.promotions.reopen()
     node.run()
-    assert (log_id in node.adoptions.logs) == bool(announced)
+    assert (log_id in node.promotions.logs) == bool(announced)
 
 
 def is_closed(opened: OpenLog) -> bool:
@@ -349,69 +349,69 @@ def is_closed(opened: OpenLog) -> bool:
 
 
 def test_reading_and_filling_end_when_the_node_stops() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
-    opened = node.adoptions.parts.open
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
+    opened = node.promotions.parts.open
     ended: list[str] = []
 
-    def stop_in_the_midst(disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
-        node.adoptions.stop()
+    def stop_in_the_midst(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
+        node.promotions.stop()
         try:
-            return opened(disk, taken_over, extend)
+            return opened(disk, promoted, extend)
         except Interrupted:
             ended.append("reading")
             raise
 
-    node.adoptions.parts.open = stop_in_the_midst
+    node.promotions.parts.open = stop_in_the_midst
     node.run()
     assert ended == ["reading"]
     assert not node.announced
 
 
 def test_a_log_whose_closing_was_cancelled_by_the_stop_is_closed_nevertheless() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
-    opened = node.adoptions.logs[log_id].log
+    opened = node.promotions.logs[log_id].log
     assert opened is not None
-    node.adoptions.lose(log_id)  # what it has asked for is never done
-    node.adoptions.stop()
-    node.adoptions.close()
+    node.promotions.lose(log_id)  # what it has asked for is never done
+    node.promotions.stop()
+    node.promotions.close()
     assert is_closed(opened)
 
 
 def test_files_that_are_no_log_are_tried_again() -> None:
     disk = new_disk()
     places = Places(bytes(16), disk)
-    places.adopted, places.mirror = places.mirror, None
-    node = Adopter(places, Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
-    node.adoptions.reopen()
+    places.promoted, places.replica = places.replica, None
+    node = NewLeader(places, Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
+    node.promotions.reopen()
     node.run()
-    assert node.adoptions.figures()[0]["failure"]
-    assert node.adoptions.figures()[0]["state"] == FAILED
+    assert node.promotions.figures()[0]["failure"]
+    assert node.promotions.figures()[0]["state"] == FAILED
 
 
 def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
-    node.adoptions.begin_again(log_id, 75)
+    node.promotions.begin_again(log_id, 75)
     node.run()
     assert node.announced[-1].number == 75
-    assert node.adoptions.logs[log_id].state == SERVING
+    assert node.promotions.logs[log_id].state == SERVING
     assert node.directory.aside == []
 
 
 @pytest.mark.parametrize("steps", range(4))
 def test_a_later_run_of_this_node_is_noted_while_a_log_is_opened(steps: int) -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     for _ in range(steps):
         node.work.step(Random(1))
-    node.adoptions.begin_again(log_id, 75)
+    node.promotions.begin_again(log_id, 75)
     node.run()
     assert node.announced[-1].number >= 75
-    assert node.adoptions.logs[log_id].state == SERVING
+    assert node.promotions.logs[log_id].state == SERVING
 
 
 def test_memory_is_divided() -> None:
@@ -424,7 +424,7 @@ def test_memory_is_divided() -> None:
 
 
 def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> None:
-    node, log_id = adopter()
+    node, log_id = new_leader()
     left = [3]
     brokers: list[Broker] = []
 
@@ -448,28 +448,28 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
 
         return detach_some
 
-    node.adoptions.parts.attach, node.adoptions.parts.detach = attach, detach
-    node.adoptions.won(log_id, 70)
+    node.promotions.parts.attach, node.promotions.parts.detach = attach, detach
+    node.promotions.won(log_id, 70)
     while not brokers:
         node.work.step(node.random)
-    owned = node.adoptions.logs[log_id]
+    owned = node.promotions.logs[log_id]
     assert (owned.state, owned.is_attached, left) == (ATTACHING, False, [2]), "one slice in a turn"
     node.run()
     assert (owned.state, owned.is_attached, left) == (SERVING, True, [0])
     log = owned.log
     assert log is not None
-    node.adoptions.lose(log_id)
-    node.adoptions.lose(log_id)
+    node.promotions.lose(log_id)
+    node.promotions.lose(log_id)
     assert (gone, is_closed(log)) == (brokers, False), "one slice in a turn"
     node.run()
     assert (gone, is_closed(log)) == (3 * brokers, True)
-    assert node.adoptions.logs == {}
+    assert node.promotions.logs == {}
 
 
 def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_between_a_detachment_and_the_next() -> (
     None
 ):
-    node, log_id = adopter()
+    node, log_id = new_leader()
     home = Broker(
         Limits(), MemoryStore(lambda ceiling: True), IdSource(1, 1, lambda ceiling: True), Random(1).randrange
     )
@@ -481,28 +481,28 @@ def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_be
         deletions.end()
         return lambda: False
 
-    parts = node.adoptions.parts
+    parts = node.promotions.parts
     parts.attach, parts.watch = attach, lambda: Deletions(home)
     noted = home.directory.on_deleted
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     assert not noted, "this node does not own it yet"
     while not node.announced:
         node.work.step(node.random)
     assert len(noted) == 1
     node.run()
     assert (len(noted), len(attached)) == (0, 1)
-    node.adoptions.begin_again(log_id, 75)
+    node.promotions.begin_again(log_id, 75)
     assert len(noted) == 1
     node.run()
     assert (len(noted), len(attached)) == (0, 2)
-    node.adoptions.lose(log_id)
+    node.promotions.lose(log_id)
     node.run()
     assert not noted
 
 
-def write_something(node: Adopter, log_id: bytes) -> None:
-    """Record something in an adopted log, and let the clock sync it."""
-    owned = node.adoptions.logs[log_id]
+def write_something(node: NewLeader, log_id: bytes) -> None:
+    """Record something in a promoted log, and let the clock sync it."""
+    owned = node.promotions.logs[log_id]
     assert owned.broker is not None
     assert owned.log is not None
     owned.broker.begin(node.clock.now, node.clock.wall)
@@ -512,34 +512,34 @@ def write_something(node: Adopter, log_id: bytes) -> None:
     syncer = owned.log.syncer
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
-        node.adoptions.tick(node.clock.now)
+        node.promotions.tick(node.clock.now)
         assert isinstance(syncer, SteppedSyncer)
         while syncer.job is not None:
             syncer.step()
 
 
-def with_words(node: Adopter) -> list[str]:
-    """Note what a node tells others of its adopted log."""
+def with_words(node: NewLeader) -> list[str]:
+    """Note what a node tells others of its promoted log."""
     words: list[str] = []
-    parts = node.adoptions.parts
+    parts = node.promotions.parts
     parts.give_up, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("owns")
     return words
 
 
-def test_an_adopted_log_whose_sync_fails_is_given_up_and_opened_again_later() -> None:
-    node, log_id = adopter()
+def test_a_promoted_log_whose_sync_fails_is_given_up_and_opened_again_later() -> None:
+    node, log_id = new_leader()
     words = with_words(node)
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     node.run()
     node.places.disk.fail("sync", 1, errno.EIO)
     write_something(node, log_id)
-    owned = node.adoptions.logs[log_id]
+    owned = node.promotions.logs[log_id]
     opened = owned.log
     node.run()
     assert (owned.state, words, owned.broker, owned.log) == (FAILED, ["gave up"], None, None)
     assert opened is None or is_closed(opened)
     node.clock.advance(RETRY_AFTER)
-    node.adoptions.tick(node.clock.now)
+    node.promotions.tick(node.clock.now)
     node.run()
     assert [epoch.number for epoch in node.announced] == [70, 71]
     assert (owned.state, owned.is_given_up) == (SERVING, False)
@@ -547,24 +547,24 @@ def test_an_adopted_log_whose_sync_fails_is_given_up_and_opened_again_later() ->
     assert (owned.state, words) == (SERVING, ["gave up"])
 
 
-def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_has_adopted_it() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_has_promoted_it() -> None:
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
     node.places.disk.fail("sync", 1, errno.EIO)
     write_something(node, log_id)
-    node.adoptions.lose(log_id)
+    node.promotions.lose(log_id)
     node.run()
-    assert node.adoptions.logs == {}
+    assert node.promotions.logs == {}
     assert len(node.directory.aside) == 1
 
 
-def test_an_adopted_log_that_cannot_be_written_for_long_may_be_taken_over_and_goes_on_meanwhile() -> None:
-    node, log_id = adopter()
+def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_goes_on_meanwhile() -> None:
+    node, log_id = new_leader()
     words = with_words(node)
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     node.run()
-    disk, owned = node.places.disk, node.adoptions.logs[log_id]
+    disk, owned = node.places.disk, node.promotions.logs[log_id]
     disk.capacity = 0
     write_something(node, log_id)
     assert owned.log is not None
@@ -582,10 +582,10 @@ def test_an_adopted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
 
 
 def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
-    node, log_id = adopter()
-    node.adoptions.won(log_id, 70)
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70)
     node.run()
-    owned = node.adoptions.logs[log_id]
+    owned = node.promotions.logs[log_id]
     assert owned.broker is not None
     assert owned.log is not None
     owned.broker.begin(node.clock.now, node.clock.wall)
@@ -595,7 +595,7 @@ def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
     assert writer.durable.position < writer.written.position
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
-        node.adoptions.tick(node.clock.now)
+        node.promotions.tick(node.clock.now)
         assert isinstance(syncer, SteppedSyncer)
         while syncer.job is not None:
             syncer.step()
@@ -603,30 +603,30 @@ def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
 
 
 def test_the_memory_of_all_logs_is_shared_when_one_is_opened() -> None:
-    node, log_id = adopter()
+    node, log_id = new_leader()
     node.own_cache.cached_bytes = 1 << 20
-    node.adoptions.won(log_id, 70)
+    node.promotions.won(log_id, 70)
     node.run()
-    owned = node.adoptions.logs[log_id]
+    owned = node.promotions.logs[log_id]
     assert owned.log is not None
     assert (node.own_cache.budget, owned.log.cache.budget) == (1 << 20, 1 << 19)
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -> None:
-    node, log_id = adopter()
+    node, log_id = new_leader()
     node.clock.wall += 3600 * SECOND  # the clocks of the two machines differ
     disk = node.places.disk
-    last = LogReading(mirror_disk(disk)).replay.last
+    last = LogReading(replica_disk(disk)).replay.last
     note = Anchor(last + 5 * SECOND, node.clock.wall - SECOND, 0, NO_BOOT)
     if is_kept:  # by an earlier run
         write_note(disk, note)
-        Mirror(disk, log_id, NODE).close()
+        Replica(disk, log_id, NODE).close()
     else:
-        node.adoptions.parts.noted = {log_id: note}.get
-    node.adoptions.won(log_id, 70)
+        node.promotions.parts.noted = {log_id: note}.get
+    node.promotions.won(log_id, 70)
     node.run()
-    owned = node.adoptions.logs[log_id]
+    owned = node.promotions.logs[log_id]
     assert owned.log is not None
     assert owned.log.clock.now() == last + 6 * SECOND
     assert NOTE not in disk.names(), "the log has an anchor of this machine"

@@ -81,7 +81,7 @@ def test_the_new_log_is_in_place_and_the_old_one_a_copy(tmp_path: Path, caplog: 
     assert ends(tmp_path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
     assert made.messages == 3
     assert made.first_id > 1 << 41
-    assert "node 2 has adopted this node's log" in caplog.text
+    assert "node 2 has promoted this node's log" in caplog.text
 
 
 def test_a_start_finishes_what_a_kill_interrupts(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_was_half_written_is_removed(tmp_path: Path) -> None:
     assert ends(tmp_path / LOG) == {"t": [(2, 4)], "u": [(0, 1)]}
 
 
-def test_a_log_that_is_taken_over_again_succeeds_again(tmp_path: Path) -> None:
+def test_a_log_that_is_promoted_again_succeeds_again(tmp_path: Path) -> None:
     first = succeed_taken(tmp_path, taken_log(tmp_path), LEAST, 0)
     reading = LogReading(FrozenDisk(RealDisk(tmp_path / LOG)))
     epochs = [(epoch.pack(), at) for epoch, at in reading.replay.epochs]

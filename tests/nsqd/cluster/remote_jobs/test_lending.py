@@ -16,8 +16,8 @@ from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
-from tests.nsqd.core.adopted import AdoptedLog
 from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.protocols.disque.wire import request
 
 SMALL, LARGE = b"small", b"x" * 700_000
@@ -338,10 +338,10 @@ def test_an_acknowledgement_of_ids_that_were_never_issued_is_not_kept() -> None:
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 1
 
 
-def test_a_kept_acknowledgement_is_applied_to_an_adopted_log() -> None:
+def test_a_kept_acknowledgement_is_applied_to_a_promoted_log() -> None:
     cluster = Cluster(2)
     a, b = cluster.stations
-    log = AdoptedLog(b.node, 1)
+    log = PromotedLog(b.node, 1)
     numbers = [log.broker.tubes.put_into("q", [body], JobOptions(was_put=True)) for body in (b"1", b"2")]
     log.broker.seal()
     cluster.cut(a, b)
@@ -358,7 +358,7 @@ def test_kept_acknowledgements_are_not_read_from_disk(monkeypatch: pytest.Monkey
     """After a restart, or if memory is scarce, their bodies are on disk only."""
     cluster = Cluster(3)
     a, b, c = cluster.stations
-    log = AdoptedLog(b.node, 3)
+    log = PromotedLog(b.node, 3)
     taken = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
     log.broker.seal()
     cluster.cut(a, b)
@@ -397,9 +397,9 @@ def test_an_acknowledgement_that_cannot_be_kept_is_answered_all_the_same(
     assert b.jobs.owners.kept == 0
 
 
-def adopted_job(station: Station) -> int:
-    """Return the message id of a job of the queue q, in a log of node 1 that a station has adopted."""
-    log = AdoptedLog(station.node, 1)
+def promoted_job(station: Station) -> int:
+    """Return the message id of a job of the queue q, in a log of node 1 that a station has promoted."""
+    log = PromotedLog(station.node, 1)
     number = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
     log.broker.seal()
     log.attach()
@@ -407,11 +407,11 @@ def adopted_job(station: Station) -> int:
 
 
 @pytest.mark.parametrize("log_id", [b"%016d" % 1, b"an old log of it"])
-def test_the_adopter_of_a_log_is_asked_too(log_id: bytes) -> None:
+def test_the_new_leader_of_a_log_is_asked_too(log_id: bytes) -> None:
     """Also of the log that its dead node would have published into: it has no other one until it comes back."""
     cluster = Cluster(3)
     a, b, c = cluster.stations
-    number = adopted_job(b)
+    number = promoted_job(b)
     for station in (a, c):
         station.cluster.ownership.epochs[log_id] = Epoch(5, 2, bytes(8))
     job_id = c.context.ids.encode(number, 0, 60)
@@ -442,11 +442,11 @@ def test_a_node_that_does_not_answer_is_not_waited_for() -> None:
     cluster.check()
 
 
-def test_an_acknowledgement_is_kept_until_the_adopter_is_back_too() -> None:
+def test_an_acknowledgement_is_kept_until_the_new_leader_is_back_too() -> None:
     """The node that published the job is there with another log, and knows nothing of the job."""
     cluster = Cluster(3)
     a, b, c = cluster.stations
-    number = adopted_job(b)
+    number = promoted_job(b)
     for station in (a, c):
         station.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
     cluster.cut(b, c)
@@ -461,17 +461,17 @@ def test_an_acknowledgement_is_kept_until_the_adopter_is_back_too() -> None:
     cluster.check()
 
 
-def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_the_adopter_of_its_old_log() -> None:
+def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_the_new_leader_of_its_old_log() -> None:
     cluster = Cluster(2)
     a, b = cluster.stations
-    log = AdoptedLog(b.node, 1)  # into which the node a has published
+    log = PromotedLog(b.node, 1)  # into which the node a has published
     number = log.broker.tubes.put_into("q", [b"x"] * 9, JobOptions(was_put=True)) + 8
     log.broker.seal()
     log.attach()
     job_id = a.context.ids.encode(number, 0, 60)
     cluster.cut(a, b)
     assert a.client().do("ACKJOB", job_id) == 0
-    assert a.node.broker.tubes.tube(KEPT) is None  # nobody has adopted anything, as far as it knows
+    assert a.node.broker.tubes.tube(KEPT) is None  # nobody has promoted anything, as far as it knows
     a.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
     assert a.client().do("ACKJOB", job_id) == 0
     assert a.node.broker.tubes.tube(KEPT).jobs.count == 1

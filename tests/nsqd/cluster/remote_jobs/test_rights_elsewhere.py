@@ -20,7 +20,7 @@ from shared.auth.auth_file import Identity
 from shared.auth.rules import MOST_DUMPED, Rights, Rule
 from shared.auth.verbs import Verb
 from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
-from tests.nsqd.core.adopted import AdoptedLog
+from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.protocols.beanstalk.wire import Wire as TubeWire
 from tests.nsqd.protocols.disque.wire import Wire, request
 from tests.nsqd.protocols.rights.proofs import Proofs
@@ -226,11 +226,11 @@ def test_an_acknowledgement_is_kept_with_the_rights_of_its_client(cluster: Clust
 
 @pytest.mark.parametrize("tube", ["two", "foreign"])
 @pytest.mark.parametrize("is_on_disk", [False, True])
-def test_a_kept_acknowledgement_is_applied_to_an_adopted_log_if_it_may_be(
+def test_a_kept_acknowledgement_is_applied_to_a_promoted_log_if_it_may_be(
     cluster: Cluster, tube: str, is_on_disk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = cluster.stations
-    log = AdoptedLog(b.node, 1)
+    log = PromotedLog(b.node, 1)
     message_id = log.broker.tubes.put_into(tube, [b"1"], JobOptions(was_put=True))
     log.broker.seal()
     cluster.cut(a, b)

@@ -1,9 +1,9 @@
-"""What a mirror must be: the log's bytes, and a log that replay takes for the origin's, cut at the mirror's end."""
+"""What a replica must be: the log's bytes, and a log that replay takes for the origin's, cut at the replica's end."""
 
 from __future__ import annotations
 
 from nsqd.cluster.replication.manifest import Manifest
-from nsqd.cluster.replication.replica_disk import MirrorDisk
+from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.storage.log.cleaner import _wanted
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.files import SegmentFiles
@@ -19,9 +19,9 @@ State = tuple[dict[int, NormalTopic], dict[int, dict[int, bytes]]]
 
 
 def judge_bytes(archive: Archive, disk: SimDisk, manifest: Manifest, end: int) -> tuple[Key, int] | None:
-    """Assert that the files are the log's. Returns the newest one, and its size; None: the mirror is empty."""
+    """Assert that the files are the log's. Returns the newest one, and its size; None: the replica is empty."""
     if not manifest.files:
-        assert not end, "a mirror without a segment in which it ends"
+        assert not end, "a replica without a segment in which it ends"
         return None
     newest = _key(disk, manifest.files[-1].name)
     size = HEADER_SIZE + end - newest[0]
@@ -57,15 +57,15 @@ def _header(disk: SimDisk, name: str) -> SegmentHeader:
 
 
 def judge_state(archive: Archive, disk: SimDisk, manifest: Manifest, end: int) -> None:
-    """Assert that replay of the mirror gives the state of the log cut at its end, and that every message can be read."""
+    """Assert that replay of the replica gives the state of the log cut at its end, and that every message can be read."""
     newest = judge_bytes(archive, disk, manifest, end)
     if newest is None:
         return
-    found, root = _state(MirrorDisk(disk.kill(), manifest), end)
+    found, root = _state(ReplicaDisk(disk.kill(), manifest), end)
     expected, known = _state(archive.cut(*newest), end)
     assert root == known, f"replay begins at {root}, and that of the log at {known}"
-    assert found[0] == expected[0], "the mirror's state is not the log's"
-    assert found[1] == expected[1], "messages cannot be read from the mirror"
+    assert found[0] == expected[0], "the replica's state is not the log's"
+    assert found[1] == expected[1], "messages cannot be read from the replica"
 
 
 def _state(disk: Disk, end: int) -> tuple[State, int]:

@@ -1,6 +1,6 @@
 """One run of a node and two followers that copy its log, chosen by a seed: cuts, restarts, failing disks; and what must hold.
 
-Whatever happens: a mirror holds the log's bytes and no others; replay of it gives the state of the log cut at its end; what a
+Whatever happens: a replica holds the log's bytes and no others; replay of it gives the state of the log cut at its end; what a
 follower told as durable survives a power cut, what it told as written survives a kill. Once all is well again, all keep up.
 """
 
@@ -15,15 +15,15 @@ from typing import Any, cast
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.replication import leader as origin_module
-from nsqd.cluster.replication import replica as mirror_module
-from nsqd.cluster.replication import replicas as mirrors_module
+from nsqd.cluster.replication import replica as replica_module
+from nsqd.cluster.replication import replicas as replicas_module
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import T
 from nsqd.cluster.replication.leader import Origin
 from nsqd.cluster.replication.manifest import read_manifest
-from nsqd.cluster.replication.replica import Mirror
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replica import Replica
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.cluster.wire.handshake import Handshake
 from nsqd.cluster.wire.link import Link, Listener
@@ -61,9 +61,9 @@ _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (origin_module, "LAST", (100, 1000)),
     (origin_module, "OUT_OF_SYNC", (1, 5 * SECOND)),
     (origin_module, "HOLD", (1, SECOND, 30 * SECOND)),
-    (mirror_module, "MARK_EVERY", (500, 5000, 1 << 30)),
-    (mirrors_module, "RETRY_AFTER", (SECOND,)),
-    (mirrors_module, "QUICK", (0, 1_000_000)),
+    (replica_module, "MARK_EVERY", (500, 5000, 1 << 30)),
+    (replicas_module, "RETRY_AFTER", (SECOND,)),
+    (replicas_module, "QUICK", (0, 1_000_000)),
     (stream, "MOST_BYTES", (100, 700)),
 )
 
@@ -172,8 +172,8 @@ class _NoLog:
     def tick(self, now: int) -> None: ...
 
 
-class _NoMirrors:
-    """The side of a node that keeps no mirrors."""
+class _NoReplicas:
+    """The side of a node that keeps no replicas."""
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         raise PeerError("the origin was asked as if it were a follower")
@@ -184,7 +184,7 @@ class _NoMirrors:
 
 
 class SimDirectory:
-    """The directories of a follower's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a follower's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
 
     def __init__(self, run: CopyingRun, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks
@@ -207,7 +207,7 @@ class SimDirectory:
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("a mirror is removed that is wanted")
+        raise AssertionError("a replica is removed that is wanted")
 
 
 class SimFollower:
@@ -216,36 +216,36 @@ class SimFollower:
     def __init__(self, run: CopyingRun, number: int) -> None:
         self.number = number
         self._run = run
-        self.told = 0, 0  # written and durable, of the mirror as it is now
-        self.diverged = 0  # mirrors that were kept as diverged copies
+        self.told = 0, 0  # written and durable, of the replica as it is now
+        self.diverged = 0  # replicas that were kept as diverged copies
         self.start({})
 
     def start(self, disks: dict[bytes, SimDisk]) -> None:
         """Begin a life with what is on the disks."""
         self.directory = SimDirectory(self._run, disks)
         self.work = SteppedWork()
-        self.mirrors = Mirrors(self.directory, self.work, lambda: self._run.now)
-        self.copying = Copying(cast(Origin, _NoLog()), self.mirrors)
+        self.replicas = Replicas(self.directory, self.work, lambda: self._run.now)
+        self.copying = Copying(cast(Origin, _NoLog()), self.replicas)
 
     @property
-    def mirror(self) -> Mirror | None:
-        """Return the mirror of the node, if it is open."""
-        return next((kept.mirror for kept in self.mirrors.kept.values()), None)
+    def replica(self) -> Replica | None:
+        """Return the replica of the node, if it is open."""
+        return next((kept.replica for kept in self.replicas.kept.values()), None)
 
     @property
     def disk(self) -> SimDisk | None:
-        """Return the directory of the mirror of the node."""
+        """Return the directory of the replica of the node."""
         return next(iter(self.directory.disks.values()), None)
 
     def note_told(self) -> None:
         """Check and note what the follower says."""
-        for kept in self.mirrors.kept.values():
+        for kept in self.replicas.kept.values():
             if len(self.directory.diverged) > self.diverged:
                 self.diverged, self.told = len(self.directory.diverged), (0, 0)
             if kept.trusted is not None:  # a sync has failed
                 self.told = self.told[1], self.told[1]
             if kept.reported[0] >= 0:
-                assert kept.mirror is None or kept.reported[0] <= kept.mirror.end, "more is told than the mirror has"
+                assert kept.replica is None or kept.reported[0] <= kept.replica.end, "more is told than the replica has"
                 self.told = max(self.told[0], kept.reported[0]), max(self.told[1], kept.reported[1])
 
     def restart(self, is_cut: bool, random: Random) -> None:
@@ -258,11 +258,11 @@ class SimFollower:
         self.directory.diverged = diverged
         for log_id, disk in disks.items():
             copy = disk.kill()
-            mirror = Mirror(copy, log_id, NODE)
-            assert not mirror.damage, f"a crash looks like damage: {mirror.damage}"
-            end = self._run.judge(copy, mirror, is_cut)
-            assert end > least or mirror.end == least, (
-                f"the mirror ends at {mirror.end}, but {least} was told ({is_cut=})"
+            replica = Replica(copy, log_id, NODE)
+            assert not replica.damage, f"a crash looks like damage: {replica.damage}"
+            end = self._run.judge(copy, replica, is_cut)
+            assert end > least or replica.end == least, (
+                f"the replica ends at {replica.end}, but {least} was told ({is_cut=})"
             )
         self.told = least, self.told[1]
 
@@ -305,7 +305,7 @@ class CopyingRun:
         self.followers = [SimFollower(self, number) for number in FOLLOWERS]
         self.pipes: dict[int, Pipe] = {}
         self.undone: set[Epoch] = set()  # of lives that the disk does not know any more
-        self.states = 0  # mirrors whose state was compared
+        self.states = 0  # replicas whose state was compared
         disk = SimDisk(random, random.choice((512, 4096)))
         self._open(disk, Clock(1000 * SECOND, 1_800_000_000 * SECOND))
 
@@ -340,7 +340,7 @@ class CopyingRun:
         )
         self.archive.after = self.origin
         self.source.tap(self.archive)
-        self.copying = Copying(self.origin, cast(Mirrors, _NoMirrors()))
+        self.copying = Copying(self.origin, cast(Replicas, _NoReplicas()))
 
     # the run
 
@@ -469,7 +469,7 @@ class CopyingRun:
         """What the node counts as copied is copied."""
         for number, one in self.origin.followers.items():
             told = self.followers[FOLLOWERS.index(number)].told
-            if one.has_mirror:
+            if one.has_replica:
                 assert one.written <= max(told) or one.durable <= told[1], f"node {number} counts for more than it told"
 
     # restarts and faults
@@ -529,26 +529,26 @@ class CopyingRun:
 
     # what must hold
 
-    def judge(self, disk: SimDisk, mirror: Mirror, is_cut: bool) -> int:
-        """Assert that a mirror that was opened is one. Returns where the first record ends that it does not have."""
-        newest = judge_bytes(self.archive, disk, mirror.manifest, mirror.end)
+    def judge(self, disk: SimDisk, replica: Replica, is_cut: bool) -> int:
+        """Assert that a replica that was opened is one. Returns where the first record ends that it does not have."""
+        newest = judge_bytes(self.archive, disk, replica.manifest, replica.end)
         if is_cut or self.random.random() < 0.3:
             self.states += 1
-            judge_state(self.archive, disk, mirror.manifest, mirror.end)
-        return self.archive.record_end(newest[0], mirror.end) if newest else 0
+            judge_state(self.archive, disk, replica.manifest, replica.end)
+        return self.archive.record_end(newest[0], replica.end) if newest else 0
 
     def judge_diverged(self, disk: SimDisk) -> None:
-        """Assert that the log does not hold all that a mirror holds which is kept as a diverged copy."""
+        """Assert that the log does not hold all that a replica holds which is kept as a diverged copy."""
         manifest = read_manifest(disk)
         assert manifest is not None
-        assert manifest.files, "an empty mirror is kept as a diverged copy"
+        assert manifest.files, "an empty replica is kept as a diverged copy"
         content = disk.content(manifest.files[-1].name)
         header = decode_header(content)
         key = header.base, header.epoch
         if header.epoch in [epoch for epoch, _ in self.node.log.writer.all_epochs()]:
-            assert not self.archive.is_part(key, len(content)), "a mirror diverged of which the log lost nothing"
+            assert not self.archive.is_part(key, len(content)), "a replica diverged of which the log lost nothing"
         else:
-            assert header.epoch in self.undone, "the log has forgotten an epoch in which a mirror ends"
+            assert header.epoch in self.undone, "the log has forgotten an epoch in which a replica ends"
 
     def assert_bounded(self) -> None:
         """Assert that nothing piles up."""
@@ -556,9 +556,9 @@ class CopyingRun:
             assert pipe.ours.backlog <= MOST_OUTPUT, f"{pipe.ours.backlog} bytes wait for a follower"
             assert pipe.theirs.backlog <= MOST_OUTPUT, f"{pipe.theirs.backlog} bytes wait for the node"
         for follower in self.followers:
-            mirror = follower.mirror
-            if mirror is not None and follower.disk is not None:
-                assert len(mirror._unsynced) <= 200, "files are never synced"
+            replica = follower.replica
+            if replica is not None and follower.disk is not None:
+                assert len(replica._unsynced) <= 200, "files are never synced"
 
     # the end
 
@@ -593,7 +593,7 @@ class CopyingRun:
                 break
         else:
             raise AssertionError(
-                f"not in sync: {self.origin.states()}, {[one.mirrors.states() for one in self.followers]}"
+                f"not in sync: {self.origin.states()}, {[one.replicas.states() for one in self.followers]}"
             )
         for follower in self.followers:
             self._judge_whole(follower)
@@ -606,20 +606,20 @@ class CopyingRun:
         )
 
     def _has_segments_of_node(self, follower: SimFollower) -> bool:
-        mirror = follower.mirror
-        return mirror is not None and [file.base for file in mirror.manifest.files] == list(
+        replica = follower.replica
+        return replica is not None and [file.base for file in replica.manifest.files] == list(
             dict.fromkeys(self.source.bases())
         )
 
     def _judge_whole(self, follower: SimFollower) -> None:
-        mirror, disk = follower.mirror, follower.disk
-        assert mirror is not None
+        replica, disk = follower.replica, follower.disk
+        assert replica is not None
         assert disk is not None
         assert disk.open_files <= 1, f"{disk.open_files} files are open"
-        assert disk.names() == sorted(["manifest.json", *(file.name for file in mirror.manifest.files)])
-        judge_state(self.archive, disk, mirror.manifest, mirror.end)
+        assert disk.names() == sorted(["manifest.json", *(file.name for file in replica.manifest.files)])
+        judge_state(self.archive, disk, replica.manifest, replica.end)
         follower.restart(is_cut=True, random=self.random)
-        again = Mirror(disk, mirror.manifest.log_id, NODE)
+        again = Replica(disk, replica.manifest.log_id, NODE)
         assert again.end == self.source.end
 
 

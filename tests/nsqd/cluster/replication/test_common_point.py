@@ -82,7 +82,7 @@ class ThreeSegments:
 @pytest.mark.parametrize(
     ("common", "end", "segments", "first"),
     [
-        (0, 0, {}, 0),  # an empty mirror
+        (0, 0, {}, 0),  # an empty replica
         (900, 900, {0: 0, 300: 0, 600: 0}, 600),  # a whole one: the last segment may grow
         (650, 650, {0: 0, 300: 0, 600: 0}, 600),
         (450, 450, {0: 0, 300: 0}, 300),
@@ -95,7 +95,7 @@ class ThreeSegments:
         ),  # it holds more than the log: it has diverged, and a new one begins
     ],
 )
-def test_the_first_segment_that_a_mirror_lacks(common: int, end: int, segments: dict[int, int], first: int) -> None:
+def test_the_first_segment_that_a_replica_lacks(common: int, end: int, segments: dict[int, int], first: int) -> None:
     assert first_missing(ThreeSegments(), [0, 300, 600], common, Have(end, [], segments)) == first
 
 

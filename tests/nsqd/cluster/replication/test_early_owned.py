@@ -1,4 +1,4 @@
-"""A node that starts tells of the logs that it has adopted before it has opened them."""
+"""A node that starts tells of the logs that it has promoted before it has opened them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from nsqd.cluster.replication import early_owned
-from nsqd.cluster.replication.early import Early, EarlyMirrors
+from nsqd.cluster.replication.early import Early, EarlyReplicas
 from nsqd.cluster.replication.early_owned import EarlyOwned
 from nsqd.cluster.replication.offers import Offer, ask, find_offers
 from nsqd.storage.log.disk import Disk
@@ -23,14 +23,14 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE
 
 
-def adopted(path: Path) -> tuple[bytes, Path]:
-    """Put a log among the adopted ones of a data directory. Returns its id and its directory."""
+def promoted(path: Path) -> tuple[bytes, Path]:
+    """Put a log among the promoted ones of a data directory. Returns its id and its directory."""
     node = start(SimDisk(Random(1)))
     node.publish(3)
     node.log.close()
     identity = read_identity(node.disk)
     assert identity is not None
-    directory = path / "adopted" / identity.log_id.hex() / "log"
+    directory = path / "promoted" / identity.log_id.hex() / "log"
     directory.mkdir(parents=True)
     for name in node.disk.names():
         (directory / name).write_bytes(node.disk.content(name))
@@ -38,17 +38,17 @@ def adopted(path: Path) -> tuple[bytes, Path]:
 
 
 def test_a_log_is_being_opened_until_it_was_read(tmp_path: Path) -> None:
-    log_id, directory = adopted(tmp_path)
-    (tmp_path / "adopted" / "other").mkdir()
+    log_id, directory = promoted(tmp_path)
+    (tmp_path / "promoted" / "other").mkdir()
     before = {one.name: one.read_bytes() for one in directory.iterdir()}
     owned = EarlyOwned(tmp_path)
     assert owned.states() == [{"log_id": log_id.hex(), "opening": True}]
-    assert find_offers("h:1", {"mirrors": [], "owned": owned.states()}, log_id) is None
-    assert find_offers("h:1", {"mirrors": [], "owned": owned.states()}, bytes(16)) == []
+    assert find_offers("h:1", {"replicas": [], "owned": owned.states()}, log_id) is None
+    assert find_offers("h:1", {"replicas": [], "owned": owned.states()}, bytes(16)) == []
     owned.read_all(lambda: True)
     assert owned.states()[0]["opening"]
     owned.read_all(lambda: False)
-    offers = find_offers("h:1", {"mirrors": [], "owned": owned.states()}, log_id)
+    offers = find_offers("h:1", {"replicas": [], "owned": owned.states()}, log_id)
     assert offers is not None
     (offer,) = offers
     assert (offer.owner, offer.end > 0, len(offer.epochs)) == (NODE, True, 1)
@@ -56,22 +56,22 @@ def test_a_log_is_being_opened_until_it_was_read(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_read_stays_one_that_is_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _, directory = adopted(tmp_path)
+    _, directory = promoted(tmp_path)
     (directory / "log.id").write_bytes((directory / "log.id").read_bytes()[:-1])
     segment = next(one for one in directory.iterdir() if one.name.endswith(".log"))
     segment.rename(directory / f"{999:020}.0.log")
     owned = EarlyOwned(tmp_path)
     owned.read_all(lambda: False)
     assert owned.states()[0]["opening"]
-    assert "cannot read the adopted log" in caplog.text
+    assert "cannot read the promoted log" in caplog.text
 
 
 @pytest.mark.process
 def test_others_that_start_at_the_same_time_hear_of_it(tmp_path: Path) -> None:
-    log_id, _ = adopted(tmp_path)
+    log_id, _ = promoted(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         address = f"127.0.0.1:{sock.getsockname()[1]}"
-        with EarlyMirrors(Early(sock), tmp_path):
+        with EarlyReplicas(Early(sock), tmp_path):
             found: list[Offer] = []
             eventually(lambda: found.extend(ask(log_id, address, 5.0) or []) or found)
             assert found[0].owner == NODE
@@ -81,7 +81,7 @@ def test_others_that_start_at_the_same_time_hear_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_the_thread_that_reads_ends_with_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adopted(tmp_path)
+    promoted(tmp_path)
     begun = threading.Event()
 
     def endless(disk: Disk, durable: int = 0, interrupt: Callable[[], None] = lambda: None) -> None:
@@ -91,7 +91,7 @@ def test_the_thread_that_reads_ends_with_the_start(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(early_owned, "LogReading", endless)
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        with EarlyMirrors(Early(sock), tmp_path) as early:
+        with EarlyReplicas(Early(sock), tmp_path) as early:
             assert begun.wait(10)
         assert not early._reader.is_alive()
     assert early.owned.states()[0]["opening"]

@@ -107,7 +107,7 @@ def two_segments() -> tuple[Log, int]:
     return log, max(log.files)
 
 
-def test_a_mirror_with_nothing_is_sent_everything() -> None:
+def test_a_replica_with_nothing_is_sent_everything() -> None:
     log, second = two_segments()
     found = Side(log).have(stream.Have(0, [], {}))
     assert found == [
@@ -128,20 +128,20 @@ def test_a_log_goes_to_its_end_and_a_broken_one_as_far_as_a_follower_had_it() ->
     side.source.table[1] = SECOND.pack(), second
     assert side.origin.extent() == Extent(SECOND, log.end)
     side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}))
-    side.origin.followers[FOLLOWER].has_mirror, side.origin.followers[FOLLOWER].written = True, second
+    side.origin.followers[FOLLOWER].has_replica, side.origin.followers[FOLLOWER].written = True, second
     side.source.is_broken = True
     assert side.origin.extent() == Extent(FIRST, second)
     side.origin.followers.clear()
     assert side.origin.extent() == Extent(FIRST, second), "the follower was lost, too"
 
 
-def test_a_mirror_goes_on_where_it_ends() -> None:
+def test_a_replica_goes_on_where_it_ends() -> None:
     log, second = two_segments()
     found = Side(log).have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}))
     assert [kind for kind, _ in found] == [FrameKind.RESUME, FrameKind.SEGMENT, FrameKind.BYTES]
 
 
-def test_a_mirror_with_what_the_log_lost_is_sent_everything() -> None:
+def test_a_replica_with_what_the_log_lost_is_sent_everything() -> None:
     log, second = two_segments()
     side = Side(log)
     side.source.table.append((SECOND.pack(), log.end))

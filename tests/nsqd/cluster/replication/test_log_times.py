@@ -29,13 +29,13 @@ class AtOnce:
 
 
 class Times:
-    """A node with the times of logs; it keeps a mirror of each log in `kept`."""
+    """A node with the times of logs; it keeps a replica of each log in `kept`."""
 
     def __init__(self, member: SimMember) -> None:
         self.kept: dict[bytes, Any] = {}
         self.followers: dict[int, Any] = {}
         origins = {member.own.log_id: SimpleNamespace(followers=self.followers)}
-        copying = SimpleNamespace(mirrors=SimpleNamespace(kept=self.kept), origins=origins)
+        copying = SimpleNamespace(replicas=SimpleNamespace(kept=self.kept), origins=origins)
         clocks = Clocks(lambda: 1, lambda: 1000, lambda: 10, BOOT)
         self.times = LogTimes(member.cluster, cast("Copying", copying), clocks, cast("Work", AtOnce()))
         member.cluster.add(self.times)
@@ -58,11 +58,11 @@ def test_a_follower_notes_the_time_that_the_owner_tells_it_and_keeps_it() -> Non
     log_id = owner.own.log_id
     here.kept[log_id] = kept(log_id)
     there.times.own[log_id] = lambda: 77
-    there.followers[1] = SimpleNamespace(number=1, link=owner.cluster.links[1], has_mirror=False)
+    there.followers[1] = SimpleNamespace(number=1, link=owner.cluster.links[1], has_replica=False)
     there.times.tick(TELL_EVERY)
     network.run(1)
-    assert here.times.noted(log_id) is None, "it has no mirror yet"
-    there.followers[1].has_mirror = True
+    assert here.times.noted(log_id) is None, "it has no replica yet"
+    there.followers[1].has_replica = True
     there.times.tick(TELL_EVERY + 1)
     network.run(1)
     assert here.times.noted(log_id) == Anchor(77, 1000, 10, BOOT)
@@ -75,7 +75,7 @@ def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
     there = Times(owner)
     there.times.own[owner.own.log_id] = lambda: 77
     link = owner.cluster.links[1]
-    there.followers[1] = SimpleNamespace(number=1, link=link, has_mirror=True)
+    there.followers[1] = SimpleNamespace(number=1, link=link, has_replica=True)
     link.drain()
     counts = []
     for now in (1, 2, TELL_EVERY, TELL_EVERY + 1):
@@ -87,7 +87,7 @@ def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
     assert there.followers[1].link.output
 
 
-def test_only_the_owner_is_believed_and_only_about_mirrors_that_are_kept() -> None:
+def test_only_the_owner_is_believed_and_only_about_replicas_that_are_kept() -> None:
     _, (_, follower) = two()
     here = Times(follower)
     link = follower.cluster.links[0]
@@ -104,7 +104,7 @@ def test_only_the_owner_is_believed_and_only_about_mirrors_that_are_kept() -> No
 def test_the_number_of_notes_is_bounded() -> None:
     _, (_, follower) = two()
     here, link = Times(follower), follower.cluster.links[0]
-    here.times._cluster.may_write_mirror = lambda number, log_id: True  # type: ignore[method-assign]
+    here.times._cluster.may_write_replica = lambda number, log_id: True  # type: ignore[method-assign]
     for number in range(MOST_NOTES + 1):
         log_id = number.to_bytes(16)
         here.kept[log_id] = kept(log_id)

@@ -1,4 +1,4 @@
-"""The files that a mirror's manifest names are there, whenever the power is cut."""
+"""The files that a replica's manifest names are there, whenever the power is cut."""
 
 import errno
 from copy import deepcopy
@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.storage.log.records import HEADER_SIZE
-from tests.nsqd.cluster.replication.test_replica import anew, check, new_mirror, opened, sync, two_segments
+from tests.nsqd.cluster.replication.test_replica import anew, check, new_replica, opened, sync, two_segments
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import new_disk
 
@@ -18,12 +18,12 @@ SEEDS = 100  # of power cuts: a rename rarely survives a creation that came befo
 def test_a_power_cut_while_a_segment_begins_never_leaves_a_manifest_that_names_what_is_not_there() -> None:
     cuts = 0
     for cut in range(8):
-        log, mirror = new_mirror(disk := new_disk())
-        mirror.append(*log.write(b"one"))
-        sync(mirror)
+        log, replica = new_replica(disk := new_disk())
+        replica.append(*log.write(b"one"))
+        sync(replica)
         disk.cut_in = cut
         try:
-            mirror.begin_segment(log.begin())
+            replica.begin_segment(log.begin())
         except PowerCut:
             cuts += 1
             for seed in range(SEEDS):
@@ -45,16 +45,16 @@ def test_a_power_cut_after_a_segment_began_during_a_switch_leaves_what_the_manif
     cuts = 0
     for cut in range(8):
         log, disk = two_segments(), new_disk()
-        mirror = opened(disk)
-        anew(log, mirror)
-        mirror.switch(log.end)
-        job = mirror.sync_job()
+        replica = opened(disk)
+        anew(log, replica)
+        replica.switch(log.end)
+        job = replica.sync_job()
         assert job is not None
         job.run()
-        mirror.begin_segment(log.begin())
+        replica.begin_segment(log.begin())
         disk.cut_in = cut
         try:
-            mirror.synced(job)
+            replica.synced(job)
         except PowerCut:
             cuts += 1
             for seed in range(SEEDS):
@@ -63,17 +63,17 @@ def test_a_power_cut_after_a_segment_began_during_a_switch_leaves_what_the_manif
     assert cuts > 4
 
 
-def test_a_kill_at_the_end_of_a_switch_and_a_power_cut_at_the_next_start_leave_a_mirror() -> None:
+def test_a_kill_at_the_end_of_a_switch_and_a_power_cut_at_the_next_start_leave_a_replica() -> None:
     """What was replaced is removed only when the manifest that names it cannot come back."""
-    log, mirror = new_mirror(disk := new_disk())
-    mirror.append(*log.write(b"one"))
-    sync(mirror)
+    log, replica = new_replica(disk := new_disk())
+    replica.append(*log.write(b"one"))
+    sync(replica)
     log.write(b"two")
-    anew(log, mirror)
-    mirror.switch(log.end)
+    anew(log, replica)
+    replica.switch(log.end)
     disk.fail("sync_directory", 2, errno.EIO)  # the first is before the manifest is written
     with pytest.raises(OSError):
-        sync(mirror)
+        sync(replica)
     cuts = 0
     for cut in range(8):
         killed = disk.kill()
@@ -89,16 +89,16 @@ def test_a_kill_at_the_end_of_a_switch_and_a_power_cut_at_the_next_start_leave_a
 
 
 def test_what_is_durable_after_a_kill_in_the_beginning_of_a_segment_survives_a_power_cut() -> None:
-    log, mirror = new_mirror(disk := new_disk())
-    mirror.append(*log.write(b"one"))
-    sync(mirror)
-    mirror.note_durable()
+    log, replica = new_replica(disk := new_disk())
+    replica.append(*log.write(b"one"))
+    sync(replica)
+    replica.note_durable()
     for number in (1, 2):
         failing = disk.kill()
-        mirror, copy = opened(failing), deepcopy(log)
+        replica, copy = opened(failing), deepcopy(log)
         failing.fail("sync_directory", number, errno.EIO)
         with pytest.raises(OSError):
-            mirror.begin_segment(copy.begin())
+            replica.begin_segment(copy.begin())
         again = opened(failing)
         if len(again.manifest.files) == 1:
             again.begin_segment(copy.files[copy.end])
@@ -108,15 +108,15 @@ def test_what_is_durable_after_a_kill_in_the_beginning_of_a_segment_survives_a_p
             assert opened(failing.crash(Random(seed))).end == copy.end
 
 
-def test_a_mirror_whose_newest_file_is_missing_ends_before_it() -> None:
-    """Before, a power cut could leave such a mirror, and it could never be opened again."""
-    log, mirror = new_mirror(disk := new_disk())
-    mirror.append(*log.write(b"one"))
-    mirror.begin_segment(log.begin())
-    sync(mirror)
-    mirror.append(*log.write(b"two"))
-    end = mirror.manifest.files[-1].base
-    disk.remove(mirror.manifest.files[-1].name)
+def test_a_replica_whose_newest_file_is_missing_ends_before_it() -> None:
+    """Before, a power cut could leave such a replica, and it could never be opened again."""
+    log, replica = new_replica(disk := new_disk())
+    replica.append(*log.write(b"one"))
+    replica.begin_segment(log.begin())
+    sync(replica)
+    replica.append(*log.write(b"two"))
+    end = replica.manifest.files[-1].base
+    disk.remove(replica.manifest.files[-1].name)
     again = opened(disk)
     assert (again.end, again.durable) == (end, end)
     check(log, disk, again)

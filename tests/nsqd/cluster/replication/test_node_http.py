@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from apps.certificate_authority import Authority
-from nsqd.cluster.replication.early import Early, EarlyMirrors
+from nsqd.cluster.replication.early import Early, EarlyReplicas
 from nsqd.cluster.replication.node_http import Trust, ask_by, get
-from nsqd.cluster.replication.offers import HttpMirrors, ask
+from nsqd.cluster.replication.offers import HttpReplicas, ask
 from shared.auth.auth_file import AuthFile, Identity, parse
 from shared.auth.own_token import use_token_of
 from shared.auth.tokens import digest
@@ -79,7 +79,7 @@ def starting(tmp_path: Path, files: Path | None = None, proofs: Proofs | None = 
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(files / "server.pem", files / "server-key.pem")
             early = Early(http, https, tls, https.getsockname()[1], True, proofs)  # type: ignore[arg-type]
-        with EarlyMirrors(early, tmp_path):
+        with EarlyReplicas(early, tmp_path):
             yield f"127.0.0.1:{http.getsockname()[1]}"
 
 
@@ -140,17 +140,17 @@ def test_where_there_are_certificates_no_token_is_shown_in_clear(tmp_path: Path,
         assert ask(LOG_ID, address, 5.0) is None  # it has an auth file, and has seen no token
 
 
-@pytest.mark.parametrize(("token", "cluster", "mirror"), [("", 401, 401), (VIEWER, 200, 401), (TOKEN, 200, 404)])
-def test_a_node_that_starts_answers_only_who_may_ask(token: str, cluster: int, mirror: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("token", "cluster", "replica"), [("", 401, 401), (VIEWER, 200, 401), (TOKEN, 200, 404)])
+def test_a_node_that_starts_answers_only_who_may_ask(token: str, cluster: int, replica: int, tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with starting(tmp_path, proofs=Proofs()) as address:
         assert httpx.get(f"http://{address}/cluster", headers=headers).status_code == cluster
-        url = f"http://{address}/cluster/mirror?log={LOG_ID.hex()}"
-        assert httpx.get(url, headers=headers).status_code == mirror
+        url = f"http://{address}/cluster/replica?log={LOG_ID.hex()}"
+        assert httpx.get(url, headers=headers).status_code == replica
 
 
 def test_a_node_without_a_token_learns_nothing(tmp_path: Path) -> None:
     with starting(tmp_path, proofs=Proofs()) as address:
-        assert HttpMirrors({1: address}, 0.0).leases(1) == []
+        assert HttpReplicas({1: address}, 0.0).leases(1) == []
         use_token(tmp_path, TOKEN)
         assert ask(LOG_ID, address, 5.0) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.joined import told_of_adopted
+from nsqd.cluster.joined import told_of_promoted
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import describe_closed
 from nsqd.cluster.replication import offers as offers_module
@@ -40,28 +40,28 @@ EPOCH = LATEST.pack().hex()
 OWNED: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "epochs": [[EPOCH, 0]], "end": 500}
 
 
-def test_a_log_that_a_node_owns_is_told_apart_from_a_mirror() -> None:
+def test_a_log_that_a_node_owns_is_told_apart_from_a_replica() -> None:
     other = OWNED | {"log_id": "00" * 16}
-    assert find_offers("h:1", {"mirrors": [], "owned": [other, OWNED]}, LOG_ID) == [
+    assert find_offers("h:1", {"replicas": [], "owned": [other, OWNED]}, LOG_ID) == [
         Offer("h:1", 500, ((bytes.fromhex(EPOCH), 0),), owner=2)
     ]
-    assert find_offers("h:1", {"mirrors": []}, LOG_ID) == []
+    assert find_offers("h:1", {"replicas": []}, LOG_ID) == []
 
 
 def test_a_closed_log_is_told_of_as_its_owner_had_it() -> None:
     word = Closed(LOG_ID, 500, ((LATEST, 0),))
-    figures = {"mirrors": [], "owned": [], "closed": [describe_closed(word)]}
+    figures = {"replicas": [], "owned": [], "closed": [describe_closed(word)]}
     assert find_offers("h:1", figures, LOG_ID) == [Offer("h:1", 500, ((LATEST.pack(), 0),), owner=2)]
 
 
 def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_is_opened_is_waited_for() -> None:
     closed: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
     for state, offers in (("lost", []), ("closed", []), ("reading", None), ("failed", None)):
-        told = told_of_adopted(closed | {"state": state}, None)
-        assert find_offers("h:1", {"mirrors": [], "owned": [told]}, LOG_ID) == offers
+        told = told_of_promoted(closed | {"state": state}, None)
+        assert find_offers("h:1", {"replicas": [], "owned": [told]}, LOG_ID) == offers
     begun = {"log_id": LOG_ID.hex(), "epochs": OWNED["epochs"], "end": 500}
-    told = told_of_adopted(closed | {"state": "serving"}, begun)
-    (offer,) = find_offers("h:1", {"mirrors": [], "owned": [told]}, LOG_ID) or []
+    told = told_of_promoted(closed | {"state": "serving"}, begun)
+    (offer,) = find_offers("h:1", {"replicas": [], "owned": [told]}, LOG_ID) or []
     assert offer.end == 500
 
 
@@ -86,7 +86,7 @@ def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_i
     ],
 )
 def test_what_others_tell_of_owners_is_checked(wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {"mirrors": [], "owned": [OWNED | wrong]}
+    answer = {"replicas": [], "owned": [OWNED | wrong]}
     monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: answer)
     assert ask(LOG_ID, "h:1", 1.0) is None
     answer["owned"] = [OWNED]
@@ -95,5 +95,5 @@ def test_what_others_tell_of_owners_is_checked(wrong: dict[str, object], monkeyp
 
 @pytest.mark.parametrize("owned", [5, "owned", {"log_id": 1}, [5], [OWNED] * (MOST_OWNED + 1), [{}]])
 def test_an_answer_of_another_form_is_none(owned: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: {"mirrors": [], "owned": owned})
+    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: {"replicas": [], "owned": owned})
     assert ask(LOG_ID, "h:1", 1.0) is None

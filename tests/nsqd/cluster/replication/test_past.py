@@ -1,11 +1,11 @@
-"""Topics are read back from a mirror: what was durable in it, whether its messages are finished or not."""
+"""Topics are read back from a replica: what was durable in it, whether its messages are finished or not."""
 
 import pytest
 
-from nsqd.cluster.replication.past import MirrorPast, read_mirror
+from nsqd.cluster.replication.past import ReplicaPast, read_replica
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import TopicConfig
-from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, mirror_of, roots
+from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of, roots
 from tests.nsqd.storage.sim_node import SimNode
 
 
@@ -26,7 +26,7 @@ def retaining_log() -> SimNode:
     return node
 
 
-def readable(past: MirrorPast) -> tuple[int, int, int]:
+def readable(past: ReplicaPast) -> tuple[int, int, int]:
     """Return the window of the topic, and how many messages of it can be read."""
     topic = past.topic("t")
     assert topic is not None
@@ -36,10 +36,10 @@ def readable(past: MirrorPast) -> tuple[int, int, int]:
     return window.first, window.next, sum(batch.count for batch in batches)
 
 
-def test_a_mirror_shows_what_its_log_shows() -> None:
+def test_a_replica_shows_what_its_log_shows() -> None:
     node = retaining_log()
-    disk, manifest = mirror_of(node)
-    past = read_mirror(disk, manifest, manifest.mark)
+    disk, manifest = replica_of(node)
+    past = read_replica(disk, manifest, manifest.mark)
     window = node.log.history().window(node.broker.topics["t"].number)
     assert readable(past) == (window.first, window.next, window.next - window.first)
     topic = past.topic("t")
@@ -54,16 +54,16 @@ def test_it_ends_with_the_last_record_that_was_durable_wherever_that_was_cut() -
     node = retaining_log()
     before = node.log.writer.written.position
     node.publish(4)
-    disk, manifest = mirror_of(node)
+    disk, manifest = replica_of(node)
     files = {name: disk.content(name) for name in disk.names()}
-    published = readable(read_mirror(disk, manifest, manifest.mark))[1]
-    seen = {readable(read_mirror(disk, manifest, end))[1] for end in range(before, manifest.mark)}
+    published = readable(read_replica(disk, manifest, manifest.mark))[1]
+    seen = {readable(read_replica(disk, manifest, end))[1] for end in range(before, manifest.mark)}
     assert seen == {published - 4}, "the messages are one record, of which the last byte is missing"
     assert files == {name: disk.content(name) for name in disk.names()}, "nothing was changed"
 
 
-def test_a_mirror_in_which_replay_cannot_begin_is_not_read() -> None:
+def test_a_replica_in_which_replay_cannot_begin_is_not_read() -> None:
     node = retaining_log()
-    disk, manifest = mirror_of(node, roots(node)[-1] + 1)
+    disk, manifest = replica_of(node, roots(node)[-1] + 1)
     with pytest.raises(OSError, match="no complete checkpoint"):
-        read_mirror(disk, manifest, manifest.mark)
+        read_replica(disk, manifest, manifest.mark)

@@ -13,9 +13,9 @@ import pytest
 from nsqd.cluster.replication import common_point as common
 from nsqd.cluster.replication import leader as origin
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.manifest import MirrorFile
-from nsqd.cluster.replication.replica import Mirror, MirrorSync
-from nsqd.cluster.replication.replicas import Kept, Mirrors
+from nsqd.cluster.replication.manifest import ReplicaFile
+from nsqd.cluster.replication.replica import Replica, ReplicaSync
+from nsqd.cluster.replication.replicas import Kept, Replicas
 from nsqd.storage.log.records import HEADER_SIZE
 from tests.nsqd.cluster.replication.copying_run import CopyingRun
 from tests.nsqd.cluster.replication.test_copying_runs import STEPS
@@ -34,66 +34,72 @@ def assert_found(first: int = 0) -> None:
     pytest.fail("the planted bug was not found")
 
 
-def test_a_hole_in_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
-    append, random = Mirror.append, Random(1)
+def test_a_hole_in_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    append, random = Replica.append, Random(1)
 
-    def with_holes(self: Mirror, base: int, at: int, data: bytes) -> None:
+    def with_holes(self: Replica, base: int, at: int, data: bytes) -> None:
         append(self, base, at, bytes(len(data)) if random.random() < 0.001 else data)
 
-    monkeypatch.setattr(Mirror, "append", with_holes)
+    monkeypatch.setattr(Replica, "append", with_holes)
     assert_found()
 
 
 def test_durable_is_told_without_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    append = Mirror.append
+    append = Replica.append
 
-    def believing(self: Mirror, base: int, at: int, data: bytes) -> None:
+    def believing(self: Replica, base: int, at: int, data: bytes) -> None:
         append(self, base, at, data)
         self.durable = self.end
 
-    monkeypatch.setattr(Mirror, "append", believing)
+    monkeypatch.setattr(Replica, "append", believing)
     assert_found()
 
 
 def test_what_is_written_aside_is_told_as_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    tell = Mirrors._tell
+    tell = Replicas._tell
 
-    def telling(self: Mirrors, kept: Kept, mirror: Mirror) -> None:
-        tell(self, kept, mirror)
-        if kept.is_resumed and mirror.is_aside and mirror._aside and mirror._file is not None and kept.link is not None:
-            position = mirror._aside[-1].base + mirror._size - HEADER_SIZE
+    def telling(self: Replicas, kept: Kept, replica: Replica) -> None:
+        tell(self, kept, replica)
+        if (
+            kept.is_resumed
+            and replica.is_aside
+            and replica._aside
+            and replica._file is not None
+            and kept.link is not None
+        ):
+            position = replica._aside[-1].base + replica._size - HEADER_SIZE
             kept.reported = position, position
             kept.link.send(stream.pack_copied(position, position))
 
-    monkeypatch.setattr(Mirrors, "_tell", telling)
+    monkeypatch.setattr(Replicas, "_tell", telling)
     assert_found()
 
 
 @pytest.mark.campaign
 def test_a_start_believes_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(self: Mirror, file: MirrorFile, limit: int | None) -> int:
+    def unchecked(self: Replica, file: ReplicaFile, limit: int | None) -> int:
         end = file.base + self._disk.size(file.name) - HEADER_SIZE
         return end if limit is None else min(end, limit)
 
-    monkeypatch.setattr(Mirror, "_checked_end", unchecked)
+    monkeypatch.setattr(Replica, "_checked_end", unchecked)
     assert_found()
 
 
 @pytest.mark.campaign
 def test_a_file_that_is_complete_is_not_synced_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end came while its beginning was being synced."""
-    synced = Mirror.synced
+    synced = Replica.synced
 
-    def closing(self: Mirror, job: MirrorSync) -> None:
+    def closing(self: Replica, job: ReplicaSync) -> None:
         if job.position and job.files[-1] in self._unsynced:
             self._unsynced.remove(job.files[-1])
         synced(self, job)
 
-    monkeypatch.setattr(Mirror, "synced", closing)
+    monkeypatch.setattr(Replica, "synced", closing)
     assert_found()
 
 
-def test_a_mirror_that_is_kept_as_a_diverged_copy_is_sent_only_what_it_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_is_kept_as_a_diverged_copy_is_sent_only_what_it_lacked(monkeypatch: pytest.MonkeyPatch) -> None:
     def first_missing(log: common.Segments, bases: Sequence[int], end: int, have: stream.Have) -> int:
         following = [*bases[1:], 1 << 62]
         return next(

@@ -9,8 +9,15 @@ from random import Random
 import pytest
 
 from nsqd.cluster.replication import offers as offers_module
-from nsqd.cluster.replication.offers import HttpMirrors, Offer, Part, ask_lease
-from nsqd.cluster.replication.rejoin import OwnerSilentError, Rejoin, Taken, TakenOver, is_owned_by_another, taken_over
+from nsqd.cluster.replication.offers import HttpReplicas, Offer, Part, ask_lease
+from nsqd.cluster.replication.rejoin import (
+    FailedOver,
+    OwnerSilentError,
+    Rejoin,
+    Taken,
+    failed_over,
+    is_owned_by_another,
+)
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
 from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
@@ -27,7 +34,7 @@ FIRST = first_of_new_log(WALL, 0)
 
 def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, *others: str) -> int:
     """The id with which the node begins, 0: with that of its log."""
-    rejoin = Rejoin(HttpMirrors(dict(enumerate(others)), 0.0), node, lease, lambda: wall)
+    rejoin = Rejoin(HttpReplicas(dict(enumerate(others)), 0.0), node, lease, lambda: wall)
     assert not rejoin(disk, LogReading(disk))
     return rejoin.least_id
 
@@ -51,7 +58,7 @@ def test_the_highest_lease_that_others_tell_counts(monkeypatch: pytest.MonkeyPat
         ({"nodes": [{"node": 7, "lease": SEQUENCE}]}, 0),
         ({"nodes": [{"node": 7, "lease": "5"}]}, 0),
         ({"nodes": [{"node": 7}]}, None),
-        ({"mirrors": []}, None),
+        ({"replicas": []}, None),
         ([], None),
     ],
 )
@@ -102,9 +109,9 @@ def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
 
 
 def begins(disk: SimDisk, told: int) -> int:
-    """The id with which a node goes on if another one that has a mirror was told of this lease; 0: with that of its log."""
+    """The id with which a node goes on if another one that has a replica was told of this lease; 0: with that of its log."""
 
-    class Told(HttpMirrors):
+    class Told(HttpReplicas):
         def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
             return [Offer("other:4151", 0, (), told)]
 
@@ -113,7 +120,7 @@ def begins(disk: SimDisk, told: int) -> int:
     return rejoin.least_id
 
 
-def test_of_several_mirrors_that_of_the_latest_epoch_is_fetched() -> None:
+def test_of_several_replicas_that_of_the_latest_epoch_is_fetched() -> None:
     disk = SimDisk(Random(1))
     node = start(disk)
     node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
@@ -122,7 +129,7 @@ def test_of_several_mirrors_that_of_the_latest_epoch_is_fetched() -> None:
     own, later = (first.pack(), begun), (Epoch(first.number + 1, first.node, first.random).pack(), end)
     asked: list[str] = []
 
-    class Others(HttpMirrors):
+    class Others(HttpReplicas):
         def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
             return [Offer("longest:1", end + 900, (own,)), Offer("latest:1", end + 100, (own, later))]
 
@@ -139,7 +146,7 @@ OWN = Epoch(3, NODE, b"ownerown")
 
 
 def epoch(number: int, node: int) -> Epoch:
-    return Epoch(number, node, b"adopters")
+    return Epoch(number, node, b"promoter")
 
 
 def offer(*epochs: Epoch, owner: int | None = None, end: int = 100, lease: int = 0) -> Offer:
@@ -147,9 +154,9 @@ def offer(*epochs: Epoch, owner: int | None = None, end: int = 100, lease: int =
     return Offer(f"{owner}:1", end, found, lease, owner)
 
 
-def test_a_greater_epoch_of_another_node_is_a_take_over() -> None:
+def test_a_greater_epoch_of_another_node_is_a_failover() -> None:
     def who(*offers: Offer) -> Epoch | None:
-        found = taken_over(offers, [OWN], NODE)
+        found = failed_over(offers, [OWN], NODE)
         return found.epoch if found is not None else None
 
     assert who() is None
@@ -159,21 +166,21 @@ def test_a_greater_epoch_of_another_node_is_a_take_over() -> None:
     assert who(offer(OWN, epoch(3, NODE - 1), owner=NODE - 1)) is None, "of equal numbers the greater node wins"
     assert who(offer(OWN, epoch(3, NODE + 1), owner=NODE + 1)) == epoch(3, NODE + 1)
     assert who(offer(OWN, epoch(103, 1), owner=1), offer(OWN, epoch(203, 2), owner=2)) == epoch(203, 2)
-    assert who(offer(OWN, epoch(103, 1))) == epoch(103, 1), "a mirror shows it, too"
+    assert who(offer(OWN, epoch(103, 1))) == epoch(103, 1), "a replica shows it, too"
     assert who(offer(OWN, epoch(103, 1), owner=NODE)) == epoch(103, 1)
 
 
-def test_the_owner_is_believed_before_a_mirror_that_may_be_shorter() -> None:
-    mirror, owner = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), owner=1, end=90)
-    found = taken_over([mirror, owner], [OWN], NODE)
+def test_the_owner_is_believed_before_a_replica_that_may_be_shorter() -> None:
+    replica, owner = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), owner=1, end=90)
+    found = failed_over([replica, owner], [OWN], NODE)
     assert found == Taken(epoch(103, 1), "1:1", owner.epochs, 90, 9)
     assert found.common([(OWN.pack(), 0)], 70) == 10
     assert found.common([(OWN.pack(), 0)], 5) == 5
     assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
 
 
-class Told(HttpMirrors):
-    """Mirrors whose answers the test gives."""
+class Told(HttpReplicas):
+    """Replicas whose answers the test gives."""
 
     def __init__(self, *offers: Offer) -> None:
         super().__init__({}, 0.0)
@@ -195,14 +202,14 @@ def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_other
     reading = LogReading(node.disk.kill())
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
     own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
-    owner, mirror = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
-    others = Told(owner, mirror)
-    with pytest.raises(TakenOver) as raised:
+    owner, replica = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
+    others = Told(owner, replica)
+    with pytest.raises(FailedOver) as raised:
         Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
     assert raised.value.taken.epoch == epoch(103, 1)
     assert others.fetched == ["2:1"], "the owner's bytes behind the end are not this node's"
     assert is_owned_by_another(Told(owner), b"", [first], NODE, Followers())
-    assert not is_owned_by_another(Told(mirror), b"", [first], NODE, Followers())
+    assert not is_owned_by_another(Told(replica), b"", [first], NODE, Followers())
 
 
 def test_what_a_node_has_learned_of_an_owner_counts_without_an_answer() -> None:
@@ -244,8 +251,8 @@ def published() -> SimDisk:
     return node.disk.kill()
 
 
-class Offering(HttpMirrors):
-    """Other nodes that have mirrors with these epochs."""
+class Offering(HttpReplicas):
+    """Other nodes that have replicas with these epochs."""
 
     def __init__(self, *epochs: tuple[Epoch, int]) -> None:
         super().__init__({}, 0.0)
@@ -264,16 +271,16 @@ def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_o
     assert rejoin.least_epoch == 8
 
 
-def test_a_copy_that_was_made_after_a_take_over_is_not_continued() -> None:
+def test_a_copy_that_was_made_after_a_failover_is_not_continued() -> None:
     disk = published()
     reading = LogReading(disk.kill())
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
-    adopter = epoch(101, NODE + 1)
-    reading.replay.epochs.begin(adopter, end)  # the copy is of the adopter's time, and ends where its log ends
-    own, its = (first.pack(), begun), (adopter.pack(), end)
-    with pytest.raises(TakenOver) as caught:
+    new_leader = epoch(101, NODE + 1)
+    reading.replay.epochs.begin(new_leader, end)  # the copy is of the new leader's time, and ends where its log ends
+    own, its = (first.pack(), begun), (new_leader.pack(), end)
+    with pytest.raises(FailedOver) as caught:
         Rejoin(Told(Offer("1:1", end + 100, (own, its), 0, NODE + 1)), NODE, 0, lambda: WALL)(disk, reading)
-    assert caught.value.taken.epoch == adopter
+    assert caught.value.taken.epoch == new_leader
     with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
     again = epoch(102, NODE)  # this node has won it back since
@@ -308,7 +315,7 @@ def test_if_nobody_says_in_the_end_how_much_the_owner_has_it_is_supposed_to_have
     owners = {reading.identity.log_id: owner}
     with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Offering(), NODE, 0, lambda: WALL, owners)(disk, reading)
-    with pytest.raises(TakenOver) as caught:
+    with pytest.raises(FailedOver) as caught:
         Rejoin(Offering(), NODE, 0, lambda: WALL, owners, is_last_try=True)(disk, reading)
     taken = caught.value.taken
     assert taken.epoch == owner

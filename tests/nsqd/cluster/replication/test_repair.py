@@ -25,8 +25,8 @@ from tests.nsqd.storage.sim_node import SimNode
 BODIES = [b"body %d " % number * 20 for number in range(6)]
 
 
-class OneMirror:
-    """Another node that has the log as it was on a disk. Implements nsqd.cluster.replication.offers.OtherMirrors."""
+class OneReplica:
+    """Another node that has the log as it was on a disk. Implements nsqd.cluster.replication.offers.OtherReplicas."""
 
     def __init__(self, disk: SimDisk, end: int) -> None:
         self.disk = disk
@@ -71,7 +71,7 @@ class World:
             self.node.turn(partial(topic.publish, [body], len(body)))
         self.node.syncer.step()
         log = self.node.log
-        self.other = OneMirror(self.node.disk.kill(), log.writer.written.position)
+        self.other = OneReplica(self.node.disk.kill(), log.writer.written.position)
         clock = self.node.clock
         log.writer.files.mend = Mending(self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now)
 
@@ -126,7 +126,7 @@ def test_what_another_node_has_otherwise_is_not_believed(world: World) -> None:
     assert world.node.disk.content(name) == damaged
 
 
-def test_a_mirror_that_ends_earlier_is_not_asked_for_it(world: World) -> None:
+def test_a_replica_that_ends_earlier_is_not_asked_for_it(world: World) -> None:
     world.damage()
     world.other.end = 0
     assert BODIES[1] not in world.read()

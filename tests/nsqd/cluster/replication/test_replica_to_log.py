@@ -1,4 +1,4 @@
-"""A mirror becomes a log of this node: which one may, and what a kill leaves between two steps."""
+"""A replica becomes a log of this node: which one may, and what a kill leaves between two steps."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -6,20 +6,20 @@ from random import Random
 
 import pytest
 
-from nsqd.cluster.replication.manifest import NAME, Manifest, MirrorFile, read_manifest, write_manifest
-from nsqd.cluster.replication.replica import Mirror
+from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaFile, read_manifest, write_manifest
+from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replica_to_log import (
     Refused,
     check_replay,
     claim,
     drop_manifest,
     name_files,
-    name_mirror_files,
+    name_replica_files,
 )
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import segment_name
-from nsqd.storage.log.opening import LogOptions, TakenOver, open_log
+from nsqd.storage.log.opening import LogOptions, Promoted, open_log
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
 from tests.cases import each
@@ -27,7 +27,7 @@ from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 from tests.nsqd.storage.small_log import new_disk
 
-ADOPTER = 3
+NEW_LEADER = 3
 
 
 def log_with_checkpoints() -> SimNode:
@@ -55,11 +55,11 @@ def create_channel(node: SimNode) -> None:
     node.turn(create)
 
 
-def mirror_of(node: SimNode, without: int = 0) -> tuple[SimDisk, Manifest]:
-    """Return a mirror of a log, whose first segments it may lack."""
+def replica_of(node: SimNode, without: int = 0) -> tuple[SimDisk, Manifest]:
+    """Return a replica of a log, whose first segments it may lack."""
     disk, files = new_disk(), []
     for base in list(dict.fromkeys(node.log.tidying.segments))[without:]:
-        file = MirrorFile(base, 0, 1)
+        file = ReplicaFile(base, 0, 1)
         disk.put(file.name, node.disk.content(file.segment))
         files.append(file)
     end = node.log.writer.written.position
@@ -79,7 +79,7 @@ def roots(node: SimNode) -> list[int]:
 def test_replay_may_begin_with_the_log_or_with_a_checkpoint() -> None:
     node = log_with_checkpoints()
     for without in (0, *roots(node)):
-        check_replay(*mirror_of(node, without))
+        check_replay(*replica_of(node, without))
 
 
 def test_replay_does_not_begin_between_two_checkpoints_after_which_none_comes() -> None:
@@ -87,19 +87,19 @@ def test_replay_does_not_begin_between_two_checkpoints_after_which_none_comes() 
     _, last = roots(node)
     node.publish(30)
     with pytest.raises(Refused, match="no complete checkpoint"):
-        check_replay(*mirror_of(node, last + 1))
+        check_replay(*replica_of(node, last + 1))
 
 
 def test_a_checkpoint_of_which_the_end_is_missing_does_not_count() -> None:
     node = log_with_checkpoints()
     first, last = roots(node)
-    disk, manifest = mirror_of(node, last)
+    disk, manifest = replica_of(node, last)
     name = manifest.files[0].name
     disk.put(name, disk.content(name)[: 64 + 40])
     manifest = Manifest(manifest.log_id, NODE, manifest.files[:1], manifest.files[0].base + 40)
     with pytest.raises(Refused):
         check_replay(disk, manifest)
-    disk, manifest = mirror_of(node, first)  # the one before it is there, but bytes are missing behind it
+    disk, manifest = replica_of(node, first)  # the one before it is there, but bytes are missing behind it
     until_last = manifest.files[: last - first]
     assert len(until_last) > 3
     check_replay(disk, Manifest(manifest.log_id, NODE, until_last, manifest.mark))
@@ -107,24 +107,24 @@ def test_a_checkpoint_of_which_the_end_is_missing_does_not_count() -> None:
         check_replay(disk, Manifest(manifest.log_id, NODE, (until_last[0], *until_last[3:]), manifest.mark))
 
 
-def test_an_empty_mirror_is_refused() -> None:
+def test_an_empty_replica_is_refused() -> None:
     with pytest.raises(Refused, match="empty"):
         check_replay(new_disk(), Manifest(bytes(16), NODE))
 
 
-def test_damage_before_the_mark_of_the_mirror_is_damage_though_the_log_does_not_state_that_it_is_durable() -> None:
+def test_damage_before_the_mark_of_the_replica_is_damage_though_the_log_does_not_state_that_it_is_durable() -> None:
     node = SimNode(new_disk(), Durability.OS)
     create_channel(node)
     for _ in range(3):
         node.publish(3)
-    disk, manifest = mirror_of(node)
+    disk, manifest = replica_of(node)
     name = manifest.files[0].name
     data = bytearray(disk.content(name))
     data[len(data) - 150] ^= 1
     disk.put(name, bytes(data))
     assert name_files(disk) == manifest
-    options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
-    opened = open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER, 7, manifest.mark))
+    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
+    opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 7, manifest.mark))
     try:
         assert opened.start_results.damage.size
         assert not opened.start_results.torn
@@ -133,32 +133,32 @@ def test_damage_before_the_mark_of_the_mirror_is_damage_though_the_log_does_not_
         opened.close()
 
 
-def test_an_adopted_log_keeps_its_node_number_and_gets_an_epoch_of_the_adopter() -> None:
-    disk, manifest = mirror_of(log_with_checkpoints())
+def test_a_promoted_log_keeps_its_node_number_and_gets_an_epoch_of_the_new_leader() -> None:
+    disk, manifest = replica_of(log_with_checkpoints())
     name_files(disk)
-    options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
+    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
     epochs = []
     for least in (100, 0):
-        opened = open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER, least, manifest.mark))
+        opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, least, manifest.mark))
         assert (opened.identity.node, opened.identity.log_id) == (NODE, manifest.log_id)
         epochs.append(opened.identity.epoch)
         opened.writer.append_anchor()
         opened.close()
-    assert [(epoch.number, epoch.node) for epoch in epochs] == [(100, ADOPTER), (101, ADOPTER)]
+    assert [(epoch.number, epoch.node) for epoch in epochs] == [(100, NEW_LEADER), (101, NEW_LEADER)]
 
 
 def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
     disk = new_disk()
-    options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
+    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
     with pytest.raises(LogError, match="holds no log"):
-        open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER))
+        open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER))
     assert disk.names() == []
 
 
 @each("cut_in", range(16))
 @each("is_cut", [False, True])
 def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is_cut: bool) -> None:
-    disk, manifest = mirror_of(log_with_checkpoints())
+    disk, manifest = replica_of(log_with_checkpoints())
     for name in (f"{segment_name(manifest.mark, 0)}.2", "manifest.json.tmp"):
         disk.put(name, b"written aside")
     disk.cut_in = cut_in
@@ -184,55 +184,55 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
 @each("is_opened", [False, True])
 @each("cut_in", range(12))
 @each("is_cut", [False, True])
-def test_until_others_are_told_of_an_epoch_the_files_become_a_mirror_again(
+def test_until_others_are_told_of_an_epoch_the_files_become_a_replica_again(
     is_opened: bool, cut_in: int, is_cut: bool
 ) -> None:
-    disk, manifest = mirror_of(log_with_checkpoints())
+    disk, manifest = replica_of(log_with_checkpoints())
     contents = {file.name: disk.content(file.name) for file in manifest.files}
     claim(disk, manifest, 7)
     name_files(disk)
     if is_opened:
-        options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
-        opened = open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER, 7, manifest.mark))
+        options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
+        opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 7, manifest.mark))
         opened.writer.append_anchor()
         opened.close()
     disk.cut_in = cut_in
     random = Random(cut_in)
     with suppress(PowerCut):
-        name_mirror_files(disk)
+        name_replica_files(disk)
     disk = disk.crash(random) if is_cut else disk.kill()
-    assert name_mirror_files(disk) == manifest
-    mirror = Mirror(disk.kill(), manifest.log_id, manifest.node)
-    assert (mirror.manifest, mirror.end) == (manifest, manifest.mark)
+    assert name_replica_files(disk) == manifest
+    replica = Replica(disk.kill(), manifest.log_id, manifest.node)
+    assert (replica.manifest, replica.end) == (manifest, manifest.mark)
     assert contents == {file.name: disk.content(file.name) for file in manifest.files}
     drop_manifest(disk)
-    assert name_mirror_files(disk) is None, "the epoch has begun"
+    assert name_replica_files(disk) is None, "the epoch has begun"
 
 
-def test_a_header_of_the_adopter_is_rebuilt_with_the_number_of_the_log() -> None:
-    disk, manifest = mirror_of(log_with_checkpoints())
+def test_a_header_of_the_new_leader_is_rebuilt_with_the_number_of_the_log() -> None:
+    disk, manifest = replica_of(log_with_checkpoints())
     name_files(disk)
-    options = LogOptions(ADOPTER, Durability.INTERVAL, 0, 1 << 20)
-    opened = open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER, 100, manifest.mark))
+    options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
+    opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 100, manifest.mark))
     opened.writer.append_anchor()
     opened.close()
     name = segment_name(manifest.mark, 0)
     before = disk.content(name)
     disk.put(name, b"\xff" * 64 + before[64:])
-    again = open_log(disk, options, lambda: None, taken_over=TakenOver(ADOPTER, 0, manifest.mark))
+    again = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 0, manifest.mark))
     again.close()
     header = decode_header(disk.content(name))
-    assert (header.node, header.epoch) == (NODE, Epoch(100, ADOPTER, header.epoch.random))
+    assert (header.node, header.epoch) == (NODE, Epoch(100, NEW_LEADER, header.epoch.random))
 
 
-def test_an_epoch_that_was_begun_in_the_place_of_an_empty_last_segment_is_no_part_of_the_mirror() -> None:
-    disk, manifest = mirror_of(log_with_checkpoints())
-    empty = MirrorFile(manifest.mark, 0, 1)
+def test_an_epoch_that_was_begun_in_the_place_of_an_empty_last_segment_is_no_part_of_the_replica() -> None:
+    disk, manifest = replica_of(log_with_checkpoints())
+    empty = ReplicaFile(manifest.mark, 0, 1)
     disk.put(empty.name, disk.content(manifest.files[-1].name)[:HEADER_SIZE])
     longer = replace(manifest, files=(*manifest.files, empty))
     claim(disk, longer, 7)
     disk.put(empty.name, b"the header of an epoch of this node")
     name_files(disk)
-    assert name_mirror_files(disk) == manifest
-    mirror = Mirror(disk.kill(), manifest.log_id, manifest.node)
-    assert mirror.end == manifest.mark
+    assert name_replica_files(disk) == manifest
+    replica = Replica(disk.kill(), manifest.log_id, manifest.node)
+    assert replica.end == manifest.mark

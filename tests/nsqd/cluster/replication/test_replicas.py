@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 from random import Random
 
-from nsqd.cluster.replication import replicas as mirrors_module
+from nsqd.cluster.replication import replicas as replicas_module
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.manifest import read_manifest
-from nsqd.cluster.replication.replica import Mirror
-from nsqd.cluster.replication.replicas import RETRY_AFTER, Kept, Mirrors
+from nsqd.cluster.replication.replica import Replica
+from nsqd.cluster.replication.replicas import RETRY_AFTER, Kept, Replicas
 from nsqd.cluster.wire.frames import FrameKind, FrameReader, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.storage.log.disk import Disk
@@ -23,7 +23,7 @@ DROP = stream.pack_drop([(FIRST.pack(), 0)])
 
 
 class OneDirectory:
-    """The directory of one mirror. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directory of one replica. Implements nsqd.cluster.replication.replicas.Directory."""
 
     def __init__(self) -> None:
         self.disk = new_disk()
@@ -52,13 +52,13 @@ class Side:
         self.directory = OneDirectory()
         self.work = SteppedWork()
         self.now = 0
-        self.mirrors = Mirrors(self.directory, self.work, lambda: self.now)
+        self.replicas = Replicas(self.directory, self.work, lambda: self.now)
         self.link = self.connect()
         self.log = Log()
 
     def connect(self) -> Link:
         own = node(NODE, log=int.from_bytes(LOG_ID))
-        self.link = proved_link(_Ear(self.mirrors), own)  # type: ignore[arg-type]
+        self.link = proved_link(_Ear(self.replicas), own)  # type: ignore[arg-type]
         return self.link
 
     def say(self, *frames: bytes) -> list[tuple[FrameKind, bytes]]:
@@ -68,14 +68,14 @@ class Side:
         return self.turn()
 
     def turn(self) -> list[tuple[FrameKind, bytes]]:
-        self.mirrors.turn(self.now)
+        self.replicas.turn(self.now)
         while self.work.step(Random(1)):
-            self.mirrors.turn(self.now)
+            self.replicas.turn(self.now)
         data = b"".join(self.link.drain())
         return list(FrameReader().feed(data))
 
     def follow(self) -> None:
-        """Begin a mirror with one record."""
+        """Begin a replica with one record."""
         ((kind, content),) = self.say(stream.pack_follow(1))
         assert (kind, stream.unpack_have(content)) == (FrameKind.HAVE, stream.Have(0, [], {}))
         frames = [stream.pack_anew(0, [(FIRST.pack(), 0)]), encode(FrameKind.SEGMENT, self.log.begin())]
@@ -93,10 +93,10 @@ def copied(written: int, durable: int) -> tuple[FrameKind, bytes]:
     return FrameKind.COPIED, stream.pack_copied(written, durable)[5:]
 
 
-def test_only_a_node_that_asks_for_a_mirror_gets_one() -> None:
+def test_only_a_node_that_asks_for_a_replica_gets_one() -> None:
     side = Side()
     assert side.say(stream.pack_sync(True), DROP, stream.pack_keep(0, [])) == []
-    assert side.mirrors.kept == {}
+    assert side.replicas.kept == {}
 
 
 def test_written_and_durable_are_told_when_a_client_waits() -> None:
@@ -110,51 +110,51 @@ def test_written_and_durable_are_told_when_a_client_waits() -> None:
     assert side.turn() == []
 
 
-def test_a_sync_in_the_turn_that_fails_gives_the_mirror_up_and_cuts_it_to_what_was_durable() -> None:
+def test_a_sync_in_the_turn_that_fails_gives_the_replica_up_and_cuts_it_to_what_was_durable() -> None:
     side = Side()
     side.follow()
     before = side.log.end
     side.say(*_bytes(*side.log.write(b"two")))
     side.directory.disk.fail("sync", 1, errno.EIO)
     assert [kind for kind, _ in side.say(stream.pack_sync(True))] == [FrameKind.GAVE_UP]
-    assert side.mirrors.failures == 1
+    assert side.replicas.failures == 1
     side.now += RETRY_AFTER
-    side.mirrors.tick(side.now)
+    side.replicas.tick(side.now)
     ((kind, content),) = side.turn()
     assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
 
 
-def test_a_sync_elsewhere_that_fails_after_the_mirror_was_given_up_counts() -> None:
+def test_a_sync_elsewhere_that_fails_after_the_replica_was_given_up_counts() -> None:
     """A write fails while the sync runs; the sync fails, too."""
     side = Side()
     side.follow()
     before = side.log.end
-    side.mirrors._average = mirrors_module.QUICK  # from now on syncs run elsewhere
+    side.replicas._average = replicas_module.QUICK  # from now on syncs run elsewhere
     side.link.receive(b"".join([*_bytes(*side.log.write(b"two")), stream.pack_sync(True)]), side.now)
-    side.mirrors.turn(side.now)
+    side.replicas.turn(side.now)
     side.directory.disk.fail("append", 1, errno.EIO)
     side.link.receive(b"".join(_bytes(*side.log.write(b"three"))), side.now)
     side.directory.disk.fail("sync", 1, errno.EIO)
     side.turn()
     side.now += RETRY_AFTER
-    side.mirrors.tick(side.now)
+    side.replicas.tick(side.now)
     ((kind, content),) = side.turn()
     assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
 
 
-def test_nothing_is_synced_while_the_owner_decides_how_the_mirror_goes_on() -> None:
+def test_nothing_is_synced_while_the_owner_decides_how_the_replica_goes_on() -> None:
     side = Side()
     side.follow()
     side.say(*_bytes(*side.log.write(b"two")))
     side.say(stream.pack_follow(1))
     syncs = side.directory.disk.operations["sync"]
-    side.now += mirrors_module.SYNC_EVERY
-    side.mirrors.tick(side.now)
+    side.now += replicas_module.SYNC_EVERY
+    side.replicas.tick(side.now)
     side.turn()
     assert side.directory.disk.operations["sync"] == syncs
 
 
-def test_a_mirror_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_copy() -> None:
+def test_a_replica_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_copy() -> None:
     side = Side()
     side.follow()
     side.say(stream.pack_follow(1))
@@ -164,98 +164,98 @@ def test_a_mirror_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_co
     assert stream.unpack_have(side.say(stream.pack_follow(1))[0][1]).end == 0
 
 
-def test_a_mirror_that_is_not_needed_is_removed() -> None:
+def test_a_replica_that_is_not_needed_is_removed() -> None:
     side = Side()
     side.follow()
     assert side.say(DROP) == []
-    assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
+    assert (side.directory.is_removed, side.replicas.kept) == (True, {})
     assert side.directory.disk.open_files == 0
 
 
-def test_a_mirror_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_than_the_log() -> None:
+def test_a_replica_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_than_the_log() -> None:
     side = Side()
     side.follow()
     later = FIRST._replace(number=2).pack()
     assert side.say(stream.pack_drop([(FIRST.pack(), 0), (later, 5)])) == []
-    assert (side.directory.is_removed, len(side.directory.aside), side.mirrors.kept) == (False, 1, {})
+    assert (side.directory.is_removed, len(side.directory.aside), side.replicas.kept) == (False, 1, {})
     assert side.directory.disk.open_files == 0
 
 
-def test_a_closed_mirror_that_is_not_needed_is_opened_before_it_is_removed_or_kept_as_a_diverged_copy() -> None:
+def test_a_closed_replica_that_is_not_needed_is_opened_before_it_is_removed_or_kept_as_a_diverged_copy() -> None:
     later = FIRST._replace(number=2).pack()
     for epochs, is_removed in (([(FIRST.pack(), 0)], True), ([(FIRST.pack(), 0), (later, 5)], False)):
         side = Side()
         side.follow()
-        side.mirrors.close()
-        side.mirrors = Mirrors(side.directory, side.work, lambda: 0)
-        side.mirrors.kept[LOG_ID] = Kept(LOG_ID, NODE)
+        side.replicas.close()
+        side.replicas = Replicas(side.directory, side.work, lambda: 0)
+        side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
         side.connect()
         assert side.say(stream.pack_drop(epochs)) == []
         assert (side.directory.is_removed, len(side.directory.aside)) == (is_removed, not is_removed)
-        assert side.mirrors.kept == {}
+        assert side.replicas.kept == {}
 
 
-def test_a_mirror_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:
+def test_a_replica_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:
     side = Side()
     side.follow()
-    side.mirrors.close()
-    side.mirrors = Mirrors(side.directory, side.work, lambda: side.now)
-    side.mirrors.kept[LOG_ID] = Kept(LOG_ID, NODE)
+    side.replicas.close()
+    side.replicas = Replicas(side.directory, side.work, lambda: side.now)
+    side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
     side.connect()
     side.directory.disk.fail("open", 1, errno.EIO)
     side.say(DROP)
-    assert (side.directory.is_removed, list(side.mirrors.kept)) == (False, [LOG_ID])
+    assert (side.directory.is_removed, list(side.replicas.kept)) == (False, [LOG_ID])
     side.directory.disk.repair()
     side.now += RETRY_AFTER
-    side.mirrors.tick(side.now)
+    side.replicas.tick(side.now)
     side.turn()
-    assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
+    assert (side.directory.is_removed, side.replicas.kept) == (True, {})
 
 
-def test_a_mirror_that_is_not_needed_while_it_is_opened_or_synced_is_removed_then() -> None:
+def test_a_replica_that_is_not_needed_while_it_is_opened_or_synced_is_removed_then() -> None:
     for frame in (stream.pack_follow(1), stream.pack_sync(True)):
         side = Side()
         side.follow()
-        side.mirrors._average = mirrors_module.QUICK
+        side.replicas._average = replicas_module.QUICK
         if frame == stream.pack_follow(1):
-            side.mirrors.close()
-            side.mirrors = Mirrors(side.directory, side.work, lambda: 0)
+            side.replicas.close()
+            side.replicas = Replicas(side.directory, side.work, lambda: 0)
             side.connect()
         frames = _bytes(*side.log.write(b"two"))
         side.link.receive(b"".join([frame, *frames, frame]), side.now)
-        side.mirrors.turn(side.now)
+        side.replicas.turn(side.now)
         side.link.receive(DROP, side.now)
         assert not side.directory.is_removed
         assert side.turn() == [copied(side.log.end, side.log.end - 12)] * (frame == stream.pack_sync(True))
-        assert (side.directory.is_removed, side.mirrors.kept) == (True, {})
+        assert (side.directory.is_removed, side.replicas.kept) == (True, {})
         assert side.directory.disk.open_files == 0
 
 
-def test_the_end_syncs_a_mirror_and_notes_that_it_is_durable() -> None:
+def test_the_end_syncs_a_replica_and_notes_that_it_is_durable() -> None:
     side = Side()
     side.follow()
     side.say(*_bytes(*side.log.write(b"two")))
-    side.mirrors.close()
+    side.replicas.close()
     disk = side.directory.disk.crash(Random(1))
     manifest = read_manifest(disk)
     assert manifest is not None
     assert manifest.mark == side.log.end
-    again = Mirror(disk, LOG_ID, NODE)
+    again = Replica(disk, LOG_ID, NODE)
     assert (again.end, again.damage) == (side.log.end, [])
 
 
-def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_mirror() -> None:
+def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_replica() -> None:
     side = Side()
     side.follow()
-    side.mirrors.may_write = lambda number, log_id: (number, log_id) != (NODE, LOG_ID)
+    side.replicas.may_write = lambda number, log_id: (number, log_id) != (NODE, LOG_ID)
     assert side.say(stream.pack_sync(True), DROP, encode(FrameKind.SEGMENT, side.log.begin())) == []
-    assert list(side.mirrors.kept) == [LOG_ID]
+    assert list(side.replicas.kept) == [LOG_ID]
     ((kind, content),) = side.say(stream.pack_follow(2))
     assert (kind, stream.unpack_gave_up(content)) == (FrameKind.GAVE_UP, stream.NOT_OWNER)
-    side.mirrors.may_write = lambda number, log_id: True
-    side.mirrors.is_taken_over = lambda log_id: log_id == LOG_ID
+    side.replicas.may_write = lambda number, log_id: True
+    side.replicas.is_promoted = lambda log_id: log_id == LOG_ID
     ((kind, _),) = side.say(stream.pack_follow(3))
     assert kind is FrameKind.GAVE_UP
-    side.mirrors.is_taken_over = lambda log_id: False
+    side.replicas.is_promoted = lambda log_id: False
     ((kind, _),) = side.say(stream.pack_follow(4))
     assert kind is FrameKind.HAVE

@@ -12,7 +12,7 @@ from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import Origin
 from nsqd.cluster.replication.manifest import read_manifest
-from nsqd.cluster.replication.replicas import Mirrors
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import NodeIdentity
@@ -22,21 +22,21 @@ from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
-from tests.nsqd.cluster.promotion.promotion_run import Adopter, Places
+from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
 from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Ear, _Members, proved_link
-from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, mirror_of
+from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE, Clock, SimNode
 from tests.nsqd.storage.small_log import new_disk
 
-ADOPTER, THIRD = 1, 2
+NEW_LEADER, THIRD = 1, 2
 WALL = 1_800_000_100 * SECOND
 
 
 class Directories:
-    """The directories of a node's mirrors. Implements nsqd.cluster.replication.replicas.Directory."""
+    """The directories of a node's replicas. Implements nsqd.cluster.replication.replicas.Directory."""
 
     def __init__(self, disks: dict[bytes, SimDisk]) -> None:
         self.disks = disks
@@ -53,21 +53,21 @@ class Directories:
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        raise AssertionError("nobody drops a mirror")
+        raise AssertionError("nobody drops a replica")
 
 
 class Side:
-    """A node that publishes into a log of its own and keeps mirrors."""
+    """A node that publishes into a log of its own and keeps replicas."""
 
-    def __init__(self, number: int, other: int, mirrors: Mirrors, work: SteppedWork) -> None:
+    def __init__(self, number: int, other: int, replicas: Replicas, work: SteppedWork) -> None:
         clock = Clock(1000 * SECOND, WALL)
         self.node = SimNode(new_disk(), Durability.ALWAYS, clock, Random(number), number=number)
         log, own = self.node.log, identity(number)
         self.own = NodeIdentity(number, own.incarnation, log.identity.log_id, own.epoch, own.address, ids=())
         self.members = _Members(self.own)
         self.members.members = [self.own, identity(other)]
-        self.mirrors, self.work = mirrors, work
-        self.copying = Copying(self.origin_of(log, b""), mirrors)
+        self.replicas, self.work = replicas, work
+        self.copying = Copying(self.origin_of(log, b""), replicas)
         self.sent: list[tuple[bytes, FrameKind, bytes]] = []  # frames, each with the log that it is about
 
     def origin_of(self, log: OpenLog, log_id: bytes) -> Origin:
@@ -98,39 +98,39 @@ class Side:
 
 
 class Pair:
-    """The adopter of a log, and a third node with a mirror of it."""
+    """The new leader of a log, and a third node with a replica of it."""
 
     def __init__(self, ahead: int = 0) -> None:
-        """`ahead`: messages that the third node has more than the adopter; negative: fewer."""
+        """`ahead`: messages that the third node has more than the new leader; negative: fewer."""
         log = log_with_checkpoints()
-        log.log.writer.state_followers(Followers((ADOPTER, THIRD), 2, 3))
+        log.log.writer.state_followers(Followers((NEW_LEADER, THIRD), 2, 3))
         log.publish(1)
         self.log_id = log.log.identity.log_id
-        first = mirror_of(log)
+        first = replica_of(log)
         for _ in range(abs(ahead)):
             log.publish(1)
-        last = mirror_of(log)
-        (adopted, _), (third, self.third) = (first, last) if ahead > 0 else (last, first)
+        last = replica_of(log)
+        (promoted, _), (third, self.third) = (first, last) if ahead > 0 else (last, first)
         clock = Clock(5 * SECOND, WALL)
-        self.adopter = Adopter(Places(self.log_id, adopted), clock, Random(1), Limits())
+        self.new_leader = NewLeader(Places(self.log_id, promoted), clock, Random(1), Limits())
         self.directories = Directories({self.log_id: third})
         work = SteppedWork()
-        self.a = Side(ADOPTER, THIRD, self.adopter.mirrors, self.adopter.work)
-        self.b = Side(THIRD, ADOPTER, Mirrors(self.directories, work, lambda: self.now), work)
+        self.a = Side(NEW_LEADER, THIRD, self.new_leader.replicas, self.new_leader.work)
+        self.b = Side(THIRD, NEW_LEADER, Replicas(self.directories, work, lambda: self.now), work)
         self.now = SECOND
-        owners = {self.a.own.log_id: ADOPTER, self.b.own.log_id: THIRD, self.log_id: ADOPTER}
-        self.b.mirrors.may_write = lambda number, log_id: owners[log_id] == number
-        self.a.mirrors.may_write = lambda number, log_id: owners[log_id] == number
+        owners = {self.a.own.log_id: NEW_LEADER, self.b.own.log_id: THIRD, self.log_id: NEW_LEADER}
+        self.b.replicas.may_write = lambda number, log_id: owners[log_id] == number
+        self.a.replicas.may_write = lambda number, log_id: owners[log_id] == number
         # their own logs have room in directories of their own
         self.a_disks = Directories({})
-        self.a.mirrors._directory = self.a_disks
-        self.adopter.mirrors.kept[self.log_id].disk = adopted
-        self.adopter.adoptions.parts.copy = self._copy
+        self.a.replicas._directory = self.a_disks
+        self.new_leader.replicas.kept[self.log_id].disk = promoted
+        self.new_leader.promotions.parts.copy = self._copy
         self.a.connect(self.b.own)
         self.b.connect(self.a.own)
-        self.adopter.adoptions.won(self.log_id, 70)
-        self.adopter.run()
-        opened = self.adopter.adoptions.logs[self.log_id].log
+        self.new_leader.promotions.won(self.log_id, 70)
+        self.new_leader.run()
+        opened = self.new_leader.promotions.logs[self.log_id].log
         assert opened is not None
         self.opened = opened
 
@@ -146,7 +146,7 @@ class Pair:
                 side.node.turn()
                 side.node.syncer.step()
                 side.copying.tick(self.now)
-            owned = self.adopter.adoptions.logs[self.log_id]
+            owned = self.new_leader.promotions.logs[self.log_id]
             if owned.broker is not None:
                 owned.broker.begin(self.now, WALL)
                 owned.broker.commit()
@@ -163,7 +163,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("ahead", [0, -3])
-def test_a_mirror_goes_on_with_the_new_owner_of_its_log_from_where_it_was(ahead: int) -> None:
+def test_a_replica_goes_on_with_the_new_owner_of_its_log_from_where_it_was(ahead: int) -> None:
     pair = Pair(ahead)
     pair.run()
     sent = pair.kinds(pair.a, pair.log_id)
@@ -175,11 +175,11 @@ def test_a_mirror_goes_on_with_the_new_owner_of_its_log_from_where_it_was(ahead:
         if (log, kind) == (pair.log_id, FrameKind.BYTES)
     ]
     assert min(base + at - 64 for base, at in begins) >= pair.third.mark, "bytes are sent again"
-    mirror = pair.b.mirrors.kept[pair.log_id].mirror
-    assert mirror is not None
-    assert mirror.end == pair.opened.writer.written.position
-    assert mirror.manifest.epochs[-1][0] == pair.opened.identity.epoch
-    assert (mirror.manifest.node, pair.b.mirrors.kept[pair.log_id].node) == (NODE, NODE)
+    replica = pair.b.replicas.kept[pair.log_id].replica
+    assert replica is not None
+    assert replica.end == pair.opened.writer.written.position
+    assert replica.manifest.epochs[-1][0] == pair.opened.identity.epoch
+    assert (replica.manifest.node, pair.b.replicas.kept[pair.log_id].node) == (NODE, NODE)
     assert not pair.directories.aside
 
 
@@ -193,58 +193,58 @@ def test_own_logs_are_copied_over_the_same_connection() -> None:
         (pair.b, pair.a.own.log_id, pair.a.node),
         (pair.a, pair.b.own.log_id, pair.b.node),
     ):
-        mirror = side.mirrors.kept[log_id].mirror
-        assert mirror is not None
-        assert mirror.end == kept.log.writer.written.position
-        assert mirror.manifest.log_id == log_id
-    assert pair.log_id not in pair.a.mirrors.kept
+        replica = side.replicas.kept[log_id].replica
+        assert replica is not None
+        assert replica.end == kept.log.writer.written.position
+        assert replica.manifest.log_id == log_id
+    assert pair.log_id not in pair.a.replicas.kept
 
 
 def test_the_new_owner_is_no_follower_of_the_log_any_more_and_says_who_is() -> None:
     pair = Pair()
-    assert pair.opened.writer.followers.numbers == (ADOPTER, THIRD)
+    assert pair.opened.writer.followers.numbers == (NEW_LEADER, THIRD)
     pair.run()
     assert pair.opened.writer.followers == Followers((THIRD,), 2, 3)
     origin = pair.a.copying.origins[pair.log_id]
     assert origin.in_sync.named == origin.in_sync.counting == {THIRD}
 
 
-def test_a_mirror_that_has_more_than_the_new_owner_is_kept_as_a_diverged_copy() -> None:
+def test_a_replica_that_has_more_than_the_new_owner_is_kept_as_a_diverged_copy() -> None:
     pair = Pair(ahead=3)
     pair.run()
     (aside,) = pair.directories.aside
     manifest = read_manifest(aside)
     assert manifest is not None
     assert manifest.mark == pair.third.mark
-    mirror = pair.b.mirrors.kept[pair.log_id].mirror
-    assert mirror is not None
-    assert mirror.end == pair.opened.writer.written.position
-    assert pair.b.mirrors.kept[pair.log_id].node == NODE, "the mirror was begun by another node than the log's"
+    replica = pair.b.replicas.kept[pair.log_id].replica
+    assert replica is not None
+    assert replica.end == pair.opened.writer.written.position
+    assert pair.b.replicas.kept[pair.log_id].node == NODE, "the replica was begun by another node than the log's"
 
 
-def test_what_the_adopter_records_reaches_the_mirror() -> None:
+def test_what_the_new_leader_records_reaches_the_replica() -> None:
     pair = Pair()
     pair.run()
-    broker = pair.adopter.adoptions.logs[pair.log_id].broker
+    broker = pair.new_leader.promotions.logs[pair.log_id].broker
     assert broker is not None
     broker.begin(pair.now, WALL)
     broker.topics["t"].channels["c"].empty()
     broker.commit()
     pair.run()
-    mirror = pair.b.mirrors.kept[pair.log_id].mirror
-    assert mirror is not None
-    assert (mirror.end, mirror.durable) == (pair.opened.writer.written.position,) * 2
+    replica = pair.b.replicas.kept[pair.log_id].replica
+    assert replica is not None
+    assert (replica.end, replica.durable) == (pair.opened.writer.written.position,) * 2
 
 
 def test_a_log_that_is_let_go_is_not_copied_any_more() -> None:
     pair = Pair()
-    pair.adopter.adoptions.parts.end_copying = pair.a.copying.remove
+    pair.new_leader.promotions.parts.end_copying = pair.a.copying.remove
     pair.run()
-    pair.adopter.adoptions.lose(pair.log_id)
+    pair.new_leader.promotions.lose(pair.log_id)
     assert list(pair.a.copying.origins) == [pair.a.own.log_id]
     pair.a.copying.receive(pair.a.link, FrameKind.COPIED, stream.pack_copied(1 << 40, 1 << 40)[5:], pair.now)
-    pair.adopter.run()
-    assert not pair.a.mirrors.is_taken_over(pair.log_id)
+    pair.new_leader.run()
+    assert not pair.a.replicas.is_promoted(pair.log_id)
 
 
 @pytest.mark.parametrize("content", [b"", bytes(15), bytes(17)])
@@ -266,10 +266,10 @@ def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:
 
 def test_who_is_not_told_yet_that_the_log_has_another_owner_is_asked_again() -> None:
     pair = Pair()
-    owns, pair.b.mirrors.may_write = pair.b.mirrors.may_write, lambda number, log_id: log_id != pair.log_id
+    owns, pair.b.replicas.may_write = pair.b.replicas.may_write, lambda number, log_id: log_id != pair.log_id
     pair.run()
     origin = pair.a.copying.origins[pair.log_id]
     assert [(one["state"], one["failure"]) for one in origin.states()] == [("failed", stream.NOT_OWNER)]
-    pair.b.mirrors.may_write = owns
+    pair.b.replicas.may_write = owns
     pair.run()
     assert [one["state"] for one in origin.states()] == ["in sync"]

@@ -62,7 +62,7 @@ def test_many_bytes_are_several_frames_none_of_which_is_too_long(size: int) -> N
     assert at == 64 + size
 
 
-def test_the_largest_mirror_fits_into_a_frame() -> None:
+def test_the_largest_replica_fits_into_a_frame() -> None:
     segments = {LARGEST - base: 1 << 20 for base in range(stream.MOST_SEGMENTS)}
     have = Have(LARGEST, [(EPOCH, LARGEST)] * 100, segments)
     assert stream.unpack_have(content(FrameKind.HAVE, stream.pack_have(have))) == have

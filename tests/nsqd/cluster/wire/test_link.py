@@ -72,7 +72,7 @@ def test_a_heartbeat_goes_each_second() -> None:
     assert frames(link) == [(FrameKind.HEARTBEAT, (77).to_bytes(8) + b"\0" + (NOW + 2 * SECOND).to_bytes(8))]
 
 
-def test_what_a_peer_tells_is_taken_over_and_passed_on_to_others_only() -> None:
+def test_what_a_peer_tells_is_promoted_and_passed_on_to_others_only() -> None:
     ours, link = linked()
     link.receive(encode(FrameKind.MEMBERS, words(Member(node(2)), Member(node(3), Standing.LEFT))), NOW)
     assert [one.number for one in ours.membership.members] == [0, 1, 2]

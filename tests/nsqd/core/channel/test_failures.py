@@ -9,9 +9,9 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.failures import LOWERED
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
-from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
+from tests.nsqd.core.promoted import promote
 
 TIMEOUT = 60 * SECOND
 TEN = [b"%d" % number for number in range(10)]
@@ -154,7 +154,7 @@ def test_a_consumer_that_works_on_a_touched_message_leaves_the_rest_behind() -> 
 def test_a_window_over_stripes_is_one_window() -> None:
     node = a_node(1)
     node.channel("t", "c")
-    log = adopt(node, 9, "t", "c", b"x", b"y")
+    log = promote(node, 9, "t", "c", b"x", b"y")
     channel, stripe = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
     stripe.max_attempts = 1
     consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
@@ -174,7 +174,7 @@ def test_a_window_over_stripes_is_one_window() -> None:
 def test_a_lost_client_with_stripes_fails_once() -> None:
     node = a_node(1)
     node.channel("t", "c")
-    log = adopt(node, 9, "t", "c", b"x", b"y")
+    log = promote(node, 9, "t", "c", b"x", b"y")
     channel, stripe = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
     stripe.max_attempts = 1
     consumer, inbox = node.subscribe("t", "c", 10)

@@ -4,9 +4,9 @@ import pytest
 
 from nsqd.core.observation.held_changes import EVERY, SPAN, HeldChanges
 from nsqd.core.observation.series import FINE, Series
-from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import Node, ids
 from tests.nsqd.core.observation.test_series import T0, note
+from tests.nsqd.core.promoted import promote
 
 
 def test_a_change_is_that_of_five_minutes() -> None:
@@ -74,7 +74,7 @@ def test_the_changes_of_channels_and_of_what_no_channel_was_given() -> None:
     assert series.held_change(channel) is None
     consumer.set_ready(0)
     consumer.finish(ids(inbox.take()))
-    adopt(node, 8, "t", "c", *[b"theirs"] * 30)
+    promote(node, 8, "t", "c", *[b"theirs"] * 30)
     node.publish("alone", b"x", b"x")
     note(series, node, T0 + FINE)
     assert series.held_change(channel) == (-2, FINE)

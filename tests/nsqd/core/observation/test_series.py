@@ -11,8 +11,8 @@ from nsqd.core.observation.series_block import SIZE
 from nsqd.core.timing.deferred import Message
 from nsqd.core.topic import Topic
 from nsqd.series_task import note_series
-from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import MS, SECOND, Node, ids
+from tests.nsqd.core.promoted import promote
 
 T0 = 1_800_000_000  # s; a multiple of both steps
 
@@ -132,7 +132,7 @@ def test_a_channel_with_messages_of_another_log() -> None:
     channel = node.channel("t", "c")
     node.publish("t", b"own")
     note(series, node, T0 + 10)
-    adopt(node, 8, "t", "c", b"theirs", b"too")
+    promote(node, 8, "t", "c", b"theirs", b"too")
     note(series, node, T0 + 20)
     assert (
         columns(series.hour_of(channel))["depth"] == columns(series.hour_of(node.broker.topics["t"]))["depth"] == [1, 3]

@@ -1,10 +1,10 @@
-"""A log that a node adopts or gives back is no activity: nobody published, finished or requeued its messages then."""
+"""A log that a node promotes or gives back is no activity: nobody published, finished or requeued its messages then."""
 
 from nsqd.core.observation.series import COUNTERS, NAMES, Series
 from nsqd.core.observation.stripe_counts import StripeCounts
-from tests.nsqd.core.adopted import adopt
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.observation.test_series import T0, columns, last, note
+from tests.nsqd.core.promoted import promote
 
 COUNTED = NAMES[:COUNTERS]
 
@@ -18,12 +18,12 @@ def of(told: dict[str, int | None]) -> dict[str, int | None]:
 
 
 def test_attaching_a_log_counts_as_nothing() -> None:
-    """A take-over showed a peak of published messages in the channel that nobody had published."""
+    """A failover showed a peak of published messages in the channel that nobody had published."""
     node, series = Node(), Series()
     channel = node.channel("t", "c")
     node.publish("t", b"own")
     note(series, node, T0 + 10)
-    adopt(node, 8, "t", "c", *[b"theirs"] * 50)
+    promote(node, 8, "t", "c", *[b"theirs"] * 50)
     node.publish("t", b"own")
     note(series, node, T0 + 20)
     told = last(series.hour_of(channel))
@@ -36,7 +36,7 @@ def test_what_becomes_of_the_messages_of_an_attached_log_counts_from_then_on() -
     node, series = Node(), Series()
     consumer, inbox = node.subscribe("t", "c", ready=4)
     note(series, node, T0 + 10)
-    log = adopt(node, 8, "t", "c", *[b"theirs"] * 4)
+    log = promote(node, 8, "t", "c", *[b"theirs"] * 4)
     taken = inbox.take()
     consumer.set_ready(0)
     consumer.finish(ids(taken[:1]))
@@ -62,8 +62,8 @@ def test_messages_that_come_and_go_with_logs_are_told() -> None:
     channel = node.channel("t", "c")
     node.publish("t", b"own")
     assert counts.look_at(channel) == ((1, 0, 0, 0), 0)
-    log = adopt(node, 8, "t", "c", b"a", b"b")
-    other = adopt(node, 9, "t", "c", b"c")
+    log = promote(node, 8, "t", "c", b"a", b"b")
+    other = promote(node, 9, "t", "c", b"c")
     assert counts.look_at(channel) == ((1, 0, 0, 0), 3)
     assert counts.look_at(channel).attached == 0
     assert repr(counts) == "<StripeCounts of 2 stripes>"
@@ -76,7 +76,7 @@ def test_messages_that_come_and_go_with_logs_are_told() -> None:
 def test_a_channel_that_is_deleted_is_forgotten() -> None:
     node, series = Node(), Series()
     node.channel("t", "c")
-    adopt(node, 8, "t", "c", b"theirs")
+    promote(node, 8, "t", "c", b"theirs")
     note(series, node, T0 + 10)
     assert len(series._striped) == 1
     node.broker.topics["t"].delete_channel("c")

@@ -17,9 +17,9 @@ from nsqd.http.pauses import _walk as walk_pauses
 from nsqd.http.stats import Stats
 from nsqd.http.stats_client import _rdy, _total
 from nsqd.statsd.report import Report
-from tests.nsqd.core.adopted import AdoptedLog, adopt
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Node, ids
+from tests.nsqd.core.promoted import PromotedLog, promote
 from tests.nsqd.http.test_stats_in_turn import http_node
 
 T0 = 1_800_000_000  # s
@@ -30,7 +30,7 @@ def client(node: Node) -> Client:
     """A client of two logs with messages in all states: 2 ready, 5 in flight, 2 deferred, 1 buried, 1 finished."""
     consumer, inbox = node.subscribe("t", "c", ready=8)
     node.publish("t", b"own1", b"own2", b"own3")
-    log = adopt(node, 8, "t", "c", *[b"%d" % i for i in range(5)])
+    log = promote(node, 8, "t", "c", *[b"%d" % i for i in range(5)])
     own, theirs = inbox.take()[:3], node.channel("t", "c").stripes[0]
     came = theirs.in_flight.runs()
     consumer.finish(own[0].id)
@@ -93,7 +93,7 @@ def test_an_attachment_is_no_step_back_of_what_was_finished() -> None:
     node.publish("t", b"own")
     topic = node.broker.topics["t"]
     list(series.record([topic], T0 + FINE))
-    adopt(node, 8, "t", "c", b"a", b"b")
+    promote(node, 8, "t", "c", b"a", b"b")
     consumer.finish(ids(inbox.take()))
     node.turn()
     list(series.record([topic], T0 + 2 * FINE))
@@ -105,7 +105,7 @@ def test_an_attachment_is_no_step_back_of_what_was_finished() -> None:
 
 
 def test_pauses_of_a_stripe_are_told(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.broker.pause(log.broker.topics["t"], True, by="ann")
     log.broker.pause(log.broker.topics["t"].channels["c"], True, by="bob")
@@ -120,7 +120,7 @@ def test_pauses_of_a_stripe_are_told(node: Node) -> None:
 
 
 def test_the_oldest_message_of_all_logs(node: Node) -> None:
-    log = AdoptedLog(node, 8)
+    log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.publish("t", b"a")
     node.now += SECOND
@@ -129,7 +129,7 @@ def test_the_oldest_message_of_all_logs(node: Node) -> None:
     own = oldest_of_channel(node.channel("t", "c"))
     log.attach()
     assert oldest_of_channel(node.channel("t", "c")) == own - SECOND
-    waiting = AdoptedLog(node, 9)
+    waiting = PromotedLog(node, 9)
     waiting.publish("u", b"a")
     waiting.attach()
     assert topic_depth(node.broker.topics["u"]) == 1
@@ -139,7 +139,7 @@ def test_latencies_and_outcomes_of_all_logs_are_one_figure() -> None:
     node = Node(Limits(latency_percentiles=(0.5,), measures=True))
     consumer, inbox = node.subscribe("t", "c", ready=9)
     node.publish("t", b"own")
-    adopt(node, 8, "t", "c", b"a", b"b")
+    promote(node, 8, "t", "c", b"a", b"b")
     consumer.finish(ids(inbox.take()))
     channel = node.channel("t", "c")
     assert channel.latency is not None

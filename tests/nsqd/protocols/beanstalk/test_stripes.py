@@ -1,4 +1,4 @@
-"""Jobs of adopted logs: workers reserve them beside those of the node's own log, and every command finds them by their ids."""
+"""Jobs of promoted logs: workers reserve them beside those of the node's own log, and every command finds them by their ids."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.http.figures import _walk as walk
 from nsqd.http.tubes import tube_figures
-from tests.nsqd.core.adopted import AdoptedLog
 from tests.nsqd.core.node import Node
+from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.protocols.beanstalk.wire import Wire
 
 OWN, THEIRS, OTHERS = 7 << 48, 8 << 48, 9 << 48  # the first ids of the nodes are one above
@@ -22,9 +22,9 @@ def wire() -> Iterator[Wire]:
     wire.check()
 
 
-def adopt(wire: Wire, origin: int, *jobs: tuple[int, bytes], tube: str = "default", delay: int = 0) -> AdoptedLog:
+def promote(wire: Wire, origin: int, *jobs: tuple[int, bytes], tube: str = "default", delay: int = 0) -> PromotedLog:
     """A log whose tube has these jobs, each (priority, body)."""
-    log = AdoptedLog(wire.node, origin)
+    log = PromotedLog(wire.node, origin)
     due = wire.node.now + delay * 10**9 if delay else 0
     for priority, body in jobs:
         log.broker.tubes.put_to(tube, body, JobOptions(priority, 60, delay, due, True))
@@ -51,8 +51,8 @@ def figure(wire: Wire, name: str, command: bytes = b"stats-tube default") -> int
 def test_jobs_of_all_logs_are_reserved_by_priority_and_found_by_their_ids(wire: Wire) -> None:
     put(wire, 5, b"own5")
     put(wire, 1, b"own1")
-    adopt(wire, 8, (3, b"theirs3"), (0, b"theirs0"))
-    adopt(wire, 9, (4, b"others4"))
+    promote(wire, 8, (3, b"theirs3"), (0, b"theirs0"))
+    promote(wire, 9, (4, b"others4"))
     order = [reserved(wire) for _ in range(5)]
     assert [body for _, body in order] == [b"theirs0", b"own1", b"theirs3", b"others4", b"own5"]
     assert [number for number, _ in order] == [THEIRS + 2, OWN + 2, THEIRS + 1, OTHERS + 1, OWN + 1]
@@ -65,7 +65,7 @@ def test_jobs_of_all_logs_are_reserved_by_priority_and_found_by_their_ids(wire: 
 
 
 def test_release_bury_kick_and_peek_act_on_the_log_of_the_job(wire: Wire) -> None:
-    log = adopt(wire, 8, (0, b"job"))
+    log = promote(wire, 8, (0, b"job"))
     number, _ = reserved(wire)
     assert wire.ask(b"release %d 7 0\r\n" % number) == b"RELEASED\r\n"
     assert wire.ask(b"peek-ready\r\n") == b"FOUND %d 3\r\njob\r\n" % number
@@ -85,15 +85,15 @@ def test_release_bury_kick_and_peek_act_on_the_log_of_the_job(wire: Wire) -> Non
     assert tube.counts() == (0, 0, 0, 0)
 
 
-def test_a_waiting_worker_gets_the_job_of_a_log_that_is_adopted(wire: Wire) -> None:
+def test_a_waiting_worker_gets_the_job_of_a_log_that_is_promoted(wire: Wire) -> None:
     wire.send(b"watch t\r\nreserve\r\n")
     wire.said()
-    adopt(wire, 8, (0, b"job"), tube="t")
+    promote(wire, 8, (0, b"job"), tube="t")
     assert wire.said() == b"RESERVED %d 3\r\njob\r\n" % (THEIRS + 1)
 
 
 def test_a_delayed_job_of_a_stripe_wakes_a_waiting_worker(wire: Wire) -> None:
-    adopt(wire, 8, (0, b"job"), delay=5)
+    promote(wire, 8, (0, b"job"), delay=5)
     wire.send(b"reserve-with-timeout 10\r\n")
     assert wire.said() == b""
     wire.advance(5100)
@@ -101,7 +101,7 @@ def test_a_delayed_job_of_a_stripe_wakes_a_waiting_worker(wire: Wire) -> None:
 
 
 def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> None:
-    adopt(wire, 8, (0, b"job"))
+    promote(wire, 8, (0, b"job"))
     first = reserved(wire)
     wire.advance(61_000)
     assert reserved(wire) == first
@@ -112,7 +112,7 @@ def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> Non
 
 def test_figures_are_sums(wire: Wire) -> None:
     put(wire, 5, b"own")
-    adopt(wire, 8, (0, b"a"), (0, b"b"))
+    promote(wire, 8, (0, b"a"), (0, b"b"))
     reserved(wire)
     assert figure(wire, "current-jobs-ready") == 2
     assert figure(wire, "current-jobs-reserved") == 1
@@ -128,8 +128,8 @@ def test_figures_are_sums(wire: Wire) -> None:
 
 def test_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
     put(wire, 5, b"own")
-    adopt(wire, 8, (0, b"a"), (0, b"b"))
-    adopt(wire, 6, (0, b"c"))
+    promote(wire, 8, (0, b"a"), (0, b"b"))
+    promote(wire, 6, (0, b"c"))
     numbers = [(6 << 48) + 1, OWN + 1, THEIRS + 1, THEIRS + 2]
     found, after = [], 0
     while len(page := wire.ask(b"list-jobs default ready 1 %d\r\n" % after).splitlines()[:-1]) > 2:
@@ -141,16 +141,16 @@ def test_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
 
 
 def test_a_pause_of_the_tube_holds_for_its_stripes(wire: Wire) -> None:
-    adopt(wire, 8, (0, b"a"))
+    promote(wire, 8, (0, b"a"))
     assert wire.ask(b"pause-tube default 10\r\n") == b"PAUSED\r\n"
-    adopt(wire, 9, (0, b"b"))
+    promote(wire, 9, (0, b"b"))
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     wire.advance(10_100)
     assert {reserved(wire)[1], reserved(wire)[1]} == {b"a", b"b"}
 
 
 def test_an_empty_tube_stays_while_a_stripe_has_jobs(wire: Wire) -> None:
-    adopt(wire, 8, (0, b"a"), (0, b"b"), tube="t")
+    promote(wire, 8, (0, b"a"), (0, b"b"), tube="t")
     wire.ask(b"watch t\r\nignore default\r\n")
     number, _ = reserved(wire)
     assert wire.ask(b"delete %d\r\n" % number) == b"DELETED\r\n"
@@ -161,7 +161,7 @@ def test_an_empty_tube_stays_while_a_stripe_has_jobs(wire: Wire) -> None:
 
 
 def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
-    log = adopt(wire, 8, (0, b"a"), (0, b"b"))
+    log = promote(wire, 8, (0, b"a"), (0, b"b"))
     number, _ = reserved(wire)
     wire.node.broker.delete_topic("default")
     wire.node.turn()
@@ -174,7 +174,7 @@ def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
 
 
 def test_a_detached_log_takes_its_jobs_from_the_workers(wire: Wire) -> None:
-    log = adopt(wire, 8, (0, b"a"), (0, b"b"))
+    log = promote(wire, 8, (0, b"a"), (0, b"b"))
     number, _ = reserved(wire)
     log.detach()
     assert wire.peer.worker.holds == {}
@@ -187,7 +187,7 @@ def test_a_detached_log_takes_its_jobs_from_the_workers(wire: Wire) -> None:
 
 
 def test_jobs_of_a_tube_that_is_not_attached_yet_are_not_found(wire: Wire) -> None:
-    log = AdoptedLog(wire.node, 8)
+    log = PromotedLog(wire.node, 8)
     log.broker.tubes.put_to("default", b"a", JobOptions(0, 60, 0, 0, True))
     wire.node.turn()
     assert wire.ask(b"reserve-job %d\r\n" % (THEIRS + 1)) == b"NOT_FOUND\r\n"

@@ -7,8 +7,8 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
 from nsqd.core.work_queue.worker import Worker
 from shared.values import SECOND
-from tests.nsqd.core.adopted import AdoptedLog
 from tests.nsqd.core.node import Node
+from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.protocols.disque.wire import Wire, request
 
 
@@ -164,8 +164,8 @@ def test_a_scan_of_jobs(wire: Wire) -> None:
     assert wire.do("JSCAN", 2**64 - 1)[0] == b"0"
 
 
-def test_jobs_of_an_adopted_log(wire: Wire) -> None:
-    log = AdoptedLog(wire.node, 8)
+def test_jobs_of_a_promoted_log(wire: Wire) -> None:
+    log = PromotedLog(wire.node, 8)
     for body in (b"theirs1", b"theirs2"):
         log.broker.tubes.put_to("q", body, JobOptions(65_536, 60, 0, 0, True))
     log.attach()
@@ -183,12 +183,12 @@ def test_jobs_of_an_adopted_log(wire: Wire) -> None:
     assert scanned(wire) == []
 
 
-def test_a_pause_holds_for_adopted_logs_and_theirs_stays(wire: Wire) -> None:
+def test_a_pause_holds_for_promoted_logs_and_theirs_stays(wire: Wire) -> None:
     node = wire.node
     held, shut = Pause("ann", 7, 0), Pause("bob", 7, 0, out=False, into=True)
     logs = {}
     for origin, name in ((8, "theirs"), (9, "ours"), (10, "shut")):
-        log = logs[name] = AdoptedLog(node, origin)
+        log = logs[name] = PromotedLog(node, origin)
         log.broker.tubes.made(name)
         log.publish(name, b"job")
     logs["theirs"].broker.tubes.made("theirs").pause_queue(held)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.nsqd.core.adopted import adopt
+from tests.nsqd.core.promoted import promote
 from tests.nsqd.protocols.nsq.wire import Wire
 from tests.nsqd.protocols.rights.limited_clients import Nsq
 
@@ -144,11 +144,11 @@ def test_nsq_an_account_with_too_much_output_gets_no_more_where_it_does_not_read
     nsq.check()
 
 
-def test_what_is_in_flight_from_adopted_logs_counts_too() -> None:
+def test_what_is_in_flight_from_promoted_logs_counts_too() -> None:
     nsq = Nsq(in_flight=5)
     wires = [nsq.consumer(100) for _ in range(2)]
     nsq.node.publish("orders", *[b"own"] * 20)
-    adopt(nsq.node, 8, "orders", "api", *[b"theirs"] * 20)
+    promote(nsq.node, 8, "orders", "api", *[b"theirs"] * 20)
     done: Counter[bytes] = Counter()
     for _ in range(60):
         for wire in wires:

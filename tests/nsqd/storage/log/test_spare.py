@@ -30,7 +30,7 @@ def spares(disk: SimDisk) -> list[str]:
     return [name for name in disk.names() if name.startswith(NAME)]
 
 
-def test_a_segment_made_ahead_is_taken_over_at_once() -> None:
+def test_a_segment_made_ahead_is_promoted_at_once() -> None:
     disk = new_disk()
     writer = new_writer(disk, segment_size=1600, spare=NowSpare)
     write(writer, b"a" * 200)

@@ -1,4 +1,4 @@
-"""The log after a take-over: with what its owner has of the old log, it owes what the old log owed at its end, nothing twice.
+"""The log after a failover: with what its owner has of the old log, it owes what the old log owed at its end, nothing twice.
 
 Random clients and operators do what they like to a node. At some point the owner's copy ends; the node goes on, and its log is
 succeeded.

@@ -29,7 +29,7 @@ class FakeOrigin:
         self.epochs, self.end, self.is_broken = OWN, 2000, False
         self.in_sync = SimpleNamespace(stated=Followers((2,), 2, 2), counting=frozenset({2}))
         self.copies = SimpleNamespace(asked=(0, 1))
-        self.followers: dict[int, Any] = {2: SimpleNamespace(has_mirror=True, durable=2000)}
+        self.followers: dict[int, Any] = {2: SimpleNamespace(has_replica=True, durable=2000)}
 
     def owned(self) -> dict[str, Any]:
         return {"epochs": [(epoch.pack().hex(), start) for epoch, start in self.epochs], "end": self.end}
@@ -159,7 +159,7 @@ def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
 
 
 def owner_of_another_nodes_log() -> Owner:
-    """Return node 1, which has adopted a log into which node 2 published, and is connected to that."""
+    """Return node 1, which has promoted a log into which node 2 published, and is connected to that."""
     owner = Owner()
     owner.origin.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
     owner.cluster.links[2] = cast("Any", "a link")

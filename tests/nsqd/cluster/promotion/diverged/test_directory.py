@@ -13,8 +13,8 @@ from nsqd.cluster.promotion.diverged import directory as diverged
 from nsqd.cluster.promotion.diverged.directory import BEGUN, DivergedDirectory, note_of
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note, read_note, write_note
 from nsqd.cluster.promotion.succession import LOG
-from nsqd.cluster.replication.directory import AdoptedDirectory, MirrorDirectory
-from nsqd.cluster.replication.manifest import Manifest, MirrorFile, write_manifest
+from nsqd.cluster.replication.directory import PromotedDirectory, ReplicaDirectory
+from nsqd.cluster.replication.manifest import Manifest, ReplicaFile, write_manifest
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
@@ -27,7 +27,7 @@ NUMBER = 9  # of this node
 
 
 def keep_diverged(path: Path) -> tuple[str, int]:
-    """Set a mirror aside that has two messages before the common point, and three behind. Returns its name and that point."""
+    """Set a replica aside that has two messages before the common point, and three behind. Returns its name and that point."""
     node = start(SimDisk(Random(1)))
     node.broker.topic("t").channel("c")
     node.broker.topic("quiet").channel("c")
@@ -36,18 +36,18 @@ def keep_diverged(path: Path) -> tuple[str, int]:
     node.publish(2)
     node.publish(1, "u")
     node.log.close()
-    log_id, mirrors = node.log.identity.log_id, MirrorDirectory(path)
-    disk = mirrors.open(log_id)
+    log_id, replicas = node.log.identity.log_id, ReplicaDirectory(path)
+    disk = replicas.open(log_id)
     assert isinstance(disk, RealDisk)
     manifest = Manifest(log_id, 7, epochs=tuple(node.log.writer.all_epochs()))
     for name in (one for one in node.disk.names() if one.endswith(".log")):
         content = node.disk.content(name)
         end = HEADER_SIZE + node.log.writer.written.position - decode_header(content).base
-        file = MirrorFile(decode_header(content).base, 0, 1)
+        file = ReplicaFile(decode_header(content).base, 0, 1)
         (disk.path / file.name).write_bytes(content[:end])
         manifest = Manifest(log_id, 7, (*manifest.files, file), 0, manifest.epochs)
     write_manifest(disk, manifest)
-    return f"mirrors/{Path(mirrors.keep_diverged(log_id)).name}", common
+    return f"replicas/{Path(replicas.keep_diverged(log_id)).name}", common
 
 
 def salvage(path: Path, name: str, common: int) -> bytes:
@@ -59,32 +59,32 @@ def salvage(path: Path, name: str, common: int) -> bytes:
 
 
 def place(path: Path, log_id: bytes) -> Path:
-    return path / "adopted" / log_id.hex() / "log"
+    return path / "promoted" / log_id.hex() / "log"
 
 
-def test_a_mirror_becomes_an_adopted_log_with_what_is_behind_the_common_point(tmp_path: Path) -> None:
+def test_a_replica_becomes_a_promoted_log_with_what_is_behind_the_common_point(tmp_path: Path) -> None:
     name, common = keep_diverged(tmp_path)
     directory = DivergedDirectory(tmp_path, NUMBER)
     (found,) = directory.found()
     assert (found.name, found.note, found.is_own) == (name, None, False)
     log_id = salvage(tmp_path, name, common)
-    assert AdoptedDirectory(tmp_path).found() == [log_id]
+    assert PromotedDirectory(tmp_path).found() == [log_id]
     assert ends(place(tmp_path, log_id)) == {"t": [(2, 4)], "u": [(0, 1)]}
     (found,) = directory.found()
     assert found.note == Note(log_id, common, directory.read(name))
     assert directory.finish() == []
     directory.remove(name)
     assert directory.found() == []
-    assert list((tmp_path / "mirrors").iterdir()) == []
-    assert AdoptedDirectory(tmp_path).found() == [log_id]
+    assert list((tmp_path / "replicas").iterdir()) == []
+    assert PromotedDirectory(tmp_path).found() == [log_id]
 
 
-def test_nothing_is_made_of_a_mirror_that_has_nothing_more(tmp_path: Path) -> None:
+def test_nothing_is_made_of_a_replica_that_has_nothing_more(tmp_path: Path) -> None:
     name, _ = keep_diverged(tmp_path)
     directory = DivergedDirectory(tmp_path, NUMBER)
     held = directory.read(name)
     assert directory.salvage(name, held, held.end) is None
-    assert AdoptedDirectory(tmp_path).found() == []
+    assert PromotedDirectory(tmp_path).found() == []
     assert [one.note for one in directory.found()] == [Note(b"", held.end, held)]
 
 
@@ -118,16 +118,16 @@ def test_a_start_finishes_or_undoes_what_a_kill_interrupts(
         patch.setattr(diverged, "write_note", writing)
         with pytest.raises(Killed):
             salvage(tmp_path, name, common)
-    assert AdoptedDirectory(tmp_path).found() == []
+    assert PromotedDirectory(tmp_path).found() == []
     directory = DivergedDirectory(tmp_path, NUMBER)
     made = directory.finish()
     if step < 2:
         assert made == []
-        assert list((tmp_path / "adopted").iterdir()) == []
+        assert list((tmp_path / "promoted").iterdir()) == []
         made = [salvage(tmp_path, name, common)]
     (found,) = directory.found()
     assert found.note is not None
-    assert AdoptedDirectory(tmp_path).found() == made == [found.note.log_id]
+    assert PromotedDirectory(tmp_path).found() == made == [found.note.log_id]
     assert ends(place(tmp_path, made[0])) == {"t": [(2, 4)], "u": [(0, 1)]}
     assert directory.finish() == []
 
@@ -143,7 +143,7 @@ def test_a_disk_that_is_full_holds_nothing_back(tmp_path: Path, monkeypatch: pyt
             patch.setattr(diverged, place, full)
             with pytest.raises(OSError):
                 salvage(tmp_path, name, common)
-        assert list((tmp_path / "adopted").iterdir()) == []
+        assert list((tmp_path / "promoted").iterdir()) == []
     assert salvage(tmp_path, name, common)
 
 
@@ -163,8 +163,8 @@ def test_reading_ends_when_the_node_stops_and_no_descriptor_is_left_open(tmp_pat
 
 def test_what_was_half_written_does_not_hinder_the_next_try(tmp_path: Path) -> None:
     name, common = keep_diverged(tmp_path)
-    (tmp_path / "adopted" / BEGUN / "log").mkdir(parents=True)
-    (tmp_path / "adopted" / BEGUN / "log" / "00000000000000000000.0.log").write_bytes(b"half")
+    (tmp_path / "promoted" / BEGUN / "log").mkdir(parents=True)
+    (tmp_path / "promoted" / BEGUN / "log" / "00000000000000000000.0.log").write_bytes(b"half")
     log_id = salvage(tmp_path, name, common)
     assert ends(place(tmp_path, log_id)) == {"t": [(2, 4)], "u": [(0, 1)]}
 
@@ -190,20 +190,20 @@ def test_a_damaged_note_is_none(tmp_path: Path) -> None:
         assert read_note(tmp_path / "note") is None
 
 
-def test_an_adopted_log_that_was_kept_as_a_diverged_copy_is_such_a_copy(tmp_path: Path) -> None:
+def test_a_promoted_log_that_was_kept_as_a_diverged_copy_is_such_a_copy(tmp_path: Path) -> None:
     taken = taken_log(tmp_path)
     log_id = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).identity
     assert log_id is not None
-    parent = tmp_path / "adopted" / f"{log_id.log_id.hex()}.diverged-3"
+    parent = tmp_path / "promoted" / f"{log_id.log_id.hex()}.diverged-3"
     parent.mkdir(parents=True)
     (tmp_path / LOG).rename(parent / "log")
-    directory, name = DivergedDirectory(tmp_path, NUMBER), f"adopted/{parent.name}"
+    directory, name = DivergedDirectory(tmp_path, NUMBER), f"promoted/{parent.name}"
     held = directory.read(name)
     common = taken.common([(epoch.pack(), start) for epoch, start in held.epochs], held.end)
     made = salvage(tmp_path, name, common)
     assert ends(place(tmp_path, made)) == {"t": [(2, 4)], "u": [(0, 1)]}
     directory.remove(name)
-    assert AdoptedDirectory(tmp_path).found() == [made]
+    assert PromotedDirectory(tmp_path).found() == [made]
 
 
 def test_what_is_left_of_the_own_log_says_what_was_made_of_it(tmp_path: Path) -> None:
@@ -229,4 +229,4 @@ def test_a_copy_that_is_no_log_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         directory.read(name)
     with pytest.raises(OSError):
-        directory.salvage("mirrors/nothing", CopyExtent(1, ()), common)
+        directory.salvage("replicas/nothing", CopyExtent(1, ()), common)

@@ -26,7 +26,7 @@ from tests.nsqd.cluster.wire.identities import node as identity
 LOG, MADE = b"l" * 16, b"m" * 16
 OLD, OWNERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
 HELD = CopyExtent(900, ((OLD, 0),))
-NAME, OWN = f"mirrors/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
+NAME, OWN = f"replicas/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
 UNCLEAN_AFTER = 10 * LOOK_EVERY
 
 
@@ -89,17 +89,17 @@ class Holder:
         self.link = cast("Any", SimpleNamespace(send_claiming=self.sent.append, peer=identity(2)))
         self.cluster.links[2] = self.link
         self.origins: dict[bytes, Any] = {}
-        self.mirrors: dict[bytes, Any] = {LOG: "a mirror that is made anew"}
+        self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}
         self.salvaged: list[bytes] = []
         self.owned: set[bytes] = set()
         self.directory, self.arbiter, self.now = FakeDirectory(), FakeArbiter(), 0
         self.salvage = self.make()
 
     def make(self) -> Salvage:
-        copying = SimpleNamespace(origins=self.origins, mirrors=SimpleNamespace(kept=self.mirrors))
-        adoptions = SimpleNamespace(serve_salvaged=self.salvaged.append, owns=self.owned.__contains__)
+        copying = SimpleNamespace(origins=self.origins, replicas=SimpleNamespace(kept=self.replicas))
+        promotions = SimpleNamespace(serve_salvaged=self.salvaged.append, owns=self.owned.__contains__)
         return Salvage(
-            self.cluster, cast("Any", copying), cast("Any", adoptions), cast("Any", self.arbiter), self.directory,
+            self.cluster, cast("Any", copying), cast("Any", promotions), cast("Any", self.arbiter), self.directory,
             AtOnce(), lambda: self.now, UNCLEAN_AFTER,
         )  # fmt: skip
 
@@ -126,7 +126,7 @@ class Holder:
         origin = SimpleNamespace(
             in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
             copies=SimpleNamespace(asked=(0, 1)),
-            followers={2: SimpleNamespace(has_mirror=True, durable=950 if is_copied else 949)},
+            followers={2: SimpleNamespace(has_replica=True, durable=950 if is_copied else 949)},
             owned=lambda: {"epochs": [], "end": 950},
         )
         self.origins[MADE] = origin
@@ -281,7 +281,7 @@ def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
 def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> None:
     for why in ("forgotten", "disk replaced", "left"):
         holder = Holder()
-        holder.mirrors.clear()
+        holder.replicas.clear()
         if why == "forgotten":
             holder.cluster.membership.merge([Member(identity(2, log=int.from_bytes(LOG)), Standing.FORGOTTEN)], 0)
         elif why == "left":
@@ -293,12 +293,12 @@ def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> N
         assert holder.directory.deeds == ["read", 0], why
 
 
-def test_a_log_that_somebody_owns_or_may_adopt_is_not_salvaged_as_a_whole() -> None:
-    for why in ("a mirror is here", "it is being adopted", "its owner says so"):
+def test_a_log_that_somebody_owns_or_may_promote_is_not_salvaged_as_a_whole() -> None:
+    for why in ("a replica is here", "it is being promoted", "its owner says so"):
         holder = Holder()
-        if why != "a mirror is here":
-            holder.mirrors.clear()
-        if why == "it is being adopted":
+        if why != "a replica is here":
+            holder.replicas.clear()
+        if why == "it is being promoted":
             holder.owned.add(LOG)
         if why == "its owner says so":
             holder.cluster.ownership.note_said(2, identity(2).incarnation, [Owned(LOG, OWNERS, Hold.OWNS)])
@@ -309,11 +309,11 @@ def test_a_log_that_somebody_owns_or_may_adopt_is_not_salvaged_as_a_whole() -> N
 
 def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     holder = Holder()
-    holder.directory.error = OSError("the mirror is empty")
+    holder.directory.error = OSError("the replica is empty")
     for _ in range(3):
         holder.look(RETRY_AFTER)
-    assert caplog.text.count("the mirror is empty; trying again") == 1
-    assert holder.salvage.figures()[0]["failure"] == "the mirror is empty"
+    assert caplog.text.count("the replica is empty; trying again") == 1
+    assert holder.salvage.figures()[0]["failure"] == "the replica is empty"
     holder.directory.error = None
     holder.look(RETRY_AFTER)
     assert holder.question().log_id == LOG

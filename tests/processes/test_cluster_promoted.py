@@ -1,4 +1,4 @@
-"""A real node that owns an adopted log: it opens that at each start, beside its own one."""
+"""A real node that owns a promoted log: it opens that at each start, beside its own one."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def lost_log(tmp_path: Path) -> tuple[str, Path]:
     return decode_header(newest.read_bytes()).log_id.hex(), directory / "log"
 
 
-def test_a_node_opens_its_adopted_logs_at_each_start(node: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_a_node_opens_its_promoted_logs_at_each_start(node: Callable[..., Daemon], tmp_path: Path) -> None:
     log_id, files = lost_log(tmp_path)
-    place = tmp_path / "0" / "adopted" / log_id
+    place = tmp_path / "0" / "promoted" / log_id
     place.mkdir(parents=True)
     shutil.copytree(files, place / "log")
     epochs = []
@@ -41,34 +41,34 @@ def test_a_node_opens_its_adopted_logs_at_each_start(node: Callable[..., Daemon]
         with node(0) as first, node(1, first) as second:
             eventually(lambda: connected(first) == {1})
             eventually(lambda: [one["state"] for one in owned(first)] == ["serving", "serving"])
-            own, adopted = owned(first)
-            assert (own["node"], adopted["node"], adopted["log_id"]) == (0, 9, log_id)
-            assert (adopted["topics"], adopted["opening"]) == (1, False)
-            epochs.append(adopted["epochs"][-1][0])
+            own, promoted = owned(first)
+            assert (own["node"], promoted["node"], promoted["log_id"]) == (0, 9, log_id)
+            assert (promoted["topics"], promoted["opening"]) == (1, False)
+            epochs.append(promoted["epochs"][-1][0])
             eventually(lambda: connected(second) == {0})
     first_epoch, second_epoch = (bytes.fromhex(epoch) for epoch in epochs)
     assert first_epoch[:6] < second_epoch[:6], "each start is a later epoch, of the node that owns the log"
     assert {epoch[4:6] for epoch in (first_epoch, second_epoch)} == {bytes(2)}
 
 
-def test_verify_checks_adopted_and_old_logs_too(tmp_path: Path) -> None:
+def test_verify_checks_promoted_and_old_logs_too(tmp_path: Path) -> None:
     log_id, files = lost_log(tmp_path)
     with nsqd(tmp_path / "0"):
         pass
-    adopted = tmp_path / "0" / "adopted" / log_id / "log"
-    shutil.copytree(files, adopted)
+    promoted = tmp_path / "0" / "promoted" / log_id / "log"
+    shutil.copytree(files, promoted)
     old = tmp_path / "0" / "diverged" / log_id
     shutil.copytree(files, old)
     done = run("penstock", "verify", str(tmp_path / "0"))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"adopted log {log_id}: ")
+    assert done.stdout.startswith(f"promoted log {log_id}: ")
     assert "topic t: 3 published, 3 live" in done.stdout
     assert f"log {log_id}: " in run("penstock", "verify", str(old)).stdout
     assert run("penstock", "restore", str(old), str(tmp_path / "copy")).returncode == 0
-    newest = max(adopted.glob("*.log"))
+    newest = max(promoted.glob("*.log"))
     content = bytearray(newest.read_bytes())
     content[content.index(b"message 1")] ^= 1
     newest.write_bytes(content)
     done = run("penstock", "verify", str(tmp_path / "0"), "--json")
     assert done.returncode == 1
-    assert [bool(one["damage"]) for one in json.loads(done.stdout)["adopted"]] == [True]
+    assert [bool(one["damage"]) for one in json.loads(done.stdout)["promoted"]] == [True]

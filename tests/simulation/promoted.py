@@ -8,18 +8,18 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from nsqd.cluster.promotion.promoted_log import Parts
-from nsqd.cluster.promotion.promotions import Adoptions
+from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.leader import Origin
-from nsqd.cluster.replication.replica_to_log import name_mirror_files
+from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
-from nsqd.core.stripes import Attachment, Deletions, adopted_broker
+from nsqd.core.stripes import Attachment, Deletions, promoted_broker
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, TakenOver, open_log
+from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Promoted, open_log
 from nsqd.storage.log.reading import LogReading
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -32,42 +32,42 @@ if TYPE_CHECKING:
 AT_ONCE = 3  # topics or channels that are attached in one turn
 
 
-class SimAdopted:
+class SimPromoted:
     """The directories of the logs that a machine has taken over. Implements nsqd.cluster.promotion.promotions.Directory."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._disks = machine, machine.disks
 
     def found(self) -> list[bytes]:
-        return sorted(self._disks.adopted)
+        return sorted(self._disks.promoted)
 
-    def move_mirror(self, log_id: bytes) -> Disk:
+    def move_replica(self, log_id: bytes) -> Disk:
         disks = self._disks
-        disk = disks.mirrors[log_id]
+        disk = disks.replicas[log_id]
         disk.act("take")
-        disks.adopted[log_id] = disks.mirrors.pop(log_id)
+        disks.promoted[log_id] = disks.replicas.pop(log_id)
         disk.act("taken")
         return disk
 
     def put_back(self, log_id: bytes) -> int | None:
-        disk = self._disks.adopted[log_id]
-        manifest = name_mirror_files(disk)
+        disk = self._disks.promoted[log_id]
+        manifest = name_replica_files(disk)
         if manifest is None:
             return None
         disk.act("put back")
-        self._disks.mirrors[log_id] = self._disks.adopted.pop(log_id)
+        self._disks.replicas[log_id] = self._disks.promoted.pop(log_id)
         return manifest.node
 
     def open(self, log_id: bytes) -> Disk:
-        return self._disks.adopted[log_id]
+        return self._disks.promoted[log_id]
 
     def keep_diverged(self, log_id: bytes) -> str:
-        self._machine.run.books.counts["adopted logs kept as diverged"] += 1
-        self._disks.keep_diverged(log_id, self._disks.adopted.pop(log_id), False)
+        self._machine.run.books.counts["promoted logs kept as diverged"] += 1
+        self._disks.keep_diverged(log_id, self._disks.promoted.pop(log_id), False)
         return "aside"
 
     def remove(self, log_id: bytes) -> None:
-        if self._disks.adopted.pop(log_id, None) is not None:
+        if self._disks.promoted.pop(log_id, None) is not None:
             self._machine.run.note(f"{self._machine.name} removes {log_id.hex()[:6]}, which is closed")
             self._machine.run.books.counts["closed logs"] += 1
 
@@ -88,7 +88,7 @@ class SimOldLogs:
 
 
 class OpenedLog:
-    """An adopted log that is open."""
+    """A promoted log that is open."""
 
     def __init__(self, opened: OpenLog, disk: SimDisk, archive: Archive, random: Random) -> None:
         self.log, self.disk, self.archive = opened, disk, archive
@@ -118,7 +118,7 @@ class OpenedLog:
             self._spare.step()
 
 
-class AdoptedLogs:
+class PromotedLogs:
     """The logs that a node has taken over, wired as nsqd/clustering.py does it."""
 
     def __init__(self, node: ClusterNode, machine: Machine) -> None:
@@ -145,17 +145,17 @@ class AdoptedLogs:
             failed=node.claims.given_up,
             is_closed=node.cluster.ownership.closed.__contains__,
         )
-        self.adoptions = Adoptions(SimAdopted(machine), node.mirrors, node.work, parts)
-        self.adoptions.reopen()
+        self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, parts)
+        self.promotions.reopen()
 
     # Parts
 
-    def _open(self, disk: Disk, taken_over: TakenOver, extend: Extend | None) -> OpenLog:
+    def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         node = self._node
         assert isinstance(disk, SimDisk)
         options = LogOptions(node.number, Durability.INTERVAL, SYNC_EVERY, node.sizes.budget)
         parts = node.sizes.simulated(node.clock, node.random)
-        opened = open_log(disk, options, node._wake, parts, extend, taken_over)
+        opened = open_log(disk, options, node._wake, parts, extend, promoted)
         archive = self._machine.run.archive_of(opened.identity.log_id, self._machine)
         self._machine.run.archives[opened.identity.log_id, self._machine.name] = (
             archive  # a log that was made of a diverged copy has none
@@ -166,7 +166,7 @@ class AdoptedLogs:
     def _make_broker(self, opened: OpenLog) -> Broker:
         home, clock = self._node.broker, self._node.clock
         home.begin(clock.now, clock.wall)
-        return adopted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
+        return promoted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
 
     def _copy(self, opened: OpenLog) -> None:
         node, log_id = self._node, opened.identity.log_id
@@ -175,7 +175,7 @@ class AdoptedLogs:
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         sizes, copies = node.sizes, opened.store.copies
         one.origin = origin = Origin(
-            node.cluster, source, copies, node.work, sizes.mirrors, sizes.replace_after, sizes.rate, log_id
+            node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate, log_id
         )
         one.archive.after = origin
         source.tap(one.archive)
@@ -194,7 +194,7 @@ class AdoptedLogs:
         if one is not None:
             on_disk = LogReading(one.disk.crash(Random(1)))  # what survives a power cut at this moment
             assert epoch in [one for one, _ in on_disk.replay.epochs], "an epoch is announced that is not durable"
-            self._machine.run.taken_over(log_id, epoch, self._machine)
+            self._machine.run.failed_over(log_id, epoch, self._machine)
         self._node.cluster.announce_owner(log_id, epoch)
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
@@ -212,7 +212,7 @@ class AdoptedLogs:
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
         known = self._node.cluster.ownership.owner(log_id)
-        return self._machine.is_taken_over(log_id, epochs, followers, known)
+        return self._machine.is_failed_over(log_id, epochs, followers, known)
 
     # the run
 

@@ -2,10 +2,10 @@
 
 After each round each log has exactly one owner. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
-after their retries. Each duplicate is counted by a node, or is of a kind that nobody counts (takeover_books.py). The summary of
+after their retries. Each duplicate is counted by a node, or is of a kind that nobody counts (failover_books.py). The summary of
 the run tells duplicates by reason, and how long it took from a kill to the first delivery of what the dead node had published.
 
-PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shorter, with one -takeover-quorum.
+PENSTOCK_EFFORT says how many rounds of each kind are run; below 5 they are shorter, with one -failover-quorum.
 
 It needs root and network namespaces (tests/namespaces.py); else it is skipped, with the reason.
 """
@@ -17,8 +17,8 @@ from random import Random
 
 import pytest
 
+from tests.processes.failover_cluster import FailoverCluster, FailoverClusters
 from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play, player
-from tests.processes.takeover_cluster import TakeoverCluster, TakeoverClusters
 from tests.processes.test_cluster_tls import certificates
 from tests.requirements import require
 
@@ -28,14 +28,14 @@ ANY, MAJORITY = "any", "majority"
 FLAP = 3.0  # s
 both = pytest.mark.parametrize("quorum", [ANY, MAJORITY] if LONG else [MAJORITY])
 
-Trouble = Callable[[TakeoverCluster, Random], None]
+Trouble = Callable[[FailoverCluster, Random], None]
 Rounds = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TakeoverClusters]:
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailoverClusters]:
     require("namespaces")
-    made = TakeoverClusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
+    made = FailoverClusters(tmp_path_factory.mktemp("clusters"), certificates(tmp_path_factory.mktemp("own")))
     try:
         yield made
     finally:
@@ -43,13 +43,13 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TakeoverClust
 
 
 @pytest.fixture
-def rounds(clusters: TakeoverClusters, request: pytest.FixtureRequest) -> Rounds:
-    """Run rounds of one fault, with one value of -takeover-quorum."""
+def rounds(clusters: FailoverClusters, request: pytest.FixtureRequest) -> Rounds:
+    """Run rounds of one fault, with one value of -failover-quorum."""
     play: Play = player(clusters, request, ANY)
 
     def play_trouble(trouble: Trouble, quorum: str = ANY) -> None:
         def fault(cluster: NetworkedCluster, random: Random) -> None:
-            assert isinstance(cluster, TakeoverCluster)
+            assert isinstance(cluster, FailoverCluster)
             trouble(cluster, random)
 
         play(fault, quorum)
@@ -61,19 +61,19 @@ def rounds(clusters: TakeoverClusters, request: pytest.FixtureRequest) -> Rounds
 
 
 def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         first, second, last = random.sample(NODES, 3)
         logs = [cluster.own_log(number) for number in (first, second)]
         cluster.kill(first)
-        adopter = cluster.adopter(logs[0], second, last)
-        cluster.delivers(adopter)
+        new_leader = cluster.new_leader(logs[0], second, last)
+        cluster.delivers(new_leader)
         cluster.goes_on([second, last], 2)
         if random.random() < 0.7:
-            other = last if adopter == second else second
-            cluster.until(lambda: cluster.may_adopt(other, logs[0], adopter))
+            other = last if new_leader == second else second
+            cluster.until(lambda: cluster.may_promote(other, logs[0], new_leader))
             cluster.kill(second)
             for log_id in logs:
-                assert cluster.adopter(log_id, last) == last
+                assert cluster.new_leader(log_id, last) == last
         else:  # the last node may not have all, and waits for the others
             cluster.kill(second)
         cluster.refuses([last], 2)
@@ -88,14 +88,14 @@ def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None
 @pytest.mark.campaign
 @pytest.mark.parametrize("quorum", [ANY, MAJORITY] if LONG else [ANY])
 def test_any_two_of_three_are_killed_at_once(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         *victims, last = random.sample(NODES, 3)
         logs = [cluster.own_log(number) for number in victims]
         cluster.kill(*victims)
         cluster.refuses([last], 2, 3)
         if quorum == ANY and random.random() < 0.5:
             for log_id in logs:
-                cluster.adopter(log_id, last)
+                cluster.new_leader(log_id, last)
         else:
             cluster.let_pass(random.uniform(0, 8))
         cluster.answer(last)
@@ -110,12 +110,12 @@ def test_any_two_of_three_are_killed_at_once(rounds: Rounds, quorum: str) -> Non
 @pytest.mark.campaign
 @both
 def test_a_node_is_killed_and_returns(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         victim = random.choice(NODES)
         log_id = cluster.own_log(victim)
         cluster.kill(victim)
-        adopter = cluster.adopter(log_id, *cluster.living())
-        cluster.delivers(adopter)
+        new_leader = cluster.new_leader(log_id, *cluster.living())
+        cluster.delivers(new_leader)
         cluster.goes_on(cluster.living(), 2)
         cluster.start(victim)
 
@@ -124,8 +124,8 @@ def test_a_node_is_killed_and_returns(rounds: Rounds, quorum: str) -> None:
 
 @pytest.mark.campaign
 @both
-def test_a_node_is_killed_during_a_take_over(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+def test_a_node_is_killed_during_a_failover(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         first, second, _ = random.sample(NODES, 3)
         cluster.kill(first)
         cluster.let_pass(random.uniform(2.5, 5))
@@ -140,15 +140,15 @@ def test_a_node_is_killed_during_a_take_over(rounds: Rounds, quorum: str) -> Non
 @pytest.mark.campaign
 @both
 def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         victim = random.choice(NODES)
         log_id = cluster.own_log(victim)
         cluster.kill(victim)
-        adopter = cluster.adopter(log_id, *cluster.living())
+        new_leader = cluster.new_leader(log_id, *cluster.living())
         for _ in range(random.randint(1, 3)):
             cluster.kill_while_it_starts(victim, random.uniform(0.2, 3))
         if random.random() < 0.5:
-            cluster.kill(adopter)
+            cluster.kill(new_leader)
         cluster.start_all()
 
     rounds(trouble, quorum)
@@ -156,20 +156,22 @@ def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
 
 @pytest.mark.campaign
 @both
-def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+def test_the_new_leader_and_its_new_leader_are_killed(rounds: Rounds, quorum: str) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         owner = random.choice(NODES)
         log_id = cluster.own_log(owner)
         for _ in range(3):
             cluster.kill(owner)
             others = cluster.living()
-            adopter = cluster.adopter(log_id, *others)
+            new_leader = cluster.new_leader(log_id, *others)
             cluster.start(owner)
             cluster.all_in_sync()
             cluster.until(
-                lambda adopter=adopter: any(cluster.may_adopt(one, log_id, adopter) for one in NODES if one != adopter)
+                lambda new_leader=new_leader: any(
+                    cluster.may_promote(one, log_id, new_leader) for one in NODES if one != new_leader
+                )
             )
-            owner = adopter
+            owner = new_leader
 
     rounds(trouble, quorum)
 
@@ -180,13 +182,13 @@ def test_the_adopter_and_its_adopter_are_killed(rounds: Rounds, quorum: str) -> 
 @pytest.mark.campaign
 @both
 def test_halves(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         alone, *others = random.sample(NODES, 3)
         log_id = cluster.own_log(alone)
         cluster.cut({alone}, {*others})
         cluster.refuses([alone], 2)
-        adopter = cluster.adopter(log_id, *others)
-        cluster.delivers(adopter)
+        new_leader = cluster.new_leader(log_id, *others)
+        cluster.delivers(new_leader)
         cluster.answer(*NODES)
         if random.random() < 0.3:
             cluster.kill(alone)
@@ -197,7 +199,7 @@ def test_halves(rounds: Rounds, quorum: str) -> None:
 @pytest.mark.campaign
 @both
 def test_packets_that_are_dropped_one_way(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         sender, receiver, third = random.sample(NODES, 3)
         cluster.drop(sender, receiver)
         cluster.let_pass(random.uniform(3, 9))
@@ -212,7 +214,7 @@ def test_packets_that_are_dropped_one_way(rounds: Rounds, quorum: str) -> None:
 @pytest.mark.campaign
 @both
 def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         bridge, left, right = random.sample(NODES, 3)
         cluster.cut({left}, {right})
         cluster.let_pass(random.uniform(3, 12))
@@ -224,7 +226,7 @@ def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Rounds,
 
 @both
 def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         for alone in random.choices(NODES, k=4 if LONG else 2):
             cluster.cut({alone}, {*NODES} - {alone})
             cluster.let_pass(FLAP)
@@ -237,7 +239,7 @@ def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Rounds, quo
 
 @pytest.mark.campaign
 def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         cluster.cut({0}, {1}, {2})
         cluster.refuses(NODES, 2)
         cluster.let_pass(random.uniform(3, 10))
@@ -254,14 +256,14 @@ def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
 def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
     lengths = iter([30.0] if LONG else [])
 
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         victim = random.choice(NODES)
         others = sorted({*NODES} - {victim})
         log_id = cluster.own_log(victim)
         cluster.stand_still(victim)
         cluster.goes_on(others, 2)
         cluster.let_pass(next(lengths, 0) or (random.choice((8, 15)) if LONG else 8))
-        cluster.adopter(log_id, *others)
+        cluster.new_leader(log_id, *others)
         cluster.stand_still_no_more(victim)
 
     rounds(trouble, quorum)
@@ -273,7 +275,7 @@ def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
 @pytest.mark.campaign
 @both
 def test_rolling_restarts(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: TakeoverCluster, random: Random) -> None:
+    def trouble(cluster: FailoverCluster, random: Random) -> None:
         before = {number: cluster.owned(number) for number in NODES}
         for number in random.sample(NODES, 3):
             cluster.restart(number)

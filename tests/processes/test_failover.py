@@ -57,7 +57,7 @@ def cluster_of(stack: ExitStack, node: NodeMaker, count: int, **flags: str) -> l
 
 def possible_duplicates(daemon: Daemon) -> dict[str, int]:
     """What a node says of messages that may be delivered twice because a log has changed its owner."""
-    return dict(httpx.get(f"http://{daemon.http}/cluster").json()["takeovers"]["possible_duplicates"])
+    return dict(httpx.get(f"http://{daemon.http}/cluster").json()["failovers"]["possible_duplicates"])
 
 
 def followers(daemon: Daemon) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def taken(consumer: Conversation, count: int) -> list[bytes]:
 
 
 def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_new_log(node: NodeMaker) -> None:
-    flags = {"takeover_quorum": "majority"}
+    flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
         first, others = nodes[0], nodes[1:]
@@ -90,18 +90,18 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
         eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know what was finished
         first.process.send_signal(signal.SIGKILL)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
-        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             bodies = [
                 *taken(consumer, 59),
                 consumer.message().body,
             ]  # the last is owed still: the log would be closed else
             assert {int(body) for body in bodies} >= set(range(40, 100))
-        back = again(stack, node, 0, first, adopter, **flags)
+        back = again(stack, node, 0, first, new_leader, **flags)
         eventually(lambda: connected(back) == {1, 2})
         assert log_of(back, 0) != lost
-        assert lost in owned(adopter)
+        assert lost in owned(new_leader)
         eventually(lambda: len(in_sync(back)) == 2)
         publish(back, "two", b"after")
         with Conversation(back, b"  V2SUB two c\nRDY 10\n") as consumer:
@@ -110,7 +110,7 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
 
 
 def test_a_lost_disk_that_is_replaced_at_once_leaves_its_log_to_a_follower(node: NodeMaker, tmp_path: Path) -> None:
-    flags = {"takeover_quorum": "majority"}
+    flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         first, *others = cluster_of(stack, node, 3, **flags)
         lost = log_of(first, 0)
@@ -120,14 +120,14 @@ def test_a_lost_disk_that_is_replaced_at_once_leaves_its_log_to_a_follower(node:
         shutil.rmtree(tmp_path / "0")
         again(stack, node, 0, first, others[0], **flags)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
-        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(set(taken(consumer, 20))) == 20
 
 
-def test_a_disk_recovered_from_a_copy_of_after_the_take_over_undoes_no_finish(node: NodeMaker, tmp_path: Path) -> None:
-    flags = {"takeover_quorum": "majority"}
+def test_a_disk_recovered_from_a_copy_of_after_the_failover_undoes_no_finish(node: NodeMaker, tmp_path: Path) -> None:
+    flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         first, *others = cluster_of(stack, node, 3, **flags)
         lost = log_of(first, 0)
@@ -135,23 +135,23 @@ def test_a_disk_recovered_from_a_copy_of_after_the_take_over_undoes_no_finish(no
         publish(first, "two", *(b"%d" % number for number in range(20)))
         first.kill()
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
         shutil.rmtree(tmp_path / "0")
-        done = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", adopter.http)
+        done = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", new_leader.http)
         assert done.returncode == 0, done.stderr
         assert "with a copy of that log it begins another one" in done.stderr
-        with Conversation(adopter, b"  V2SUB two c\nRDY 1\n") as consumer:
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 1\n") as consumer:
             assert consumer.frame() == OK
             assert len(set(taken(consumer, 15))) == 15
-            back = again(stack, node, 0, first, adopter, **flags)
+            back = again(stack, node, 0, first, new_leader, **flags)
             eventually(lambda: log_of(back, 0) not in ("", lost))
-            assert lost in owned(adopter)
+            assert lost in owned(new_leader)
             assert len(set(taken(consumer, 5))) == 5
         assert depth_of(back, "two") == 0
 
 
-def test_an_owner_that_stood_still_does_not_deliver_what_its_adopter_has_delivered(node: NodeMaker) -> None:
-    flags = {"takeover_quorum": "majority"}
+def test_an_owner_that_stood_still_does_not_deliver_what_its_new_leader_has_delivered(node: NodeMaker) -> None:
+    flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         first, *others = cluster_of(stack, node, 3, **flags)
         lost = log_of(first, 0)
@@ -165,8 +165,8 @@ def test_an_owner_that_stood_still_does_not_deliver_what_its_adopter_has_deliver
         eventually(lambda: {one["behind"] for one in followers(first)} == {0})
         first.process.send_signal(signal.SIGSTOP)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
-        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as other:
+        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as other:
             assert other.frame() == OK
             assert sorted(taken(other, 40)) == sorted(bodies)
             first.process.send_signal(signal.SIGCONT)
@@ -183,7 +183,7 @@ def test_a_node_that_lost_its_disk_takes_nothing_until_it_knows_how_topics_are_c
         shutil.rmtree(tmp_path / "2")
         for other in nodes[:2]:
             other.process.send_signal(signal.SIGSTOP)  # it is cut off from them
-        back = again(stack, node, 2, nodes[2], nodes[0], takeover_quorum="majority")
+        back = again(stack, node, 2, nodes[2], nodes[0], failover_quorum="majority")
         answer = httpx.post(f"http://{back.http}/pub?topic=two", content=b"lost with the next disk")
         assert (answer.status_code, answer.json()["message"]) == (503, "NOREPL")
         with Conversation(back, b"  V2") as publisher:
@@ -201,7 +201,7 @@ def test_a_node_that_lost_its_disk_takes_nothing_until_it_knows_how_topics_are_c
 
 
 def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:
-    flags = {"takeover_quorum": "majority"}
+    flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
         first, others = nodes[0], nodes[1:]
@@ -216,29 +216,29 @@ def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know of the deliveries
         first.process.send_signal(signal.SIGSTOP)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (adopter,) = [daemon for daemon in others if lost in owned(daemon)]
+        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
         first.process.send_signal(signal.SIGCONT)
-        first.wait_for_line("has adopted the log of this node")
+        first.wait_for_line("has promoted the log of this node")
         eventually(lambda: log_of(first, 0) not in ("", lost))
         eventually(lambda: len(in_sync(first)) == 2)
         publish(first, "two", b"after")
         with Conversation(first, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert taken(consumer, 1) == [b"after"]
-        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert sorted(taken(consumer, 20), key=int) == [b"%d" % number for number in range(20)]
         # The five that the client had came again, and each of the two nodes says so.
-        assert possible_duplicates(adopter)["ready_again"] == 5
+        assert possible_duplicates(new_leader)["ready_again"] == 5
         assert possible_duplicates(first)["unfinished"] == 5
-        text = httpx.get(f"http://{adopter.http}/metrics").text
+        text = httpx.get(f"http://{new_leader.http}/metrics").text
         assert 'nsqd_cluster_possible_duplicates_total{reason="ready_again"} 5.0' in text
         assert 'nsqd_cluster_claims_total{result="won_clean"} 1.0' in text
-        assert "\nnsqd_cluster_takeover_seconds " in text
+        assert "\nnsqd_cluster_failover_seconds " in text
 
 
 def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_owed(node: NodeMaker) -> None:
-    flags = {"takeover_quorum": "any"}
+    flags = {"failover_quorum": "any"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
         logs = [log_of(nodes[0], number) for number in range(3)]
@@ -249,10 +249,10 @@ def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_o
             eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)
         nodes[0].process.send_signal(signal.SIGKILL)
         eventually(lambda: any(logs[0] in owned(daemon) for daemon in nodes[1:]))
-        (adopter,) = [daemon for daemon in nodes[1:] if logs[0] in owned(daemon)]
-        (last,) = [daemon for daemon in nodes[1:] if daemon is not adopter]
-        eventually(lambda: may_adopt(last, logs[0]))
-        adopter.process.send_signal(signal.SIGKILL)
+        (new_leader,) = [daemon for daemon in nodes[1:] if logs[0] in owned(daemon)]
+        (last,) = [daemon for daemon in nodes[1:] if daemon is not new_leader]
+        eventually(lambda: may_promote(last, logs[0]))
+        new_leader.process.send_signal(signal.SIGKILL)
         eventually(lambda: len(owned(last)) == 3)
         with Conversation(last, b"  V2SUB three c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
@@ -260,14 +260,14 @@ def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_o
             assert set(taken(consumer, 150)) == wanted
 
 
-def may_adopt(follower: Daemon, log_id: str) -> bool:
-    """Return True if a follower has all of a log, as far as it knows, and may adopt it at once."""
+def may_promote(follower: Daemon, log_id: str) -> bool:
+    """Return True if a follower has all of a log, as far as it knows, and may promote it at once."""
     logs = httpx.get(f"http://{follower.http}/cluster").json()["claims"]["logs"]
     return any(one["log_id"] == log_id and one["clean"] and one["epoch"] > 100 for one in logs)
 
 
-def test_an_adopter_goes_on_with_the_log_after_its_own_restart(node: NodeMaker) -> None:
-    flags = {"takeover_quorum": "majority"}
+def test_a_new_leader_goes_on_with_the_log_after_its_own_restart(node: NodeMaker) -> None:
+    flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
         first, others = nodes[0], nodes[1:]
@@ -276,14 +276,14 @@ def test_an_adopter_goes_on_with_the_log_after_its_own_restart(node: NodeMaker) 
         publish(first, "two", *(b"%d" % number for number in range(20)))
         first.process.send_signal(signal.SIGKILL)
         eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (number, adopter) = next((place, one) for place, one in enumerate(nodes) if place and lost in owned(one))
-        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+        (number, new_leader) = next((place, one) for place, one in enumerate(nodes) if place and lost in owned(one))
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(taken(consumer, 8)) == 8
-        adopter.stop()
-        adopter = again(stack, node, number, adopter, nodes[3 - number], **flags)
-        eventually(lambda: lost in owned(adopter))
-        with Conversation(adopter, b"  V2SUB two c\nRDY 10\n") as consumer:
+        new_leader.stop()
+        new_leader = again(stack, node, number, new_leader, nodes[3 - number], **flags)
+        eventually(lambda: lost in owned(new_leader))
+        with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(taken(consumer, 12)) == 12
 
@@ -295,7 +295,7 @@ def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: Node
         return done.returncode, done.stdout, done.stderr
 
     with ExitStack() as stack:
-        nodes = cluster_of(stack, node, 3, takeover_quorum="majority")
+        nodes = cluster_of(stack, node, 3, failover_quorum="majority")
         code, text, error = status(command="wait")
         assert (code, text.splitlines()[:2]) == (0, ["Cluster penstock: WHOLE", "Safe to lose another node: yes"]), (
             error
@@ -312,7 +312,7 @@ def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: Node
         assert code in (1, 2)
         assert "waiting: " in error
         assert "it is not whole after 1 s" in error
-        back = again(stack, node, 2, nodes[2], nodes[0], takeover_quorum="majority")
+        back = again(stack, node, 2, nodes[2], nodes[0], failover_quorum="majority")
         code, text, error = status("--timeout", "60s", command="wait")
         assert code == 0, error + text
         found = json.loads(status("--json")[1])

@@ -21,7 +21,7 @@ from tests.penstock.aio.running import network, until
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_takeover import cluster_of, depth_of, log_of, owned
+from tests.processes.test_failover import cluster_of, depth_of, log_of, owned
 from tests.processes.to_file import lines
 from tests.tools import Tool, ours
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.process
 
 NodeMaker = Callable[..., Daemon]
 PATIENCE_S = 240.0
-MAJORITY = {"takeover_quorum": "majority"}
+MAJORITY = {"failover_quorum": "majority"}
 
 
 def killed(first: Daemon, others: list[Daemon]) -> Daemon:
@@ -51,7 +51,7 @@ def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: P
     before, after = [[f"{when} {number}" for number in range(20)] for when in ("before", "after")]
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        # It has the topic, too: whoever asks nsqlookupd often only while no node has the topic does not find the adopter.
+        # It has the topic, too: whoever asks nsqlookupd often only while no node has the topic does not find the new leader.
         target = stack.enter_context(nsqd(tmp_path / "target", "-lookupd-tcp-address", lookupd.tcp))
         nodes = cluster_of(stack, node, 3, lookupd_tcp_address=lookupd.tcp, **MAJORITY)
         first, others = nodes[0], nodes[1:]
@@ -74,12 +74,12 @@ def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: P
             eventually(lambda channel=channel: left_in(first, channel) == 0)
             post(first, "/channel/pause", topic="t", channel=channel)
         publish(first, "t", *after)
-        adopter = killed(first, others)
+        new_leader = killed(first, others)
         for channel in channels:
-            assert left_in(adopter, channel) == 20
-            post(adopter, "/channel/unpause", topic="t", channel=channel)
+            assert left_in(new_leader, channel) == 20
+            post(new_leader, "/channel/unpause", topic="t", channel=channel)
         for channel in channels:
-            eventually(lambda channel=channel: left_in(adopter, channel) == 0)
+            eventually(lambda channel=channel: left_in(new_leader, channel) == 0)
         assert [tool.stop() for tool in (tail, files, copies)] == [0, 0, 0]
         assert sorted(tail.out) == sorted(line + "\n" for line in before + after)
         assert sorted(lines(tmp_path / "out")) == sorted(before + after)
@@ -103,10 +103,10 @@ def test_jobs_of_a_dead_node_are_reserved_at_another_one_by_greenstalk(node: Nod
             assert job.body == "e"  # f, the most urgent one, is buried
             last = mine.put("later", delay=3600)
             eventually(lambda: all(one["behind"] == 0 for one in followers(first)))
-            adopter = killed(first, others)
+            new_leader = killed(first, others)
             with pytest.raises((ConnectionError, greenstalk.Error)):
                 mine.delete(job)
-        with worker(adopter) as other:
+        with worker(new_leader) as other:
             found = [other.reserve(timeout=5) for _ in range(4)]
             assert [(one.body, one.id) for one in found] == [(body, ids[body]) for body in "edcb"]
             for one in found:
@@ -141,19 +141,19 @@ def test_a_producer_that_retries_after_the_return_of_its_node_has_one_copy(node:
                 await until(lambda: depth_of(first, "two") == 21)
                 await until(lambda: all(one["behind"] == 0 for one in followers(first)))
                 net.refuses = True
-                adopter = await anyio.to_thread.run_sync(killed, first, others)
-                back = again(stack, node, 0, first, adopter, **MAJORITY)
+                new_leader = await anyio.to_thread.run_sync(killed, first, others)
+                back = again(stack, node, 0, first, new_leader, **MAJORITY)
                 await until(lambda: len(in_sync(back)) == 2)
                 net.use(back.tcp)
                 net.refuses = net.swallows_answers = False
             await producer.publish_many("two", [b"new 0", b"new 1"])
-            return adopter, back
+            return new_leader, back
 
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **MAJORITY)
         create(nodes[0], two=2)
-        adopter, back = anyio.run(main, stack, nodes)
-        assert sorted(drained(adopter, "two", "c", 21)) == sorted([b"answered", *(b"%d" % one for one in range(20))])
+        new_leader, back = anyio.run(main, stack, nodes)
+        assert sorted(drained(new_leader, "two", "c", 21)) == sorted([b"answered", *(b"%d" % one for one in range(20))])
         assert drained(back, "two", "c", 2) == [b"new 0", b"new 1"]
 
 

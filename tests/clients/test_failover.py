@@ -20,12 +20,12 @@ import pytest
 from tests.daemons import ROOT, Daemon, drained, eventually, nsqd, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import create
-from tests.processes.test_takeover import cluster_of, depth_of, owned
+from tests.processes.test_failover import cluster_of, depth_of, owned
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
-# On a busy machine the survivors may stand still, too: then no copy seems complete, and a log is adopted after -unclean-after.
-STALLING = {"takeover_quorum": "majority", "unclean_after": "15s"}
+# On a busy machine the survivors may stand still, too: then no copy seems complete, and a log is promoted after -unclean-after.
+STALLING = {"failover_quorum": "majority", "unclean_after": "15s"}
 
 HERE = Path(__file__).parent
 FINISHED, STALLED = 20, 1

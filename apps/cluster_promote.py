@@ -1,4 +1,4 @@
-"""`penstock cluster adopt`: have a node take over the log of a lost node, though its copy may lack something."""
+"""`penstock cluster promote`: have a node take over the log of a lost node, though its copy may lack something."""
 
 import argparse
 import json
@@ -11,14 +11,14 @@ from apps.node_client import AccessError, add_address, open_client, why_refused
 
 WHAT = "have a node take over the log of a lost node, though its copy may lack something"
 DETAILS = """
-The owner of the log must be lost. A node that has everything adopts the log by itself, unless -takeover-quorum=none; this
+The owner of the log must be lost. A node that has everything promotes the log by itself, unless -failover-quorum=none; this
 command is for copies that may lack something. What it costs: messages that were acknowledged and are not in the copy are not
 delivered, unless the lost node comes back with its disk; messages that were finished, and whose finish is not in the copy, are
-delivered again. The take-over is final. A majority of the nodes must promise it, an nsqlookupd that hears the owner postpones
-it, and a node with a longer copy adopts the log instead. See what comes of it at /cluster, and docs/operations/lost-node.md.
+delivered again. The failover is final. A majority of the nodes must promise it, an nsqlookupd that hears the owner postpones
+it, and a node with a longer copy promotes the log instead. See what comes of it at /cluster, and docs/operations/lost-node.md.
 """
 ADVICE = {
-    "NO_MIRROR": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",
+    "NO_REPLICA": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",
     "OWNER_IS_THERE": "the owner of the log {log} is there: it is not lost",
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
     "INVALID_ARG_LOG": "{log} is not a log id, which has 32 hexadecimal digits",
@@ -26,18 +26,18 @@ ADVICE = {
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command `adopt` to those of `penstock cluster`."""
-    adopt = commands.add_parser(
-        "adopt", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
+    """Add the command `promote` to those of `penstock cluster`."""
+    promote = commands.add_parser(
+        "promote", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    which = adopt.add_mutually_exclusive_group(required=True)
+    which = promote.add_mutually_exclusive_group(required=True)
     which.add_argument("--log", metavar="ID", help="id of the log, as /cluster tells it")
     which.add_argument(
         "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it owns"
     )
-    add_address(adopt, "the node that is to adopt")
-    adopt.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
-    adopt.set_defaults(main=run)
+    add_address(promote, "the node that is to promote")
+    promote.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
+    promote.set_defaults(main=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         with open_client(arguments) as client:
             logs = [arguments.log] if arguments.log is not None else _lost_logs(client, arguments.node)
             for log in logs:
-                answer = client.post("/cluster/adopt", params={"log": log})
+                answer = client.post("/cluster/promote", params={"log": log})
                 if answer.status_code != 200:
                     return _failed(why_refused(answer, ADVICE, address, log=log))
     except AccessError as error:
@@ -73,5 +73,5 @@ def _lost_logs(client: httpx.Client, node: int) -> list[str]:
 
 
 def _failed(why: str) -> int:
-    print(f"penstock cluster adopt: {why}", file=sys.stderr)
+    print(f"penstock cluster promote: {why}", file=sys.stderr)
     return 1

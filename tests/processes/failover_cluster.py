@@ -18,8 +18,7 @@ import httpx
 from tests.daemons import Daemon
 from tests.namespaces import Network
 from tests.processes.cluster_load import LIVE, TOPICS, Client, HttpPublisher, JobPublisher, Publisher
-from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
-from tests.processes.takeover_books import (
+from tests.processes.failover_books import (
     KILL,
     LAG,
     RESTART,
@@ -30,12 +29,13 @@ from tests.processes.takeover_books import (
     DuplicateBooks,
     times,
 )
-from tests.processes.takeover_load import LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
+from tests.processes.failover_load import LatePublisher, NamedPublisher, NotingConsumer, Worker, jobs_left
+from tests.processes.networked_cluster import NODES, Clusters, NetworkedCluster
 
 ANSWER = 30.0  # s in which a node that serves must answer /stats and /cluster
 
 
-class TakeoverCluster(NetworkedCluster):
+class FailoverCluster(NetworkedCluster):
     """Three nodes that take each other's logs over."""
 
     def __init__(self, network: Network, place: Path, certificates: Path, **flags: str) -> None:
@@ -150,7 +150,7 @@ class TakeoverCluster(NetworkedCluster):
         """Return the nodes that were not killed."""
         return [number for number in NODES if not self.is_dead(number)]
 
-    def adopter(self, log_id: str, *candidates: int) -> int:
+    def new_leader(self, log_id: str, *candidates: int) -> int:
         """Wait until one of some nodes serves a log, and return it."""
         found: list[int] = []
 
@@ -161,14 +161,16 @@ class TakeoverCluster(NetworkedCluster):
         self.until(is_found)
         return found[0]
 
-    def may_adopt(self, number: int, log_id: str, owner: int) -> bool:
-        """Return True if a node has all of a log, as far as it knows, from this owner, and may adopt it at once."""
+    def may_promote(self, number: int, log_id: str, owner: int) -> bool:
+        """Return True if a node has all of a log, as far as it knows, from this owner, and may promote it at once."""
         there: dict[str, Any] = self.figures(number)
         here: dict[str, Any] = self.figures(owner)
         epochs = [one["epochs"][-1][0] for one in here.get("owned", ()) if one["log_id"] == log_id and one["epochs"]]
-        mirrored = [epoch for one in there.get("mirrors", ()) if one["log_id"] == log_id for epoch, _ in one["epochs"]]
+        replicated = [
+            epoch for one in there.get("replicas", ()) if one["log_id"] == log_id for epoch, _ in one["epochs"]
+        ]
         logs = there.get("claims", {}).get("logs", ())
-        return set() < {*epochs} <= {*mirrored} and any(one["log_id"] == log_id and one["clean"] for one in logs)
+        return set() < {*epochs} <= {*replicated} and any(one["log_id"] == log_id and one["clean"] for one in logs)
 
     def delivers(self, *numbers: int) -> None:
         """Wait until consumers of nodes have got more messages."""
@@ -215,7 +217,7 @@ class TakeoverCluster(NetworkedCluster):
         """Return the diverged copies of a node, but for those that it says it cannot read."""
         found = {
             f"{kind}/{path.name}"
-            for kind in ("mirrors", "adopted")
+            for kind in ("replicas", "promoted")
             for path in (self.directory(number) / kind).glob("*.diverged-*[0-9]")
         }
         return found - {str(one["name"]) for one in self.figures(number).get("diverged", ()) if one["failure"]}
@@ -269,9 +271,9 @@ class TakeoverCluster(NetworkedCluster):
         return lines
 
 
-class TakeoverClusters(Clusters):
-    """One cluster at a time; the mode is that of -takeover-quorum."""
+class FailoverClusters(Clusters):
+    """One cluster at a time; the mode is that of -failover-quorum."""
 
     def make(self, place: Path, mode: str) -> NetworkedCluster:
         network = self.stack.enter_context(Network(len(NODES)))
-        return TakeoverCluster(network, place, self.certificates, takeover_quorum=mode)
+        return FailoverCluster(network, place, self.certificates, failover_quorum=mode)

@@ -1,4 +1,4 @@
-"""The books of a round of take-overs: who delivered what, when it was finished, and why a message came twice.
+"""The books of a round of failovers: who delivered what, when it was finished, and why a message came twice.
 
 A duplicate is a delivery to a live consumer, or to a worker, of what one of them had finished before. Each must follow from a
 disturbance near the node that finished it. Then it is one of the possible duplicates that nodes count, or one of those that
@@ -23,12 +23,12 @@ KILL, RESTART, RETURN = "a kill", "a restart", "a return"
 _PAUSE = 0.3  # s between two looks at the counts of a node
 
 AT_FORMER_OWNER = "untold", "unfinished", "moved", "moved_all"
-AT_ADOPTER = "ready_again", "unclean", "salvaged"
+AT_NEW_LEADER = "ready_again", "unclean", "salvaged"
 UNREAD = "a finish that a node did not read before it stopped"
 UNANSWERED = "a worker was not told that its job was deleted"
 IN_FLIGHT = "not counted: in flight at a kill of its node, which kept its log"
 LAST_MOMENTS = "not counted: delivered in the last moments of a node that was killed"
-OF_ADOPTED_LOG = "not counted: finished at an adopter that was lost or cut off, or delivered by it"
+OF_PROMOTED_LOG = "not counted: finished at a new leader that was lost or cut off, or delivered by it"
 FORGOTTEN = "not counted: the node that counted was killed"
 
 
@@ -46,9 +46,9 @@ class Disturbance:
         return node in self.nodes and self.at - LAG <= at < self.until
 
     def explains_again(self, node: int, at: float) -> bool:
-        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the adopter.
+        """Return True if a node that others did not hear may have delivered then what its log owed, not told of the new leader.
 
-        A node that returns may be in that case, too, if its log is adopted when it has asked others, and is about to serve.
+        A node that returns may be in that case, too, if its log is promoted when it has asked others, and is about to serve.
         """
         return self.kind not in (KILL, RESTART) and node in self.nodes and self.at <= at < self.until
 
@@ -180,15 +180,15 @@ def _reason(one: Duplicate, disturbances: list[Disturbance], left: Counter[tuple
         return UNANSWERED
     if kinds == {RESTART}:
         return UNREAD
-    keys = [(now.node, reason) for reason in AT_ADOPTER]
+    keys = [(now.node, reason) for reason in AT_NEW_LEADER]
     keys += [(node, reason) for node in (before.node, now.node) for reason in AT_FORMER_OWNER]
     if counter := next((key for key in keys if left[key] > 0), None):
         left[counter] -= 1
         return f"counted as {counter[1]}"
     if one.publisher != before.node and any(each.explains(before.node, before.at) for each in near):
-        return OF_ADOPTED_LOG
+        return OF_PROMOTED_LOG
     if one.publisher != now.node and any(each.explains_again(now.node, now.at) for each in near):
-        return OF_ADOPTED_LOG
+        return OF_PROMOTED_LOG
     if any(each.kind == KILL and each.explains(before.node, before.at) for each in near):
         return IN_FLIGHT if now.node == before.node else LAST_MOMENTS
     if any(
@@ -215,11 +215,11 @@ class Counts:
     def add(self, node: int, run: int, figures: Mapping[str, Any]) -> None:
         """Add what a node has counted since the last time. `run`: differs for each of its processes; `figures`: of /cluster."""
         owned = figures.get("owned", ())
-        if not owned or "takeovers" not in figures:
+        if not owned or "failovers" not in figures:
             return  # it is about to serve
         log_id = owned[0]["log_id"]  # a node that gets another log counts anew
         with self._lock:
-            for reason, count in figures["takeovers"]["possible_duplicates"].items():
+            for reason, count in figures["failovers"]["possible_duplicates"].items():
                 self.counted[node, reason] += self._news((node, run, log_id, reason), count)
             self.given_up += self._news((node, run, log_id), figures["copies"]["replies_given_up"])
 

@@ -1,4 +1,4 @@
-"""docs/operations/rehearsal-takeover.md is true: a node dies, one hangs, one is cut off, and consumers get everything once.
+"""docs/operations/rehearsal-failover.md is true: a node dies, one hangs, one is cut off, and consumers get everything once.
 
 Meanwhile others publish to all nodes and consume, in a topic of their own, and lose nothing either.
 """
@@ -20,7 +20,7 @@ from tests.tools import Tool, ours
 
 pytestmark = pytest.mark.process
 
-PAGE = ROOT / "docs/operations/rehearsal-takeover.md"
+PAGE = ROOT / "docs/operations/rehearsal-failover.md"
 # What the last line of each block is; None: it prints nothing that matters
 ENDS = (None, "1000", None, "2000", "3000", "4000", "5000", "6000")
 
@@ -143,6 +143,6 @@ def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> 
 @pytest.mark.campaign
 def test_two_of_three_nodes_die_and_each_log_has_one_owner_when_they_are_back(tmp_path: Path) -> None:
     logs = rehearse(
-        PAGE.read_text().partition(SECOND_SET)[2], ("1000", "2000"), tmp_path, "--set", "takeover-quorum=any"
+        PAGE.read_text().partition(SECOND_SET)[2], ("1000", "2000"), tmp_path, "--set", "failover-quorum=any"
     )
     assert len(logs) == len({*logs}) >= 3

@@ -1,28 +1,28 @@
-"""Adopted logs for tests of the core: brokers over memory stores, which are filled by publishing into them."""
+"""Promoted logs for tests of the core: brokers over memory stores, which are filled by publishing into them."""
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
-from nsqd.core.stripes import Attachment, Deletions, adopted_broker
+from nsqd.core.stripes import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.node import SECOND, Node
 
 ALL = 1 << 30  # steps
 
 
-class AdoptedLog:
-    """A log that a node adopts. Unlike a real one it can be published into, as its origin did before."""
+class PromotedLog:
+    """A log that a node promotes. Unlike a real one it can be published into, as its origin did before."""
 
     def __init__(self, node: Node, origin: int) -> None:
         store = MemoryStore(lambda ceiling: True)
         self.node = node
-        self.broker: Broker = adopted_broker(node.broker, store, IdSource(origin, 1, lambda ceiling: True))
+        self.broker: Broker = promoted_broker(node.broker, store, IdSource(origin, 1, lambda ceiling: True))
         self.attachment: Attachment
 
     def publish(self, topic: str, *bodies: bytes) -> None:
-        if self.broker not in self.node.broker.adopted:
+        if self.broker not in self.node.broker.promoted:
             self.broker.begin(self.node.now, 1_800_000_000 * SECOND + self.node.now)
         self.broker.topic(topic).publish(list(bodies), sum(map(len, bodies)))
-        if self.broker in self.node.broker.adopted:
+        if self.broker in self.node.broker.promoted:
             self.node.turn()
         else:
             self.broker.commit()
@@ -47,9 +47,9 @@ class AdoptedLog:
         return more
 
 
-def adopt(node: Node, origin: int, topic: str, channel: str, *bodies: bytes) -> AdoptedLog:
+def promote(node: Node, origin: int, topic: str, channel: str, *bodies: bytes) -> PromotedLog:
     """A log with one channel that owes these messages, attached."""
-    log = AdoptedLog(node, origin)
+    log = PromotedLog(node, origin)
     log.channels(topic, channel)
     log.publish(topic, *bodies)
     log.attach()

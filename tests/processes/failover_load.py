@@ -19,13 +19,13 @@ from tests.processes.cluster_load import (
     http_client,
     http_fate,
 )
-from tests.processes.takeover_books import DuplicateBooks
+from tests.processes.failover_books import DuplicateBooks
 
 _AWAY = 3.0  # s for which a worker stays at another node than its own
 
 
 class LatePublisher(NsqPublisher):
-    """Publishes messages that are due after a take-over, too. So a node that is killed owes something."""
+    """Publishes messages that are due after a failover, too. So a node that is killed owes something."""
 
     commands = (*NsqPublisher.commands, b"DPUB nsq 2500\n")
 

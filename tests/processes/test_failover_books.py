@@ -1,4 +1,4 @@
-"""The books of rounds of take-overs tell which duplicate is not explained."""
+"""The books of rounds of failovers tell which duplicate is not explained."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from tests.processes.cluster_load import Fate
-from tests.processes.takeover_books import (
+from tests.processes.failover_books import (
     FORGOTTEN,
     IN_FLIGHT,
     KILL,
     LAST_MOMENTS,
-    OF_ADOPTED_LOG,
+    OF_PROMOTED_LOG,
     RESTART,
     RETURN,
     UNANSWERED,
@@ -55,7 +55,7 @@ def test_a_duplicate_without_a_disturbance_near_it_is_not_explained() -> None:
         (0, Delivery(0, 99), Delivery(0, 110), [Disturbance(RESTART, frozenset({0}), 100, 101)], UNREAD),
         (0, Delivery(0, 99), Delivery(0, 110), [Disturbance(KILL, frozenset({0}), 100)], IN_FLIGHT),
         (0, Delivery(0, 99), Delivery(1, 110), [Disturbance(KILL, frozenset({0}), 100)], LAST_MOMENTS),
-        (2, Delivery(0, 99), Delivery(1, 110), [Disturbance(KILL, frozenset({0}), 100)], OF_ADOPTED_LOG),
+        (2, Delivery(0, 99), Delivery(1, 110), [Disturbance(KILL, frozenset({0}), 100)], OF_PROMOTED_LOG),
         (
             0, Delivery(0, 99), Delivery(1, 110),
             [Disturbance(STOP, frozenset({0}), 100), Disturbance(KILL, frozenset({1}), 120)], FORGOTTEN,
@@ -91,7 +91,7 @@ def test_what_a_node_has_salvaged_is_counted_by_that_node() -> None:
         assert len(made.explained(disturbances, counted)[1]) == 1
 
 
-def test_a_node_that_returns_may_not_know_of_its_adopter_yet() -> None:
+def test_a_node_that_returns_may_not_know_of_its_new_leader_yet() -> None:
     made = books(0, Delivery(1, 109.7), Delivery(0, 110))
     back = Disturbance(RETURN, frozenset({0}), 108, 112)
     assert made.explained([back], {(0, "untold"): 1}) == ({"counted as untold": 1}, [])
@@ -126,8 +126,8 @@ def test_counts_of_each_run_and_log_of_a_node_are_added() -> None:
 
     def add(run: int, log_id: str, ready_again: int, given_up: int) -> None:
         owned = [{"log_id": log_id}] if log_id else []
-        takeovers = {"possible_duplicates": {"ready_again": ready_again}}
-        counts.add(1, run, {"owned": owned, "takeovers": takeovers, "copies": {"replies_given_up": given_up}})
+        failovers = {"possible_duplicates": {"ready_again": ready_again}}
+        counts.add(1, run, {"owned": owned, "failovers": failovers, "copies": {"replies_given_up": given_up}})
 
     add(10, "a", 2, 1)
     counts.begin_round()

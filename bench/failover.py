@@ -1,4 +1,4 @@
-"""What a take-over takes, and what consuming from adopted logs costs.
+"""What a failover takes, and what consuming from promoted logs costs.
 
 Three nodes on loopback are a cluster. One of them is killed while its log owes many messages; a consumer waits at each of the
 others. The load, the nodes and this program share the machine's cores.
@@ -34,18 +34,18 @@ _POLL = 0.005  # s
 _WAIT = 60.0  # s
 _CATCH_UP = 600.0  # s, for followers that fell behind the publishers
 _RUNS = 5  # of each number of logs, in turn
-_LOGS = (0, 1, 3, 10)  # adopted ones
+_LOGS = (0, 1, 3, 10)  # promoted ones
 _AIMS = {0: "", 1: "CPU <= 1.05", 3: "CPU <= 1.1", 10: "CPU <= 1.2"}
 _TO_CONSUME = 1_000_000  # messages, over all logs
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of a take-over."""
+    """What was seen of a failover."""
 
     seconds: float  # from the suspicion to the first delivery
-    more: int  # bytes of memory that the adopter took
-    longest: str  # turn of the adopter
+    more: int  # bytes of memory that the new leader took
+    longest: str  # turn of the new leader
 
     def __str__(self) -> str:
         return (
@@ -55,15 +55,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOver:
+class Failover:
     """A node is killed that owes many messages; implements bench.log_sizes.LogSize."""
 
-    name: str = "takeover"
+    name: str = "failover"
     aim: str = "first delivery <= 2 s after the suspicion, <= 300 MB, no turn > 10 ms"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Kill the owner of a log, and return one line. Raises BenchError."""
-        program = ours.with_flags(ours.name, "-durability", "os", "-takeover-quorum", "majority")
+        program = ours.with_flags(ours.name, "-durability", "os", "-failover-quorum", "majority")
         with cluster(program, 3, 2) as nodes:
             messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
             seen = _kill_owner(nodes, 2)
@@ -72,16 +72,16 @@ class TakeOver:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOverLarge:
+class FailoverLarge:
     """A node is killed whose log has many finished messages, which are kept; implements bench.log_sizes.LogSize."""
 
-    name: str = "takeover-large"
+    name: str = "failover-large"
     aim: str = "no more than its replay"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Kill the owner of a log, start its log again alone, and return one line. Raises BenchError."""
         kept = ours.with_flags(ours.name, "-durability", "os", "-retention", "24h", "-retention-bytes", str(1 << 40))
-        with cluster(kept.with_flags(ours.name, "-takeover-quorum", "majority"), 3, 1) as nodes:
+        with cluster(kept.with_flags(ours.name, "-failover-quorum", "majority"), 3, 1) as nodes:
             fill(nodes[0], max(1000, int(_LARGE * effort.scale)))
             nodes[0].post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}", b"")
             messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
@@ -110,7 +110,7 @@ def _kill_owner(nodes: list[Server], followers: int) -> Seen:
     readable, _, _ = select.select(consumers, [], [], _WAIT)
     took = time.monotonic() - suspected
     if not readable:
-        raise BenchError(f"takeover: nobody delivers what the dead node owes within {_WAIT:.0f} s")
+        raise BenchError(f"failover: nobody delivers what the dead node owes within {_WAIT:.0f} s")
     place = consumers.index(readable[0])
     read_exactly(consumers[place], FRAME)
     more, longest = others[place].rss() - before[place], turns[place].longest()
@@ -121,12 +121,12 @@ def _kill_owner(nodes: list[Server], followers: int) -> Seen:
 
 @dataclass(frozen=True, slots=True)
 class Stripes:
-    """Consumers of a channel that has messages in several adopted logs; implements bench.log_sizes.LogSize."""
+    """Consumers of a channel that has messages in several promoted logs; implements bench.log_sizes.LogSize."""
 
     name: str = "stripes"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Drain a channel _RUNS times for each number of adopted logs, in turn; a line for each. Raises BenchError."""
+        """Drain a channel _RUNS times for each number of promoted logs, in turn; a line for each. Raises BenchError."""
         program = ours.with_flags(ours.name, "-durability", "os")
         messages = max(2000, int(_TO_CONSUME * effort.scale))
         found: dict[int, list[float]] = {count: [] for count in _LOGS}
@@ -137,7 +137,7 @@ class Stripes:
         return [
             Line(
                 self.name,
-                f"os: {number(messages)} messages, {f'in {count} adopted logs' if count else 'in the own log'}",
+                f"os: {number(messages)} messages, {f'in {count} promoted logs' if count else 'in the own log'}",
                 f"CPU {median(runs) / 1e3:.2f} us a message",
                 f"CPU {median(runs) / alone:.2f} of the own log" if count else "",
                 _AIMS[count],
@@ -152,7 +152,7 @@ class Stripes:
             for owner in range(max(1, count)):
                 self._publish(program, Path(place), owner + 1 if count else 0, messages // max(1, count))
                 if count:
-                    _adopted(Path(place, str(owner + 1)), data)
+                    _promoted(Path(place, str(owner + 1)), data)
                 else:
                     data.rmdir()
                     Path(place, "0").rename(data)
@@ -161,7 +161,7 @@ class Stripes:
             flags = "-node-id=0", f"-cluster-secret-file={secret}"
             node = Program(program.name, program.command, program.original, (*program.listens, "CLUSTER"))
             with node.with_flags(program.name, *flags).start(data=data) as server:
-                _until(lambda: len(_serving(server)) == count + 1, "the adopted logs are not served")
+                _until(lambda: len(_serving(server)) == count + 1, "the promoted logs are not served")
                 with Load(
                     "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=_WAIT,
                     messages=messages // max(1, count) * max(1, count),
@@ -178,10 +178,10 @@ class Stripes:
             server.end(signal.SIGTERM)
 
 
-def _adopted(source: Path, data: Path) -> None:
-    """Let a node have adopted the log of another one, whose data directory is `source`."""
+def _promoted(source: Path, data: Path) -> None:
+    """Let a node have promoted the log of another one, whose data directory is `source`."""
     log_id = (source / "log" / "log.id").read_bytes()[12:28].hex()
-    target = data / "adopted" / log_id
+    target = data / "promoted" / log_id
     target.mkdir(parents=True)
     shutil.move(source / "log", target / "log")
 
@@ -217,10 +217,10 @@ def _until(done: Callable[[], bool], why: str, seconds: float = _WAIT) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
-            raise BenchError(f"takeover: {why}")
+            raise BenchError(f"failover: {why}")
         time.sleep(_POLL)
 
 
-def takeovers() -> list[TakeOver | TakeOverLarge | Stripes]:
-    """Return the rows of `make bench` about take-overs."""
-    return [TakeOver(), TakeOverLarge(), Stripes()]
+def failovers() -> list[Failover | FailoverLarge | Stripes]:
+    """Return the rows of `make bench` about failovers."""
+    return [Failover(), FailoverLarge(), Stripes()]

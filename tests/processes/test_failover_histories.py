@@ -1,6 +1,6 @@
-"""Histories in which logs are taken over, step by step on three real nodes: H2 to H6 of the design of mirrors and take-over.
+"""Histories in which logs are taken over, step by step on three real nodes: H2 to H6 of the design of replicas and failover.
 
-test_takeover_rounds.py runs kinds of faults at random times and under load. Here each step waits for the one before, so what
+test_failover_rounds.py runs kinds of faults at random times and under load. Here each step waits for the one before, so what
 each node must deliver is known to the message. H1 and H10 are in test_cluster_chaos.py and test_cluster_disks.py, H9 is in
 test_restore.py.
 """
@@ -20,7 +20,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster import publish_to
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_takeover import NodeMaker, cluster_of, depth_of, may_adopt, taken
+from tests.processes.test_failover import NodeMaker, cluster_of, depth_of, may_promote, taken
 
 pytestmark = pytest.mark.process
 
@@ -42,7 +42,7 @@ def received(daemon: Daemon, topic: str, count: int) -> list[bytes]:
     return bodies
 
 
-def adopter(nodes: Nodes, log_id: str) -> int:
+def new_leader(nodes: Nodes, log_id: str) -> int:
     """Wait until one of some nodes serves a log, and return its number."""
     found: list[int] = []
 
@@ -116,9 +116,9 @@ def heal(nodes: Nodes, left: int, right: int) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_h2_the_adopter_of_a_log_dies_and_both_return(node: NodeMaker, order: tuple[int, int]) -> None:
-    """A third node goes on where the adopter was, and both owners that were lost return in either order."""
-    flags = {"takeover_quorum": "any"}
+def test_h2_the_new_leader_of_a_log_dies_and_both_return(node: NodeMaker, order: tuple[int, int]) -> None:
+    """A third node goes on where the new leader was, and both owners that were lost return in either order."""
+    flags = {"failover_quorum": "any"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
         lost = own_log(nodes[0])
@@ -129,20 +129,20 @@ def test_h2_the_adopter_of_a_log_dies_and_both_return(node: NodeMaker, order: tu
         eventually(lambda: copies(nodes[0]) == 2)
         nodes[0].kill()
         alive = {number: nodes[number] for number in (1, 2)}
-        second = adopter(alive, lost)
+        second = new_leader(alive, lost)
         last = 3 - second
         finished = received(nodes[second], "two", 20)
-        eventually(lambda: may_adopt(nodes[last], lost))
+        eventually(lambda: may_promote(nodes[last], lost))
         theirs = own_log(nodes[second])
         nodes[second].kill()
-        assert adopter({last: nodes[last]}, lost) == last
+        assert new_leader({last: nodes[last]}, lost) == last
         left = {*numbered(0, 60)} - {*numbered(0, 20)} - {*finished}
         with Conversation(nodes[last], b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             found: set[bytes] = set()
             while not left <= found:  # what was finished a moment before a kill may come again
                 found.update(taken(consumer, 1))
-        adopter({last: nodes[last]}, theirs)
+        new_leader({last: nodes[last]}, theirs)
         for number in ((0, second)[place] for place in order):
             nodes[number] = again(stack, node, number, nodes[number], nodes[last], **flags)
         eventually(lambda: each_log_has_one_owner(nodes, {lost, theirs}), 120)
@@ -163,9 +163,9 @@ def changed_alone(nodes: Nodes) -> None:
     publish(nodes[0], "three", *numbered(100, 110))
 
 
-def test_h3_a_node_that_is_cut_off_goes_on_alone_and_its_log_is_adopted(node: NodeMaker) -> None:
-    """What it publishes alone is delivered once, and what it deleted alone goes at the adopter, which keeps what is its own."""
-    flags = {"takeover_quorum": "majority", "debug_routes": "true", "replicate_timeout": "2s"}
+def test_h3_a_node_that_is_cut_off_goes_on_alone_and_its_log_is_promoted(node: NodeMaker) -> None:
+    """What it publishes alone is delivered once, and what it deleted alone goes at the new leader, which keeps its own."""
+    flags = {"failover_quorum": "majority", "debug_routes": "true", "replicate_timeout": "2s"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
         lost = own_log(nodes[0])
@@ -178,7 +178,7 @@ def test_h3_a_node_that_is_cut_off_goes_on_alone_and_its_log_is_adopted(node: No
         cut(nodes, 0, 2)
         eventually(lambda: copies(nodes[0]) == 0)
         changed_alone(nodes)
-        number = adopter({1: nodes[1], 2: nodes[2]}, lost)
+        number = new_leader({1: nodes[1], 2: nodes[2]}, lost)
         assert {topic: depth_of(nodes[number], topic) for topic in ("one", "two", "four")} == dict.fromkeys(
             ("one", "two", "four"), 20
         )
@@ -193,9 +193,9 @@ def test_h3_a_node_that_is_cut_off_goes_on_alone_and_its_log_is_adopted(node: No
         assert sorted(received(nodes[number], "three", 20), key=int) == [*numbered(0, 10), *own]
 
 
-def test_h4_three_sides_adopt_with_any_and_are_healed_in_pairs(node: NodeMaker) -> None:
-    """Both others adopt the log; when the sides meet one after the other, one owner is left, and nothing is lost."""
-    flags = {"takeover_quorum": "any", "debug_routes": "true"}
+def test_h4_three_sides_promote_with_any_and_are_healed_in_pairs(node: NodeMaker) -> None:
+    """Both others promote the log; when the sides meet one after the other, one owner is left, and nothing is lost."""
+    flags = {"failover_quorum": "any", "debug_routes": "true"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
         logs = {own_log(nodes[number]) for number in EVERYBODY}
@@ -231,8 +231,8 @@ def all_owned(nodes: Nodes) -> set[str]:
 
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_h5_a_node_whose_disk_is_lost_returns(node: NodeMaker, tmp_path: Path, is_alone: bool) -> None:
-    """Its log was adopted; it returns with an empty disk, when it reaches the others and when it does not yet."""
-    flags = {"takeover_quorum": "majority", "debug_routes": "true"}
+    """Its log was promoted; it returns with an empty disk, when it reaches the others and when it does not yet."""
+    flags = {"failover_quorum": "majority", "debug_routes": "true"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
         lost = own_log(nodes[0])
@@ -240,7 +240,7 @@ def test_h5_a_node_whose_disk_is_lost_returns(node: NodeMaker, tmp_path: Path, i
         publish(nodes[0], "two", *numbered(0, 30))
         eventually(lambda: copies(nodes[0]) == 2)
         nodes[0].kill()
-        number = adopter({1: nodes[1], 2: nodes[2]}, lost)
+        number = new_leader({1: nodes[1], 2: nodes[2]}, lost)
         shutil.rmtree(tmp_path / "0")
         address = nodes[0].addresses["CLUSTER"]
         if is_alone:  # the others hear it, but it dials nobody, and they give what it sends no answer
@@ -259,7 +259,7 @@ def test_h5_a_node_whose_disk_is_lost_returns(node: NodeMaker, tmp_path: Path, i
 
 def test_h6_a_rolling_restart_takes_nothing_over(node: NodeMaker) -> None:
     """Each node stops and starts: no log changes its owner, and each message comes once."""
-    flags = {"takeover_quorum": "any"}
+    flags = {"failover_quorum": "any"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
         logs = {number: own_log(daemon) for number, daemon in nodes.items()}
