@@ -146,7 +146,7 @@ class NodePages:
         cluster, member = found
         if member.led_by is not None:
             return f"promoted by node {member.led_by}"
-        copies = sorted((one.state, one.follower) for one in cluster.copies if one.owner == member.node)
+        copies = sorted((one.state, one.follower) for one in cluster.copies if one.leader == member.node)
         return ", ".join(f"{state} at node {follower}" for state, follower in copies[:5]) or "none"
 
     async def _gone_node(self, record: NodeRecord, who: Who) -> Fields:

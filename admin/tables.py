@@ -164,7 +164,7 @@ LOGS: Table[LogState] = Table(
     (
         Column("node", "Log of node", attrgetter("node"), is_text=True),
         Column("log", "Log", attrgetter("log_id"), is_text=True),
-        Column("owner", "Owner", attrgetter("owner"), is_text=True),
+        Column("leader", "Leader", attrgetter("leader"), is_text=True),
         Column("state", "State", attrgetter("state"), is_text=True),
         Column("takers", "Failover", lambda one: len(one.takers)),
     ),
@@ -172,7 +172,7 @@ LOGS: Table[LogState] = Table(
 )
 COPIES: Table[LogCopy] = Table(
     (
-        Column("owner", "Log of node", attrgetter("owner"), is_text=True),
+        Column("leader", "Log of node", attrgetter("leader"), is_text=True),
         Column("follower", "Copy at node", attrgetter("follower"), is_text=True),
         Column("state", "State", attrgetter("state"), is_text=True),
         Column("behind", "Lag", attrgetter("behind")),

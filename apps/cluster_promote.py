@@ -11,15 +11,15 @@ from apps.node_client import AccessError, add_address, open_client, why_refused
 
 WHAT = "have a node take over the log of a lost node, though its copy may lack something"
 DETAILS = """
-The owner of the log must be lost. A node that has everything promotes the log by itself, unless -failover-quorum=none; this
+The leader of the log must be lost. A node that has everything promotes the log by itself, unless -failover-quorum=none; this
 command is for copies that may lack something. What it costs: messages that were acknowledged and are not in the copy are not
 delivered, unless the lost node comes back with its disk; messages that were finished, and whose finish is not in the copy, are
-delivered again. The failover is final. A majority of the nodes must promise it, an nsqlookupd that hears the owner postpones
+delivered again. The failover is final. A majority of the nodes must promise it, an nsqlookupd that hears the leader postpones
 it, and a node with a longer copy promotes the log instead. See what comes of it at /cluster, and docs/operations/lost-node.md.
 """
 ADVICE = {
     "NO_REPLICA": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",
-    "OWNER_IS_THERE": "the owner of the log {log} is there: it is not lost",
+    "OWNER_IS_THERE": "the leader of the log {log} is there: it is not lost",
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
     "INVALID_ARG_LOG": "{log} is not a log id, which has 32 hexadecimal digits",
 }
@@ -33,7 +33,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     which = promote.add_mutually_exclusive_group(required=True)
     which.add_argument("--log", metavar="ID", help="id of the log, as /cluster tells it")
     which.add_argument(
-        "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it owns"
+        "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it leads"
     )
     add_address(promote, "the node that is to promote")
     promote.add_argument("--json", action="store_true", help="print a JSON object with the ids of the logs")
@@ -41,7 +41,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code: 0, or 1 if a log is not claimed."""
+    """Run the command and return the exit code: 0, or 1 if it cannot."""
     address = arguments.nsqd_http_address
     try:
         with open_client(arguments) as client:
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, KeyError, TypeError):
         return _failed(f"{address} did not answer as an nsqd in a cluster")
     if not logs:
-        return _failed(f"nsqd at {address} knows no log whose owner is node {arguments.node} and is lost")
-    text = f"nsqd at {address} claims {', '.join(logs)}; see http://{address}/cluster"
-    print(json.dumps({"claimed": logs}) if arguments.json else text)
+        return _failed(f"nsqd at {address} knows no log whose leader is node {arguments.node} and is lost")
+    text = f"nsqd at {address} stands for election as leader of {', '.join(logs)}; see http://{address}/cluster"
+    print(json.dumps({"logs": logs}) if arguments.json else text)
     return 0
 
 
@@ -68,8 +68,8 @@ def _lost_logs(client: httpx.Client, node: int) -> list[str]:
 
     Raises httpx.HTTPError, ValueError, KeyError, TypeError.
     """
-    logs = client.get("/cluster").json()["claims"]["logs"]
-    return [str(one["log_id"]) for one in logs if one["owner"] == node and one["owner_lost"]]
+    logs = client.get("/cluster").json()["elections"]["logs"]
+    return [str(one["log_id"]) for one in logs if one["leader"] == node and one["leader_lost"]]
 
 
 def _failed(why: str) -> int:

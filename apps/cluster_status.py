@@ -226,7 +226,7 @@ def lines_of(cluster: ClusterState, verdict: Verdict, silent: dict[str, str]) ->
     rows = [("LOG OF", "LEADER", "STATE", "IN SYNC", "NOT IN SYNC")]
     for log in cluster.logs:
         if log.state != CLOSED:
-            of, leader = ("?" if one is None else str(one) for one in (log.node, log.owner))
+            of, leader = ("?" if one is None else str(one) for one in (log.node, log.leader))
             in_sync = ", ".join(map(str, log.replicas)) or "-"
             rows.append((of, leader, log.state, in_sync, _behind(cluster, log)))
     yield from _table(rows)
@@ -242,7 +242,7 @@ def _behind(cluster: ClusterState, log: LogState) -> str:
     """Return the replicas of a log that are behind, and how far."""
     found = []
     for copy in cluster.copies:
-        if copy.log_id == log.log_id and copy.follower not in (log.owner, *log.replicas) and copy.state != "unused":
+        if copy.log_id == log.log_id and copy.follower not in (log.leader, *log.replicas) and copy.state != "unused":
             lag = f", {copy.behind:,} bytes behind" if copy.behind else ""
             found.append(f"{copy.follower} ({copy.state}{lag})")
     return ", ".join(found) or "-"

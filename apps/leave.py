@@ -30,13 +30,13 @@ TEXTS = {
     "handing over": "handing over {count} logs",
     "telling": "telling the other nodes",
     "left": "the node has left the cluster",
-    "gave up": "{count} logs were not handed over within the limit: the node ends as their owner, and its disk is still a copy",
+    "gave up": "{count} logs were not transferred in time: the node ends as their leader, and its disk is still a copy",
 }
 LACKING = (
     "the node ends, and has not left: the nodes that own these logs now may lack messages that its disk has: {logs}; "
     "{count} other logs were not handed over"
 )
-UNCLAIMED = "; its disk has a copy of these logs, whose owner is lost and which no other node owns: {logs}"
+UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which no other node leads: {logs}"
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -98,8 +98,8 @@ def describe(state: dict[str, Any]) -> str:
     text = TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
     if state["state"] == "gave up" and state["lacking"]:
         text = LACKING.format(logs=_named(state["lacking"]), count=len(state["logs"]))
-    if state["state"] in ("left", "gave up") and state["unclaimed"]:
-        text += UNCLAIMED.format(logs=_named(state["unclaimed"]))
+    if state["state"] in ("left", "gave up") and state["leaderless"]:
+        text += UNCLAIMED.format(logs=_named(state["leaderless"]))
     return text
 
 

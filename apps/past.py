@@ -1,6 +1,6 @@
 """The logs of a cluster that have a topic: where each can be read, whether its node lives or not.
 
-A log is read at the node that owns it; if nobody does, because its node is lost and nobody has promoted the log, at one that
+A log is read at the node that leads it; if nobody does, because its node is lost and nobody has promoted the log, at one that
 has a replica. A log that continues another one, because its node was restored or lost its log to a new leader, has the messages
 from its own first one on, and the other one those before.
 """
@@ -68,7 +68,7 @@ def logs_of(ask: Ask, addresses: Iterable[str], topic: str) -> list[LogAt]:
     found: dict[str, list[LogAt]] = {}
     for address in addresses:
         told = _object(ask(address, "/cluster", {}))
-        others = {str(one.get("log_id")) for name in ("owned", "replicas") for one in _objects(told, name)}
+        others = {str(one.get("log_id")) for name in ("led", "replicas") for one in _objects(told, name)}
         for log in ["", *sorted(others)[:MOST_LOGS]]:
             one = log_at(ask, address, topic, log)
             if one is not None and (not log or one.log_id == log):
@@ -77,7 +77,7 @@ def logs_of(ask: Ask, addresses: Iterable[str], topic: str) -> list[LogAt]:
 
 
 def best(found: Iterable[LogAt]) -> LogAt | None:
-    """Return where to read a log of which several nodes have something: at its owner, or else the longest replica."""
+    """Return where to read a log of which several nodes have something: at its leader, or else the longest replica."""
     return min(found, key=lambda one: (_KINDS.get(one.kind, 3), -one.next, one.address), default=None)
 
 

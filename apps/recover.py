@@ -138,7 +138,7 @@ def _tell_promoted(figures: dict[str, Any], address: str, number: int) -> None:
     """Say which logs of node `number` the node at `address` has promoted: what is recovered of them is not delivered twice."""
     if figures.get("node") == number:
         return
-    for log_id in (one["log_id"] for one in figures.get("owned", ()) if one["node"] == number):
+    for log_id in (one["log_id"] for one in figures.get("led", ()) if one["node"] == number):
         print(
             f"penstock recover: {address} has promoted the log {log_id} of node {number}, and delivers its messages. The node"
             " may start with an empty directory; with a copy of that log it begins another one, with what the new leader lacks",

@@ -1,4 +1,4 @@
-"""What copies of the log on other nodes cost: its owner, its followers, and the clients that wait for them.
+"""What copies of the log on other nodes cost: its leader, its followers, and the clients that wait for them.
 
 Three nodes on loopback are a cluster; the load publishes to one of them. On a machine with two cores the three nodes and the
 load share these, so the rate says less than the CPU.
@@ -31,10 +31,10 @@ _SHAPES = {"pub": "PUB", "mpub": "MPUB"}
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run of one kind measured, at the owner of the log and at its followers."""
+    """What one run of one kind measured, at the leader of the log and at its followers."""
 
     rate: float  # messages a second
-    cpu: float  # ns of the owner's CPU time for each message
+    cpu: float  # ns of the leader's CPU time for each message
     follower: float  # ns of a follower's CPU time for each message
     p50: float  # ns; 0: not measured
 
@@ -91,7 +91,7 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """A follower that begins with nothing while the owner is published to; implements bench.log_sizes.LogSize."""
+    """A follower that begins with nothing while the leader is published to; implements bench.log_sizes.LogSize."""
 
     name: str = "copies-catch-up"
     size: int = 512 * 1024 * 1024  # bytes of the log
@@ -100,15 +100,15 @@ class CatchUp:
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Publish without and with a follower that catches up, and return one line. Raises BenchError."""
         with cluster(ours.with_flags(ours.name, "-durability", "os"), 2, 1) as nodes:
-            owner, follower = nodes
-            owner.create(TOPIC, [CHANNEL])
+            leader, follower = nodes
+            leader.create(TOPIC, [CHANNEL])
             body = bytes(100_000)
             for _ in range(max(1, int(self.size * effort.scale) // len(body) // 40)):
-                owner.post(f"/mpub?topic={TOPIC}", b"\n".join([body.replace(b"\0", b"x")] * 40))
-            quiet = self._publish(owner, effort.seconds)
+                leader.post(f"/mpub?topic={TOPIC}", b"\n".join([body.replace(b"\0", b"x")] * 40))
+            quiet = self._publish(leader, effort.seconds)
             with restarted(follower, nodes) as began:
-                busy = self._publish(owner, effort.seconds)
-                wait_for_copies(owner, 1)
+                busy = self._publish(leader, effort.seconds)
+                wait_for_copies(leader, 1)
                 took = time.monotonic() - began
         return [
             Line(
@@ -120,13 +120,13 @@ class CatchUp:
             )
         ]
 
-    def _publish(self, owner: Server, seconds: float) -> float:
+    def _publish(self, leader: Server, seconds: float) -> float:
         with Load(
-            "publish", owner, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=seconds, warm_up=WARM_UP
+            "publish", leader, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=seconds, warm_up=WARM_UP
         ) as load:
-            before = owner.cpu()
+            before = leader.cpu()
             outcome = load.measure().outcome
-        return (owner.cpu() - before) / max(1, outcome.messages)
+        return (leader.cpu() - before) / max(1, outcome.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,10 @@ def wait_for_copies(node: Server, followers: int) -> None:
 def restarted(follower: Server, nodes: list[Server]) -> Iterator[float]:
     """Replace a follower by one that has nothing. Yields when it was started (monotonic s)."""
     address = follower.ports["CLUSTER"]
-    owner = nodes[0].ports["CLUSTER"]
+    leader = nodes[0].ports["CLUSTER"]
     follower.end(signal.SIGKILL)
     flags = [word for word in follower.program.command if not word.startswith("-cluster-peer")]
-    program = Program(follower.program.name, (*flags, f"-cluster-peer={Server.host}:{owner}"), False)
+    program = Program(follower.program.name, (*flags, f"-cluster-peer={Server.host}:{leader}"), False)
     began = time.monotonic()
     with program.with_flags(program.name, f"-cluster-address={Server.host}:{address}").start():
         yield began

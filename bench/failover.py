@@ -62,12 +62,12 @@ class Failover:
     aim: str = "first delivery <= 2 s after the suspicion, <= 300 MB, no turn > 10 ms"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Kill the owner of a log, and return one line. Raises BenchError."""
+        """Kill the leader of a log, and return one line. Raises BenchError."""
         program = ours.with_flags(ours.name, "-durability", "os", "-failover-quorum", "majority")
         with cluster(program, 3, 2) as nodes:
             messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
-            seen = _kill_owner(nodes, 2)
-        what = f"os: the owner of {number(messages)} unfinished messages of 200 B is killed"
+            seen = _kill_leader(nodes, 2)
+        what = f"os: the leader of {number(messages)} unfinished messages of 200 B is killed"
         return [Line(self.name, what, str(seen), aim=self.aim)]
 
 
@@ -79,32 +79,33 @@ class FailoverLarge:
     aim: str = "no more than its replay"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Kill the owner of a log, start its log again alone, and return one line. Raises BenchError."""
+        """Kill the leader of a log, start its log again alone, and return one line. Raises BenchError."""
         kept = ours.with_flags(ours.name, "-durability", "os", "-retention", "24h", "-retention-bytes", str(1 << 40))
         with cluster(kept.with_flags(ours.name, "-failover-quorum", "majority"), 3, 1) as nodes:
             fill(nodes[0], max(1000, int(_LARGE * effort.scale)))
             nodes[0].post(f"/channel/empty?topic={TOPIC}&channel={CHANNEL}", b"")
             messages = fill(nodes[0], max(1000, int(_UNFINISHED * effort.scale)))
-            seen = _kill_owner(nodes, 1)
+            seen = _kill_leader(nodes, 1)
             size = sum(each.stat().st_size for each in (nodes[0].data / "log").iterdir())
             began = time.monotonic()
             with kept.start(data=nodes[0].data):
                 alone = time.monotonic() - began
-        what = f"os: the owner of {size / 1e9:.1f} GB, {number(messages)} messages of it unfinished, is killed"
+        what = f"os: the leader of {size / 1e9:.1f} GB, {number(messages)} messages of it unfinished, is killed"
         started = f"a process that starts with this log listens after {alone:.2f} s"
         return [Line(self.name, what, str(seen), started, self.aim)]
 
 
-def _kill_owner(nodes: list[Server], followers: int) -> Seen:
+def _kill_leader(nodes: list[Server], followers: int) -> Seen:
     """Kill the first node when its followers have all of its log, and wait for a message of it. Raises BenchError."""
-    owner, others = nodes[0], nodes[1:]
-    _until(lambda: _has_copies(owner, followers), "the followers lag behind", _CATCH_UP)
+    leader, others = nodes[0], nodes[1:]
+    _until(lambda: _has_copies(leader, followers), "the followers lag behind", _CATCH_UP)
     consumers = [_consumer(node) for node in others]
     turns = [Turns(node) for node in others]
     before = [node.rss() for node in others]
-    owner.end(signal.SIGKILL)
+    leader.end(signal.SIGKILL)
     _until(
-        lambda: any(each["suspected"] for node in others for each in _cluster(node)["nodes"]), "nobody misses the owner"
+        lambda: any(each["suspected"] for node in others for each in _cluster(node)["nodes"]),
+        "nobody misses the leader",
     )
     suspected = time.monotonic()
     readable, _, _ = select.select(consumers, [], [], _WAIT)
@@ -149,10 +150,10 @@ class Stripes:
         with TemporaryDirectory(prefix="penstock-bench-") as place:
             data = Path(place, "node")
             data.mkdir()
-            for owner in range(max(1, count)):
-                self._publish(program, Path(place), owner + 1 if count else 0, messages // max(1, count))
+            for leader in range(max(1, count)):
+                self._publish(program, Path(place), leader + 1 if count else 0, messages // max(1, count))
                 if count:
-                    _promoted(Path(place, str(owner + 1)), data)
+                    _promoted(Path(place, str(leader + 1)), data)
                 else:
                     data.rmdir()
                     Path(place, "0").rename(data)
@@ -169,11 +170,11 @@ class Stripes:
                     sample = load.measure()
         return sample.server_cpu / max(1, sample.outcome.messages)
 
-    def _publish(self, program: Program, place: Path, owner: int, messages: int) -> None:
+    def _publish(self, program: Program, place: Path, leader: int, messages: int) -> None:
         """Make the data directory of a node with so many unfinished messages."""
-        data = place / str(owner)
+        data = place / str(leader)
         data.mkdir()
-        with program.with_flags(program.name, f"-node-id={owner}").start(data=data) as server:
+        with program.with_flags(program.name, f"-node-id={leader}").start(data=data) as server:
             fill(server, messages)
             server.end(signal.SIGTERM)
 
@@ -189,7 +190,7 @@ def _promoted(source: Path, data: Path) -> None:
 def _cluster(node: Server) -> dict[str, Any]:
     """Return what a node says of its cluster; while it starts, that is nothing."""
     found: dict[str, Any] = json.loads(node.get("/cluster"))
-    return {"nodes": [], "owned": [], "followers": []} | found
+    return {"nodes": [], "led": [], "followers": []} | found
 
 
 def _has_copies(node: Server, followers: int) -> bool:
@@ -199,7 +200,7 @@ def _has_copies(node: Server, followers: int) -> bool:
 
 
 def _serving(node: Server) -> list[Any]:
-    return [each for each in _cluster(node)["owned"] if each["state"] == "serving"]
+    return [each for each in _cluster(node)["led"] if each["state"] == "serving"]
 
 
 def _consumer(node: Server) -> socket.socket:

@@ -20,10 +20,10 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts_file import FactsFile
 from nsqd.cluster.ownership.candidate import Witnesses
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
-from nsqd.cluster.ownership.elections import Claims, Quorum
-from nsqd.cluster.ownership.leaving import Handovers, Leaving
+from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.leaving import Leaving, Transfers
 from nsqd.cluster.ownership.paused import Standstill
-from nsqd.cluster.ownership.replica_states import CountsTellers, KeptReplicas
+from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
@@ -33,10 +33,10 @@ from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promotions import Parts, Promotions
 from nsqd.cluster.replication.copying import Copying, Threads
 from nsqd.cluster.replication.directory import OldLogDirectory, PromotedDirectory
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.log_times import LogTimes
 from nsqd.cluster.replication.offers import HttpReplicas
-from nsqd.cluster.replication.rejoin import is_owned_by_another
+from nsqd.cluster.replication.rejoin import is_led_by_another
 from nsqd.cluster.replication.repair import Mending
 from nsqd.cluster.wire.node_identity import MOST_ZONE
 from nsqd.cluster.wire.part import Part
@@ -87,15 +87,20 @@ def join_cluster(
     copying = make_copying(*_numbers(options), cluster, own, directory, threads)
     quorum, random = Quorum(options.failover_quorum), os.urandom
     after = options.failover_after, options.unclean_after
-    claims = Claims(cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now())
-    tellers = CountsTellers(cluster, claims, copying.origin)
+    elections = Elections(
+        cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now()
+    )
+    tellers = InSyncTellers(cluster, elections, copying.origin)
     tellers.add(copying.origin, own)
-    cluster.add(copying, Handovers(cluster, claims), tellers, claims)
+    cluster.add(copying, Transfers(cluster, elections), tellers, elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     times.own[own.identity.log_id] = own.clock.now
     promoting = Promoting(options, port, copying, tellers, times, opened, threads)
     promotions = Promotions(
-        PromotedDirectory(directory), copying.replicas, threads, promoting.parts(times.noted, claims.given_up)
+        PromotedDirectory(directory),
+        copying.replicas,
+        threads,
+        promoting.parts(times.noted, elections.promotion_failed),
     )
     try:
         promotions.reopen()
@@ -109,7 +114,7 @@ def join_cluster(
     arbiter = Arbiter(cluster, copying.origins, facts.keep, now)
     diverged = DivergedDirectory(directory, cluster.own.number, stop.interrupt)
     departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
-    leaving = Leaving(cluster, facts.keep, claims, departure)
+    leaving = Leaving(cluster, facts.keep, elections, departure)
     cluster.add(
         Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
         Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
@@ -123,7 +128,7 @@ def join_cluster(
         "CLUSTER: listening on %s as node %d of %s",
         listeners.cluster.address, own.identity.node, options.cluster_name,
     )  # fmt: skip
-    return Joined(port, facts, copying, claims, promotions, leaving, stop)
+    return Joined(port, facts, copying, elections, promotions, leaving, stop)
 
 
 class DaemonPart(Part):
@@ -186,7 +191,7 @@ class Promoting:
         options: NsqdOptions,
         port: ClusterPort,
         copying: Copying,
-        tellers: CountsTellers,
+        tellers: InSyncTellers,
         times: LogTimes,
         opened: Opened,
         threads: Threads,
@@ -207,16 +212,16 @@ class Promoting:
             cache=opened.log.cache,
             budget=self._options.mem_budget,
             node=self._options.node_id,
-            announce=cluster.announce_owner,
-            resume=cluster.resume_owner,
-            give_up=cluster.give_up_log,
+            announce=cluster.announce_leader,
+            resume=cluster.resume_leader,
+            give_up=cluster.step_down,
             attach=self._attach,
             detach=self._detach,
             watch=partial(Deletions, opened.broker),
             noted=noted,
             failed=failed,
             is_lost=self._is_lost,
-            is_closed=cluster.ownership.closed.__contains__,
+            is_closed=cluster.leaders.closed.__contains__,
         )
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
@@ -234,14 +239,14 @@ class Promoting:
         cluster, number = self._port.cluster, self._options.node_id
         addresses = {node.number: node.http for node in cluster.membership.members if node.number != number}
         others = HttpReplicas(addresses, self._options.rejoin_timeout / SECOND)
-        return is_owned_by_another(others, log_id, epochs, number, followers, cluster.ownership.owner(log_id))
+        return is_led_by_another(others, log_id, epochs, number, followers, cluster.leaders.leader(log_id))
 
     def _copy(self, opened: OpenLog) -> None:
         log_id = opened.identity.log_id
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         replicas, patience, rate = _numbers(self._options)
         copies, cluster = opened.store.copies, self._port.cluster
-        origin = Origin(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
+        origin = LeaderSide(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
         source.tap(origin)
         opened.store.after_write = partial(self._port.send_group, origin)
         self._copying.add(origin)

@@ -99,12 +99,12 @@ def open_in_cluster(
     options: NsqdOptions,
     directory: DataDirectory,
     listeners: Listeners,
-    owners: Mapping[bytes, Epoch] | None = None,
+    leaders: Mapping[bytes, Epoch] | None = None,
     is_last_try: bool = False,
 ) -> Opened:
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
-    If another node has promoted the log, another one is begun. `owners`: epochs of logs that are known, beside those in
+    If another node has promoted the log, another one is begun. `leaders`: epochs of logs that are known, beside those in
     cluster.json, by log id; `is_last_try` as in Rejoin. Raises DirectoryError, OwnerSilentError.
     """
     _resume_succession(directory.path)
@@ -126,7 +126,7 @@ def open_in_cluster(
     addresses = {node.number: node.http for node in members if node.number != options.node_id}
     lease = dict(facts.leases).get(options.node_id, 0)
     others = HttpReplicas(addresses, options.rejoin_timeout / SECOND)
-    known = {**dict(facts.owners), **(owners or {})}
+    known = {**dict(facts.leaders), **(leaders or {})}
     rejoin = Rejoin(others, options.node_id, lease, time.time_ns, known, is_last_try)
 
     begin = partial(_begin, options, directory, rejoin, lease)

@@ -131,7 +131,7 @@ def _write_facts(partial: Path, facts: ClusterFacts) -> None:
     owners of logs: the new directory has none of the logs that its node had taken over.
     """
     if facts != ClusterFacts():
-        write_facts(partial, ClusterFacts(facts.incarnation, (), facts.leases, promises=facts.promises))
+        write_facts(partial, ClusterFacts(facts.incarnation, (), facts.leases, votes=facts.votes))
 
 
 def _progress(word: str) -> Callable[[int, int], None]:

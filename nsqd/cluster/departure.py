@@ -44,12 +44,12 @@ class Departure:
     def promoting(self) -> Iterable[bytes]:
         return self._promotions.unannounced()
 
-    def hand_over(self, log_id: bytes) -> None:
+    def transfer(self, log_id: bytes) -> None:
         promoted = self._promotions.logs.get(log_id)
         is_own = log_id == self._own.identity.log_id
         opened = self._own if is_own else promoted.log if promoted is not None else None
         if opened is not None:
-            opened.store.is_handed_over = True
+            opened.store.is_transferred = True
 
     def end(self, leaving: Leaving) -> None:
         if leaving.state is LeavingState.LEFT:
@@ -61,7 +61,7 @@ class Departure:
         if leaving.left_behind:
             behind = ", ".join(log_id.hex() for log_id in leaving.left_behind)
             log.warning(
-                "CLUSTER: a copy ends with this node, and no node owns the log, because its owner is lost: %s", behind
+                "CLUSTER: a copy ends with this node, and no node leads the log, because its leader is lost: %s", behind
             )
         self._end_process()
 
@@ -69,8 +69,8 @@ class Departure:
 def _tell_why_not(leaving: Leaving) -> None:
     for log_id in leaving.lacking:
         log.error(
-            "CLUSTER: this node ends, and has not left: the node that owns the log %s now may lack messages that are here",
+            "CLUSTER: this node ends, and has not left: the node that leads the log %s now may lack messages that are here",
             log_id.hex(),
         )
-    if leaving.owned:
-        log.error("CLUSTER: this node ends as the owner of its log: no other node has taken it over in time")
+    if leaving.to_transfer:
+        log.error("CLUSTER: this node ends as the leader of its log: no other node has taken it over in time")

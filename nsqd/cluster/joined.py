@@ -12,7 +12,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.cluster_json import NAME as FACTS
 from nsqd.cluster.membership.cluster_json import content_of, describe_closed, facts_of, for_another
 from nsqd.cluster.membership.facts_file import FactsFile
-from nsqd.cluster.ownership.elections import Claims
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.ownership.leaving import Leaving
 from nsqd.cluster.port import ClusterPort
 from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING
@@ -47,15 +47,15 @@ class Joined:
         port: ClusterPort,
         facts: FactsFile,
         copying: Copying,
-        claims: Claims,
+        elections: Elections,
         promotions: Promotions,
         leaving: Leaving,
         stop: Stop,
     ) -> None:
         self.cluster, self.port, self.copying = port.cluster, port, copying
-        self._facts, self._claims, self._promotions, self._leaving, self._stop = (
+        self._facts, self._elections, self._promotions, self._leaving, self._stop = (
             facts,
-            claims,
+            elections,
             promotions,
             leaving,
             stop,
@@ -89,7 +89,7 @@ class Joined:
         self.port.events()
 
     def promote(self, log_id: bytes) -> None:
-        self._claims.promote(log_id)
+        self._elections.promote(log_id)
 
     def cut_off(self, number: int, duration: int) -> list[int]:
         return self.port.cut_off(number, duration)
@@ -120,20 +120,20 @@ class Joined:
         figures: dict[str, object] = {
             "nodes": self._nodes(),
             "refused": [{"node": node, "address": address, "reason": why} for node, (address, why) in refusals],
-            "closed": [describe_closed(word) for word in self.cluster.ownership.closed.values()],
+            "closed": [describe_closed(word) for word in self.cluster.leaders.closed.values()],
             **{part.shown_as: part.figures() for part in self.cluster.parts if part.shown_as},
         }
         origin, replicas = self.copying.origin, self.copying.replicas
         figures |= {"copies": origin.figures(), "followers": origin.states(), "replicas": replicas.states()}
-        figures |= {"replica_failures": replicas.failures, "owned": self._owned()}
+        figures |= {"replica_failures": replicas.failures, "led": self._led()}
         figures["failovers"] = self._promotions.failovers.figures()
         return figures
 
-    def _owned(self) -> list[dict[str, object]]:
-        """Return what is told of the logs that this node owns: first that into which it publishes."""
-        own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.origin.owned()}
+    def _led(self) -> list[dict[str, object]]:
+        """Return what is told of the logs that this node leads: first that into which it publishes."""
+        own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.origin.led()}
         promoted = self._promotions.figures()
-        begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
+        begun = {log_id.hex(): origin.led() for log_id, origin in self.copying.origins.items()}
         return [own, *(told_of_promoted(one, begun.get(str(one["log_id"]))) for one in promoted)]
 
     def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
@@ -156,12 +156,12 @@ class Joined:
         )
 
     def promoted_logs(self) -> dict[bytes, tuple[int, PromotedLog]]:
-        owned = self._promotions.logs.values()
-        return {one.log_id: (one.node, one.log) for one in owned if one.state == SERVING and one.log is not None}
+        led = self._promotions.logs.values()
+        return {one.log_id: (one.node, one.log) for one in led if one.state == SERVING and one.log is not None}
 
     def is_opening(self, log_id: bytes) -> bool:
         kept = self.copying.replicas.kept.get(log_id)
-        return kept.replica is None if kept is not None else self._promotions.owns(log_id)
+        return kept.replica is None if kept is not None else self._promotions.leads(log_id)
 
     def _nodes(self) -> list[dict[str, object]]:
         """Return what is known of each node, by its number."""

@@ -14,7 +14,7 @@ from nsqd.cluster.membership.cluster_json import next_incarnation, read_facts, w
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.node_identity import NodeIdentity
@@ -100,7 +100,7 @@ def make_copying(
     behind, 0: no limit. Raises DirectoryError.
     """
     source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
-    origin = Origin(cluster, source, opened.store.copies, work, replicas, patience, rate)
+    origin = LeaderSide(cluster, source, opened.store.copies, work, replicas, patience, rate)
     source.tap(origin)
     try:
         kept = Replicas(ReplicaDirectory(directory), work, time.monotonic_ns, cluster.may_write_replica)

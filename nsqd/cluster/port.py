@@ -15,7 +15,7 @@ from shutil import disk_usage
 import trio
 
 from nsqd.cluster.membership.cluster import SECOND_CONNECTION, TICK, Cluster
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.peer import ClusterPeer
@@ -110,7 +110,7 @@ class ClusterPort:
         self.events()
         self._reactor.wake()
 
-    def send_group(self, origin: Origin, is_awaited: bool, is_durable: bool) -> None:
+    def send_group(self, origin: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """Send a log's newest group to its followers before this node syncs it, so that all sync at the same time.
 
         `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it. What nobody waits for is

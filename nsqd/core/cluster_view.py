@@ -72,9 +72,10 @@ class ClusterView(Protocol):
         """Return how far the leaving is, as JSON has it."""
 
     def promote(self, log_id: bytes) -> None:
-        """Claim the log of a lost node, whatever this node's replica of it may lack, because an operator says so.
+        """Stand for election as leader of a lost node's log, because an operator says so.
 
-        Raises KeyError if there is no complete replica of the log here, ValueError if its owner is there.
+        This node's replica may lack messages. Raises KeyError if there is no complete replica of the log here, ValueError if
+        its leader is there.
         """
 
     def cut_off(self, number: int, duration: int) -> list[int]:

@@ -9,10 +9,10 @@
      "replicas": [{"node": 1, "log_id": "...", "connected": true, "complete": true, "written": 815, "durable": 815,
       "opening": false, "failure": ""}, ...],
      "replica_failures": 0, "refusing": {"count": 1, "topics": ["orders"]},
-     "owned": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
+     "led": [{"log_id": "...", "node": 0, "epochs": [["...", 0]], "end": 4711, "state": "serving"}, ...],
      "closed": [{"log_id": "...", "node": 1, "epochs": [["...", 0]], "end": 4711}, ...],
-     "claims": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": [
-       {"log_id": "...", "owner": 1, "epoch": 3, "owner_lost": false, "clean": true, "state": "", "promised": null,
+     "elections": {"quorum": "none", "won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": [
+       {"log_id": "...", "leader": 1, "epoch": 3, "leader_lost": false, "clean": true, "state": "", "voted": null,
         "reason": ""}, ...]},
      "failovers": {"last_seconds": null, "possible_duplicates": {"ready_again": 0, "unclean": 0, "unfinished": 0, "untold": 0,
        "moved": 0, "moved_all": 0, "salvaged": 0}},
@@ -27,22 +27,22 @@ keeps of the logs of others; what one holds is not known while it is `opening`. 
 `copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
 connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
 time. `refusing`: the topics to which nothing can be published because they ask for more copies, of which 100 are
-named. `replica_failures`: how often this node gave up a replica for a while. `claims`: how many claims on logs of lost nodes
-this node has won (clean: with a replica that has everything), has lost, has called off because the owner came back, and has
-postponed because an nsqlookupd hears the owner. For each log
-whose replica is here, or that was claimed: its owner and its epoch, whether the owner is lost, whether the replica would be
-promoted at once, what this node does (claiming, promoting), what it has promised as [number, node], and why its last claim
-failed. `owned` are the logs that this node owns, first that
+named. `replica_failures`: how often this node gave up a replica for a while. `elections`: how many elections on logs of lost
+nodes this node has won (clean: with a replica that has everything), has lost, has called off because the leader came back, and
+has postponed because an nsqlookupd hears the leader. For each log
+whose replica is here, or that had a candidate: its leader and its epoch, whether the leader is lost, whether the replica would
+be promoted at once, what this node does (standing for election, promoting), what it has voted as [number, node], and why its
+last election failed. `led` are the logs that this node leads, first that
 into which it publishes, then those that it has promoted: `node` has published into it, `epochs` each tell where one begins, and
 `state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs that owe
-nothing any more, and are removed: `node` owned it last. `failovers`: how long the last failover by this node took, in
-seconds, and how many messages may be delivered twice because a log has changed its owner; docs/guarantees.md
-says what the reasons mean. `diverged`: copies with what the owner of their log may lack, by the names of their directories;
-`made` is the log that was made of that, and is among `owned`. A node that is in no cluster answers 404 NO_CLUSTER.
+nothing any more, and are removed: `node` led it last. `failovers`: how long the last failover by this node took, in
+seconds, and how many messages may be delivered twice because a log has changed its leader; docs/guarantees.md
+says what the reasons mean. `diverged`: copies with what the leader of their log may lack, by the names of their directories;
+`made` is the log that was made of that, and is among `led`. A node that is in no cluster answers 404 NO_CLUSTER.
 
-/cluster/replica?log=ID sends a replica as a tar stream. Unpacked, it is a data directory with which the owner of the log starts
-again, and asks the other nodes first whether the log is still its own: cluster.json names them. With `from`, a position, only
-what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
+/cluster/replica?log=ID sends a replica as a tar stream. Unpacked, it is a data directory with which the leader of the log
+starts again, and asks the other nodes first whether the log is still its own: cluster.json names them. With `from`, a position,
+only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
 
 POST /cluster/forget?node=N says that a node will not come back. All nodes of the cluster are told; the answer,
 {"forgotten": N}, comes when the node that is asked has it on disk. The log of the node is never taken back: a run of it is
@@ -54,17 +54,17 @@ POST /cluster/leave?limit=60s has the node that is asked leave the cluster for g
 waits for what is in flight, hands its logs over to nodes that have all of them, says that it has left, and ends 3 s later. GET
 /cluster/leave tells how far it is:
 
-    {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "unclaimed": []}
+    {"state": "transferring", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
 
 `state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be handed over, with
-the node that was asked last; `lacking` are those that got an owner which may lack messages that this node has, because it was
-cut off; `unclaimed` are those of which it has a copy, and whose owner is lost: no node has taken them over. It gives up
+the node that was asked last; `lacking` are those that got a leader which may lack messages that this node has, because it was
+cut off; `unclaimed` are those of which it has a copy, and whose leader is lost: no node has taken them over. It gives up
 after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends as one that dies.
 
-POST /cluster/promote?log=ID has the node that is asked claim the log of a lost node, though its copy may lack messages that
-were acknowledged, or that some were finished. The answer, {"claimed": "ID"}, says that it tries: other nodes
-must promise as for any claim, an nsqlookupd that hears the owner postpones it, and a node with a longer copy promotes the log
-instead. /cluster tells what comes of it. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
+POST /cluster/promote?log=ID has the node that is asked stand for the log of a lost node, though its copy may lack messages that
+were acknowledged, or that some were finished. The answer, {"log": "ID"}, says that it tries: other nodes
+must promise as for any election, an nsqlookupd that hears the leader postpones it, and a node with a longer copy promotes the
+log instead. /cluster tells what comes of it. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -160,11 +160,11 @@ class ClusterRoute:
         return json_response(await self._node.bridge.observe(lambda: self._view().leaving_state()))
 
     async def promote(self, request: Request) -> Response:
-        """Have this node claim the log of a lost node, whatever its copy may lack."""
+        """Have this node stand for the log of a lost node, whatever its copy may lack."""
         log_id = _log_id(query(request))
         await self._node.bridge.observe(lambda: self._promote(log_id))
         log.warning("HTTP: an operator has the log %s promoted, whatever the copy here may lack", log_id.hex())
-        return json_response({"claimed": log_id.hex()})
+        return json_response({"log": log_id.hex()})
 
     def _promote(self, log_id: bytes) -> None:
         try:

@@ -81,7 +81,9 @@ def _lending(lending: Mapping[str, int]) -> Iterator[Metric]:
         lending["returned"],
     )
     yield GaugeMetricFamily(
-        "nsqd_cluster_kept_acknowledgements", "Acknowledgements that wait for the owners of their jobs", lending["kept"]
+        "nsqd_cluster_kept_acknowledgements",
+        "Acknowledgements that wait for the leaders of their jobs",
+        lending["kept"],
     )
     yield CounterMetricFamily(
         "nsqd_cluster_dropped_acknowledgements",
@@ -111,23 +113,23 @@ def _replicas(replicas: list[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _failovers(figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """Yield what became of claims on the logs of lost nodes, and of the logs that this node has promoted."""
-    claims, failovers = figures["claims"], figures["failovers"]
-    results = {f"won_{copy}": count for copy, count in claims["won"].items()}
-    results |= {result: claims[result] for result in ("failed", "called_off", "postponed")}
+    """Yield what became of elections on the logs of lost nodes, and of the logs that this node has promoted."""
+    elections, failovers = figures["elections"], figures["failovers"]
+    results = {f"won_{copy}": count for copy, count in elections["won"].items()}
+    results |= {result: elections[result] for result in ("failed", "called_off", "postponed")}
     counted = CounterMetricFamily(
-        "nsqd_cluster_claims",
-        "Claims of this node on the logs of lost nodes, by what became of them",
+        "nsqd_cluster_elections",
+        "Elections of this node on the logs of lost nodes, by what became of them",
         labels=["result"],
     )
     for result, count in results.items():
         counted.add_metric([result], count)
     yield counted
     yield GaugeMetricFamily(
-        "nsqd_cluster_lost_logs", "Copies on this node of logs whose owner is lost, and that no node has promoted yet",
-        sum(one["owner_lost"] for one in claims["logs"]),
+        "nsqd_cluster_lost_logs", "Copies on this node of logs whose leader is lost, and that no node has promoted yet",
+        sum(one["leader_lost"] for one in elections["logs"]),
     )  # fmt: skip
-    states = Counter(one["state"] for one in figures["owned"][1:])  # the first one is its own
+    states = Counter(one["state"] for one in figures["led"][1:])  # the first one is its own
     promoted = GaugeMetricFamily(
         "nsqd_cluster_promoted_logs", "Logs of other nodes that this node has promoted, by state", labels=["state"]
     )
@@ -143,7 +145,7 @@ def _failovers(figures: Mapping[str, Any]) -> Iterator[Metric]:
         "nsqd_cluster_failover_seconds", "Duration of this node's last failover: until it delivered what the log owes", seconds
     )  # fmt: skip
     twice = CounterMetricFamily(
-        "nsqd_cluster_possible_duplicates", "Messages that may be delivered twice because a log has changed its owner",
+        "nsqd_cluster_possible_duplicates", "Messages that may be delivered twice because a log has changed its leader",
         labels=["reason"],
     )  # fmt: skip
     for reason, count in failovers["possible_duplicates"].items():

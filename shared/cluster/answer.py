@@ -36,8 +36,8 @@ NO_WORD = Word("", "", MEMBER, connected=False, suspected=False, restarting=Fals
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedWord:
-    """A log that a node says it owns."""
+class LedWord:
+    """A log that a node says it leads."""
 
     log_id: str
     node: int  # that publishes or has published into it
@@ -45,15 +45,15 @@ class OwnedWord:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimWord:
-    """What a node says of a log that it has a copy of, or has claimed."""
+class ElectionState:
+    """What a node says of a log that it has a copy of, or is a candidate for."""
 
     log_id: str
-    owner: int
-    epoch: int  # the owner's number
-    is_lost: bool  # the owner is
+    leader: int
+    epoch: int  # the leader's number
+    is_lost: bool  # the leader is
     is_clean: bool
-    state: str  # claiming, promoting or ""
+    state: str  # standing for election, promoting or ""
     reason: str
 
 
@@ -69,11 +69,11 @@ class Answer:
     given_up: int | None
     away: list[int]
     followers: dict[int, LogCopy]  # copies of its own log
-    replicas: dict[tuple[int, str], LogCopy]  # copies that it has, by owner and log
+    replicas: dict[tuple[int, str], LogCopy]  # copies that it has, by leader and log
 
-    owned: list[OwnedWord]
-    claims: list[ClaimWord]
-    closed: dict[str, int | None]  # by log id: the node that owned it last
+    led: list[LedWord]
+    elections: list[ElectionState]
+    closed: dict[str, int | None]  # by log id: the node that led it last
     refused: list[Refusal]
     quorum: str
     knows_configs: bool
@@ -107,15 +107,15 @@ def read_answer(asked: str, data: JsonObject) -> Answer | None:
         given_up=_count(copies.get("replies_given_up")),
         away=sorted({one for one in numbers if one is not None and one != own}),
         followers={one: _follower(own, one, log_id, raw) for one, raw in _numbered(data.get("followers")) if one != own},
-        replicas={(one.owner, one.log_id): one for one in _replicas(own, data.get("replicas"))},
-        owned=list(_owned(data.get("owned"))),
-        claims=list(_claims(data.get("claims"))),
+        replicas={(one.leader, one.log_id): one for one in _replicas(own, data.get("replicas"))},
+        led=list(_led(data.get("led"))),
+        elections=list(_elections(data.get("elections"))),
         closed={log_id: _node_number(one.get("node")) for log_id, one in _with_log_id(data.get("closed"))},
         refused=[
             Refusal(own, one, _short(raw.get("address")), _short(raw.get("reason")))
             for one, raw in _numbered(data.get("refused"))
         ],
-        quorum=_short(_object(data.get("claims")).get("quorum")),
+        quorum=_short(_object(data.get("elections")).get("quorum")),
         knows_configs=data.get("knows_configs") is not False,
         refusing=_names(_object(data.get("refusing")).get("topics")),
         refusing_count=_count(_object(data.get("refusing")).get("count")) or 0,
@@ -146,12 +146,12 @@ def _word(raw: JsonObject) -> Word:
     )
 
 
-def _follower(owner: int, follower: int, log_id: str, raw: JsonObject) -> LogCopy:
+def _follower(leader: int, follower: int, log_id: str, raw: JsonObject) -> LogCopy:
     state, failure = text(raw.get("state")), _short(raw.get("failure"))
     if state not in ("in sync", "failed"):
         state = "catching up"
     return LogCopy(
-        owner, follower, log_id, "failed" if failure else state,
+        leader, follower, log_id, "failed" if failure else state,
         behind=_count(raw.get("behind")), written=_count(raw.get("written")) or 0, durable=_count(raw.get("durable")) or 0,
         failure=failure,
     )  # fmt: skip
@@ -159,11 +159,11 @@ def _follower(owner: int, follower: int, log_id: str, raw: JsonObject) -> LogCop
 
 def _replicas(follower: int, value: object) -> Iterator[LogCopy]:
     for raw in objects(value[:MOST_LISTED]) if isinstance(value, list) else ():
-        owner, failure = _node_number(raw.get("node")), _short(raw.get("failure"))
-        if owner is None or owner == follower:
+        leader, failure = _node_number(raw.get("node")), _short(raw.get("failure"))
+        if leader is None or leader == follower:
             continue
         yield LogCopy(
-            owner, follower, _short(raw.get("log_id")),
+            leader, follower, _short(raw.get("log_id")),
             "failed" if failure else "complete" if raw.get("complete") is True else "incomplete",
             behind=None, written=_count(raw.get("written")) or 0, durable=_count(raw.get("durable")) or 0, failure=failure,
         )  # fmt: skip
@@ -179,22 +179,22 @@ def _with_log_id(value: object) -> Iterator[tuple[str, JsonObject]]:
             yield log_id, one
 
 
-def _owned(value: object) -> Iterator[OwnedWord]:
+def _led(value: object) -> Iterator[LedWord]:
     for log_id, raw in _with_log_id(value):
         node, state = _node_number(raw.get("node")), _short(raw.get("state"))
         if node is not None and state not in ("lost", "closed"):
-            yield OwnedWord(log_id, node, state)
+            yield LedWord(log_id, node, state)
 
 
-def _claims(value: object) -> Iterator[ClaimWord]:
+def _elections(value: object) -> Iterator[ElectionState]:
     told = _object(value)
     unless = "-failover-quorum is none" if told.get("quorum") == "none" else ""
     for log_id, raw in _with_log_id(told.get("logs")):
-        owner, state = _node_number(raw.get("owner")), text(raw.get("state"))
-        if owner is not None:
-            yield ClaimWord(
-                log_id, owner, _count(raw.get("epoch")) or 0, raw.get("owner_lost") is True, raw.get("clean") is True,
-                state if state in ("claiming", "promoting") else "", _short(raw.get("reason")) or unless,
+        leader, state = _node_number(raw.get("leader")), text(raw.get("state"))
+        if leader is not None:
+            yield ElectionState(
+                log_id, leader, _count(raw.get("epoch")) or 0, raw.get("leader_lost") is True, raw.get("clean") is True,
+                state if state in ("candidate", "promoting") else "", _short(raw.get("reason")) or unless,
             )  # fmt: skip
 
 

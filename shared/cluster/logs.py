@@ -1,29 +1,29 @@
-"""Who owns which log of a cluster, and what nodes do about the logs of lost nodes, merged from all answers. Pure."""
+"""Who leads which log of a cluster, and what nodes do about the logs of lost nodes, merged from all answers. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from shared.cluster.answer import Answer, ClaimWord
+from shared.cluster.answer import Answer, ElectionState
 from shared.cluster.state import CLOSED, LOST, LogState, Taker
 
 MOST_LOGS = 1000  # that are listed
 
 
 def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
-    """Return all logs that nodes own, have closed, or know the lost owner of; by the node that published into them."""
+    """Return all logs that nodes own, have closed, or know the lost leader of; by the node that published into them."""
     found: dict[str, LogState] = {}
     for by, answer in sorted(answers.items()):
-        for one in answer.owned:
+        for one in answer.led:
             known = found.get(one.log_id)
             if known is None:
                 found[one.log_id] = LogState(one.log_id, one.node, by, one.state)
             else:
-                known.also_owned_by.append(by)
-    for log_id, owner, takers in _lost(answers):
+                known.also_led_by.append(by)
+    for log_id, leader, takers in _lost(answers):
         if log_id not in found:
-            found[log_id] = LogState(log_id, _publisher(answers, log_id), owner, LOST, takers)
-        else:  # its owner answers, and others do not hear it: what they do about it matters only once they do it
+            found[log_id] = LogState(log_id, _publisher(answers, log_id), leader, LOST, takers)
+        else:  # its leader answers, and others do not hear it: what they do about it matters only once they do it
             found[log_id].takers = [one for one in takers if one.state]
     for _, answer in sorted(answers.items()):
         for log_id, node in answer.closed.items():
@@ -31,28 +31,28 @@ def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
     return sorted(found.values(), key=lambda one: (one.node is None, one.node or 0, one.state == CLOSED, one.log_id))
 
 
-def several_owners(logs: list[LogState]) -> Iterator[str]:
+def several_leaders(logs: list[LogState]) -> Iterator[str]:
     """Yield which logs several nodes own, by their own answers."""
     for one in logs:
-        if one.also_owned_by:
-            names = ", ".join(map(str, [one.owner, *one.also_owned_by[:10]]))
-            yield f"Nodes {names} all say that they own the log {one.log_id} of node {one.node}."
+        if one.also_led_by:
+            names = ", ".join(map(str, [one.leader, *one.also_led_by[:10]]))
+            yield f"Nodes {names} all say that they lead the log {one.log_id} of node {one.node}."
 
 
 def new_leaders(logs: list[LogState]) -> dict[str, int]:
     """Return which node has promoted a log of another one, by log id."""
     return {
-        one.log_id: one.owner
+        one.log_id: one.leader
         for one in logs
-        if one.owner is not None and one.owner != one.node and one.state not in (LOST, CLOSED)
+        if one.leader is not None and one.leader != one.node and one.state not in (LOST, CLOSED)
     }
 
 
 def _lost(answers: Mapping[int, Answer]) -> Iterator[tuple[str, int, list[Taker]]]:
-    """Yield each log whose owner a node has lost: its id, the owner by the latest epoch, and what each such node does."""
-    by_log: dict[str, list[tuple[int, ClaimWord]]] = {}
+    """Yield each log whose leader a node has lost: its id, the leader by the latest epoch, and what each such node does."""
+    by_log: dict[str, list[tuple[int, ElectionState]]] = {}
     for by, answer in sorted(answers.items()):
-        for word in answer.claims:
+        for word in answer.elections:
             by_log.setdefault(word.log_id, []).append((by, word))
     for log_id, words in by_log.items():
         latest = max((word for _, word in words), key=lambda word: word.epoch)
@@ -62,15 +62,15 @@ def _lost(answers: Mapping[int, Answer]) -> Iterator[tuple[str, int, list[Taker]
             if word.is_lost and word.epoch == latest.epoch
         ]
         if takers:
-            yield log_id, latest.owner, takers
+            yield log_id, latest.leader, takers
 
 
 def _publisher(answers: Mapping[int, Answer], log_id: str) -> int | None:
     """Return which node published into a log, as nodes that have a copy of it or know its publisher say; None: unknown."""
     for answer in answers.values():
-        for owner, known in answer.replicas:
+        for leader, known in answer.replicas:
             if known == log_id:
-                return owner
+                return leader
         for node, word in answer.words.items():
             if word.log_id == log_id:
                 return node

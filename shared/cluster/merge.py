@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from shared.cluster.answer import FORGOTTEN, MEMBER, NO_WORD, STANDINGS, Answer, Word, read_answer
-from shared.cluster.logs import MOST_LOGS, logs_of, new_leaders, several_owners
+from shared.cluster.logs import MOST_LOGS, logs_of, new_leaders, several_leaders
 from shared.cluster.state import (
     DOWN,
     NO_ANSWER,
@@ -58,7 +58,7 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
     logs = logs_of(answers)
     quorums = sorted({answer.quorum for answer in answers.values() if answer.quorum})
     cluster.quorum = quorums[0] if len(quorums) == 1 else ""
-    cluster.issues += several_owners(logs)
+    cluster.issues += several_leaders(logs)
     cluster.logs, cluster.logs_left_out = logs[:MOST_LOGS], max(0, len(logs) - MOST_LOGS)
     cluster.refused = [one for _, answer in sorted(answers.items()) for one in answer.refused][:MOST_ISSUES]
     taken = new_leaders(logs)
@@ -90,9 +90,9 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
     listed = sorted(cluster.nodes, key=lambda node: not node.asked)[:MOST_NODES]
     cluster.nodes_left_out = len(cluster.nodes) - len(listed)
     cluster.nodes = sorted(listed, key=lambda node: node.node)
-    copies.sort(key=lambda copy: (copy.owner not in answers, copy.owner, copy.follower, copy.log_id))
+    copies.sort(key=lambda copy: (copy.leader not in answers, copy.leader, copy.follower, copy.log_id))
     cluster.copies_left_out = max(0, len(copies) - MOST_COPIES)
-    cluster.copies = sorted(copies[:MOST_COPIES], key=lambda copy: (copy.owner, copy.follower, copy.log_id))
+    cluster.copies = sorted(copies[:MOST_COPIES], key=lambda copy: (copy.leader, copy.follower, copy.log_id))
     del cluster.issues[MOST_ISSUES:]
     return cluster
 
@@ -180,31 +180,31 @@ def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int,
 
     Of a log whose leader is lost, those with a complete copy.
     """
-    leader = answers.get(log.owner) if log.owner is not None else None
-    holding = {by for by, answer in answers.items() if by != log.owner and answer.holds(log.log_id)}
-    if leader is None or log.owner is None:
+    leader = answers.get(log.leader) if log.leader is not None else None
+    holding = {by for by, answer in answers.items() if by != log.leader and answer.holds(log.log_id)}
+    if leader is None or log.leader is None:
         return sorted(holding)
-    if latest[log.owner].log_id == log.log_id:
+    if latest[log.leader].log_id == log.log_id:
         return sorted(one for one, copy in leader.followers.items() if copy.state == "in sync")
     return sorted(by for by in holding if by in leader.words and leader.words[by].connected)
 
 
 def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[LogCopy]:
-    """Return all copies of logs that owners or followers report. Of contradictions, the worse is believed."""
+    """Return all copies of logs that leaders or followers report. Of contradictions, the worse is believed."""
     found: dict[tuple[int, int, str], LogCopy] = {}
-    for owner, answer in answers.items():
-        log_id = latest[owner].log_id
+    for leader, answer in answers.items():
+        log_id = latest[leader].log_id
         for one in answer.away:
-            found[owner, one, log_id] = LogCopy(owner, one, log_id, "away", behind=None, written=None, durable=None)
+            found[leader, one, log_id] = LogCopy(leader, one, log_id, "away", behind=None, written=None, durable=None)
         for one, copy in answer.followers.items():
-            found[owner, one, log_id] = replace(copy, log_id=log_id)
+            found[leader, one, log_id] = replace(copy, log_id=log_id)
     for follower, answer in answers.items():
         for replica in answer.replicas.values():
-            key = replica.owner, follower, replica.log_id
-            word = latest.get(replica.owner)
+            key = replica.leader, follower, replica.log_id
+            word = latest.get(replica.leader)
             if word is not None and word.log_id and word.log_id != replica.log_id:
                 found[key] = replace(replica, state="other log")
-            elif replica.owner not in answers:
+            elif replica.leader not in answers:
                 found[key] = replica
             elif key not in found:
                 found[key] = replace(replica, state="unused")
@@ -213,13 +213,13 @@ def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[L
     return _with_lag(found.values(), answers)
 
 
-def _of_both(owned: LogCopy, replica: LogCopy) -> LogCopy:
-    """Return a copy of which its owner and its follower tell."""
+def _of_both(led: LogCopy, replica: LogCopy) -> LogCopy:
+    """Return a copy of which its leader and its follower tell."""
     if replica.failure:
-        return replace(owned, state="failed", failure=replica.failure)
-    if owned.state == "away":
-        return replace(owned, written=replica.written, durable=replica.durable)
-    return owned
+        return replace(led, state="failed", failure=replica.failure)
+    if led.state == "away":
+        return replace(led, written=replica.written, durable=replica.durable)
+    return led
 
 
 def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[LogCopy]:
@@ -227,10 +227,10 @@ def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[
     listed = list(copies)
     longest: dict[tuple[int, str], int] = {}
     for copy in listed:
-        longest[copy.owner, copy.log_id] = max(copy.written or 0, longest.get((copy.owner, copy.log_id), 0))
+        longest[copy.leader, copy.log_id] = max(copy.written or 0, longest.get((copy.leader, copy.log_id), 0))
     return [
-        replace(copy, behind=longest[copy.owner, copy.log_id] - (copy.written or 0))
-        if copy.owner not in answers and copy.state in ("complete", "incomplete")
+        replace(copy, behind=longest[copy.leader, copy.log_id] - (copy.written or 0))
+        if copy.leader not in answers and copy.state in ("complete", "incomplete")
         else copy
         for copy in listed
     ]
@@ -238,7 +238,7 @@ def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[
 
 def _with_recovery(node: MemberState, answers: Mapping[int, Answer], copies: Iterable[LogCopy]) -> MemberState:
     """Return a node that is down with the figures of the longest copy of its log, and the command that fetches it."""
-    usable = [copy for copy in copies if copy.owner == node.node and copy.state == "complete"]
+    usable = [copy for copy in copies if copy.leader == node.node and copy.state == "complete"]
     if not usable or node.led_by is not None:  # its log goes on elsewhere
         return node
     longest = max(usable, key=lambda copy: (copy.written or 0, copy.durable or 0))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shared.json_fields import JsonObject
 
-LOST, CLOSED = "owner lost", "closed"  # states of a log
+LOST, CLOSED = "leader lost", "closed"  # states of a log
 UP, DOWN, SUSPECTED, RESTARTING, NO_ANSWER = "up", "down", "suspected", "restarting", "no answer"
 
 
@@ -19,11 +19,11 @@ UP, DOWN, SUSPECTED, RESTARTING, NO_ANSWER = "up", "down", "suspected", "restart
 class LogCopy:
     """A copy of a node's log on another node."""
 
-    owner: int
+    leader: int
     follower: int
     log_id: str
-    # in sync, catching up, failed, away (the owner has no connection to it); if the owner does not answer, complete or
-    # incomplete; unused (the owner does not write to it), other log (the owner has another log now)
+    # in sync, catching up, failed, away (the leader has no connection to it); if the leader does not answer, complete or
+    # incomplete; unused (the leader does not write to it), other log (the leader has another log now)
     state: str
     behind: int | None  # bytes that the copy lacks, of the log or else of the longest copy; None: unknown
     written: int | None  # position up to which it has the log; None: unknown
@@ -66,12 +66,12 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """What a node does about a log whose owner is lost."""
+    """What a node does about a log whose leader is lost."""
 
     node: int
-    state: str  # claiming, promoting, or "": it waits
+    state: str  # standing for election, promoting, or "": it waits
     is_clean: bool  # as far as it knows, its copy has everything that was acknowledged
-    reason: str  # why its last claim failed
+    reason: str  # why its last election failed
     has_copy: bool  # its copy is complete, so it may promote the log
 
     @property
@@ -90,15 +90,15 @@ class Taker:
 
 @dataclass(slots=True)
 class LogState:
-    """A log, and who owns it."""
+    """A log, and who leads it."""
 
     log_id: str
     node: int | None  # that publishes or has published into it; None: unknown
-    owner: int | None  # the node that owns it, or owned it last; None: unknown, or it is closed
-    # what the owner says (serving if all is well), owner lost, or closed (it no longer owes any message)
+    leader: int | None  # the node that leads it, or led it last; None: unknown, or it is closed
+    # what the leader says (serving if all is well), leader lost, or closed (it no longer owes any message)
     state: str
     takers: list[Taker] = field(default_factory=list)
-    also_owned_by: list[int] = field(default_factory=list)
+    also_led_by: list[int] = field(default_factory=list)
     replicas: list[int] = field(default_factory=list)  # the other nodes that have all of it
 
     @property
@@ -144,7 +144,7 @@ class ClusterState:
     nodes_left_out: int = 0
     copies_left_out: int = 0
     issues: list[str] = field(default_factory=list)
-    quorum: str = ""  # whose promises a promotion needs: majority, any, none; "": no node tells
+    quorum: str = ""  # whose votes a promotion needs: majority, any, none; "": no node tells
 
     def json(self) -> JsonObject:
         """Return the cluster in the form of /api/cluster."""
@@ -165,10 +165,10 @@ class ClusterState:
         for log in self.logs:
             if log.is_bad:
                 node = "an unknown node" if log.node is None else f"node {log.node}"
-                yield Trouble(f"log of {node}", "not served", f"it is not served: {log.state} (node {log.owner})")
+                yield Trouble(f"log of {node}", "not served", f"it is not served: {log.state} (node {log.leader})")
         for copy in self.copies:
             if copy.state == "failed":
-                subject = f"copy of the log of node {copy.owner} at node {copy.follower}"
+                subject = f"copy of the log of node {copy.leader} at node {copy.follower}"
                 yield Trouble(subject, "failed", copy.failure or "it cannot be made")
 
 

@@ -65,11 +65,11 @@ def _at_risk(cluster: ClusterState, members: int) -> Iterator[str]:
     for log in cluster.logs:
         if log.state == LOST:
             takers = "; ".join(taker.words for taker in log.takers) or "no node that answers has a copy"
-            yield f"{_name(log)} has no leader, node {log.owner} is lost: {takers}"
+            yield f"{_name(log)} has no leader, node {log.leader} is lost: {takers}"
         elif log.state == "failed":
-            yield f"{_name(log)} cannot be read by its leader, node {log.owner}"
+            yield f"{_name(log)} cannot be read by its leader, node {log.leader}"
         elif log.state != CLOSED and not log.replicas and members > 1:
-            yield f"{_name(log)} is complete at its leader, node {log.owner}, alone"
+            yield f"{_name(log)} is complete at its leader, node {log.leader}, alone"
 
 
 def _degraded(cluster: ClusterState) -> Iterator[str]:
@@ -92,10 +92,10 @@ def _degraded(cluster: ClusterState) -> Iterator[str]:
             behind = f", {copy.behind} bytes behind" if copy.behind else ""
             why = f": {copy.failure}" if copy.failure else ""
             state = "has failed" if copy.state == "failed" else f"is {copy.state}"
-            yield f"the replica of node {copy.owner}'s log at node {copy.follower} {state}{behind}{why}"
+            yield f"the replica of node {copy.leader}'s log at node {copy.follower} {state}{behind}{why}"
     for log in cluster.logs:
         if log.state not in (SERVING, LOST, CLOSED, "failed"):
-            yield f"{_name(log)} is not served yet by node {log.owner}: {log.state}"
+            yield f"{_name(log)} is not served yet by node {log.leader}: {log.state}"
     for refusal in cluster.refused:
         yield f"nodes {refusal.by} and {refusal.node} are not connected: {refusal.reason}"
     yield from cluster.issues
@@ -114,4 +114,4 @@ def _unsafe(cluster: ClusterState, members: list[MemberState]) -> Iterator[str]:
         if log.state == LOST:
             yield f"{_name(log)} has no leader"
         elif log.state != CLOSED and not log.replicas:
-            yield f"{_name(log)} is complete at node {log.owner} alone"
+            yield f"{_name(log)} is complete at node {log.leader} alone"

@@ -70,7 +70,7 @@ def states(admin: Daemon) -> dict[int, str]:
 
 
 def copies(admin: Daemon) -> set[tuple[int, int, str]]:
-    return {(one["owner"], one["follower"], one["state"]) for one in state(admin).get("copies", ())}
+    return {(one["leader"], one["follower"], one["state"]) for one in state(admin).get("copies", ())}
 
 
 def page(admin: Daemon, path: str = "/cluster") -> str:
@@ -81,7 +81,7 @@ def page(admin: Daemon, path: str = "/cluster") -> str:
 
 def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
     with three_nodes(tmp_path) as (nodes, admin):
-        everything = {(owner, at, "in sync") for owner in range(3) for at in range(3) if owner != at}
+        everything = {(leader, at, "in sync") for leader in range(3) for at in range(3) if leader != at}
         eventually(lambda: copies(admin) == everything)
         assert states(admin) == {0: "up", 1: "up", 2: "up"}
         for one in state(admin)["nodes"]:
@@ -108,7 +108,7 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
         assert '<span class="bad">down, suspected by nodes 0, 1</span>' in text
         assert "only 2 copies are possible now; topics that need 3 or more reject publishes" in text
         assert f"<pre>{down['recover']}</pre>" in text
-        eventually(lambda: "log of node 2</a> (it is not served: owner lost" in page(admin, "/"))
+        eventually(lambda: "log of node 2</a> (it is not served: leader lost" in page(admin, "/"))
         assert "it is down" in page(admin, "/alarms")
 
         words = shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2")))
@@ -173,26 +173,26 @@ def test_an_operator_has_a_node_promote_the_log_of_a_lost_one(tmp_path: Path) ->
             token = re.search(r'name="csrf" value="([^"]+)"', client.get("/cluster").text)
             return client.post("/cluster", data=form | {"csrf": token[1] if token else ""}, headers=ours)
 
-        def owner() -> tuple[int, str]:
+        def leader() -> tuple[int, str]:
             return next(
-                ((one["owner"], one["state"]) for one in state(admin).get("logs", ()) if one["node"] == 2), (-1, "")
+                ((one["leader"], one["state"]) for one in state(admin).get("logs", ()) if one["node"] == 2), (-1, "")
             )
 
-        everything = {(owner, at, "in sync") for owner in range(3) for at in range(3) if owner != at}
+        everything = {(leader, at, "in sync") for leader in range(3) for at in range(3) if leader != at}
         eventually(lambda: copies(admin) == everything)
-        eventually(lambda: owner() == (2, "serving"))
+        eventually(lambda: leader() == (2, "serving"))
         (log_id,) = [one["log_id"] for one in state(admin)["logs"] if one["node"] == 2]
         assert promote(log_id).status_code in (401, 403), "a viewer may not"
         login = {"user": "ann", "password": PASSWORD, "next": ""}
         eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
-        assert promote(log_id).status_code == 409, "its owner is there"
+        assert promote(log_id).status_code == 409, "its leader is there"
         assert "Promote the log" not in client.get("/cluster").text
         nodes[2].kill()
-        eventually(lambda: owner() == (2, "owner lost"))
+        eventually(lambda: leader() == (2, "leader lost"))
         eventually(lambda: "Promote the log of node 2 in cluster penstock" in client.get("/cluster").text)
         assert "Promote the log" not in page(admin), "a viewer has no button"
         assert "waits: -failover-quorum is none" in page(admin)
-        eventually(lambda: "it is not served: owner lost" in page(admin, "/alarms"))  # with the next look
+        eventually(lambda: "it is not served: leader lost" in page(admin, "/alarms"))  # with the next look
         assert promote(log_id, confirm="1").status_code == 400
         assert promote(log_id, by="2").status_code == 409
         assert promote("00" * 16).status_code == 409
@@ -200,12 +200,12 @@ def test_an_operator_has_a_node_promote_the_log_of_a_lost_one(tmp_path: Path) ->
         eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
         done = promote(log_id)
         assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
-        assert "The node claims the log." in client.get("/cluster").text
+        assert "The node stands for the log." in client.get("/cluster").text
         audit = client.get("/audit").text
         assert all(words in audit for words in ("promote", "ann", nodes[0].http, log_id))
-        eventually(lambda: owner() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
+        eventually(lambda: leader() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
         eventually(lambda: "leads its log now, and delivers its messages." in page(admin))
-        assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["led_by"] == owner()[0]
+        assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["led_by"] == leader()[0]
 
 
 def known(node: Daemon) -> list[dict[str, Any]]:

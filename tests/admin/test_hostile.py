@@ -72,9 +72,9 @@ def lie(value: Any) -> dict[str, Any]:
             "followers": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
             "replicas": [value, dict.fromkeys(_COPY, value) | {"node": 2}],
             "refused": [value, {"node": 2, "address": value, "reason": value}],
-            "owned": [value, {"log_id": "ab", "node": value, "state": value}, {"log_id": "cd", "node": 1, "state": value}],
+            "led": [value, {"log_id": "ab", "node": value, "state": value}, {"log_id": "cd", "node": 1, "state": value}],
             "closed": [value, {"log_id": "ef", "node": value}],
-            "claims": {"quorum": value, "logs": [value, {"log_id": "09", "owner": 2, "owner_lost": True} | dict.fromkeys(
+            "elections": {"quorum": value, "logs": [value, {"log_id": "09", "leader": 2, "leader_lost": True} | dict.fromkeys(
                 ("epoch", "clean", "state", "reason"), value)]},
         },
     }  # fmt: skip

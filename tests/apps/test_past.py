@@ -1,4 +1,4 @@
-"""Where the logs of a topic are read in a cluster: each once, at its owner, or at a replica if it has none."""
+"""Where the logs of a topic are read in a cluster: each once, at its leader, or at a replica if it has none."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Cluster:
                 {"node": place, "http_address": one, "standing": "left" if one == C else "member"}
                 for place, one in enumerate(self.logs)
             ]
-            owned = [{"log_id": log} for log, told in known.items() if told["kind"] != "replica"]
+            led = [{"log_id": log} for log, told in known.items() if told["kind"] != "replica"]
             replicas = [{"log_id": log} for log, told in known.items() if told["kind"] == "replica"]
-            return {"node": list(self.logs).index(address), "nodes": nodes, "owned": owned, "replicas": replicas}
+            return {"node": list(self.logs).index(address), "nodes": nodes, "led": led, "replicas": replicas}
         log = query.get("log", "")
         found = [told for told in known.values() if log in (told["log"], told["log"][:-2])]
         own = [told for told in known.values() if told["kind"] == "own" and not log]
@@ -47,7 +47,7 @@ def test_members_are_those_that_have_not_left_and_the_node_is_asked_at_the_addre
     assert members(lambda *_: {"nodes": [lost], "node": 1}, A) == [A], "it would be waited for"
 
 
-def test_each_log_is_read_once_at_its_owner_or_at_the_longest_replica() -> None:
+def test_each_log_is_read_once_at_its_leader_or_at_the_longest_replica() -> None:
     cluster = Cluster()
     cluster.has(A, "x", "own", 0, 10)
     cluster.has(B, "y", "own", 0, 5)

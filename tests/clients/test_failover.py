@@ -20,7 +20,7 @@ import pytest
 from tests.daemons import ROOT, Daemon, drained, eventually, nsqd, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import create
-from tests.processes.test_failover import cluster_of, depth_of, owned
+from tests.processes.test_failover import cluster_of, depth_of, led
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
@@ -117,7 +117,7 @@ def test_a_producer_that_repeats_what_was_not_acknowledged_loses_nothing(
                 eventually(lambda daemon=daemon, depth=depth: depth_of(daemon, "two") >= depth + 30)
             output, _ = producer.communicate(timeout=TIMEOUT)
         told = json.loads(output)
-        eventually(lambda: sum(len(owned(daemon)) for daemon in others) == 3, TIMEOUT)
+        eventually(lambda: sum(len(led(daemon)) for daemon in others) == 3, TIMEOUT)
         found = Counter[bytes]()
         for daemon in others:
             found += Counter(drained(daemon, "two", "c", depth_of(daemon, "two")))

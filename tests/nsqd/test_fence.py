@@ -27,7 +27,7 @@ from tests.nsqd.storage.sim_node import NODE
 
 pytestmark = pytest.mark.process
 
-OWNER = Epoch(101, 2, b"ownerown")
+LEADER = Epoch(101, 2, b"ownerown")
 
 
 def listening(path: Path) -> Listeners:
@@ -35,7 +35,7 @@ def listening(path: Path) -> Listeners:
     return Listeners((listen(str(path)),), *optional, b"", None, None, None, None)
 
 
-def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner(
+def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_leader(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start(SimDisk(Random(1)))
@@ -60,7 +60,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_owner
     before = {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}
     with closing(DataDirectory(str(tmp_path))) as directory, closing(listening(tmp_path / "socket").tcp[0]) as tcp:
         found = Listeners((tcp,), *(None,) * 8, b"", None, None, None, None)
-        fence = Fence(identity.log_id, OWNER, found, 0)
+        fence = Fence(identity.log_id, LEADER, found, 0)
 
         class Again:
             """Signals that are asked for anew each time."""

@@ -22,7 +22,7 @@ LAG = 3.0  # s before a node was lost in which a finish at this node may not hav
 KILL, RESTART, RETURN = "a kill", "a restart", "a return"
 _PAUSE = 0.3  # s between two looks at the counts of a node
 
-AT_FORMER_OWNER = "untold", "unfinished", "moved", "moved_all"
+AT_FORMER_LEADER = "untold", "unfinished", "moved", "moved_all"
 AT_NEW_LEADER = "ready_again", "unclean", "salvaged"
 UNREAD = "a finish that a node did not read before it stopped"
 UNANSWERED = "a worker was not told that its job was deleted"
@@ -181,7 +181,7 @@ def _reason(one: Duplicate, disturbances: list[Disturbance], left: Counter[tuple
     if kinds == {RESTART}:
         return UNREAD
     keys = [(now.node, reason) for reason in AT_NEW_LEADER]
-    keys += [(node, reason) for node in (before.node, now.node) for reason in AT_FORMER_OWNER]
+    keys += [(node, reason) for node in (before.node, now.node) for reason in AT_FORMER_LEADER]
     if counter := next((key for key in keys if left[key] > 0), None):
         left[counter] -= 1
         return f"counted as {counter[1]}"
@@ -214,10 +214,10 @@ class Counts:
 
     def add(self, node: int, run: int, figures: Mapping[str, Any]) -> None:
         """Add what a node has counted since the last time. `run`: differs for each of its processes; `figures`: of /cluster."""
-        owned = figures.get("owned", ())
-        if not owned or "failovers" not in figures:
+        led = figures.get("led", ())
+        if not led or "failovers" not in figures:
             return  # it is about to serve
-        log_id = owned[0]["log_id"]  # a node that gets another log counts anew
+        log_id = led[0]["log_id"]  # a node that gets another log counts anew
         with self._lock:
             for reason, count in figures["failovers"]["possible_duplicates"].items():
                 self.counted[node, reason] += self._news((node, run, log_id, reason), count)

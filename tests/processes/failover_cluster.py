@@ -1,6 +1,6 @@
-"""A cluster of real nodes that take over the logs of nodes that are lost: who owns which log, and what explains a duplicate.
+"""A cluster of real nodes that take over the logs of nodes that are lost: who leads which log, and what explains a duplicate.
 
-A round is: load on all nodes, a fault, healing. Then each log has exactly one owner, everything that was acknowledged is
+A round is: load on all nodes, a fault, healing. Then each log has exactly one leader, everything that was acknowledged is
 delivered, and each message that was delivered twice was finished at a node that was lost or cut off then, or shortly after.
 """
 
@@ -42,7 +42,7 @@ class FailoverCluster(NetworkedCluster):
         super().__init__(network, place, certificates, [], **flags)
         self.books: DuplicateBooks = DuplicateBooks()
         self.disturbances: list[Disturbance] = []
-        self.logs: set[str] = set()  # all log ids that a node has owned at the end of a round
+        self.logs: set[str] = set()  # all log ids that a node has led at the end of a round
         self.possible = Counts()
         self._remarks: list[str] = []
         self._waits: list[float] = []  # s from a kill to the first delivery by another node, in all rounds of a test
@@ -140,11 +140,11 @@ class FailoverCluster(NetworkedCluster):
 
     def own_log(self, number: int) -> str:
         """Return the id of the log into which a node publishes; "": it does not serve."""
-        return str(next((one["log_id"] for one in self.figures(number).get("owned", ())), ""))
+        return str(next((one["log_id"] for one in self.figures(number).get("led", ())), ""))
 
-    def owned(self, number: int) -> set[str]:
+    def led(self, number: int) -> set[str]:
         """Return the ids of the logs that a node serves."""
-        return {str(one["log_id"]) for one in self.figures(number).get("owned", ()) if one["state"] == "serving"}
+        return {str(one["log_id"]) for one in self.figures(number).get("led", ()) if one["state"] == "serving"}
 
     def living(self) -> list[int]:
         """Return the nodes that were not killed."""
@@ -155,21 +155,21 @@ class FailoverCluster(NetworkedCluster):
         found: list[int] = []
 
         def is_found() -> bool:
-            found[:] = [number for number in candidates if log_id in self.owned(number)]
+            found[:] = [number for number in candidates if log_id in self.led(number)]
             return bool(found)
 
         self.until(is_found)
         return found[0]
 
-    def may_promote(self, number: int, log_id: str, owner: int) -> bool:
-        """Return True if a node has all of a log, as far as it knows, from this owner, and may promote it at once."""
+    def may_promote(self, number: int, log_id: str, leader: int) -> bool:
+        """Return True if a node has all of a log, as far as it knows, from this leader, and may promote it at once."""
         there: dict[str, Any] = self.figures(number)
-        here: dict[str, Any] = self.figures(owner)
-        epochs = [one["epochs"][-1][0] for one in here.get("owned", ()) if one["log_id"] == log_id and one["epochs"]]
+        here: dict[str, Any] = self.figures(leader)
+        epochs = [one["epochs"][-1][0] for one in here.get("led", ()) if one["log_id"] == log_id and one["epochs"]]
         replicated = [
             epoch for one in there.get("replicas", ()) if one["log_id"] == log_id for epoch, _ in one["epochs"]
         ]
-        logs = there.get("claims", {}).get("logs", ())
+        logs = there.get("elections", {}).get("logs", ())
         return set() < {*epochs} <= {*replicated} and any(one["log_id"] == log_id and one["clean"] for one in logs)
 
     def delivers(self, *numbers: int) -> None:
@@ -195,22 +195,22 @@ class FailoverCluster(NetworkedCluster):
         self.delivers(*NODES)
         self.answer(*NODES)
         self.until(lambda: not any(map(self._aside, NODES)))  # else what they hold comes in the next round
-        self.until(self._each_log_has_an_owner)
+        self.until(self._each_log_has_a_leader)
         self.unload(Publisher)
         self.until(lambda: not any(map(self._left, NODES)))
         self.unload(Client)
         self.close_books()
         self._check_duplicates()
 
-    def _each_log_has_an_owner(self) -> bool:
-        owned = [log_id for number in NODES for log_id in self.owned(number)]
-        if len(set(owned)) < len(owned) or not self.logs - self.closed() <= set(owned):
+    def _each_log_has_a_leader(self) -> bool:
+        led = [log_id for number in NODES for log_id in self.led(number)]
+        if len(set(led)) < len(led) or not self.logs - self.closed() <= set(led):
             return False
         own = {self.own_log(number) for number in NODES}
-        if len(own) < len(NODES) or not own <= {*owned}:
+        if len(own) < len(NODES) or not own <= {*led}:
             return False
-        self.counts["new logs"] += len({*owned} - self.logs)
-        self.logs = {*owned}
+        self.counts["new logs"] += len({*led} - self.logs)
+        self.logs = {*led}
         return True
 
     def _aside(self, number: int) -> set[str]:

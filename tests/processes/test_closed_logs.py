@@ -13,7 +13,7 @@ import pytest
 from tests.daemons import OK, Conversation, Daemon, eventually, post, publish
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_failover import cluster_of, log_of, owned, taken
+from tests.processes.test_failover import cluster_of, led, log_of, taken
 
 pytestmark = pytest.mark.process
 
@@ -38,8 +38,8 @@ def test_a_promoted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node
         create(first, two=2)
         publish(first, "two", *(b"%d" % number for number in range(20)))
         first.process.send_signal(signal.SIGKILL)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         (third,) = [daemon for daemon in others if daemon is not new_leader]
         back = again(stack, node, 0, first, new_leader, **flags)
         eventually(lambda: log_of(back, 0) not in ("", lost))
@@ -54,7 +54,7 @@ def test_a_promoted_log_that_owes_nothing_is_closed_and_all_copies_of_it_go(node
         returned = again(stack, node, number, third, back, **flags)
         eventually(lambda: not copies(tmp_path, lost))
         assert lost in closed(returned)  # beside its own, where it was away for long enough to be taken over
-        assert not any(lost in owned(daemon) for daemon in (new_leader, back, returned))
+        assert not any(lost in led(daemon) for daemon in (new_leader, back, returned))
 
 
 def test_a_promoted_log_is_served_as_its_topics_were_configured_last(node: NodeMaker) -> None:
@@ -66,7 +66,7 @@ def test_a_promoted_log_is_served_as_its_topics_were_configured_last(node: NodeM
         publish(first, "two", b"one")
         post(third, "/topic/create", topic="two", retention="5m")  # node 1, which claims first, has no such topic
         first.process.send_signal(signal.SIGKILL)
-        eventually(lambda: any(lost in owned(daemon) for daemon in (second, third)))
-        (new_leader,) = [daemon for daemon in (second, third) if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in (second, third)))
+        (new_leader,) = [daemon for daemon in (second, third) if lost in led(daemon)]
         config = httpx.get(f"http://{new_leader.http}/topic/config?topic=two").json()
         assert (config["retention"], config["of_its_own"][:1]) == ("5m0s", ["retention"])

@@ -1,4 +1,4 @@
-"""A real node that owns a promoted log: it opens that at each start, beside its own one."""
+"""A real node that leads a promoted log: it opens that at each start, beside its own one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.processes.test_cluster import connected, node
 __all__ = ["node"]  # a fixture
 
 
-def owned(daemon: Daemon) -> list[dict[str, Any]]:
-    owned: list[dict[str, Any]] = httpx.get(f"http://{daemon.http}/cluster").json()["owned"]
-    return owned
+def led(daemon: Daemon) -> list[dict[str, Any]]:
+    led: list[dict[str, Any]] = httpx.get(f"http://{daemon.http}/cluster").json()["led"]
+    return led
 
 
 def lost_log(tmp_path: Path) -> tuple[str, Path]:
@@ -40,14 +40,14 @@ def test_a_node_opens_its_promoted_logs_at_each_start(node: Callable[..., Daemon
     for _ in range(2):
         with node(0) as first, node(1, first) as second:
             eventually(lambda: connected(first) == {1})
-            eventually(lambda: [one["state"] for one in owned(first)] == ["serving", "serving"])
-            own, promoted = owned(first)
+            eventually(lambda: [one["state"] for one in led(first)] == ["serving", "serving"])
+            own, promoted = led(first)
             assert (own["node"], promoted["node"], promoted["log_id"]) == (0, 9, log_id)
             assert (promoted["topics"], promoted["opening"]) == (1, False)
             epochs.append(promoted["epochs"][-1][0])
             eventually(lambda: connected(second) == {0})
     first_epoch, second_epoch = (bytes.fromhex(epoch) for epoch in epochs)
-    assert first_epoch[:6] < second_epoch[:6], "each start is a later epoch, of the node that owns the log"
+    assert first_epoch[:6] < second_epoch[:6], "each start is a later epoch, of the node that leads the log"
     assert {epoch[4:6] for epoch in (first_epoch, second_epoch)} == {bytes(2)}
 
 

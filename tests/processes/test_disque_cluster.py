@@ -22,7 +22,7 @@ from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
 from tests.processes.test_disque_server import Client
-from tests.processes.test_failover import cluster_of, log_of, owned
+from tests.processes.test_failover import cluster_of, led, log_of
 from tests.processes.test_penstock_up import child, free_offset, run
 
 pytestmark = [
@@ -279,7 +279,7 @@ def test_a_worker_goes_on_when_a_node_is_killed_and_nothing_is_lost(node: NodeMa
             wanted += add_all(rest, "q", "after", 20, replicate=2, retry=2)
             eventually(lambda: set(wanted) <= set(worker.done), PATIENCE)
         others = [daemon for daemon in nodes if daemon is not nodes[killed]]
-        assert any(lost in owned(daemon) for daemon in others)
+        assert any(lost in led(daemon) for daemon in others)
         for daemon in others:
             with client_of(daemon) as client:
                 eventually(lambda client=client: client.do("JSCAN", "QUEUE", "q")[1] == [])
@@ -298,8 +298,8 @@ def test_what_a_dead_node_owed_is_acknowledged_by_its_id_on_any_node(node: NodeM
             assert first.do("PAUSE", "held", "out") == "out"
             first.do("ADDJOB", "q", "the pause has its copies now, too", 10_000, "REPLICATE", 3, "TTL", 1)
         nodes[0].kill()
-        eventually(lambda: any(lost in owned(daemon) for daemon in nodes[1:]))
-        new_leader = next(daemon for daemon in nodes[1:] if lost in owned(daemon))
+        eventually(lambda: any(lost in led(daemon) for daemon in nodes[1:]))
+        new_leader = next(daemon for daemon in nodes[1:] if lost in led(daemon))
         other = next(daemon for daemon in nodes[1:] if daemon is not new_leader)
         with client_of(other) as client, client_of(new_leader) as neighbour:
             assert client.do("SHOW", ids[0]) is None

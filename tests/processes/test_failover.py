@@ -24,17 +24,17 @@ pytestmark = pytest.mark.process
 NodeMaker = Callable[..., Daemon]
 
 
-def owned(daemon: Daemon) -> dict[str, dict[str, Any]]:
-    """The logs that a node owns and serves, by log id."""
+def led(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    """The logs that a node leads and serves, by log id."""
     figures = httpx.get(f"http://{daemon.http}/cluster").json()
-    return {one["log_id"]: one for one in figures["owned"] if one["state"] == "serving"}
+    return {one["log_id"]: one for one in figures["led"] if one["state"] == "serving"}
 
 
 def log_of(daemon: Daemon, number: int) -> str:
     """The log into which a node publishes, as another one or itself knows it; "": it is not known, or the node starts."""
     try:
         nodes = httpx.get(f"http://{daemon.http}/cluster").json().get("nodes", ())
-    except httpx.TransportError:  # it has just learned that another node owns its log
+    except httpx.TransportError:  # it has just learned that another node leads its log
         return ""
     return next((str(each["log_id"]) for each in nodes if each["node"] == number), "")
 
@@ -56,7 +56,7 @@ def cluster_of(stack: ExitStack, node: NodeMaker, count: int, **flags: str) -> l
 
 
 def possible_duplicates(daemon: Daemon) -> dict[str, int]:
-    """What a node says of messages that may be delivered twice because a log has changed its owner."""
+    """What a node says of messages that may be delivered twice because a log has changed its leader."""
     return dict(httpx.get(f"http://{daemon.http}/cluster").json()["failovers"]["possible_duplicates"])
 
 
@@ -89,8 +89,8 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
         eventually(lambda: depth_of(first, "two") == 60)
         eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know what was finished
         first.process.send_signal(signal.SIGKILL)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             bodies = [
@@ -101,7 +101,7 @@ def test_a_follower_delivers_what_a_dead_node_owes_and_the_node_returns_with_a_n
         back = again(stack, node, 0, first, new_leader, **flags)
         eventually(lambda: connected(back) == {1, 2})
         assert log_of(back, 0) != lost
-        assert lost in owned(new_leader)
+        assert lost in led(new_leader)
         eventually(lambda: len(in_sync(back)) == 2)
         publish(back, "two", b"after")
         with Conversation(back, b"  V2SUB two c\nRDY 10\n") as consumer:
@@ -119,8 +119,8 @@ def test_a_lost_disk_that_is_replaced_at_once_leaves_its_log_to_a_follower(node:
         first.kill()
         shutil.rmtree(tmp_path / "0")
         again(stack, node, 0, first, others[0], **flags)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(set(taken(consumer, 20))) == 20
@@ -134,8 +134,8 @@ def test_a_disk_recovered_from_a_copy_of_after_the_failover_undoes_no_finish(nod
         create(first, two=2)
         publish(first, "two", *(b"%d" % number for number in range(20)))
         first.kill()
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         shutil.rmtree(tmp_path / "0")
         done = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", new_leader.http)
         assert done.returncode == 0, done.stderr
@@ -145,12 +145,12 @@ def test_a_disk_recovered_from_a_copy_of_after_the_failover_undoes_no_finish(nod
             assert len(set(taken(consumer, 15))) == 15
             back = again(stack, node, 0, first, new_leader, **flags)
             eventually(lambda: log_of(back, 0) not in ("", lost))
-            assert lost in owned(new_leader)
+            assert lost in led(new_leader)
             assert len(set(taken(consumer, 5))) == 5
         assert depth_of(back, "two") == 0
 
 
-def test_an_owner_that_stood_still_does_not_deliver_what_its_new_leader_has_delivered(node: NodeMaker) -> None:
+def test_a_leader_that_stood_still_does_not_deliver_what_its_new_leader_has_delivered(node: NodeMaker) -> None:
     flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         first, *others = cluster_of(stack, node, 3, **flags)
@@ -164,8 +164,8 @@ def test_an_owner_that_stood_still_does_not_deliver_what_its_new_leader_has_deli
         assert [publisher.frame() for _ in bodies] == [OK] * 40
         eventually(lambda: {one["behind"] for one in followers(first)} == {0})
         first.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as other:
             assert other.frame() == OK
             assert sorted(taken(other, 40)) == sorted(bodies)
@@ -200,7 +200,7 @@ def test_a_node_that_lost_its_disk_takes_nothing_until_it_knows_how_topics_are_c
         assert (config["replicate"], config["of_its_own"]) == (2, ["replicate"])
 
 
-def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:
+def test_a_leader_that_stood_still_gives_its_log_up_and_serves_another_one_in_the_same_process(node: NodeMaker) -> None:
     flags = {"failover_quorum": "majority"}
     with ExitStack() as stack:
         nodes = cluster_of(stack, node, 3, **flags)
@@ -215,8 +215,8 @@ def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         assert all(count == 0 for daemon in nodes for count in possible_duplicates(daemon).values())
         eventually(lambda: {one["behind"] for one in followers(first)} == {0})  # they know of the deliveries
         first.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         first.process.send_signal(signal.SIGCONT)
         first.wait_for_line("has promoted the log of this node")
         eventually(lambda: log_of(first, 0) not in ("", lost))
@@ -233,7 +233,7 @@ def test_an_owner_that_stood_still_gives_its_log_up_and_serves_another_one_in_th
         assert possible_duplicates(first)["unfinished"] == 5
         text = httpx.get(f"http://{new_leader.http}/metrics").text
         assert 'nsqd_cluster_possible_duplicates_total{reason="ready_again"} 5.0' in text
-        assert 'nsqd_cluster_claims_total{result="won_clean"} 1.0' in text
+        assert 'nsqd_cluster_elections_total{result="won_clean"} 1.0' in text
         assert "\nnsqd_cluster_failover_seconds " in text
 
 
@@ -248,12 +248,12 @@ def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_o
         for daemon in nodes:
             eventually(lambda daemon=daemon: len(in_sync(daemon)) == 2)
         nodes[0].process.send_signal(signal.SIGKILL)
-        eventually(lambda: any(logs[0] in owned(daemon) for daemon in nodes[1:]))
-        (new_leader,) = [daemon for daemon in nodes[1:] if logs[0] in owned(daemon)]
+        eventually(lambda: any(logs[0] in led(daemon) for daemon in nodes[1:]))
+        (new_leader,) = [daemon for daemon in nodes[1:] if logs[0] in led(daemon)]
         (last,) = [daemon for daemon in nodes[1:] if daemon is not new_leader]
         eventually(lambda: may_promote(last, logs[0]))
         new_leader.process.send_signal(signal.SIGKILL)
-        eventually(lambda: len(owned(last)) == 3)
+        eventually(lambda: len(led(last)) == 3)
         with Conversation(last, b"  V2SUB three c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             wanted = {b"%d" % (100 * number + place) for number in range(3) for place in range(50)}
@@ -262,7 +262,7 @@ def test_two_of_three_die_one_after_the_other_and_the_third_delivers_what_both_o
 
 def may_promote(follower: Daemon, log_id: str) -> bool:
     """Return True if a follower has all of a log, as far as it knows, and may promote it at once."""
-    logs = httpx.get(f"http://{follower.http}/cluster").json()["claims"]["logs"]
+    logs = httpx.get(f"http://{follower.http}/cluster").json()["elections"]["logs"]
     return any(one["log_id"] == log_id and one["clean"] and one["epoch"] > 100 for one in logs)
 
 
@@ -275,14 +275,14 @@ def test_a_new_leader_goes_on_with_the_log_after_its_own_restart(node: NodeMaker
         create(first, two=2)
         publish(first, "two", *(b"%d" % number for number in range(20)))
         first.process.send_signal(signal.SIGKILL)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (number, new_leader) = next((place, one) for place, one in enumerate(nodes) if place and lost in owned(one))
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (number, new_leader) = next((place, one) for place, one in enumerate(nodes) if place and lost in led(one))
         with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(taken(consumer, 8)) == 8
         new_leader.stop()
         new_leader = again(stack, node, number, new_leader, nodes[3 - number], **flags)
-        eventually(lambda: lost in owned(new_leader))
+        eventually(lambda: lost in led(new_leader))
         with Conversation(new_leader, b"  V2SUB two c\nRDY 10\n") as consumer:
             assert consumer.frame() == OK
             assert len(taken(consumer, 12)) == 12
@@ -302,7 +302,7 @@ def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: Node
         )
         create(nodes[0], all=3)
         nodes[2].kill()
-        eventually(lambda: sum(len(owned(daemon)) for daemon in nodes[:2]) == 3)
+        eventually(lambda: sum(len(led(daemon)) for daemon in nodes[:2]) == 3)
         code, text, _ = status()
         assert code in (1, 2), text  # 2: until the leader's new replica is in sync
         assert re.search(r"- node 2 is down; node [01] leads its log", text), text

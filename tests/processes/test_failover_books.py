@@ -125,9 +125,9 @@ def test_counts_of_each_run_and_log_of_a_node_are_added() -> None:
     counts = Counts()
 
     def add(run: int, log_id: str, ready_again: int, given_up: int) -> None:
-        owned = [{"log_id": log_id}] if log_id else []
+        led = [{"log_id": log_id}] if log_id else []
         failovers = {"possible_duplicates": {"ready_again": ready_again}}
-        counts.add(1, run, {"owned": owned, "failovers": failovers, "copies": {"replies_given_up": given_up}})
+        counts.add(1, run, {"led": led, "failovers": failovers, "copies": {"replies_given_up": given_up}})
 
     add(10, "a", 2, 1)
     counts.begin_round()

@@ -21,7 +21,7 @@ from tests.penstock.aio.running import network, until
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_failover import cluster_of, depth_of, log_of, owned
+from tests.processes.test_failover import cluster_of, depth_of, led, log_of
 from tests.processes.to_file import lines
 from tests.tools import Tool, ours
 
@@ -36,8 +36,8 @@ def killed(first: Daemon, others: list[Daemon]) -> Daemon:
     """Kill a node, and return the one that takes its log over."""
     lost = log_of(first, 0)
     first.process.send_signal(signal.SIGKILL)
-    eventually(lambda: any(lost in owned(daemon) for daemon in others), PATIENCE_S)
-    return next(daemon for daemon in others if lost in owned(daemon))
+    eventually(lambda: any(lost in led(daemon) for daemon in others), PATIENCE_S)
+    return next(daemon for daemon in others if lost in led(daemon))
 
 
 def left_in(daemon: Daemon, channel: str) -> int:
@@ -181,7 +181,7 @@ def test_a_producer_of_several_nodes_goes_on_at_the_next_one_and_doubles_only_wh
                     break
         assert len(acknowledged) == 400
         assert len(uncertain) <= 1
-        eventually(lambda: sum(len(owned(daemon)) for daemon in others) == 3, PATIENCE_S)
+        eventually(lambda: sum(len(led(daemon)) for daemon in others) == 3, PATIENCE_S)
         found = Counter[bytes]()
         for daemon in others:
             found += Counter(drained(daemon, "two", "c", depth_of(daemon, "two")))

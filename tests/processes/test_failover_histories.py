@@ -47,7 +47,7 @@ def new_leader(nodes: Nodes, log_id: str) -> int:
     found: list[int] = []
 
     def is_found() -> bool:
-        found[:] = [number for number, daemon in nodes.items() if log_id in owned(daemon)]
+        found[:] = [number for number, daemon in nodes.items() if log_id in led(daemon)]
         return bool(found)
 
     eventually(is_found)
@@ -63,14 +63,14 @@ def figures(daemon: Daemon) -> dict[str, Any]:
     return dict(answer.json()) if answer.status_code == 200 else {}
 
 
-def owned(daemon: Daemon) -> list[str]:
+def led(daemon: Daemon) -> list[str]:
     """Return the ids of the logs that a node serves."""
-    return [one["log_id"] for one in figures(daemon).get("owned", ()) if one["state"] == "serving"]
+    return [one["log_id"] for one in figures(daemon).get("led", ()) if one["state"] == "serving"]
 
 
 def own_log(daemon: Daemon) -> str:
     """Return the id of the log into which a node publishes; "": it does not serve."""
-    return str(next((one["log_id"] for one in figures(daemon).get("owned", ())), ""))
+    return str(next((one["log_id"] for one in figures(daemon).get("led", ())), ""))
 
 
 def copies(daemon: Daemon) -> int:
@@ -82,11 +82,11 @@ def is_connected(daemon: Daemon, other: int) -> bool:
     return any(each["node"] == other and each["connected"] for each in figures(daemon).get("nodes", ()))
 
 
-def each_log_has_one_owner(nodes: Nodes, logs: set[str]) -> bool:
-    """Return True if all are connected and copied, each node has a log of its own, and all open logs have exactly one owner."""
+def each_log_has_one_leader(nodes: Nodes, logs: set[str]) -> bool:
+    """Return True if all are connected and copied, each node has a log of its own, and all open logs have one leader."""
     if not all(copies(daemon) == len(nodes) - 1 for daemon in nodes.values()):
         return False
-    found = [log_id for daemon in nodes.values() for log_id in owned(daemon)]
+    found = [log_id for daemon in nodes.values() for log_id in led(daemon)]
     own = {own_log(daemon) for daemon in nodes.values()}
     closed = {one["log_id"] for daemon in nodes.values() for one in figures(daemon).get("closed", ())}
     return len(found) == len({*found}) and {*found} == logs - closed | own and len(own) == len(nodes)
@@ -117,7 +117,7 @@ def heal(nodes: Nodes, left: int, right: int) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_h2_the_new_leader_of_a_log_dies_and_both_return(node: NodeMaker, order: tuple[int, int]) -> None:
-    """A third node goes on where the new leader was, and both owners that were lost return in either order."""
+    """A third node goes on where the new leader was, and both leaders that were lost return in either order."""
     flags = {"failover_quorum": "any"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
@@ -145,7 +145,7 @@ def test_h2_the_new_leader_of_a_log_dies_and_both_return(node: NodeMaker, order:
         new_leader({last: nodes[last]}, theirs)
         for number in ((0, second)[place] for place in order):
             nodes[number] = again(stack, node, number, nodes[number], nodes[last], **flags)
-        eventually(lambda: each_log_has_one_owner(nodes, {lost, theirs}), 120)
+        eventually(lambda: each_log_has_one_leader(nodes, {lost, theirs}), 120)
         eventually(lambda: sum(depth_of(daemon, "two") for daemon in nodes.values()) == 0)
         for number, daemon in nodes.items():
             publish(daemon, "two", b"after %d" % number)
@@ -184,7 +184,7 @@ def test_h3_a_node_that_is_cut_off_goes_on_alone_and_its_log_is_promoted(node: N
         )
         heal(nodes, 0, 1)
         heal(nodes, 0, 2)
-        eventually(lambda: each_log_has_one_owner(nodes, {lost}), 120)
+        eventually(lambda: each_log_has_one_leader(nodes, {lost}), 120)
         assert sorted(received(nodes[0], "three", 10), key=int) == numbered(100, 110), "its tail is in its new log"
         eventually(lambda: all(depth_of(nodes[number], topic) == 10 for topic in ("one", "two", "four")))
         own = numbered(1000 * number, 1000 * number + 10)
@@ -194,7 +194,7 @@ def test_h3_a_node_that_is_cut_off_goes_on_alone_and_its_log_is_promoted(node: N
 
 
 def test_h4_three_sides_promote_with_any_and_are_healed_in_pairs(node: NodeMaker) -> None:
-    """Both others promote the log; when the sides meet one after the other, one owner is left, and nothing is lost."""
+    """Both others promote the log; when the sides meet one after the other, one leader is left, and nothing is lost."""
     flags = {"failover_quorum": "any", "debug_routes": "true"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
@@ -209,11 +209,11 @@ def test_h4_three_sides_promote_with_any_and_are_healed_in_pairs(node: NodeMaker
         for number, daemon in nodes.items():
             create(daemon, alone=1)
             publish(daemon, "alone", *numbered(1000 * number, 1000 * number + 10))
-        eventually(lambda: all(len(owned(daemon)) > 1 for daemon in nodes.values()))
+        eventually(lambda: all(len(led(daemon)) > 1 for daemon in nodes.values()))
         for left, right in pairs:
             heal(nodes, left, right)
             eventually(partial(is_connected, nodes[left], right), 120)
-        eventually(lambda: each_log_has_one_owner(nodes, logs & all_owned(nodes)), 180)
+        eventually(lambda: each_log_has_one_leader(nodes, logs & all_led(nodes)), 180)
         found: dict[str, set[bytes]] = {"three": set(), "alone": set()}
         for topic, bodies in found.items():
             for daemon in nodes.values():
@@ -225,8 +225,8 @@ def test_h4_three_sides_promote_with_any_and_are_healed_in_pairs(node: NodeMaker
             }
 
 
-def all_owned(nodes: Nodes) -> set[str]:
-    return {log_id for daemon in nodes.values() for log_id in owned(daemon)}
+def all_led(nodes: Nodes) -> set[str]:
+    return {log_id for daemon in nodes.values() for log_id in led(daemon)}
 
 
 @pytest.mark.parametrize("is_alone", [False, True])
@@ -251,14 +251,14 @@ def test_h5_a_node_whose_disk_is_lost_returns(node: NodeMaker, tmp_path: Path, i
         publish(nodes[0], "one", *numbered(0, 5))
         for other in (1, 2) if is_alone else ():
             ask(nodes[other], "heal", 0)
-        eventually(lambda: each_log_has_one_owner(nodes, {lost}), 120)
+        eventually(lambda: each_log_has_one_leader(nodes, {lost}), 120)
         assert own_log(nodes[0]) != lost
         assert sorted(received(nodes[number], "two", 30), key=int) == numbered(0, 30)
         assert received(nodes[0], "one", 5) == numbered(0, 5)
 
 
 def test_h6_a_rolling_restart_takes_nothing_over(node: NodeMaker) -> None:
-    """Each node stops and starts: no log changes its owner, and each message comes once."""
+    """Each node stops and starts: no log changes its leader, and each message comes once."""
     flags = {"failover_quorum": "any"}
     with ExitStack() as stack:
         nodes = dict(enumerate(cluster_of(stack, node, 3, **flags)))
@@ -272,7 +272,7 @@ def test_h6_a_rolling_restart_takes_nothing_over(node: NodeMaker) -> None:
             nodes[number] = again(stack, node, number, nodes[number], nodes[(number + 1) % 3], **flags)
             eventually(lambda: all(copies(daemon) == 2 for daemon in nodes.values()))
         assert {number: own_log(daemon) for number, daemon in nodes.items()} == logs
-        assert {number: set(owned(daemon)) for number, daemon in nodes.items()} == {
+        assert {number: set(led(daemon)) for number, daemon in nodes.items()} == {
             number: {log_id} for number, log_id in logs.items()
         }
         for number, daemon in nodes.items():

@@ -1,6 +1,6 @@
 """Bad nights of nodes that take over the logs of lost ones, under load: kills of two of three, partitions, restarts.
 
-After each round each log has exactly one owner. Everything that was acknowledged was delivered to live consumers and workers,
+After each round each log has exactly one leader. Everything that was acknowledged was delivered to live consumers and workers,
 and comes once more to those who drain all at the end. Publishers that name themselves have exactly one copy of each message
 after their retries. Each duplicate is counted by a node, or is of a kind that nobody counts (failover_books.py). The summary of
 the run tells duplicates by reason, and how long it took from a kill to the first delivery of what the dead node had published.
@@ -158,20 +158,20 @@ def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
 @both
 def test_the_new_leader_and_its_new_leader_are_killed(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: FailoverCluster, random: Random) -> None:
-        owner = random.choice(NODES)
-        log_id = cluster.own_log(owner)
+        leader = random.choice(NODES)
+        log_id = cluster.own_log(leader)
         for _ in range(3):
-            cluster.kill(owner)
+            cluster.kill(leader)
             others = cluster.living()
             new_leader = cluster.new_leader(log_id, *others)
-            cluster.start(owner)
+            cluster.start(leader)
             cluster.all_in_sync()
             cluster.until(
                 lambda new_leader=new_leader: any(
                     cluster.may_promote(one, log_id, new_leader) for one in NODES if one != new_leader
                 )
             )
-            owner = new_leader
+            leader = new_leader
 
     rounds(trouble, quorum)
 
@@ -253,7 +253,7 @@ def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
 
 @pytest.mark.campaign
 @both
-def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
+def test_a_leader_that_stands_still(rounds: Rounds, quorum: str) -> None:
     lengths = iter([30.0] if LONG else [])
 
     def trouble(cluster: FailoverCluster, random: Random) -> None:
@@ -276,13 +276,13 @@ def test_an_owner_that_stands_still(rounds: Rounds, quorum: str) -> None:
 @both
 def test_rolling_restarts(rounds: Rounds, quorum: str) -> None:
     def trouble(cluster: FailoverCluster, random: Random) -> None:
-        before = {number: cluster.owned(number) for number in NODES}
+        before = {number: cluster.led(number) for number in NODES}
         for number in random.sample(NODES, 3):
             cluster.restart(number)
             cluster.all_in_sync()
             cluster.goes_on(NODES, 2, 3)
         cluster.until(  # what owes nothing any more, from earlier rounds, may be closed meanwhile
-            lambda: all(cluster.owned(number) == before[number] - cluster.closed() for number in NODES)
+            lambda: all(cluster.led(number) == before[number] - cluster.closed() for number in NODES)
         )
         assert not +cluster.possible.counted  # nothing was taken over
 

@@ -11,7 +11,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, publish, run
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster import nodes_of
 from tests.processes.test_cluster_chaos import again, create
-from tests.processes.test_failover import cluster_of, depth_of, log_of, owned, taken
+from tests.processes.test_failover import cluster_of, depth_of, led, log_of, taken
 
 pytestmark = pytest.mark.process
 
@@ -36,8 +36,8 @@ def test_a_node_that_leaves_hands_its_log_over_and_may_come_back_with_another_on
         assert (leaving.returncode, leaving.stderr) == (0, "")
         assert leaving.stdout.splitlines()[-1] == "the node has left the cluster"
         assert first.process.wait(30) == 0, first.stderr
-        eventually(lambda: any(log_id in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if log_id in owned(daemon)]
+        eventually(lambda: any(log_id in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if log_id in led(daemon)]
         assert all(nodes_of(daemon)[0]["standing"] == "left" for daemon in others)
         with Conversation(new_leader, b"  V2SUB two c\nRDY 5\n") as consumer:
             assert consumer.frame() == OK

@@ -66,8 +66,8 @@ def promoted_directory(tmp_path: Path) -> str:
 
 
 def is_serving(daemon: Daemon, log_id: str) -> bool:
-    owned: list[dict[str, Any]] = get(daemon, "/cluster").json()["owned"]
-    return any(one["log_id"] == log_id and one["state"] == "serving" for one in owned)
+    led: list[dict[str, Any]] = get(daemon, "/cluster").json()["led"]
+    return any(one["log_id"] == log_id and one["state"] == "serving" for one in led)
 
 
 def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def rehearse(text: str, ends: tuple[str | None, ...], place: Path, *options: str
                 load.goes_on()
                 load.check()
             found = [httpx.get(f"http://127.0.0.1:{port + offset}/cluster").json() for port in HTTP_PORTS]
-            return [one["log_id"] for figures in found for one in figures["owned"]]
+            return [one["log_id"] for figures in found for one in figures["led"]]
         finally:
             tool.stop(signal.SIGINT)
 
@@ -141,7 +141,7 @@ def test_the_rehearsal_loses_nothing_and_gives_nothing_twice(tmp_path: Path) -> 
 
 
 @pytest.mark.campaign
-def test_two_of_three_nodes_die_and_each_log_has_one_owner_when_they_are_back(tmp_path: Path) -> None:
+def test_two_of_three_nodes_die_and_each_log_has_one_leader_when_they_are_back(tmp_path: Path) -> None:
     logs = rehearse(
         PAGE.read_text().partition(SECOND_SET)[2], ("1000", "2000"), tmp_path, "--set", "failover-quorum=any"
     )

@@ -12,7 +12,7 @@ import pytest
 
 from nsqd.cluster.membership.cluster_json import read_facts, write_facts
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SEQUENCE
 from tests.daemons import Daemon, drained, eventually, nsqd, post, publish, run
@@ -189,7 +189,7 @@ def test_a_new_log_begins_above_all_that_the_lost_one_issued(tmp_path: Path, sec
             eventually(lambda: first.http in (tmp_path / "1" / "cluster.json").read_text())
         assert run("penstock", "restore", str(tmp_path / "1"), str(tmp_path / "copy")).returncode == 0
         facts = [json.loads((tmp_path / name / "cluster.json").read_text()) for name in ("1", "copy")]
-        forgotten = {"members": [], "owners": [], "knows_configs": False}
+        forgotten = {"members": [], "leaders": [], "knows_configs": False}
         assert facts[1] == facts[0] | forgotten, "a copy does not dial the other nodes"
         assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["cluster.json", "log", "nsqd.dat"]
         shutil.rmtree(tmp_path / "1" / "log")
@@ -199,10 +199,10 @@ def test_a_new_log_begins_above_all_that_the_lost_one_issued(tmp_path: Path, sec
             assert int(lines(read(again))[0]["id"], 16) & SEQUENCE >= lease + 2 * LEASE
 
 
-def test_a_copy_keeps_the_promises_and_owns_no_log_that_is_not_in_it(tmp_path: Path) -> None:
+def test_a_copy_keeps_the_promises_and_leads_no_log_that_is_not_in_it(tmp_path: Path) -> None:
     with nsqd(tmp_path / "0") as node:
         publish(node, "t", b"x")
-    log_id, promises = bytes(range(16)), ((bytes(range(16)), Promise(200, 1)),)
-    write_facts(tmp_path / "0", ClusterFacts(7, (), (), ((log_id, Epoch(101, 0, bytes(8))),), promises))
+    log_id, votes = bytes(range(16)), ((bytes(range(16)), Vote(200, 1)),)
+    write_facts(tmp_path / "0", ClusterFacts(7, (), (), ((log_id, Epoch(101, 0, bytes(8))),), votes))
     assert run("penstock", "restore", str(tmp_path / "0"), str(tmp_path / "copy")).returncode == 0
-    assert read_facts(tmp_path / "copy") == ClusterFacts(7, (), (), (), promises)
+    assert read_facts(tmp_path / "copy") == ClusterFacts(7, (), (), (), votes)

@@ -60,15 +60,15 @@ def node(tmp_path: Path) -> Callable[..., Daemon]:
 
 
 class NewLeader:
-    """Answers /cluster at an address as a node that owns logs."""
+    """Answers /cluster at an address as a node that leads logs."""
 
     def __init__(self, address: str) -> None:
-        self.owned: list[dict[str, Any]] = []
-        owned = self.owned
+        self.led: list[dict[str, Any]] = []
+        led = self.led
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"replicas": [], "nodes": [], "owned": owned}).encode()
+                body = json.dumps({"replicas": [], "nodes": [], "led": led}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -86,7 +86,7 @@ class NewLeader:
         epochs = [[epoch.pack().hex(), at] for epoch, at in reading.replay.epochs]
         end = reading.log_records.end
         entry = {"log_id": reading.identity.log_id.hex(), "node": 2, "end": end + 1000}
-        self.owned.append(entry | {"epochs": [*epochs, [NEW_LEADER.pack().hex(), end]]})
+        self.led.append(entry | {"epochs": [*epochs, [NEW_LEADER.pack().hex(), end]]})
 
     @contextmanager
     def serving(self) -> Iterator[None]:
@@ -120,7 +120,7 @@ def log_id(daemon: Daemon) -> str:
 
 
 def possible_duplicates(daemon: Daemon) -> dict[str, int]:
-    """How many messages may come twice because the log has changed its owner, as the node says, by reason."""
+    """How many messages may come twice because the log has changed its leader, as the node says, by reason."""
     counts = httpx.get(f"http://{daemon.http}/cluster").json()["failovers"]["possible_duplicates"]
     return {reason: count for reason, count in counts.items() if count}
 

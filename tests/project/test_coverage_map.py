@@ -115,7 +115,7 @@ TRIED_BY = {
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),
     "nsqd/cluster/replication/test_copying_runs.py": ("nsqd.cluster.replication.copying",),
     "nsqd/cluster/membership/test_cluster_json.py": ("nsqd.cluster.membership.facts",),
-    "nsqd/cluster/replication/test_early_owned.py": ("nsqd.cluster.replication.early",),
+    "nsqd/cluster/replication/test_early_led.py": ("nsqd.cluster.replication.early",),
     "nsqd/cluster/replication/test_log_times.py": ("nsqd.cluster.replication.follower",),
     "nsqd/cluster/replication/test_offers.py": ("nsqd.cluster.joined",),
     "nsqd/cluster/promotion/diverged/test_directory.py": ("nsqd.cluster.promotion.diverged.note",),

@@ -80,7 +80,7 @@ class Books:
     )  # nodes that went on with an old backup which nobody could complete
     upsets: dict[bytes, int] = field(
         default_factory=dict
-    )  # when an owner of a log last died or changed, by log id, true ns
+    )  # when a leader of a log last died or changed, by log id, true ns
 
     successions: dict[bytes, bytes] = field(default_factory=dict)  # by id of a log, the one that it succeeds
 
@@ -96,7 +96,7 @@ class Books:
         self.counts[f"acked with {publish.n}"] += 1
 
     def upset(self, log_ids: Iterable[bytes], now: int) -> None:
-        """Note that the owner of some logs dies, or that they have another owner."""
+        """Note that the leader of some logs dies, or that they have another leader."""
         self.upsets.update(dict.fromkeys(log_ids, now))
 
     def moved(self, old: bytes, new: bytes, common: int, node: int, files: list[bytes]) -> None:
@@ -128,11 +128,11 @@ class Books:
         if handed <= at:
             reason = "it was on its way"
         elif where != node:
-            reason = "another owner"
+            reason = "another leader"
         else:
             upsets = [self.upsets.get(log_id, 0) for log_id in (publish.log_id, *publish.former, *publish.others)]
             assert max(upsets) >= at, f"delivered again for no reason: {publish}"
-            reason = "its owner died"
+            reason = "its leader died"
         self.counts[f"delivered again: {reason}"] += 1
 
     def delivered(self, frame: bytes, node: int, handed: int) -> Publish:

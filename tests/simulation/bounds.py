@@ -1,8 +1,8 @@
 """What comes to an end in a simulated cluster when all is well and nobody publishes: files that are not needed, and waiting.
 
-* A node keeps a replica only of a log whose owner has it among its followers, and none of a closed log.
+* A node keeps a replica only of a log whose leader has it among its followers, and none of a closed log.
 * Promoted logs and old logs that are closed are gone, and so is every file that was only begun.
-* No reply, claim, vote or promotion waits.
+* No reply, election, vote or promotion waits.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _left(run: ClusterRun, machine: Machine) -> list[str]:
     left = [f"{name} keeps {one}" for one in _needless(run, machine)]
     if node.replies:
         left.append(f"{len(node.replies)} replies wait at {name}")
-    if node.claims.attempt is not None:
-        left.append(f"{name} claims {node.claims.attempt.case.log_id.hex()[:6]}")
+    if node.elections.attempt is not None:
+        left.append(f"{name} claims {node.elections.attempt.case.log_id.hex()[:6]}")
     if node.facts_file.is_busy:
         left.append(f"{name} writes what it knows")
     if node.cluster.is_leaving:
@@ -49,7 +49,7 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
     """Return what is on the disks of a machine that nobody needs."""
     node, disks = machine.node, machine.disks
     assert node is not None
-    closed = node.cluster.ownership.closed
+    closed = node.cluster.leaders.closed
     needless = [
         f"the replica of {log_id.hex()[:6]}" for log_id in disks.replicas if not _is_needed(run, machine, log_id)
     ]
@@ -64,9 +64,9 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
 
 
 def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
-    """Return True if the owner of a log has a machine's node among its followers, or if nobody owns it: nobody may promote."""
-    owners = run.owners().get(log_id, [])
-    origins = [one.node.copying.origins.get(log_id) for one in owners if one.node is not None]
-    has_closed = any(log_id in one.node.cluster.ownership.closed for one in run.members if one.node is not None)
-    is_orphan = not run.takes_over and not owners and not has_closed
+    """Return True if the leader of a log has a machine's node among its followers, or if nobody leads it."""
+    leaders = run.leaders().get(log_id, [])
+    origins = [one.node.copying.origins.get(log_id) for one in leaders if one.node is not None]
+    has_closed = any(log_id in one.node.cluster.leaders.closed for one in run.members if one.node is not None)
+    is_orphan = not run.takes_over and not leaders and not has_closed
     return is_orphan or any(origin is not None and machine.number in origin.followers for origin in origins)

@@ -5,7 +5,7 @@ has rounds: first anything happens, then all is repaired, and soon every node mu
 
 * each publish that was acknowledged with n copies is delivered, if at most n - 1 of the nodes that had it lost it;
 * no message id was used twice;
-* each replica is the log of its owner, cut where the replica ends: the same bytes, and the same state after a replay;
+* each replica is the log of its leader, cut where the replica ends: the same bytes, and the same state after a replay;
 * nothing waits that cannot come, and nothing piles up;
 * what departures.py, wide.py, jobs.py, job_books.py and bounds.py say.
 
@@ -23,9 +23,9 @@ from dataclasses import replace
 from random import Random
 
 from nsqd.cluster import joined
-from nsqd.cluster.ownership.elections import Claims, Quorum
+from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.promotion.promoted_log import SERVING
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.replication.archive import Archive
@@ -81,9 +81,9 @@ class ClusterRun:
         latency, window = random.choice((2, 50, 400)) * MS, random.choice((3000, 100_000))
         self.wires = Wires(random, lambda: self.now, latency, window)
         self.books = Books()
-        self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and owner's machine
+        self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
-        self.owned_by: set[tuple[bytes, Epoch]] = set()  # epochs of new leaders, by log id, that were told
+        self.led_by: set[tuple[bytes, Epoch]] = set()  # epochs of new leaders, by log id, that were told
         self.luck = Random(f"luck {seed}")  # for witnesses
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
         self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
@@ -120,7 +120,7 @@ class ClusterRun:
         return self._last_number
 
     def archives_of(self, log_id: bytes) -> list[Archive]:
-        """Return the archives of all owners of a log."""
+        """Return the archives of all leaders of a log."""
         return [archive for (one, _), archive in self.archives.items() if one == log_id]
 
     def any_archive(self, log_id: bytes) -> Archive | None:
@@ -139,28 +139,28 @@ class ClusterRun:
         return archive
 
     def failed_over(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
-        """Note that a machine's node owns a log of another one by an epoch."""
+        """Note that a machine's node leads a log of another one by an epoch."""
         if self.sizes.quorum is Quorum.MAJORITY:
             first = self.numbers.setdefault((log_id, epoch.number), machine.name)
-            assert first == machine.name, f"nodes {first} and {machine.name} both own a log by epoch {epoch.number}"
-        self.owned_by.add((log_id, epoch))
+            assert first == machine.name, f"nodes {first} and {machine.name} both lead a log by epoch {epoch.number}"
+        self.led_by.add((log_id, epoch))
         self.books.upset([log_id], self.now)
         self.books.counts["failovers"] += 1
-        self.note(f"{machine.name} owns {log_id.hex()[:6]}")
+        self.note(f"{machine.name} leads {log_id.hex()[:6]}")
 
     def fenced(self, log_id: bytes, epoch: Epoch, machine: Machine) -> None:
-        """Note that a machine's node has lost a log to the owner by an epoch, and says so."""
-        is_owned = epoch.node == machine.number or (log_id, epoch) in self.owned_by
-        assert is_owned, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
+        """Note that a machine's node has lost a log to the leader by an epoch, and says so."""
+        is_led = epoch.node == machine.number or (log_id, epoch) in self.led_by
+        assert is_led, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
 
-    def won(self, log_id: bytes, claims: Claims, node: ClusterNode) -> None:
-        """Note that a claim on a log is won by a node."""
-        assert claims.attempt is not None
-        self.lookups.judge_claim(node, claims)
+    def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
+        """Note that an election on a log is won by a node."""
+        assert elections.attempt is not None
+        self.lookups.judge_claim(node, elections)
         names = {one.number: one.name for one in self.machines}
         heard = frozenset(names[one] for one in (*node.cluster.links, node.number) if one in names)
         self.jobs.books.failovers.append((log_id, self.now, names[node.number], heard))
-        self.books.counts[f"won {claims.attempt.stage.name.lower()}"] += 1
+        self.books.counts[f"won {elections.attempt.stage.name.lower()}"] += 1
 
     def note(self, text: str) -> None:
         self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
@@ -572,17 +572,17 @@ class ClusterRun:
             return
         for machine in self.machines:
             node = machine.node
-            for log_id in self._orphans(machine) if node is not None and not node.claims.attempt else ():
+            for log_id in self._orphans(machine) if node is not None and not node.elections.attempt else ():
                 with suppress(KeyError, ValueError):  # it cannot be promoted yet
-                    node.claims.promote(log_id)
+                    node.elections.promote(log_id)
 
     def _orphans(self, machine: Machine) -> list[bytes]:
-        """Return the logs of which a machine has a replica, and that have no owner though somebody should promote them."""
+        """Return the logs of which a machine has a replica, and that have no leader though somebody should promote them."""
         kept = machine.node.replicas.kept if machine.node is not None else {}
         left = [log_id for log_id, one in kept.items() if one.replica is not None and one.replica.end > 0]
         wanted = left if self.takes_over else [log_id for log_id in left if log_id in self.made]
-        owners = self.owners() if wanted else {}
-        return [log_id for log_id in wanted if log_id not in owners]
+        leaders = self.leaders() if wanted else {}
+        return [log_id for log_id in wanted if log_id not in leaders]
 
     def _repair(self, machine: Machine) -> None:
         for disk in machine.disks.all():
@@ -610,12 +610,12 @@ class ClusterRun:
         return min(self.sizes.replicas, len(self.members) - 1)
 
     def is_whole(self) -> bool:
-        """Return True if all nodes are in sync with their followers, and each log has one owner."""
+        """Return True if all nodes are in sync with their followers, and each log has one leader."""
         is_in_sync = all(one.node is not None and self._is_in_sync(one, one.node) for one in self.members)
         return is_in_sync and not any(self._must_salvage(machine) for machine in self.members)
 
     def _must_salvage(self, machine: Machine) -> bool:
-        """Return True if a machine has a copy that may hold what the owner of its log lacks."""
+        """Return True if a machine has a copy that may hold what the leader of its log lacks."""
         copies = machine.node.salvage.copies if machine.node is not None else {}
         agreed = {
             name for name, copy in copies.items() if copy.agreed is not None and copy.is_own
@@ -623,9 +623,9 @@ class ClusterRun:
         return any(self.has_arbiter(one.log_id) and one.name not in agreed for one in machine.disks.copies())
 
     def has_arbiter(self, log_id: bytes) -> bool:
-        """Return True if a log has an owner, or is known to be closed: then what copies hold besides is salvaged."""
+        """Return True if a log has a leader, or is known to be closed: then what copies hold besides is salvaged."""
         nodes = [machine.node for machine in self.machines if machine.node is not None]
-        return log_id in self.owners() or any(log_id in node.cluster.ownership.closed for node in nodes)
+        return log_id in self.leaders() or any(log_id in node.cluster.leaders.closed for node in nodes)
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
         origins = node.copying.origins.items()
@@ -646,7 +646,7 @@ class ClusterRun:
             for origin in node.copying.origins.values()
         )
 
-    def _is_copied(self, log_id: bytes, origin: Origin) -> bool:
+    def _is_copied(self, log_id: bytes, origin: LeaderSide) -> bool:
         """Return True if a log is with all its followers."""
         source, followers = origin._source, origin.followers
         end, bases = source.end, list(dict.fromkeys(source.bases()))
@@ -654,19 +654,19 @@ class ClusterRun:
             one.durable == end and self._has(number, log_id, bases) for number, one in followers.items()
         )
 
-    def owners(self) -> dict[bytes, list[Machine]]:
+    def leaders(self) -> dict[bytes, list[Machine]]:
         """Return the machines whose nodes own each log."""
-        owners: dict[bytes, list[Machine]] = {}
+        leaders: dict[bytes, list[Machine]] = {}
         for machine in self.machines:
             for log_id in machine.logs():
-                owners.setdefault(log_id, []).append(machine)
-        return owners
+                leaders.setdefault(log_id, []).append(machine)
+        return leaders
 
     @property
     def is_orphaned(self) -> bool:
-        """Return True if a log of which a replica is left has no owner though somebody should promote it, or has two."""
-        owners = self.owners()
-        if any(len(machines) > 1 for machines in owners.values()):
+        """Return True if a log of which a replica is left has no leader though somebody should promote it, or has two."""
+        leaders = self.leaders()
+        if any(len(machines) > 1 for machines in leaders.values()):
             return True
         return any(self._orphans(machine) for machine in self.machines)
 
@@ -696,7 +696,7 @@ class ClusterRun:
                     f"{machine.name}: {node.origin.states()}, end {node.source.end}, durable"
                     f" {node.log.writer.durable.position} {links=} {suspected=} {node.replicas.states()}"
                     f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
-                    f" {node.owned()} {node.claims.figures()}"
+                    f" {node.led()} {node.elections.figures()}"
                 )
         lines += [
             f"{one.name}: {one.node.salvage.figures()}" for one in self.machines if one.node and one.disks.diverged
@@ -704,18 +704,18 @@ class ClusterRun:
         return "\n".join(lines)
 
     def _judge_copies(self) -> None:
-        """Each replica is its owner's log."""
+        """Each replica is its leader's log."""
         for machine in self.members:
             assert machine.node is not None
             for log_id, origin in machine.node.copying.origins.items():
                 for number in origin.followers:
                     self._judge_copy(log_id, machine, next(one for one in self.members if one.number == number))
 
-    def _judge_copy(self, log_id: bytes, owner: Machine, follower: Machine) -> None:
+    def _judge_copy(self, log_id: bytes, leader: Machine, follower: Machine) -> None:
         assert follower.node is not None
         replica = follower.node.replicas.kept[log_id].replica
         assert replica is not None
-        disk, archive = follower.disks.replicas[log_id], self.archives[log_id, owner.name]
+        disk, archive = follower.disks.replicas[log_id], self.archives[log_id, leader.name]
         judge = judge_state if self.random.random() < 0.5 else judge_bytes
         judge(archive, disk, replica.manifest, replica.end)
 
@@ -742,7 +742,7 @@ class ClusterRun:
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
-        """Return True if a diverged copy has the message, and its log has no owner who could be asked about it."""
+        """Return True if a diverged copy has the message, and its log has no leader who could be asked about it."""
         logs = [publish.log_id, *publish.former]
         return any(
             one.log_id in logs and any(publish.body in one.disk.content(name) for name in one.disk.names())

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nsqd.cluster.departure import Departure
 from nsqd.cluster.joining import CopyGate
-from nsqd.cluster.membership import leaders as ownership
 from nsqd.cluster.membership.cluster import TICK, Cluster
 from nsqd.cluster.membership.cluster_json import facts_of
 from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
-from nsqd.cluster.ownership.elections import Claims, Quorum
-from nsqd.cluster.ownership.leaving import Handovers, Leaving, LeavingState
-from nsqd.cluster.ownership.replica_states import CountsTellers, KeptReplicas
+from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.leaving import Leaving, LeavingState, Transfers
+from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
 from nsqd.cluster.promotion.closing import Closing
 from nsqd.cluster.promotion.deleting import Deleting
 from nsqd.cluster.promotion.diverged.arbiter import Arbiter
 from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promoted_log import SERVING
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Directory, Replicas
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.handshake import Credentials
@@ -101,9 +101,8 @@ class FactsFile:
     def __init__(self, node: ClusterNode, random: Random) -> None:
         self._node, self._random = node, random
         self.written: Callable[[ClusterFacts], None] = lambda facts: None
-        self.promised: dict[
-            bytes, ownership.Promise
-        ] = {}  # what others may be told of: it was known when somebody asked to keep it
+        # what others may be told of: it was known when somebody asked to keep it
+        self.voted: dict[bytes, Vote] = {}
         self._waiting: list[Callable[[bool], None]] = []
         self._writing: tuple[ClusterFacts, list[Callable[[bool], None]]] | None = None
         self._due = 0  # monotonic ns
@@ -111,10 +110,10 @@ class FactsFile:
 
     def keep(self, then: Callable[[bool], None]) -> None:
         """Write what is known now, and call `then` when it is durable."""
-        known = dict(self._node.cluster.ownership.promises)
+        known = dict(self._node.cluster.leaders.votes)
 
         def told(is_kept: bool) -> None:
-            self.promised |= known
+            self.voted |= known
             then(is_kept)
 
         self._waiting.append(told)
@@ -229,7 +228,7 @@ class Consumer:
 class _WatchedCopying(Copying):
     """Copying that notes how far each follower has ever said that it has the node's own log: written, and durable."""
 
-    def __init__(self, origin: Origin, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, origin: LeaderSide, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
         super().__init__(origin, replicas)
         self._told = told
 
@@ -248,11 +247,11 @@ class _Watch(Part):
         self._node = node
 
     def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
-        self._node.machine.run.won(log_id, self._node.claims, self._node)
+        self._node.machine.run.won(log_id, self._node.elections, self._node)
 
     def fenced(self, log_id: bytes, epoch: Epoch) -> None:
         node = self._node
-        held = node.cluster.ownership.held.get(log_id)
+        held = node.cluster.leaders.held.get(log_id)
         assert held is None or epoch > held, f"node {node.number} gives a log up to a lower epoch: {held}, {epoch}"
         if log_id == node.cluster.own.log_id:
             node.fence = log_id, epoch
@@ -311,7 +310,9 @@ class ClusterNode(SimNode):
         )
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
-        self.origin = Origin(cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate)
+        self.origin = LeaderSide(
+            cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate
+        )
         self.archive.after = self.origin
         self.source.tap(self.archive)
         self.replicas = Replicas(directory, self.work, lambda: clock.now, cluster.may_write_replica)
@@ -322,21 +323,21 @@ class ClusterNode(SimNode):
         copies.patience = PATIENCE
         cluster.add(CopyGate(cluster, self.broker, copies))
         self.facts_file = FactsFile(self, side)
-        self.facts_file.written, self.facts_file.promised = machine.keep_facts, machine.promised
+        self.facts_file.written, self.facts_file.voted = machine.keep_facts, machine.voted
         keep = self.facts_file.keep
         kept, witnesses = KeptReplicas(self.copying, lambda: clock.now), partial(machine.run.lookups.ask, machine, self)
-        self.claims = claims = Claims(
+        self.elections = elections = Elections(
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
-        self.tellers = CountsTellers(cluster, claims, self.origin)
+        self.tellers = InSyncTellers(cluster, elections, self.origin)
         self.tellers.add(self.origin, log)
-        cluster.add(_Watch(self), Handovers(cluster, claims), self.tellers, claims)
-        self.fence: tuple[bytes, Epoch] | None = None  # another node owns the log, by that epoch
+        cluster.add(_Watch(self), Transfers(cluster, elections), self.tellers, elections)
+        self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
         promotions = self.promoted.promotions
         ended = lambda: machine.run.departures.ended(machine, self.leaving.state is LeavingState.LEFT)  # noqa: E731
         departure = Departure(self.broker, log, self.copying, promotions, partial(self.broker.drain, True), ended)
-        self.leaving = Leaving(cluster, keep, claims, departure)
+        self.leaving = Leaving(cluster, keep, elections, departure)
         machine.run.jobs.join(self)
         closed, writer = ClosedLogs(cluster, keep), log.writer
         self.salvage = Salvage(
@@ -353,10 +354,10 @@ class ClusterNode(SimNode):
         closing = Closing(cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end)
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
 
-    def owned(self) -> list[dict[str, Any]]:
-        """Return what /cluster tells of the logs that this node owns."""
-        own = {"node": self.number, "state": SERVING, **self.origin.owned()}
-        begun = {log_id.hex(): origin.owned() for log_id, origin in self.copying.origins.items()}
+    def led(self) -> list[dict[str, Any]]:
+        """Return what /cluster tells of the logs that this node leads."""
+        own = {"node": self.number, "state": SERVING, **self.origin.led()}
+        begun = {log_id.hex(): origin.led() for log_id, origin in self.copying.origins.items()}
         promoted = self.promoted.promotions.figures()
         return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in promoted)]
 
@@ -376,7 +377,7 @@ class ClusterNode(SimNode):
         self.unwritten.clear()
         self.copied_group(self.origin, is_awaited, is_durable)
 
-    def copied_group(self, origin: Origin, is_awaited: bool, is_durable: bool) -> None:
+    def copied_group(self, origin: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """What the port does when a group of a log was written."""
         if is_awaited:
             origin.ask_for_word(is_durable)

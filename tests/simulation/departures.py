@@ -1,7 +1,7 @@
 """Nodes of a simulated cluster that leave it for good or are forgotten, and what becomes of their machines.
 
 A node that has left loses nothing: its machine stays away, or comes back with its old directory, or with an empty one. What
-its machine had counts as a copy no more; of each log that it owned, the new owner has one instead. A node that is forgotten
+its machine had counts as a copy no more; of each log that it led, the new leader has one instead. A node that is forgotten
 loses what it had. It, too, may come back, and with its old log it must be refused.
 
 See docs/design/cluster.md#leaving and docs/design/cluster.md#membership.
@@ -30,7 +30,7 @@ class Departures:
 
     def __init__(self, run: ClusterRun, random: Random) -> None:
         self._run, self._random = run, random
-        # nodes leave in this run; if nobody took anything over, an operator would have to, after the new owner's disk is lost
+        # nodes leave in this run; if nobody took anything over, an operator would have to, after the new leader's disk is lost
         self.is_on = random.random() < 0.5 and run.takes_over
         self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
         self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
@@ -100,17 +100,17 @@ class Departures:
             self._run.books.counts["leaves given up"] += 1
 
     def _hand_over_copies(self, machine: Machine) -> None:
-        """What a machine has counts no more: of the logs that its node owned, the new owner has a copy instead."""
+        """What a machine has counts no more: of the logs that its node led, the new leader has a copy instead."""
         run, node = self._run, machine.node
         assert node is not None
         names = {one.number: one.name for one in run.machines}
-        epochs = node.cluster.ownership.epochs
-        owners = {log_id: names[epoch.node] for log_id, epoch in epochs.items() if epoch.node in names}
+        epochs = node.cluster.leaders.epochs
+        leaders = {log_id: names[epoch.node] for log_id, epoch in epochs.items() if epoch.node in names}
         for publish in run.books.publishes:
             if machine.name in publish.holders:
                 others = publish.holders - {machine.name}
-                owner = owners.get(publish.log_id, machine.name)
-                publish.holders = others | {owner} if owner != machine.name else others
+                leader = leaders.get(publish.log_id, machine.name)
+                publish.holders = others | {leader} if leader != machine.name else others
                 publish.n = min(publish.n, len(publish.holders))
 
     def _choose_future(self, machine: Machine) -> None:

@@ -58,19 +58,19 @@ class History(ClusterRun):
         assert machine.node is not None
         return machine.node
 
-    def followers(self, owner: Machine) -> list[Machine]:
-        """Return the machines that keep a replica of the log into which a machine publishes, the first to claim it first."""
-        numbers = self.node(owner).origin.followers
+    def followers(self, leader: Machine) -> list[Machine]:
+        """Return the machines with a replica of the log into which a machine publishes, the first candidate first."""
+        numbers = self.node(leader).origin.followers
         return [machine for number in numbers for machine in self.machines if machine.number == number]
 
-    def owner_of(self, log_id: bytes) -> list[Machine]:
+    def leader_of(self, log_id: bytes) -> list[Machine]:
         """Return the machines that serve a log now: it should be one."""
-        return self.owners().get(log_id, [])
+        return self.leaders().get(log_id, [])
 
     def is_served(self, log_id: bytes, by: Iterable[Machine]) -> Callable[[], bool]:
         """Return whether one of some machines serves a log."""
         wanted = list(by)
-        return lambda: any(machine in wanted for machine in self.owner_of(log_id))
+        return lambda: any(machine in wanted for machine in self.leader_of(log_id))
 
     # what happens
 

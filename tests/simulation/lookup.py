@@ -1,9 +1,9 @@
 """The nsqlookupds of a simulated cluster: they know where nodes are, and when each one spoke to them last.
 
-Nodes ask them for the addresses of others, and, before they claim the log of a silent node, when they heard it: one that hears
-both sides of a partition postpones the claim.
+Nodes ask them for the addresses of others, and, before they stand for the log of a silent node, when they heard it: one that
+hears both sides of a partition postpones the election.
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from nsqd.cluster.ownership.candidate import Attempt
-from nsqd.cluster.ownership.elections import Claims
+from nsqd.cluster.ownership.elections import Elections
 from tests.nsqd.core.node import MS, SECOND
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FIND_EVERY = 5 * SECOND
 PING_EVERY = SECOND  # a third of SUSPECT_AFTER, as nsqd/discovery/lookupds.py has it
 FORGETS_AFTER = 15 * SECOND  # an nsqlookupd, a node that it does not hear
-ANSWERS_WITHIN = 2 * SECOND  # longer than a claimant waits
+ANSWERS_WITHIN = 2 * SECOND  # longer than a candidate waits
 
 
 class Lookup:
@@ -45,7 +45,7 @@ class Lookups:
         self._ping_due: dict[Machine, int] = {}
         self._find_due: dict[Machine, int] = {}
         self._answers: list[tuple[int, Machine, ClusterNode, Callable[[], None]]] = []  # (when, for whom, what)
-        # by node: its last claim about which it was told in time that an nsqlookupd hears the owner
+        # by node: its last election about which it was told in time that an nsqlookupd hears the leader
         self._postponed: dict[ClusterNode, Attempt | None] = {}
 
     def addresses(self) -> list[str]:
@@ -80,19 +80,21 @@ class Lookups:
         ago = now - max(heard) if heard else None
         delay = self._random.choice((1, 100, 700)) * MS if heard else ANSWERS_WITHIN
 
-        attempt = node.claims.attempt
+        attempt = node.elections.attempt
 
         def answer() -> None:
-            is_awaited = attempt is not None and attempt is node.claims.attempt and attempt.awaits_witness
-            if is_awaited and ago is not None and ago < node.claims.cases.failover_after:
+            is_awaited = attempt is not None and attempt is node.elections.attempt and attempt.awaits_witness
+            if is_awaited and ago is not None and ago < node.elections.cases.failover_after:
                 self._postponed[node] = attempt
                 self._run.books.counts["claims postponed"] += 1
             then(ago)
 
         self._answers.append((now + delay, machine, node, answer))
 
-    def judge_claim(self, node: ClusterNode, claims: Claims) -> None:
-        """Assert that no nsqlookupd told a node, which has won a claim, that it hears the owner."""
-        attempt = claims.attempt
+    def judge_claim(self, node: ClusterNode, elections: Elections) -> None:
+        """Assert that no nsqlookupd told a node, which has won an election, that it hears the leader."""
+        attempt = elections.attempt
         assert attempt is not None
-        assert attempt is not self._postponed.get(node), f"node {attempt.lost.node} is heard, and its log is claimed"
+        assert attempt is not self._postponed.get(node), (
+            f"node {attempt.lost.node} is heard, and its log has a candidate"
+        )

@@ -15,13 +15,13 @@ from nsqd.cluster.joined import safe_id
 from nsqd.cluster.membership.cluster_json import describe_closed, facts_of, for_another, next_incarnation
 from nsqd.cluster.membership.deletions import with_deletions
 from nsqd.cluster.membership.facts import ClusterFacts
-from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.duplicates import of_return
 from nsqd.cluster.replication.early import AtOnce
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
 from nsqd.cluster.replication.offers import Offer, Part, TransferError, find_offers
-from nsqd.cluster.replication.rejoin import FailedOver, OwnerSilentError, Rejoin, Taken, is_owned_by_another
+from nsqd.cluster.replication.rejoin import FailedOver, LeaderSilentError, Rejoin, Taken, is_led_by_another
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
@@ -84,7 +84,7 @@ class Disks:
         return Disks(deed(self.log), replicas, diverged, waiting, old_logs, promoted, self.facts, self.first_id)
 
     def copies(self) -> list[Diverged]:
-        """Return the copies that may hold what the owners of their logs lack."""
+        """Return the copies that may hold what the leaders of their logs lack."""
         return [*self.diverged, *self.old_logs]
 
     def keep_diverged(self, log_id: bytes, disk: SimDisk, is_replica: bool) -> None:
@@ -230,9 +230,9 @@ class Machine:
         self.is_spoiled = False  # its disks fail
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
-        self.waits_since = 0  # true ns: the owner of its log is to tell how much it has; 0: it does not wait for one
+        self.waits_since = 0  # true ns: the leader of its log is to tell how much it has; 0: it does not wait for one
         self.stated: set[bytes] = set()  # logs on its disk that have durably said which followers count
-        self.promised: dict[bytes, Promise] = {}  # to other nodes, or to itself as a claimant
+        self.voted: dict[bytes, Vote] = {}  # to other nodes, or to itself as a candidate
         self.durable: dict[bytes, int] = {}  # by log id, how far its disks had logs when it was up last
 
     def new_disk(self) -> SimDisk:
@@ -274,9 +274,9 @@ class Machine:
             return None
         figures: dict[str, Any] = {"replicas": replicas.states()}
         early = [{"log_id": log_id.hex(), "opening": True} for log_id in SimPromoted(self).found()]
-        figures["owned"] = self.node.owned() if self.node is not None else early
-        ownership = self.node.cluster.ownership if self.node is not None else None
-        closed = self.disks.facts.closed if ownership is None else ownership.closed.values()
+        figures["led"] = self.node.led() if self.node is not None else early
+        leaders = self.node.cluster.leaders if self.node is not None else None
+        closed = self.disks.facts.closed if leaders is None else leaders.closed.values()
         figures["closed"] = [describe_closed(word) for word in closed]
         if self.node is not None:
             words, leases = self.node.cluster.membership.words.items(), self.node.cluster.leases
@@ -351,10 +351,10 @@ class Machine:
             node = self._opened(others)
             found = {(topic.name, one.name) for topic in node.broker.topics.values() for one in topic.readers.values()}
             assert expected <= found, f"the new log lacks channels of the old one: {expected - found}"
-        except OwnerSilentError:
+        except LeaderSilentError:
             self.disks, self.start_at = self.disks.kill(), run.now + SECOND
             self.waits_since = self.waits_since or run.now
-            run.books.counts["waits for the owner"] += 1
+            run.books.counts["waits for the leader"] += 1
             return
         disks = self.disks
         damage = node.log.start_results.damage
@@ -362,9 +362,9 @@ class Machine:
         self.log_id = node.log.identity.log_id
         self._judge_facts(node)
         run.archives[self.log_id, self.name] = node.archive
-        kept = dict(disks.facts.promises)
-        broken = {log_id for log_id, promise in self.promised.items() if kept.get(log_id, Promise(0, 0)) < promise}
-        assert not broken, f"{self.name} does not know what it has promised of {broken}"
+        kept = dict(disks.facts.votes)
+        broken = {log_id for log_id, vote in self.voted.items() if kept.get(log_id, Vote(0, 0)) < vote}
+        assert not broken, f"{self.name} does not know what it has voted of {broken}"
         incarnation = next_incarnation(disks.facts, self.clock.wall)
         disks.facts = replace(disks.facts, incarnation=incarnation)
         own = node.identity(incarnation)
@@ -402,8 +402,8 @@ class Machine:
         """Return a node whose log is open. Raises FailedOver, OwnerSilentError, LogError."""
         run, disks = self.run, self.disks
         archive = run.archive_of(self.log_id, self)
-        replicas, owners = MemoryReplicas(self, others), dict([self.fence]) if self.fence is not None else {}
-        rejoin = Rejoin(replicas, self.number, 0, lambda: self.clock.true, owners, self.is_last_try)
+        replicas, leaders = MemoryReplicas(self, others), dict([self.fence]) if self.fence is not None else {}
+        rejoin = Rejoin(replicas, self.number, 0, lambda: self.clock.true, leaders, self.is_last_try)
         return ClusterNode(
             self.number, disks.log, self.clock, run.random, run.sizes, rejoin, disks.first_id, archive,
             lambda: rejoin.least_epoch,
@@ -411,16 +411,16 @@ class Machine:
 
     @property
     def is_last_try(self) -> bool:
-        """Return True if the owner of this machine's log was waited for long enough."""
+        """Return True if the leader of this machine's log was waited for long enough."""
         return 0 < self.waits_since <= self.run.now - self.run.sizes.unclean_after
 
     def is_failed_over(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers, known: Epoch | None) -> bool:
-        """Return True if another node says that it owns a log by a greater epoch, or this one has learned so."""
+        """Return True if another node says that it leads a log by a greater epoch, or this one has learned so."""
         replicas = MemoryReplicas(self, self.others())
-        return is_owned_by_another(replicas, log_id, epochs, self.number, followers, known)
+        return is_led_by_another(replicas, log_id, epochs, self.number, followers, known)
 
     def _succeed(self, taken: Taken) -> None:
-        """Begin another log, because another node owns this one. The machine may die on the way."""
+        """Begin another log, because another node leads this one. The machine may die on the way."""
         run, random, disks = self.run, self.run.side, self.disks
         partial = self.new_disk()
         is_unlucky = not run.is_healing  # what is repaired stays so
@@ -441,7 +441,7 @@ class Machine:
         run.books.counts["successions"] += 1
         run.books.counts["deletions to be told"] += len(made.deletions.deletions) if made.deletions is not None else 0
         self._possible(of_return(made, bool(taken.address)))
-        if not taken.address:  # the owner is silent, so this takes over what it has
+        if not taken.address:  # the leader is silent, so this takes over what it has
             run.jobs.books.failovers.append((old, run.now, self.name, frozenset({self.name})))
         run.note(f"{self.name} begins {made.log_id.hex()[:6]} after {old.hex()[:6]}, common {made.common}")
         if is_unlucky and random.random() < 0.1:
@@ -484,7 +484,7 @@ class Machine:
             self.durable[log_id] = one.log.writer.durable.position
 
     def logs(self) -> list[bytes]:
-        """Return the ids of the logs that this machine's node owns now."""
+        """Return the ids of the logs that this machine's node leads now."""
         return [self.log_id, *self.node.promoted.logs] if self.node is not None else []
 
     def crash(self, is_cut: bool, away: int | None = None) -> None:
@@ -525,7 +525,7 @@ class Machine:
         self.crash(False, away)
 
     def begin_again(self, fence: tuple[bytes, Epoch]) -> None:
-        """Another node owns the log: the process closes everything, and goes on with another log."""
+        """Another node leads the log: the process closes everything, and goes on with another log."""
         self.run.books.counts["fenced"] += 1
         self.run.fenced(*fence, self)
         self.run.note(f"{self.name} is fenced by node {fence[1].node}")
@@ -538,7 +538,7 @@ class Machine:
         """The machine dies, and its disk with it."""
         self.crash(True)
         self.run.books.losses.append(Loss(self.run.now, self.name, {}, False))
-        self.disks, self.durable, self.promised = Disks(self.new_disk()), {}, {}
+        self.disks, self.durable, self.voted = Disks(self.new_disk()), {}, {}
         self.stated.clear()
         self.backup, self.vain_until = None, 0
         self.is_lost = True
@@ -549,7 +549,7 @@ class Machine:
         before = self.disks
         first_id = first_of_new_log(self.clock.true, 0)
         self.disks = Disks(self.new_disk(), diverged=before.diverged, old_logs=before.old_logs, first_id=first_id)
-        self.durable, self.promised, self.log_id = {}, {}, b""
+        self.durable, self.voted, self.log_id = {}, {}, b""
         self.stated.clear()
         self.backup, self.vain_until, self.is_lost = None, 0, False
         self.number = number
@@ -568,7 +568,7 @@ class Machine:
         assert self.backup is not None
         self.crash(False)
         self.run.books.losses.append(Loss(self.run.now, self.name, self.backup_kept, False))
-        self.disks, self.backup, self.promised = self.backup, None, {}
+        self.disks, self.backup, self.voted = self.backup, None, {}
         self.stated.clear()
         self.log_id = self.backup_log
         self.run.books.may_reuse_ids.add(self.name)

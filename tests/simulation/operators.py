@@ -1,7 +1,7 @@
 """What operators of simulated nodes delete and empty, in some of the runs.
 
 Only this much is known of a message that may have been thrown away: it need not be delivered any more. That holds for every
-message of the topic that was published until then into a log that the node owns, or believes to own.
+message of the topic that was published until then into a log that the node leads, or believes to own.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from nsqd.cluster.promotion.promoted_log import Parts
 from nsqd.cluster.promotion.promotions import Promotions
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
@@ -94,7 +94,7 @@ class OpenedLog:
         self.log, self.disk, self.archive = opened, disk, archive
         self.end = opened.writer.written.position  # where the log ended
         self.log_id = opened.identity.log_id
-        self.origin: Origin | None = None
+        self.origin: LeaderSide | None = None
         assert isinstance(opened.syncer, SteppedSyncer)
         assert isinstance(opened.cache, SteppedCache)
         cleaner, spare = opened.tidying._cleaner, opened.writer._spare
@@ -136,14 +136,14 @@ class PromotedLogs:
             budget=node.sizes.budget,
             node=node.number,
             announce=self._announce,
-            resume=node.cluster.resume_owner,
-            give_up=node.cluster.give_up_log,
+            resume=node.cluster.resume_leader,
+            give_up=node.cluster.step_down,
             attach=self._attach,
             detach=self._detach,
             watch=lambda: Deletions(node.broker),
             is_lost=self._is_lost,
-            failed=node.claims.given_up,
-            is_closed=node.cluster.ownership.closed.__contains__,
+            failed=node.elections.promotion_failed,
+            is_closed=node.cluster.leaders.closed.__contains__,
         )
         self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, parts)
         self.promotions.reopen()
@@ -174,7 +174,7 @@ class PromotedLogs:
         one.archive.opened(cast(SimNode, one))
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         sizes, copies = node.sizes, opened.store.copies
-        one.origin = origin = Origin(
+        one.origin = origin = LeaderSide(
             node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate, log_id
         )
         one.archive.after = origin
@@ -195,7 +195,7 @@ class PromotedLogs:
             on_disk = LogReading(one.disk.crash(Random(1)))  # what survives a power cut at this moment
             assert epoch in [one for one, _ in on_disk.replay.epochs], "an epoch is announced that is not durable"
             self._machine.run.failed_over(log_id, epoch, self._machine)
-        self._node.cluster.announce_owner(log_id, epoch)
+        self._node.cluster.announce_leader(log_id, epoch)
 
     def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         self._attachments[broker] = Attachment(self._node.broker, broker, deletions)
@@ -211,7 +211,7 @@ class PromotedLogs:
         return partial(self._attachments.pop(broker).detach_some, AT_ONCE)
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
-        known = self._node.cluster.ownership.owner(log_id)
+        known = self._node.cluster.leaders.leader(log_id)
         return self._machine.is_failed_over(log_id, epochs, followers, known)
 
     # the run

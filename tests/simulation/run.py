@@ -186,7 +186,7 @@ class WholeRun:
         self.went_on = 0  # when the process went on after it was stopped last: meanwhile nothing was synced
 
     def run(self) -> Verdict:
-        """All lives, and the drain. AssertionError if a promise was not kept."""
+        """All lives, and the drain. AssertionError if a vote was not kept."""
         with small_steps(), told_of(self.story):
             finished(self.steps())
             return self.judge()

@@ -48,16 +48,16 @@ def test_a_finish_that_is_lost_with_the_new_log_is_a_reason_only_if_that_log_has
     for generation in (0, 1):
         books, before, _ = books_after(generation)
         before.done = 10, 2
-        books.upset([NEW], 20)  # the new log's owner is lost with the FIN
+        books.upset([NEW], 20)  # the new log's leader is lost with the FIN
         if generation:
             books.given(b"an id", before.body, 2, 30)
-            assert books.counts["delivered again: its owner died"] == 1
+            assert books.counts["delivered again: its leader died"] == 1
         else:
             with pytest.raises(AssertionError, match="for no reason"):
                 books.given(b"an id", before.body, 2, 30)
 
 
-def test_a_finish_in_the_new_log_that_is_forgotten_while_its_owner_lives_has_no_reason() -> None:
+def test_a_finish_in_the_new_log_that_is_forgotten_while_its_leader_lives_has_no_reason() -> None:
     books, before, _ = books_after(1)
     books.upset([NEW], 5)
     before.done = 10, 2

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.membership.leaders import Ownership
-from nsqd.cluster.membership.leaders import Promise as Promised
-from nsqd.cluster.ownership.candidate import Claimant
+from nsqd.cluster.membership.leaders import Leaders, Vote
+from nsqd.cluster.ownership.candidate import Candidate
 from nsqd.cluster.ownership.cases import Cases
-from nsqd.cluster.ownership.elections import Claims, Quorum
+from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.ownership.leaving import Leaving
 from nsqd.cluster.ownership.voter import Voter
 from nsqd.cluster.promotion import closing, deleting
@@ -147,7 +146,7 @@ def replies_leave_before_their_group(patch: Patch) -> None:
 
     def committing(self: LogStore) -> list[Promise]:
         before = self.written.position
-        return [replace(promise, position=before) for promise in commit(self)]
+        return [replace(vote, position=before) for vote in commit(self)]
 
     patch.setattr(LogStore, "commit", committing)
 
@@ -176,9 +175,9 @@ def durable_is_told_without_a_sync(patch: Patch) -> None:
 
 
 def the_lower_epoch_wins(patch: Patch) -> None:
-    learn = Ownership.learn
+    learn = Leaders.learn
 
-    def learning(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+    def learning(self: Leaders, log_id: bytes, epoch: Epoch) -> bool:
         known = self.epochs.get(log_id)
         if known is None or known.node == epoch.node:
             return learn(self, log_id, epoch)
@@ -186,17 +185,17 @@ def the_lower_epoch_wins(patch: Patch) -> None:
             self.epochs[log_id] = epoch
         return known > epoch
 
-    patch.setattr(Ownership, "learn", learning)
+    patch.setattr(Leaders, "learn", learning)
 
 
 def a_promise_is_not_durable(patch: Patch) -> None:
     facts = ClusterNode.facts
-    patch.setattr(ClusterNode, "facts", lambda self: replace(facts(self), promises=()))
+    patch.setattr(ClusterNode, "facts", lambda self: replace(facts(self), votes=()))
 
 
 def an_out_of_date_replica_promotes(patch: Patch) -> None:
     patch.setattr(Cases, "seems_clean", lambda self, case, replica: True)
-    patch.setattr(Claimant, "_is_clean", lambda self, attempt, replica: True)
+    patch.setattr(Candidate, "_is_clean", lambda self, attempt, replica: True)
     patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
     patch.setattr(cluster, "QUORUMS", (Quorum.MAJORITY,))
 
@@ -231,29 +230,29 @@ def a_new_leader_ignores_the_fence(patch: Patch) -> None:
     patch.setattr(Promotions, "lose", lambda self, log_id: None)
 
 
-def an_owner_ignores_the_fence(patch: Patch) -> None:
-    patch.setattr(Claims, "_fence", lambda self, log_id, epoch: None)
+def a_leader_ignores_the_fence(patch: Patch) -> None:
+    patch.setattr(Elections, "_fence", lambda self, log_id, epoch: None)
 
 
-def owners_of_one_number_are_equal(patch: Patch) -> None:
-    learn = Ownership.learn
+def leaders_of_one_number_are_equal(patch: Patch) -> None:
+    learn = Leaders.learn
 
-    def by_number(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+    def by_number(self: Leaders, log_id: bytes, epoch: Epoch) -> bool:
         known = self.epochs.get(log_id)
         return (known is None or known.number != epoch.number) and learn(self, log_id, epoch)
 
-    patch.setattr(Ownership, "learn", by_number)
+    patch.setattr(Leaders, "learn", by_number)
     patch.setattr(cluster, "QUORUMS", (Quorum.ANY,))  # a majority promises a number once
 
 
 def a_promise_fences(patch: Patch) -> None:
-    promise = Ownership.promise
+    vote = Leaders.vote
 
-    def fencing(self: Ownership, log_id: bytes, promised: Promised) -> None:
-        promise(self, log_id, promised)
-        self.learn(log_id, Epoch(promised.number, promised.node, bytes(8)))
+    def fencing(self: Leaders, log_id: bytes, voted: Vote) -> None:
+        vote(self, log_id, voted)
+        self.learn(log_id, Epoch(voted.number, voted.node, bytes(8)))
 
-    patch.setattr(Ownership, "promise", fencing)
+    patch.setattr(Leaders, "vote", fencing)
 
 
 def stripes_are_found_by_number(patch: Patch) -> None:
@@ -275,7 +274,7 @@ def a_log_that_owes_something_is_closed(patch: Patch) -> None:
 
 
 def deletions_are_of_names(patch: Patch) -> None:
-    """What was deleted from a log is deleted from all logs of its owner that have it under the same name."""
+    """What was deleted from a log is deleted from all logs of its leader that have it under the same name."""
 
     def by_name(home: Broker, promoted: Broker, deletions: Iterable[Deletion]) -> list[str]:
         for one in deletions:
@@ -327,12 +326,12 @@ def a_checkpoint_does_not_repeat_the_epochs(patch: Patch) -> None:
 
 
 def a_witness_is_not_believed(patch: Patch) -> None:
-    witnessed = Claimant._witnessed
-    patch.setattr(Claimant, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
+    witnessed = Candidate._witnessed
+    patch.setattr(Candidate, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
 
 
-def a_node_leaves_before_its_logs_have_owners(patch: Patch) -> None:
-    patch.setattr(Leaving, "_find_owned", lambda self: None)
+def a_node_leaves_before_its_logs_have_leaders(patch: Patch) -> None:
+    patch.setattr(Leaving, "_find_led", lambda self: None)
 
 
 def an_unfinished_replica_stays(patch: Patch) -> None:
@@ -366,7 +365,7 @@ def a_copy_goes_before_its_log_is_in_place(patch: Patch) -> None:
     patch.setattr(SimDiverged, "salvage", removing)
 
 
-def positions_tell_what_the_owner_has(patch: Patch) -> None:
+def positions_tell_what_the_leader_has(patch: Patch) -> None:
     patch.setattr(arbiter, "common_end", lambda ours, our_end, theirs, their_end: min(our_end, their_end))
 
 
@@ -393,8 +392,8 @@ BUGS: list[Callable[[Patch], None]] = [
     the_tail_is_left_out,
     an_epoch_is_told_before_it_is_durable,
     a_new_leader_ignores_the_fence,
-    an_owner_ignores_the_fence,
-    owners_of_one_number_are_equal,
+    a_leader_ignores_the_fence,
+    leaders_of_one_number_are_equal,
     a_promise_fences,
     stripes_are_found_by_number,
     a_log_that_owes_something_is_closed,
@@ -402,10 +401,10 @@ BUGS: list[Callable[[Patch], None]] = [
     a_checkpoint_does_not_repeat_the_followers,
     a_checkpoint_does_not_repeat_the_parents,
     a_checkpoint_does_not_repeat_the_epochs,
-    a_node_leaves_before_its_logs_have_owners,
+    a_node_leaves_before_its_logs_have_leaders,
     an_unfinished_replica_stays,
     a_copy_goes_before_its_log_is_in_place,
-    positions_tell_what_the_owner_has,
+    positions_tell_what_the_leader_has,
     what_was_salvaged_is_not_served,
 ]
 
@@ -436,5 +435,5 @@ def test_an_old_log_that_goes_too_early_is_found_in_its_history(monkeypatch: Pat
 
 def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:
     a_witness_is_not_believed(monkeypatch)
-    with pytest.raises(AssertionError, match="is heard, and its log is claimed"):
+    with pytest.raises(AssertionError, match="is heard, and its log has a candidate"):
         History(0, Quorum.MAJORITY).tell(a_partition_with_a_witness)

@@ -21,42 +21,42 @@ SEEDS = seeds(2)
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("quorum", [Quorum.NONE, Quorum.MAJORITY])
-def test_an_owner_with_an_old_backup_does_not_remove_the_only_copy(quorum: Quorum, seed: int) -> None:
-    """The only holder of newer bytes is silent while the owner is restored, and is not chosen any more when it is back."""
+def test_a_leader_with_an_old_backup_does_not_remove_the_only_copy(quorum: Quorum, seed: int) -> None:
+    """The only holder of newer bytes is silent while the leader is restored, and is not chosen any more when it is back."""
 
     def story(run: History) -> None:
-        owner = run.machines[0]
-        (first,) = run.followers(owner)
-        (holder,) = {*run.machines} - {owner, first}
-        run.part([first], [owner, holder])
-        run.until(lambda: run.followers(owner) == [holder])
-        owner.back_up()
-        (publish,) = run.publish_some(owner, 2, 1)
-        assert publish.holders == {owner.name, holder.name}
-        run.part([holder], [owner, first])
-        owner.restore()
-        run.start(owner)
-        run.until(lambda: run.followers(owner) == [first])
-        run.publish_some(owner, 2)
+        leader = run.machines[0]
+        (first,) = run.followers(leader)
+        (holder,) = {*run.machines} - {leader, first}
+        run.part([first], [leader, holder])
+        run.until(lambda: run.followers(leader) == [holder])
+        leader.back_up()
+        (publish,) = run.publish_some(leader, 2, 1)
+        assert publish.holders == {leader.name, holder.name}
+        run.part([holder], [leader, first])
+        leader.restore()
+        run.start(leader)
+        run.until(lambda: run.followers(leader) == [first])
+        run.publish_some(leader, 2)
         run.join()
-        run.until(lambda: owner.log_id not in run.node(holder).replicas.kept)
-        assert any(owner.log_id == one.log_id for one in holder.disks.diverged)
+        run.until(lambda: leader.log_id not in run.node(holder).replicas.kept)
+        assert any(leader.log_id == one.log_id for one in holder.disks.diverged)
 
     run = History(seed, quorum, replicas=1).tell(story)
     assert (run.books.counts["kept aside"], run.books.counts["copies salvaged"]) == (0, 1)
 
 
-def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None:
-    """The follower was told more than the owner has. When it returns, it delivers that, and copies the log anew."""
+def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None:
+    """The follower was told more than the leader has. When it returns, it delivers that, and copies the log anew."""
 
     def story(run: History) -> None:
-        owner = run.machines[0]
-        (holder,) = run.followers(owner)
-        run.publish_some(owner, 2, 20)
+        leader = run.machines[0]
+        (holder,) = run.followers(leader)
+        run.publish_some(leader, 2, 20)
         run.kill(holder)
-        run.kill(owner, is_cut=True)
-        run.start(owner)
-        run.publish_some(owner, 1)
+        run.kill(leader, is_cut=True)
+        run.start(leader)
+        run.publish_some(leader, 1)
         run.start(holder)
 
     runs = [
@@ -67,18 +67,18 @@ def test_an_owner_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
 
 
 def lose_the_end(run: History, followers: list[Machine]) -> list[Publish]:
-    """Let the owner publish, and go on without what it has published, while its followers are down. Returns the publishes."""
-    owner = run.machines[0]
+    """Let the leader publish, and go on without what it has published, while its followers are down. Returns the publishes."""
+    leader = run.machines[0]
     run.wait(6)
-    made = run.publish_some(owner, 3, 20)
-    while run.node(owner).log.writer.durable.position >= made[-1].position:  # it was synced just now
-        made += run.publish_some(owner, 3)
+    made = run.publish_some(leader, 3, 20)
+    while run.node(leader).log.writer.durable.position >= made[-1].position:  # it was synced just now
+        made += run.publish_some(leader, 3)
     for one in followers:
         run.kill(one)
-    owner.crash(True, LONG)
-    cut_to_synced(owner)
-    run.start(owner)
-    run.publish_some(owner, 1)
+    leader.crash(True, LONG)
+    cut_to_synced(leader)
+    run.start(leader)
+    run.publish_some(leader, 1)
     return made
 
 
@@ -132,20 +132,20 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
     """The follower with the tail is down until the new leader has closed the log."""
 
     def story(run: History) -> None:
-        owner = run.machines[0]
-        late, new_leader = run.followers(owner)
-        log_id = owner.log_id
-        run.publish_some(owner, 3)
+        leader = run.machines[0]
+        late, new_leader = run.followers(leader)
+        log_id = leader.log_id
+        run.publish_some(leader, 3)
         run.kill(new_leader)
-        made = run.publish_some(owner, 2, 20)
-        run.kill(owner)
+        made = run.publish_some(leader, 2, 20)
+        run.kill(leader)
         run.kill(late)
         run.start(new_leader)
         run.until(run.is_served(log_id, [new_leader]))
-        run.start(owner)
-        run.wait(20)  # until the new leader is told what the owner has taken along
+        run.start(leader)
+        run.wait(20)  # until the new leader is told what the leader has taken along
         assert len(run.finish_all(new_leader)) == 5
-        run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
+        run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
         run.start(late)
         run.until(lambda: log_id not in run.node(late).replicas.kept and not late.disks.diverged)
         seen = [number for one in run.machines for number in run.finish_all(one)]
@@ -156,16 +156,16 @@ def test_a_tail_of_a_closed_log_that_its_node_has_taken_along_is_not_salvaged_ag
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_lost_owner_lacked_is_salvaged_by_the_word_of_its_new_leader(seed: int) -> None:
+def test_what_the_lost_leader_lacked_is_salvaged_by_the_word_of_its_new_leader(seed: int) -> None:
     def story(run: History) -> None:
-        owner, *others = run.machines
-        late, new_leader = run.followers(owner)
+        leader, *others = run.machines
+        late, new_leader = run.followers(leader)
         lose_the_end(run, [late, new_leader])
-        log_id = owner.log_id
+        log_id = leader.log_id
         run.start(new_leader)
         run.until(lambda: log_id in run.node(new_leader).replicas.kept and not new_leader.disks.diverged, 200)
         run.wait(6)
-        run.kill(owner)
+        run.kill(leader)
         run.start(late)
         run.until(run.is_served(log_id, others))
         run.until(lambda: not late.disks.diverged)
@@ -179,24 +179,24 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
     """What was finished at the new leader is not delivered again by the third node."""
 
     def story(run: History) -> None:
-        owner = run.machines[0]
-        log_id = owner.log_id
-        done = run.publish_some(owner, 3, 10, "os")
-        run.publish_some(owner, 2, 5, "always")
-        run.kill(owner)
+        leader = run.machines[0]
+        log_id = leader.log_id
+        done = run.publish_some(leader, 3, 10, "os")
+        run.publish_some(leader, 2, 5, "always")
+        run.kill(leader)
         run.until(run.is_served(log_id, run.machines[1:]))
-        (new_leader,) = run.owner_of(log_id)
-        (third,) = {*run.machines} - {owner, new_leader}
+        (new_leader,) = run.leader_of(log_id)
+        (third,) = {*run.machines} - {leader, new_leader}
         assert run.finish_all(new_leader) >= {one.number for one in done}
         run.publish_some(new_leader, 2, 5, "interval")
         own = new_leader.log_id
         run.kill(new_leader)
-        run.until(lambda: run.owner_of(log_id) == run.owner_of(own) == [third])
+        run.until(lambda: run.leader_of(log_id) == run.leader_of(own) == [third])
         assert not run.finish_all(third) & {one.number for one in done}
-        for machine in (new_leader, owner) if is_new_leader_first else (owner, new_leader):
+        for machine in (new_leader, leader) if is_new_leader_first else (leader, new_leader):
             run.start(machine)
             run.wait(5)
-        assert (run.owner_of(log_id), run.owner_of(own)) == ([third], [third])
+        assert (run.leader_of(log_id), run.leader_of(own)) == ([third], [third])
 
     assert History(seed, Quorum.ANY).tell(story).books.counts["successions"] == 2
 
@@ -216,39 +216,39 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
     """What it has deleted goes from its old log at the new leader, and neither its own messages nor newer ones do."""
 
     def story(run: History) -> None:
-        owner, *others = run.machines
-        log_id = owner.log_id
-        directory, topics = run.node(owner).broker.directory, run.node(owner).broker.topics
+        leader, *others = run.machines
+        log_id = leader.log_id
+        directory, topics = run.node(leader).broker.directory, run.node(leader).broker.topics
         for machine in run.machines:
             run.do(machine, lambda machine=machine: run.node(machine).broker.topics["always"].channel("extra"))  # type: ignore[misc]
-        run.publish_some(owner, 3, 5, "always")
-        emptied = run.publish_some(owner, 3, 5, "interval")
-        owned = [run.publish_some(machine, 1, 3, "interval") for machine in others]
+        run.publish_some(leader, 3, 5, "always")
+        emptied = run.publish_some(leader, 3, 5, "interval")
+        led = [run.publish_some(machine, 1, 3, "interval") for machine in others]
         for machine in others:
             run.publish_some(machine, 1, 2, "always")
-        deleted = [*run.publish_some(owner, 1, 3, "two"), *run.publish_some(owner, 3, 3, "os")]
+        deleted = [*run.publish_some(leader, 1, 3, "two"), *run.publish_some(leader, 3, 3, "os")]
         run.wait(6)  # until the followers have been told that they have everything
-        run.part([owner], others)
-        run.do(owner, lambda: directory.delete("os"))
-        run.do(owner, run.node(owner).make_topics)
-        run.publish_some(owner, 1, 5, "os")
-        emptied += run.publish_some(owner, 1, 5, "interval")
-        run.do(owner, lambda: directory.delete_channel(topics["always"], "extra"))
-        run.do(owner, lambda: topics["interval"].channels["work"].empty())
-        run.do(owner, lambda: directory.delete_channel(topics["two"], "work"))
-        run.do(owner, lambda: topics["two"].channel("work"))  # it is another one
+        run.part([leader], others)
+        run.do(leader, lambda: directory.delete("os"))
+        run.do(leader, run.node(leader).make_topics)
+        run.publish_some(leader, 1, 5, "os")
+        emptied += run.publish_some(leader, 1, 5, "interval")
+        run.do(leader, lambda: directory.delete_channel(topics["always"], "extra"))
+        run.do(leader, lambda: topics["interval"].channels["work"].empty())
+        run.do(leader, lambda: directory.delete_channel(topics["two"], "work"))
+        run.do(leader, lambda: topics["two"].channel("work"))  # it is another one
         for one in (*emptied, *deleted):
             one.finished = True
-        run.publish_some(owner, 1, 2, "interval")
+        run.publish_some(leader, 1, 2, "interval")
         run.until(run.is_served(log_id, others))
-        (new_leader,) = {*run.owner_of(log_id)} & {*others}
+        (new_leader,) = {*run.leader_of(log_id)} & {*others}
         if is_restarted:
-            run.kill(owner)
+            run.kill(leader)
         run.join()
         if is_restarted:
-            run.start(owner)
-        run.until(lambda: owner.is_up and owner.log_id != log_id)
-        assert "extra" not in run.node(owner).broker.topics["always"].channels
+            run.start(leader)
+        run.until(lambda: leader.is_up and leader.log_id != log_id)
+        assert "extra" not in run.node(leader).broker.topics["always"].channels
         stripes = stripes_of(run, new_leader, log_id)
         run.until(lambda: "extra" not in stripes["always"].channels)
         assert "work" not in stripes["two"].channels
@@ -260,8 +260,8 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
         extra = home["always"].channels["extra"]
         assert (extra.stripes, extra.depth) == ((), 2), "the new leader's own messages stay"
         found = run.finish_all(new_leader, "interval")
-        assert found == {one.number for own in owned for one in own if one.node == new_leader.name}
-        assert (len(run.finish_all(owner, "interval")), len(run.finish_all(owner))) == (2, 5)
+        assert found == {one.number for own in led for one in own if one.node == new_leader.name}
+        assert (len(run.finish_all(leader, "interval")), len(run.finish_all(leader))) == (2, 5)
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] == 1
 
@@ -273,18 +273,18 @@ def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_th
     """The new leader dies at once when it has been told, or a while later."""
 
     def story(run: History) -> None:
-        owner, *others = run.machines
-        log_id = owner.log_id
-        emptied = run.publish_some(owner, 3, 5, "always")
-        run.publish_some(owner, 3, 5, "interval")
+        leader, *others = run.machines
+        log_id = leader.log_id
+        emptied = run.publish_some(leader, 3, 5, "always")
+        run.publish_some(leader, 3, 5, "interval")
         run.wait(6)
-        run.part([owner], others)
-        topics = run.node(owner).broker.topics
-        run.do(owner, lambda: topics["always"].channels["work"].empty())
+        run.part([leader], others)
+        topics = run.node(leader).broker.topics
+        run.do(leader, lambda: topics["always"].channels["work"].empty())
         for one in emptied:
             one.finished = True
         run.until(run.is_served(log_id, others))
-        (new_leader,) = {*run.owner_of(log_id)} & {*others}
+        (new_leader,) = {*run.leader_of(log_id)} & {*others}
         run.wait(10)
         run.join()
         first = stripes_of(run, new_leader, log_id)
@@ -292,7 +292,7 @@ def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_th
         run.wait(seed)
         run.kill(new_leader)
         run.until(run.is_served(log_id, run.machines))
-        (third,) = run.owner_of(log_id)
+        (third,) = run.leader_of(log_id)
         stripes = stripes_of(run, third, log_id)
         run.until(lambda: not any(stripes["always"].channels["work"].counts()))
         assert stripes["interval"].channels["work"].depth == 5
@@ -312,12 +312,12 @@ def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tup
         run.part(*([machine] for machine in machines))
         for machine in machines:
             run.publish_some(machine, 1, 3, "always")
-        run.until(lambda: all(len(run.owner_of(log_id)) == 3 for log_id in logs))
+        run.until(lambda: all(len(run.leader_of(log_id)) == 3 for log_id in logs))
         for pair in order:
             one, other = (machines[number].address for number in pair)
             run.wires.cut -= {(one, other), (other, one)}
             run.wait(20)
-        run.until(lambda: all(len(machines) == 1 for machines in run.owners().values()))
+        run.until(lambda: all(len(machines) == 1 for machines in run.leaders().values()))
 
     for seed in SEEDS[:2]:
         assert History(seed, Quorum.ANY).tell(story).books.counts["fenced"] >= 2
@@ -326,51 +326,51 @@ def test_three_sides_promote_each_others_logs_and_meet_in_pairs(order: tuple[tup
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_follower_whose_disk_fills_is_replaced_and_returns_while_replies_wait(seed: int) -> None:
     def story(run: History) -> None:
-        owner = run.machines[0]
-        full = run.followers(owner)[0]
-        run.publish_some(owner, 3)
+        leader = run.machines[0]
+        full = run.followers(leader)[0]
+        run.publish_some(leader, 3)
         for disk in full.disks.replicas.values():
             disk.others = CAPACITY
         for _ in range(20):
-            run.publish_some(owner, 3, 1, is_acked=False)  # which may wait for the follower, or be refused
-            run.publish_some(owner, 2, 1)
+            run.publish_some(leader, 3, 1, is_acked=False)  # which may wait for the follower, or be refused
+            run.publish_some(leader, 2, 1)
             run.wait(1)
-        assert full not in run.followers(owner)
-        run.publish_some(owner, 3)
+        assert full not in run.followers(leader)
+        run.publish_some(leader, 3)
         for disk in full.disks.replicas.values():
             disk.others = 0
-        run.until(lambda: full in run.followers(owner))
-        run.publish_some(owner, 3)
+        run.until(lambda: full in run.followers(leader))
+        run.publish_some(leader, 3)
 
     assert History(seed, Quorum.NONE, 4).tell(story).books.counts["acked with 3"] >= 15
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_old_backup_of_a_log_that_another_node_owns_begins_one_more_log(seed: int) -> None:
+def test_an_old_backup_of_a_log_that_another_node_leads_begins_one_more_log(seed: int) -> None:
     """And the log that the node published into meanwhile, which nobody has any more, is promoted, too."""
 
     def story(run: History) -> None:
-        owner, *others = run.machines
-        first = owner.log_id
-        run.publish_some(owner, 3)
+        leader, *others = run.machines
+        first = leader.log_id
+        run.publish_some(leader, 3)
         run.wait(6)
-        owner.back_up()
-        run.kill(owner)
+        leader.back_up()
+        run.kill(leader)
         run.until(run.is_served(first, others))
-        run.start(owner)
-        second = owner.log_id
+        run.start(leader)
+        second = leader.log_id
         assert second != first
-        run.publish_some(owner, 3)
+        run.publish_some(leader, 3)
         run.wait(6)
-        owner.restore()
-        run.start(owner)
+        leader.restore()
+        run.start(leader)
         run.until(run.is_served(second, others))
-        assert owner.log_id not in (first, second)
+        assert leader.log_id not in (first, second)
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] == 2
 
 
-def test_restarts_that_are_announced_change_no_owner_and_repeat_nothing() -> None:
+def test_restarts_that_are_announced_change_no_leader_and_repeat_nothing() -> None:
     for seed in SEEDS:
         run = History(seed, Quorum.ANY).tell(lambda run: run.trouble.roll())
         again = {what for what in run.books.counts if what.startswith("delivered again")}
@@ -379,21 +379,21 @@ def test_restarts_that_are_announced_change_no_owner_and_repeat_nothing() -> Non
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_replica_that_is_out_of_date_does_not_promote(seed: int) -> None:
-    """A follower that the owner did not hear is the only one that can claim, when the owner's disk is lost."""
+    """A follower that the leader did not hear is the only one that can stand, when the leader's disk is lost."""
 
     def story(run: History) -> None:
-        owner = run.machines[0]
-        holder, late = run.followers(owner)
+        leader = run.machines[0]
+        holder, late = run.followers(leader)
         run.wait(6)
-        run.wires.cut |= {(owner.address, late.address), (late.address, owner.address)}
+        run.wires.cut |= {(leader.address, late.address), (late.address, leader.address)}
         run.wait(7)
-        run.publish_some(owner, 2)
-        owner.lose_disk()
-        owner.start_at = run.now + 60 * SECOND
+        run.publish_some(leader, 2)
+        leader.lose_disk()
+        leader.start_at = run.now + 60 * SECOND
         holder.still_until = run.now + 4 * SECOND  # from now on it does not know that it has everything
-        log_id = owner.log_id
+        log_id = leader.log_id
         run.until(run.is_served(log_id, run.machines))
-        assert run.owner_of(log_id) == [holder]
+        assert run.leader_of(log_id) == [holder]
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["kept aside"] == 0
 
@@ -401,32 +401,32 @@ def test_a_replica_that_is_out_of_date_does_not_promote(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_node_that_is_recovered_from_a_copy_of_the_new_leaders_log_begins_another_one(seed: int) -> None:
     def story(run: History) -> None:
-        owner, *others = run.machines
-        log_id = owner.log_id
-        run.publish_some(owner, 3)
+        leader, *others = run.machines
+        log_id = leader.log_id
+        run.publish_some(leader, 3)
         run.wait(6)
-        owner.lose_disk()
-        owner.start_at = run.now + LONG
+        leader.lose_disk()
+        leader.start_at = run.now + LONG
         run.until(run.is_served(log_id, others))
         run.wait(20)  # until the copy at the third node is that of the new leader's log
-        run.start(owner)
-        run.until(lambda: owner.node is not None)
-        assert owner.log_id not in (b"", log_id)
-        assert run.owner_of(log_id)[0] in others
+        run.start(leader)
+        run.until(lambda: leader.node is not None)
+        assert leader.log_id not in (b"", log_id)
+        assert run.leader_of(log_id)[0] in others
 
     counts = History(seed, Quorum.MAJORITY).tell(story).books.counts
     assert (counts["recovered"], counts["successions"], counts["promoted logs kept as diverged"]) == (1, 1, 0)
 
 
 def a_partition_with_a_witness(run: History) -> None:
-    owner, *others = run.machines
-    log_id = owner.log_id
-    run.publish_some(owner, 3)
+    leader, *others = run.machines
+    log_id = leader.log_id
+    run.publish_some(leader, 3)
     run.wait(6)
-    run.part([owner], others, is_witnessed=True)
+    run.part([leader], others, is_witnessed=True)
     run.wait(60)
-    assert run.owner_of(log_id) == [owner]
-    run.part([owner], others)
+    assert run.leader_of(log_id) == [leader]
+    run.part([leader], others)
     run.until(run.is_served(log_id, others))
 
 
@@ -447,8 +447,8 @@ def test_a_node_that_leaves_loses_nothing_and_joins_again_with_another_log(quoru
         run.publish_some(leaver, 2, 5, "always")
         run.departures.leave(leaver, 60 * SECOND)
         run.until(lambda: leaver.node is None)
-        (owner,) = run.owner_of(log_id)
-        assert owner is not leaver
+        (leader,) = run.leader_of(log_id)
+        assert leader is not leaver
         leaver.is_away = False
         run.start(leaver)
         run.until(lambda: run.is_joined(leaver))
@@ -475,26 +475,26 @@ def test_a_node_that_is_cut_off_while_it_leaves_stays_a_member_or_has_lost_nothi
 
 def the_old_log_that_is_closed(run: History) -> None:
     """The new leader lacks what two nodes had, and is slow to copy its log, when the old one is closed."""
-    owner, new_leader, other = run.machines
-    log_id = owner.log_id
+    leader, new_leader, other = run.machines
+    log_id = leader.log_id
     run.wait(6)
-    run.wires.cut |= {(owner.address, new_leader.address), (new_leader.address, owner.address)}
-    run.until(lambda: new_leader.number not in run.node(owner).cluster.links)
-    run.publish_some(owner, 2)
+    run.wires.cut |= {(leader.address, new_leader.address), (new_leader.address, leader.address)}
+    run.until(lambda: new_leader.number not in run.node(leader).cluster.links)
+    run.publish_some(leader, 2)
     run.kill(other)
-    run.kill(owner)
+    run.kill(leader)
     run.join()
     run.until(run.is_served(log_id, [new_leader]))
     for name in ("os", "always", "interval", "two"):
         run.finish_all(new_leader, name)
     run.node(new_leader).work.duration = LONG
-    run.start(owner)
-    run.until(lambda: log_id in run.node(owner).cluster.ownership.closed)
+    run.start(leader)
+    run.until(lambda: log_id in run.node(leader).cluster.leaders.closed)
     run.wait(12)
-    assert [one.log_id for one in owner.disks.old_logs] == [log_id]
+    assert [one.log_id for one in leader.disks.old_logs] == [log_id]
     run.kill(new_leader)
     run.start(new_leader, other)
-    run.until(lambda: not owner.disks.old_logs)
+    run.until(lambda: not leader.disks.old_logs)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

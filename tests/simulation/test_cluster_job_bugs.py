@@ -77,7 +77,7 @@ def one_job_is_lent_for_each_want(patch: Patch) -> None:
 def words_overtake_each_other(patch: Patch) -> None:
     def sending(self: LentJobs, held: lent_jobs._Held) -> None:
         for link, frame in held.frames:
-            link.send_claiming(frame)
+            link.send_first(frame)
         self._port.flush()
 
     patch.setattr(lent_jobs, "_PROMISING", frozenset(FrameKind))

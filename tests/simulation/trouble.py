@@ -1,7 +1,7 @@
 """What happens to simulated clusters that take logs over, besides what happens to all: it aims at failovers.
 
 New leaders die while they promote and afterwards, followers stand still until their replicas are out of date and then their
-owner is lost, links flap, and restarts that are announced go through the whole cluster.
+leader is lost, links flap, and restarts that are announced go through the whole cluster.
 """
 
 from __future__ import annotations
@@ -81,28 +81,28 @@ class Trouble:
     # replicas that are out of date
 
     def _leave_behind(self) -> None:
-        """A follower and the owner do not hear each other for a while, and then the owner is lost with its disk.
+        """A follower and the leader do not hear each other for a while, and then the leader is lost with its disk.
 
-        The other followers, which have more, may stand still then: so none of them claims the log first.
+        The other followers, which have more, may stand still then: so none of them stands for the log first.
         """
         run, random = self._run, self._random
-        owner = random.choice(run.machines)
-        if owner.node is None or not owner.node.origin.followers or not run.may_lose():
+        leader = random.choice(run.machines)
+        if leader.node is None or not leader.node.origin.followers or not run.may_lose():
             return
-        followers = [one for one in run.machines if one.number in owner.node.origin.followers]
+        followers = [one for one in run.machines if one.number in leader.node.origin.followers]
         late = random.choice(followers)
         length = random.choice((1, 6, 9)) * SECOND
-        run.wires.cut |= {(owner.address, late.address), (late.address, owner.address)}
+        run.wires.cut |= {(leader.address, late.address), (late.address, leader.address)}
         run.cuts_until = max(run.cuts_until, run.now + length)
-        run.blind([owner.address])
+        run.blind([leader.address])
         run.books.counts["left behind"] += 1
-        run.note(f"{late.name} does not hear {owner.name} for {length // MS} ms, whose disk is lost then")
+        run.note(f"{late.name} does not hear {leader.name} for {length // MS} ms, whose disk is lost then")
 
         def lose() -> None:
-            if owner.is_away or owner.is_forgotten:
+            if leader.is_away or leader.is_forgotten:
                 return
-            owner.lose_disk()
-            owner.start_at = run.now + 30 * SECOND
+            leader.lose_disk()
+            leader.start_at = run.now + 30 * SECOND
             for other in followers:
                 if other is not late:
                     other.still_until = max(other.still_until, run.now + random.choice((0, 2, 4)) * SECOND)
@@ -139,7 +139,7 @@ class Trouble:
     def roll(self) -> None:
         """Restart all nodes, one after the other, while clients go on: nobody takes anything over."""
         run, random = self._run, self._random
-        owners = {log_id: [one.name for one in machines] for log_id, machines in run.owners().items()}
+        leaders = {log_id: [one.name for one in machines] for log_id, machines in run.leaders().items()}
         for machine in run.machines:
             if machine.node is None:
                 continue
@@ -153,12 +153,10 @@ class Trouble:
                 assert run.now < deadline, f"a restart that was announced does not end: {run.state()}"
                 run.step(300 * MS)
             run.is_healing = False
-        # a log that was made of a diverged copy meanwhile is no log that has changed its owner
-        found = {log_id: [one.name for one in them] for log_id, them in run.owners().items() if log_id in owners}
-        closed = {
-            log_id for one in run.machines if one.node is not None for log_id in one.node.cluster.ownership.closed
-        }
-        assert found == {log_id: names for log_id, names in owners.items() if log_id not in closed}, (
-            f"announced restarts change owners: {owners}, {found}"
+        # a log that was made of a diverged copy meanwhile is no log that has changed its leader
+        found = {log_id: [one.name for one in them] for log_id, them in run.leaders().items() if log_id in leaders}
+        closed = {log_id for one in run.machines if one.node is not None for log_id in one.node.cluster.leaders.closed}
+        assert found == {log_id: names for log_id, names in leaders.items() if log_id not in closed}, (
+            f"announced restarts change leaders: {leaders}, {found}"
         )
         run.books.counts["rolling restarts"] += 1

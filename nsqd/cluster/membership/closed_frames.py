@@ -23,15 +23,15 @@ _HEAD, _EPOCH = Struct(">16sQ"), Struct(f">{SIZE}sQ")
 
 
 class Closed(NamedTuple):
-    """The word of a log's owner that nothing is owed of it any more, and how far its copy went."""
+    """The word of a log's leader that nothing is owed of it any more, and how far its copy went."""
 
     log_id: bytes
-    end: int  # position at which its owner's copy ends
+    end: int  # position at which its leader's copy ends
     epochs: tuple[tuple[Epoch, int], ...]  # with the position at which each begins, ascending; 1 to MOST_EPOCHS
 
     @property
     def epoch(self) -> Epoch:
-        """Return the greatest epoch: that of the owner that has closed the log."""
+        """Return the greatest epoch: that of the leader that has closed the log."""
         return max(epoch for epoch, _ in self.epochs)
 
 

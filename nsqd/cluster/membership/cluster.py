@@ -1,6 +1,6 @@
 """A node's part in its cluster: which connections there are, whom to dial and when, and what is passed on.
 
-It does no input or output: the owner makes connections, gives each one's bytes to its Link, sends what the link has, and calls
+It does no input or output: the leader makes connections, gives each one's bytes to its Link, sends what the link has, and calls
 `tick` every TICK. Each pair of nodes keeps one connection. If both have dialed, that of the node with the lower number stays.
 
 See docs/design/cluster.md#connections.
@@ -16,8 +16,8 @@ from nsqd.cluster.membership.config_frames import MOST_VALUE
 from nsqd.cluster.membership.deletions import Deletions
 from nsqd.cluster.membership.disputes import Disputes
 from nsqd.cluster.membership.facts import NO_FACTS, ClusterFacts
-from nsqd.cluster.membership.leader_frames import Hold, Owned, pack_owners, unpack_owners
-from nsqd.cluster.membership.leaders import Ownership
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders, unpack_leaders
+from nsqd.cluster.membership.leaders import Leaders
 from nsqd.cluster.membership.members import Membership
 from nsqd.cluster.membership.salvaged import SalvagedTails
 from nsqd.cluster.membership.topic_configs import TopicConfigs
@@ -91,12 +91,12 @@ class Cluster:
         self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
         self.parts: list[Part] = []
         self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
-        self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node owns, by other nodes
-        self.ownership = Ownership(facts.owners, facts.promises, facts.closed)
+        self.salvaged = SalvagedTails(facts.salvaged)  # of logs that this node leads, by other nodes
+        self.leaders = Leaders(facts.leaders, facts.votes, facts.closed)
         self._takers: dict[int, Part] = {}  # by the kinds of frames that they take
         self.add(self.configs)
-        self.disputes = Disputes(self.membership, self.ownership, self.links)
-        self.announce_owner(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
+        self.disputes = Disputes(self.membership, self.leaders, self.links)
+        self.announce_leader(credentials.own.log_id, unpack_epoch(credentials.own.epoch))
         self._credentials = credentials
         self._suspect_after = suspect_after
         self._random = random
@@ -369,19 +369,19 @@ class Cluster:
         for link in self.links.values():
             link.send_words([word])
 
-    # who owns which log
+    # who leads which log
 
-    def announce_owner(self, log_id: bytes, epoch: Epoch) -> None:
-        """Note that this node owns a log by an epoch from now on, and tell all nodes.
+    def announce_leader(self, log_id: bytes, epoch: Epoch) -> None:
+        """Note that this node leads a log by an epoch from now on, and tell all nodes.
 
-        The first record of the epoch is durable. At a start, call `resume_owner` for each promoted log before it is opened:
-        what no node says that it owns is taken over after -unclean-after.
+        The first record of the epoch is durable. At a start, call `resume_leader` for each promoted log before it is opened:
+        what no node says that it leads is taken over after -unclean-after.
         """
         if epoch.node != self.own.number:
-            return  # the log was never owned by this node
-        self.ownership.hold(log_id, epoch)
-        is_news = self.ownership.learn(log_id, epoch)
-        self._tell_owners(None, [log_id])
+            return  # the log was never led by this node
+        self.leaders.hold(log_id, epoch)
+        is_news = self.leaders.learn(log_id, epoch)
+        self._tell_leaders(None, [log_id])
         if is_news:
             self.led(log_id, epoch)
 
@@ -390,41 +390,41 @@ class Cluster:
         for part in self.parts:
             part.led(log_id, epoch)
 
-    def resume_owner(self, log_id: bytes) -> None:
-        """Tell all nodes that this one has a log in its directory, and goes on as its owner if it was that in its last run.
+    def resume_leader(self, log_id: bytes) -> None:
+        """Tell all nodes that this one has a log in its directory, and goes on as its leader if it was that in its last run.
 
-        Call it before there is a connection: nodes take a log over that its owner does not name with its first words.
+        Call it before there is a connection: nodes take a log over that its leader does not name with its first words.
         """
-        self.announce_owner(log_id, self.ownership.owner(log_id) or Epoch(0, self.own.number, bytes(8)))
+        self.announce_leader(log_id, self.leaders.leader(log_id) or Epoch(0, self.own.number, bytes(8)))
 
-    def give_up_log(self, log_id: bytes, asked: int | None = None) -> None:
-        """Tell all nodes that this one cannot go on as the owner of a log that it owns: another may take over at once.
+    def step_down(self, log_id: bytes, asked: int | None = None) -> None:
+        """Tell all nodes that this one cannot go on as the leader of a log that it leads: another may take over at once.
 
-        `asked`: the number of the node that is to own it, None: any.
+        `asked`: the number of the node that is to lead it, None: any.
         """
-        self.ownership.given_up[log_id] = asked
-        self._tell_owners(None, [log_id])
+        self.leaders.stepped_down[log_id] = asked
+        self._tell_leaders(None, [log_id])
 
     def drop_log(self, log_id: bytes) -> None:
-        """Note that this node does not hold a log any more that another node owns."""
-        self.ownership.held.pop(log_id, None)
-        self.ownership.given_up.pop(log_id, None)
+        """Note that this node does not hold a log any more that another node leads."""
+        self.leaders.held.pop(log_id, None)
+        self.leaders.stepped_down.pop(log_id, None)
 
     def may_write_replica(self, number: int, log_id: bytes) -> bool:
-        """Return True if a node may write the replica of a log here: it owns the log, or proved its id and nobody owns it."""
-        if log_id in self.ownership.closed or (self.is_leaving and log_id in self.ownership.held):
+        """Return True if a node may write the replica of a log here: it leads the log, or proved its id and nobody leads it."""
+        if log_id in self.leaders.closed or (self.is_leaving and log_id in self.leaders.held):
             return False  # who takes the log of a node that leaves over is not to make a replica of it there
-        owner = self.ownership.owner(log_id)
-        if owner is not None and owner.node == number:
+        leader = self.leaders.leader(log_id)
+        if leader is not None and leader.node == number:
             return True
         link = self.links.get(number)
         has_proved = link is not None and link.peer is not None and link.peer.log_id == log_id
-        return has_proved and (owner is None or owner.number == 0)
+        return has_proved and (leader is None or leader.number == 0)
 
     def admitted(self, link: Link) -> None:
-        link.send_claiming(pack_owners(self.ownership.words()))
-        for closed in self.ownership.closed.values():
-            link.send_claiming(pack_closed(closed))
+        link.send_first(pack_leaders(self.leaders.words()))
+        for closed in self.leaders.closed.values():
+            link.send_first(pack_closed(closed))
         for part in self.parts:
             part.admitted(link)
 
@@ -432,46 +432,46 @@ class Cluster:
         assert link.peer is not None
         if self.links.get(link.peer.number) is not link:
             return
-        if kind is FrameKind.OWNERS:
-            self._receive_owners(link, unpack_owners(content))
+        if kind is FrameKind.LEADERS:
+            self._receive_leaders(link, unpack_leaders(content))
         elif kind in self._takers:
             self._takers[kind].receive(link, kind, content, now)
 
-    def _receive_owners(self, link: Link, words: list[Owned]) -> None:
+    def _receive_leaders(self, link: Link, words: list[Leadership]) -> None:
         assert link.peer is not None
         number, news = link.peer.number, []
         for word in words:
             if word.hold is not Hold.KNOWS and word.epoch.node != number:
-                raise PeerError("a node says that it owns a log by an epoch of another node")
+                raise PeerError("a node says that it leads a log by an epoch of another node")
             is_publisher = word.epoch.node == number and link.peer.log_id == word.log_id
             is_believed = self.disputes.believes(number, word.log_id, word.epoch, is_publisher)
-            is_news = is_believed and self.ownership.learn(word.log_id, word.epoch)
+            is_news = is_believed and self.leaders.learn(word.log_id, word.epoch)
             if is_news:
                 news.append(word.log_id)
-        self.ownership.note_said(number, link.peer.incarnation, words)
-        self._tell_owners(link, news)
+        self.leaders.note_said(number, link.peer.incarnation, words)
+        self._tell_leaders(link, news)
         for log_id in news:
-            self.led(log_id, self.ownership.epochs[log_id])
+            self.led(log_id, self.leaders.epochs[log_id])
 
     def _settle_disputes(self) -> None:
         """Take over what was not believed when it came, and is now."""
         settled = self.disputes.settled()
-        news = [log_id for log_id, epoch in settled if self.ownership.learn(log_id, epoch)]
-        self._tell_owners(None, news)
+        news = [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)]
+        self._tell_leaders(None, news)
         for log_id in news:
-            self.led(log_id, self.ownership.epochs[log_id])
+            self.led(log_id, self.leaders.epochs[log_id])
 
-    def tell_owner(self, link: Link, log_id: bytes) -> None:
-        """Tell one node who owns a log."""
-        if log_id in self.ownership.epochs:
-            link.send_claiming(pack_owners([self.ownership.word(log_id)]))
+    def tell_leader(self, link: Link, log_id: bytes) -> None:
+        """Tell one node who leads a log."""
+        if log_id in self.leaders.epochs:
+            link.send_first(pack_leaders([self.leaders.word(log_id)]))
 
-    def _tell_owners(self, source: Link | None, log_ids: list[bytes]) -> None:
-        """Tell all peers but the source of the news who owns some logs."""
-        words = [self.ownership.word(log_id) for log_id in log_ids if log_id in self.ownership.epochs]
+    def _tell_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
+        """Tell all peers but the source of the news who leads some logs."""
+        words = [self.leaders.word(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
         for link in self.links.values():
             if link is not source and words:
-                link.send_claiming(pack_owners(words))
+                link.send_first(pack_leaders(words))
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
         assert link.peer is not None

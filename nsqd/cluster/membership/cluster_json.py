@@ -1,8 +1,8 @@
 """`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
 
 It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
-issued, who owns which log, what this node has promised to those that claim a log, which logs are closed, what was deleted from
-logs that this node has lost, how topics are configured, and which tails of copies were salvaged.
+issued, who leads which log, what this node has voted to those that stand for a log, which logs are closed, what was deleted
+from logs that this node has lost, how topics are configured, and which tails of copies were salvaged.
 
 The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
 file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
@@ -22,7 +22,7 @@ from nsqd.cluster.membership.config_frames import from_fields, to_fields
 from nsqd.cluster.membership.deletion_frames import pack_content, unpack_deleted
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import MOST_POSITION
-from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.node_identity import LOG_ID_SIZE, MOST_INCARNATION, MOST_NUMBER, Member, Standing, unpack
@@ -46,15 +46,15 @@ def read_facts(directory: Path) -> ClusterFacts:
             (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
         )
         incarnation = _number(content["incarnation"], MOST_INCARNATION - 1)  # the next run has one that is greater
-        owners = tuple(map(_owner, content["owners"]))
-        promises = tuple(map(_promise, content["promises"]))
+        leaders = tuple(map(_leader, content["leaders"]))
+        votes = tuple(map(_vote, content["votes"]))
         closed = tuple(map(_closed, content["closed"]))
         configs = tuple(map(from_fields, content["configs"]))
         deletions = tuple(unpack_deleted(bytes.fromhex(one)) for one in content["deletions"])
         salvaged = tuple(map(_salvaged, content["salvaged"]))
         members = tuple(map(_member, content["members"]))
         knows = content["knows_configs"] is True
-        return ClusterFacts(incarnation, members, leases, owners, promises, closed, configs, knows, deletions, salvaged)
+        return ClusterFacts(incarnation, members, leases, leaders, votes, closed, configs, knows, deletions, salvaged)
     except FileNotFoundError:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
@@ -75,8 +75,8 @@ def content_of(facts: ClusterFacts) -> bytes:
         "incarnation": facts.incarnation,
         "members": members,
         "leases": facts.leases,
-        "owners": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.owners],
-        "promises": [(log_id.hex(), *promise) for log_id, promise in facts.promises],
+        "leaders": [(log_id.hex(), epoch.pack().hex()) for log_id, epoch in facts.leaders],
+        "votes": [(log_id.hex(), *vote) for log_id, vote in facts.votes],
         "closed": [describe_closed(word) for word in facts.closed],
         "configs": [to_fields(word) for word in facts.configs],
         "knows_configs": facts.knows_configs,
@@ -89,7 +89,7 @@ def content_of(facts: ClusterFacts) -> bytes:
 def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:
     """Return what the node `number` is to know, which has lost its own file, of what this node knows."""
     members = tuple(member for member in facts.members if member.node.number != number)
-    return replace(facts, incarnation=0, members=members, promises=(), deletions=(), salvaged=())
+    return replace(facts, incarnation=0, members=members, votes=(), deletions=(), salvaged=())
 
 
 def next_incarnation(facts: ClusterFacts, wall: int) -> int:
@@ -137,7 +137,7 @@ def _salvaged(fields: dict[str, Any]) -> SalvagedTail:
     return SalvagedTail(_log_id(fields["log_id"]), _number(fields["node"], MOST_NUMBER), start, end, epochs)
 
 
-def _owner(fields: list[Any]) -> tuple[bytes, Epoch]:
+def _leader(fields: list[Any]) -> tuple[bytes, Epoch]:
     log_id, epoch = fields
     return _log_id(log_id), _epoch(epoch)
 
@@ -149,9 +149,9 @@ def _epoch(text: str) -> Epoch:
     return unpack_epoch(packed)
 
 
-def _promise(fields: list[Any]) -> tuple[bytes, Promise]:
+def _vote(fields: list[Any]) -> tuple[bytes, Vote]:
     log_id, number, node = fields
-    return _log_id(log_id), Promise(_number(number, MOST_EPOCH), _number(node, MOST_NUMBER))
+    return _log_id(log_id), Vote(_number(number, MOST_EPOCH), _number(node, MOST_NUMBER))
 
 
 def _log_id(text: str) -> bytes:
@@ -163,14 +163,14 @@ def _log_id(text: str) -> bytes:
 
 def facts_of(cluster: Cluster) -> ClusterFacts:
     """Return what the file is to hold of what a node knows of its cluster."""
-    ownership = cluster.ownership
+    leaders = cluster.leaders
     return ClusterFacts(
         cluster.highest,
         known_members(cluster.words_to_keep()),
         tuple(sorted(cluster.leases.items())),
-        tuple(sorted(ownership.epochs.items())),
-        tuple(sorted(ownership.promises.items())),
-        tuple(ownership.closed.values()),
+        tuple(sorted(leaders.epochs.items())),
+        tuple(sorted(leaders.votes.items())),
+        tuple(leaders.closed.values()),
         tuple(sorted(cluster.configs.known.values(), key=lambda word: word.topic)),
         cluster.configs.is_complete,
         tuple(cluster.deletions.known.items()),

@@ -1,8 +1,8 @@
 """The frame about what was deleted from a log that another node had promoted meanwhile, in two forms. Numbers are big-endian.
 
-    DELETED  to the owner of a log: its id; the last epoch and the end of the part that both had when the sender, which
+    DELETED  to the leader of a log: its id; the last epoch and the end of the part that both had when the sender, which
              published into it, was cut off; and for each deletion its kind, the numbers of topic and channel, and an ordinal
-    DELETED  the owner of a log has durably that this was deleted: the log's id, and nothing else
+    DELETED  the leader of a log has durably that this was deleted: the log's id, and nothing else
 
 See docs/design/cluster.md#deletions.
 """
@@ -21,7 +21,7 @@ _HEAD, _DELETION = Struct(">16s14sQ"), Struct(">BIIQ")
 
 
 def pack_deleted(log_id: bytes, word: LogDeletions) -> bytes:
-    """Return the frame that tells the owner of a log what was deleted, up to MOST_DELETIONS of it."""
+    """Return the frame that tells the leader of a log what was deleted, up to MOST_DELETIONS of it."""
     return encode(FrameKind.DELETED, pack_content(log_id, word))
 
 
@@ -48,10 +48,10 @@ def unpack_deleted(content: bytes) -> tuple[bytes, LogDeletions]:
 
 
 def pack_deleted_kept(log_id: bytes) -> bytes:
-    """Return the frame that says that the sender, which owns a log, has durably what was deleted from it."""
+    """Return the frame that says that the sender, which leads a log, has durably what was deleted from it."""
     return encode(FrameKind.DELETED, log_id)
 
 
 def is_kept(content: bytes) -> bool:
-    """Return True if the content of a frame is the id of a log whose owner has durably what was deleted from it."""
+    """Return True if the content of a frame is the id of a log whose leader has durably what was deleted from it."""
     return len(content) == LOG_ID_SIZE

@@ -1,7 +1,7 @@
-"""What was deleted at this node from logs that it has lost: the node that owns such a log is told, until the log is closed.
+"""What was deleted at this node from logs that it has lost: the node that leads such a log is told, until the log is closed.
 
-The owner answers when it has recorded the deletions durably in the log. It is told again after a while, over each new
-connection, and when another node owns the log; what was recorded before does nothing there.
+The leader answers when it has recorded the deletions durably in the log. It is told again after a while, over each new
+connection, and when another node leads the log; what was recorded before does nothing there.
 
 See docs/design/cluster.md#deletions.
 """
@@ -16,47 +16,47 @@ from nsqd.core.message.deletion import LogDeletions
 from nsqd.core.message.epoch import Epoch
 
 if TYPE_CHECKING:
-    from nsqd.cluster.membership.leaders import Ownership
+    from nsqd.cluster.membership.leaders import Leaders
     from nsqd.cluster.wire.link import Link
 
 MOST_LOGS = 64  # of which deletions are kept; of more, those that were lost last
-AGAIN = 10_000_000_000  # ns after which an owner that has not answered is told again
+AGAIN = 10_000_000_000  # ns after which a leader that has not answered is told again
 
 
 class Deletions:
-    """The deletions by log, as cluster.json keeps them, and which owners have them."""
+    """The deletions by log, as cluster.json keeps them, and which leaders have them."""
 
     def __init__(self, known: Iterable[tuple[bytes, LogDeletions]] = ()) -> None:
         """`known`: what earlier runs of this node have kept; it is durable."""
         self.known: dict[bytes, LogDeletions] = dict(known)  # by log id
-        self._had_by: dict[bytes, Epoch] = {}  # by log id: the epoch of the owner that has answered
-        # by log id: the owner that was told last, over which link, and when it is told again (monotonic ns)
+        self._had_by: dict[bytes, Epoch] = {}  # by log id: the epoch of the leader that has answered
+        # by log id: the leader that was told last, over which link, and when it is told again (monotonic ns)
         self._notices: dict[bytes, tuple[Epoch, Link, int]] = {}
 
-    def answered(self, log_id: bytes, owner: Epoch | None, number: int) -> None:
-        """Note that the node `number` has durably what was deleted from a log. `owner`: the epoch by which the log is owned."""
-        if log_id in self.known and owner is not None and owner.node == number:
-            self._had_by[log_id] = owner
+    def answered(self, log_id: bytes, leader: Epoch | None, number: int) -> None:
+        """Note that the node `number` has durably what was deleted from a log. `leader`: the epoch by which the log is led."""
+        if log_id in self.known and leader is not None and leader.node == number:
+            self._had_by[log_id] = leader
 
-    def tick(self, ownership: Ownership, links: dict[int, Link], now: int) -> None:
-        """Tell owners what they do not have, and forget what is of closed logs.
+    def tick(self, leaders: Leaders, links: dict[int, Link], now: int) -> None:
+        """Tell leaders what they do not have, and forget what is of closed logs.
 
         `links`: to the other nodes, by their numbers; `now`: monotonic ns.
         """
         for log_id, word in list(self.known.items()):
-            if log_id in ownership.closed:
+            if log_id in leaders.closed:
                 del self.known[log_id]
                 self._notices.pop(log_id, None)
                 self._had_by.pop(log_id, None)
                 continue
-            owner = ownership.owner(log_id)
-            link = links.get(owner.node) if owner is not None else None
-            if owner is None or link is None or self._had_by.get(log_id) == owner:
+            leader = leaders.leader(log_id)
+            link = links.get(leader.node) if leader is not None else None
+            if leader is None or link is None or self._had_by.get(log_id) == leader:
                 continue
             notice = self._notices.get(log_id)
-            if notice is None or notice[0] != owner or notice[1] is not link or now >= notice[2]:
-                self._notices[log_id] = owner, link, now + AGAIN
-                link.send_claiming(pack_deleted(log_id, word))
+            if notice is None or notice[0] != leader or notice[1] is not link or now >= notice[2]:
+                self._notices[log_id] = leader, link, now + AGAIN
+                link.send_first(pack_deleted(log_id, word))
 
 
 def with_deletions(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.config_frames import VersionedConfig
-from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.wire.node_identity import Member
 from nsqd.core.message.deletion import LogDeletions
@@ -24,13 +24,13 @@ class ClusterFacts:
     incarnation: int = 0  # of the last run that began; 0: none
     members: tuple[Member, ...] = ()
     leases: tuple[tuple[int, int], ...] = ()  # the message id below which each node may have issued ids, by node number
-    owners: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
-    promises: tuple[tuple[bytes, Promise], ...] = ()  # by log id
+    leaders: tuple[tuple[bytes, Epoch], ...] = ()  # the greatest epoch of each log, by log id
+    votes: tuple[tuple[bytes, Vote], ...] = ()  # by log id
     closed: tuple[Closed, ...] = ()
     configs: tuple[VersionedConfig, ...] = ()  # of topics
     knows_configs: bool = False  # those are all that the cluster had when this node was told
     deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
-    salvaged: tuple[SalvagedTail, ...] = ()  # of logs that this node owned
+    salvaged: tuple[SalvagedTail, ...] = ()  # of logs that this node led
 
 
 NO_FACTS = ClusterFacts()

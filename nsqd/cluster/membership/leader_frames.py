@@ -1,9 +1,10 @@
-"""The frame about who owns which log. All numbers are big-endian.
+"""The frame about who leads which log. All numbers are big-endian.
 
-    OWNERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it (Hold).
+    LEADERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it
+              (Hold).
              All logs at first, then what is news
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from nsqd.core.message.epoch import unpack as unpack_epoch
 
 MOST_LOGS = 10_000  # in one frame, and that a node remembers
 MOST_POSITION = (1 << 63) - 1
-_OWNED = Struct(">16s14sB")
+_LEADERSHIP = Struct(">16s14sB")
 
 E = TypeVar("E", bound=IntEnum)
 
 
 class Hold(IntEnum):
-    """What the sender of OWNERS has to do with a log."""
+    """What the sender of LEADERS has to do with a log."""
 
     KNOWS = 0  # it only passes on what it was told
-    OWNS = 1  # it owns the log by this epoch, in this run
-    GAVE_UP = 2  # it owned the log by this epoch, and cannot go on: another node may take over at once
+    LEADS = 1  # it leads the log by this epoch, in this run
+    STEPPED_DOWN = 2  # it led the log by this epoch, and cannot go on: another node may take over at once
 
 
-class Owned(NamedTuple):
+class Leadership(NamedTuple):
     """The greatest epoch of a log that the sender knows."""
 
     log_id: bytes
@@ -51,18 +52,20 @@ class Extent(NamedTuple):
 NO_REPLICA = Extent()
 
 
-def pack_owners(words: Iterable[Owned]) -> bytes:
+def pack_leaders(words: Iterable[Leadership]) -> bytes:
     """Return the frame that tells of up to MOST_LOGS logs."""
-    return encode(FrameKind.OWNERS, b"".join(_OWNED.pack(one.log_id, one.epoch.pack(), one.hold) for one in words))
+    return encode(
+        FrameKind.LEADERS, b"".join(_LEADERSHIP.pack(one.log_id, one.epoch.pack(), one.hold) for one in words)
+    )
 
 
-def unpack_owners(content: bytes) -> list[Owned]:
+def unpack_leaders(content: bytes) -> list[Leadership]:
     """Return what the peer knows of logs. Raises PeerError."""
-    if len(content) % _OWNED.size or len(content) > MOST_LOGS * _OWNED.size:
-        raise PeerError("OWNERS is not a list of logs")
+    if len(content) % _LEADERSHIP.size or len(content) > MOST_LOGS * _LEADERSHIP.size:
+        raise PeerError("LEADERS is not a list of logs")
     return [
-        Owned(log_id, checked_epoch(epoch), checked_member(Hold, hold))
-        for log_id, epoch, hold in _OWNED.iter_unpack(content)
+        Leadership(log_id, checked_epoch(epoch), checked_member(Hold, hold))
+        for log_id, epoch, hold in _LEADERSHIP.iter_unpack(content)
     ]
 
 

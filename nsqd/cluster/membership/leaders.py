@@ -1,9 +1,9 @@
-"""Who owns which log: for each log the greatest epoch that anybody told, and what nodes say that they own in this run.
+"""Who leads which log: for each log the greatest epoch that anybody told, and what nodes say that they own in this run.
 
-Epochs are merged by maximum, so their order and number do not matter, and nodes that hear each other agree. An owner is the
-node of that epoch. Promises are beside them: what this node, as a voter, has promised to claimants. A promise changes no owner.
+Epochs are merged by maximum, so their order and number do not matter, and nodes that hear each other agree. The leader is
+the node of that epoch. Votes are beside them: for which candidates this node has voted. A vote changes no leader.
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsqd.cluster.membership.closed_frames import Closed
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Owned
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Leadership
 from nsqd.core.message.epoch import Epoch
 
 MOST_CLOSED = 1000  # closed logs that a node remembers
 
 
-class Promise(NamedTuple):
-    """What a voter has promised about a log: no lower number to anybody, and this number to no other node."""
+class Vote(NamedTuple):
+    """The latest vote about a log: for no lower number, and with this number for no other node."""
 
     number: int
     node: int
 
 
-class Ownership:
-    """The owners of logs, as one node knows them."""
+class Leaders:
+    """The leaders of logs, as one node knows them."""
 
     def __init__(
         self,
         known: Iterable[tuple[bytes, Epoch]] = (),
-        promises: Iterable[tuple[bytes, Promise]] = (),
+        votes: Iterable[tuple[bytes, Vote]] = (),
         closed: Iterable[Closed] = (),
     ) -> None:
-        """`known`, `promises` and `closed`: what an earlier run of this node knew and promised."""
+        """`known`, `votes` and `closed`: what an earlier run of this node knew, and for whom it voted."""
         self.epochs: dict[bytes, Epoch] = dict(known)  # by log id, at most MOST_LOGS
-        self.promises: dict[bytes, Promise] = dict(promises)  # by log id, at most MOST_LOGS
+        self.votes: dict[bytes, Vote] = dict(votes)  # by log id, at most MOST_LOGS
         self.closed: dict[bytes, Closed] = {word.log_id: word for word in closed}  # by log id, at most MOST_CLOSED
-        self.held: dict[bytes, Epoch] = {}  # the logs that this node owns in this run, or gave up
-        # those of them that it gave up, each with the number of the node that it asked to own it; None: any
-        self.given_up: dict[bytes, int | None] = {}
-        # by node number: a run of the node, by its incarnation, and what that says of the logs that it owns
+        self.held: dict[bytes, Epoch] = {}  # the logs that this node leads in this run, or gave up
+        # those of them that it gave up, each with the number of the node that it asked to lead it; None: any
+        self.stepped_down: dict[bytes, int | None] = {}
+        # by node number: a run of the node, by its incarnation, and what that says of the logs that it leads
         self._said: dict[int, tuple[int, dict[bytes, tuple[Epoch, Hold]]]] = {}
 
-    # who owns a log
+    # who leads a log
 
-    def owner(self, log_id: bytes) -> Epoch | None:
-        """Return the greatest epoch of a log that is known; its node owns the log."""
+    def leader(self, log_id: bytes) -> Epoch | None:
+        """Return the greatest epoch of a log that is known; its node leads the log."""
         return self.epochs.get(log_id)
 
     def learn(self, log_id: bytes, epoch: Epoch) -> bool:
@@ -63,20 +63,20 @@ class Ownership:
         return True
 
     def _forget_one(self) -> None:
-        """Forget the log that was learned of first, of those that this node neither holds nor has made a promise about."""
-        free = (one for one in self.epochs if one not in self.held and one not in self.promises)
+        """Forget the log that was learned of first, of those that this node neither holds nor has made a vote about."""
+        free = (one for one in self.epochs if one not in self.held and one not in self.votes)
         del self.epochs[next(free, next(iter(self.epochs)))]
 
-    def promise(self, log_id: bytes, promise: Promise) -> None:
-        """Note a promise in place of the one before. It counts when it is durable."""
-        if log_id not in self.promises and len(self.promises) >= MOST_LOGS:
-            del self.promises[next(iter(self.promises))]
-        self.promises[log_id] = promise
+    def vote(self, log_id: bytes, vote: Vote) -> None:
+        """Note a vote in place of the one before. It counts when it is durable."""
+        if log_id not in self.votes and len(self.votes) >= MOST_LOGS:
+            del self.votes[next(iter(self.votes))]
+        self.votes[log_id] = vote
 
     def close(self, word: Closed) -> bool:
-        """Note that the owner of a log has closed it: nobody promotes it any more. Returns True if that is news."""
-        known, owner = self.closed.get(word.log_id), self.epochs.get(word.log_id)
-        if (known is not None and known.epoch >= word.epoch) or (owner is not None and owner > word.epoch):
+        """Note that the leader of a log has closed it: nobody promotes it any more. Returns True if that is news."""
+        known, leader = self.closed.get(word.log_id), self.epochs.get(word.log_id)
+        if (known is not None and known.epoch >= word.epoch) or (leader is not None and leader > word.epoch):
             return False
         if known is None and len(self.closed) >= MOST_CLOSED:
             del self.closed[next(iter(self.closed))]
@@ -86,15 +86,15 @@ class Ownership:
     # what nodes say that they own
 
     def hold(self, log_id: bytes, epoch: Epoch) -> None:
-        """Note that this node owns a log by an epoch."""
+        """Note that this node leads a log by an epoch."""
         self.held[log_id] = epoch
-        self.given_up.pop(log_id, None)
+        self.stepped_down.pop(log_id, None)
 
     def holds(self, log_id: bytes) -> bool:
-        """Return True if this node owns a log and goes on."""
-        return log_id in self.held and log_id not in self.given_up
+        """Return True if this node leads a log and goes on."""
+        return log_id in self.held and log_id not in self.stepped_down
 
-    def note_said(self, number: int, incarnation: int, words: Iterable[Owned]) -> None:
+    def note_said(self, number: int, incarnation: int, words: Iterable[Leadership]) -> None:
         """Note what a run of a node says that it has to do with logs itself. Its first words name all of its logs."""
         run, said = self._said.get(number, (0, {}))
         if run != incarnation:
@@ -104,40 +104,40 @@ class Ownership:
                 said[word.log_id] = word.epoch, word.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:
-        """Return what a run of a node says of a log that it owns by the greatest epoch; None: nothing.
+        """Return what a run of a node says of a log that it leads by the greatest epoch; None: nothing.
 
         If others have told of a later epoch of that node before it did, what it said of the one before holds.
         """
         run, said = self._said.get(number, (0, {}))
-        owner = self.epochs.get(log_id)
-        if run != incarnation or log_id not in said or owner is None or owner.node != number:
+        leader = self.epochs.get(log_id)
+        if run != incarnation or log_id not in said or leader is None or leader.node != number:
             return None
         epoch, hold = said[log_id]
-        return hold if epoch == owner else Hold.OWNS
+        return hold if epoch == leader else Hold.LEADS
 
     def is_without(self, number: int, incarnation: int, log_id: bytes) -> bool:
-        """Return True if a run of a node, which owns a log by the greatest epoch, has told that it cannot go on with it.
+        """Return True if a run of a node, which leads a log by the greatest epoch, has told that it cannot go on with it.
 
         It gave the log up, or has named its logs without this one: its disk was replaced.
         """
         return self._said.get(number, (-1, {}))[0] == incarnation and self.said(number, incarnation, log_id) in (
             None,
-            Hold.GAVE_UP,
+            Hold.STEPPED_DOWN,
         )
 
-    def words(self) -> list[Owned]:
+    def words(self) -> list[Leadership]:
         """Return everything that others are to be told."""
         return [self.word(log_id) for log_id in self.epochs]
 
-    def word(self, log_id: bytes) -> Owned:
+    def word(self, log_id: bytes) -> Leadership:
         """Return what others are to be told of a log. Raises KeyError if it is not known."""
         epoch = self.epochs[log_id]
         if self.held.get(log_id) != epoch:
-            return Owned(log_id, epoch)
-        return Owned(log_id, epoch, Hold.GAVE_UP if log_id in self.given_up else Hold.OWNS)
+            return Leadership(log_id, epoch)
+        return Leadership(log_id, epoch, Hold.STEPPED_DOWN if log_id in self.stepped_down else Hold.LEADS)
 
     def lost(self) -> list[tuple[bytes, Epoch]]:
-        """Return the logs that this node held and another node owns, each with the greater epoch."""
+        """Return the logs that this node held and another node leads, each with the greater epoch."""
         return [
             (log_id, greatest)
             for log_id, epoch in self.held.items()

@@ -1,4 +1,4 @@
-"""Which tails of copies were salvaged, as the owner of a log knows it: so that no other node salvages the same bytes again.
+"""Which tails of copies were salvaged, as the leader of a log knows it: so that no other node salvages the same bytes again.
 
 A node may forget it: then messages come twice.
 

@@ -64,7 +64,7 @@ class TopicConfigs(Part):
         assert link.peer is not None
         self.ignorant.discard(link.peer.number)  # it says so again
         self._tell(link, self.known.values())
-        link.send_claiming(pack_configs([] if self.is_complete else None))
+        link.send_first(pack_configs([] if self.is_complete else None))
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
@@ -82,7 +82,7 @@ class TopicConfigs(Part):
         if not self.is_complete:
             self.is_complete = True
             for link in self._links.values():
-                link.send_claiming(pack_configs([]))
+                link.send_first(pack_configs([]))
             for part in self._parts:
                 part.configured()
 
@@ -107,7 +107,7 @@ class TopicConfigs(Part):
     def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
         """Tell a node of configurations, if there are any."""
         if some := list(words):
-            link.send_claiming(pack_configs(some))
+            link.send_first(pack_configs(some))
 
     # what holds
 

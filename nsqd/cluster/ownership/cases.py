@@ -1,6 +1,6 @@
-"""What a node knows of the logs that may be taken over: their owners, its replicas of them, and which followers count.
+"""What a node knows of the logs that may be taken over: their leaders, its replicas of them, and which followers count.
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import MOST_LOGS, NO_REPLICA, Extent
-from nsqd.cluster.ownership.election_frames import Counts, Stage
+from nsqd.cluster.ownership.election_frames import InSyncReplicas, Stage
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 
-FIRST_RETRY = 1_000_000_000  # ns between two claims that fail, at first
+FIRST_RETRY = 1_000_000_000  # ns between two elections that fail, at first
 LONGEST_RETRY = 30_000_000_000  # ns
 
 
 class Quorum(StrEnum):
-    """-failover-quorum: whose promises a claim needs."""
+    """-failover-quorum: whose votes an election needs."""
 
     NONE = "none"  # nobody promotes, but on an operator's word, and then as for a majority
     MAJORITY = "majority"  # of the members and the followers that count
@@ -31,32 +31,32 @@ class Quorum(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a claim needs to know of a replica."""
+    """What an election needs to know of a replica."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log, or did
     end: int  # position up to which it is written
     epoch: Epoch  # the last one of which it knows; NO_EPOCH: none
     is_complete: bool  # it can be promoted
-    ended_at: int | None  # when the owner's bytes ended, monotonic ns; None: they come
+    ended_at: int | None  # when the leader's bytes ended, monotonic ns; None: they come
 
 
 class ReplicaView(Protocol):
-    """The replicas of this node, for claims."""
+    """The replicas of this node, for elections."""
 
     def replicas(self) -> Iterable[ReplicaState]:
         """Return the state of each replica."""
 
     def own_extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node owns or has given up; NO_REPLICA: that is not known in this run."""
+        """Return how far a log goes that this node leads or has given up; NO_REPLICA: that is not known in this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """Another node has claimed a log, and this node's replica is longer: it claims at once."""
+    """Another node is a candidate for a log, and this node's replica is longer: it becomes one at once."""
 
     node: int  # number of the other node
-    stage: Stage  # of its claim
+    stage: Stage  # of its election
     ended_at: int  # when its stream ended
     until: int
 
@@ -66,22 +66,22 @@ class Case:
     """What is known about the failover of one log."""
 
     log_id: bytes
-    epoch: Epoch  # of the owner
+    epoch: Epoch  # of the leader
     replica: ReplicaState | None = None
-    counts: Counts | None = None  # the latest from that owner
+    in_sync: InSyncReplicas | None = None  # the latest from that leader
     is_fresh: bool = False  # this node has not stood still since it came
-    lost_since: int | None = None  # monotonic ns; None: the owner is there
+    lost_since: int | None = None  # monotonic ns; None: the leader is there
     retry_at: int = 0
     retry: int = FIRST_RETRY  # ns
-    failures: int = 0  # of claims since the owner is lost, with a replica that may lack something
-    number: int = 0  # of the last claim, while it may be repeated
-    least: int = 0  # the lowest number that voters may still promise
-    nearest: int = 0  # the greatest number that was promised by those that could not promise what was claimed last
-    yields_until: int = 0  # another node claims it
+    failures: int = 0  # of elections since the leader is lost, with a replica that may lack something
+    number: int = 0  # of the last election, while it may be repeated
+    least: int = 0  # the lowest number that voters may still vote for
+    nearest: int = 0  # the greatest number for which those have voted that could not vote for the last one
+    yields_until: int = 0  # another node stands for it
     new_leader: int | None = None  # the node that says that it promotes it, until then
     invitation: Invitation | None = None
     is_ordered: bool = False  # an operator says that it is to be promoted, whatever may be lacking
-    why: str = ""  # why the last claim failed
+    why: str = ""  # why the last election failed
 
 
 class Cases:
@@ -90,9 +90,9 @@ class Cases:
     def __init__(
         self, cluster: Cluster, replicas: ReplicaView, failover_after: int, unclean_after: int, now: int
     ) -> None:
-        """Begin at `now`. For the times see Claims."""
+        """Begin at `now`. For the times see Elections."""
         self.cluster = cluster
-        self.ownership = cluster.ownership
+        self.leaders = cluster.leaders
         self.failover_after, self.unclean_after = failover_after, unclean_after
         self.by_log: dict[bytes, Case] = {}
         self.now = now  # of the latest tick
@@ -105,28 +105,28 @@ class Cases:
         found = {replica.log_id: replica for replica in self.replicas.replicas()}
         for log_id, replica in found.items():
             epoch = replica.epoch if replica.epoch.number else Epoch(0, replica.node, bytes(8))
-            if self.ownership.owner(log_id) is None and len(self.ownership.epochs) < MOST_LOGS:
-                self.ownership.learn(log_id, epoch)
-            if log_id in self.ownership.epochs:
+            if self.leaders.leader(log_id) is None and len(self.leaders.epochs) < MOST_LOGS:
+                self.leaders.learn(log_id, epoch)
+            if log_id in self.leaders.epochs:
                 self.case(log_id).replica = replica
         for log_id, case in list(self.by_log.items()):
             if log_id not in found:
                 case.replica = None
-            if log_id in self.ownership.epochs:
+            if log_id in self.leaders.epochs:
                 self.case(log_id)
             else:
                 del self.by_log[log_id]
 
     def case(self, log_id: bytes) -> Case:
-        """Return what is known about the failover of a log whose owner is known; another owner begins with nothing."""
-        epoch, case = self.ownership.epochs[log_id], self.by_log.get(log_id)
+        """Return what is known about the failover of a log whose leader is known; another leader begins with nothing."""
+        epoch, case = self.leaders.epochs[log_id], self.by_log.get(log_id)
         if case is None or case.epoch != epoch:
             replica = case.replica if case is not None else None
             case = self.by_log[log_id] = Case(log_id, epoch, replica)
         return case
 
     def watch(self, case: Case, now: int) -> bool:
-        """Note whether the owner of a log is lost. Returns True if it was, and is back."""
+        """Note whether the leader of a log is lost. Returns True if it was, and is back."""
         lost = self._lost_since(case.log_id, now)
         if lost is not None:
             if case.lost_since is None:
@@ -139,21 +139,21 @@ class Cases:
             return True
         return False
 
-    def note_counts(self, link: Link, counts: Counts) -> None:
-        """Take note of what the owner of a log says about who counts."""
+    def note_in_sync(self, link: Link, in_sync: InSyncReplicas) -> None:
+        """Take note of what the leader of a log says about who counts."""
         assert link.peer is not None
-        if counts.epoch.node != link.peer.number or self.ownership.owner(counts.log_id) != counts.epoch:
+        if in_sync.epoch.node != link.peer.number or self.leaders.leader(in_sync.log_id) != in_sync.epoch:
             return
-        case = self.case(counts.log_id)
-        case.counts, case.is_fresh = counts, True
+        case = self.case(in_sync.log_id)
+        case.in_sync, case.is_fresh = in_sync, True
 
     def met(self, now: int) -> None:
-        """Note that another node is connected: what was claimed in vain is claimed again soon."""
+        """Note that another node is connected: what failed without it is tried again soon."""
         for case in self.by_log.values():
             case.retry, case.retry_at = FIRST_RETRY, min(case.retry_at, now + FIRST_RETRY)
 
     def stood_still(self) -> None:
-        """Note that this node did: the owners may have gone on without it."""
+        """Note that this node did: the leaders may have gone on without it."""
         for case in self.by_log.values():
             case.is_fresh = False
 
@@ -161,28 +161,28 @@ class Cases:
 
     def seems_clean(self, case: Case, replica: ReplicaState) -> bool:
         """Return True if this node's replica has all that was acknowledged, as far as this node knows."""
-        counts = case.counts
+        in_sync = case.in_sync
         return (
-            counts is not None
+            in_sync is not None
             and case.is_fresh
-            and counts.is_whole
-            and self.cluster.own.number in counts.named
-            and replica.end >= counts.position
+            and in_sync.is_whole
+            and self.cluster.own.number in in_sync.named
+            and replica.end >= in_sync.position
         )
 
     def is_there(self, log_id: bytes, now: int) -> bool:
-        """Return True if this node hears the owner of a log, or waits for a restart that it has announced."""
+        """Return True if this node hears the leader of a log, or waits for a restart that it has announced."""
         return self._lost_since(log_id, now) is None
 
     def _lost_since(self, log_id: bytes, now: int) -> int | None:
-        """Return since when the owner of a log is lost, at most `now`; None: it is there.
+        """Return since when the leader of a log is lost, at most `now`; None: it is there.
 
-        An owner that is heard, and has told of its logs without this one, has lost the log: its disk was replaced.
+        A leader that is heard, and has told of its logs without this one, has lost the log: its disk was replaced.
         """
-        owner = self.ownership.epochs[log_id]
-        membership, number = self.cluster.membership, owner.node
+        leader = self.leaders.epochs[log_id]
+        membership, number = self.cluster.membership, leader.node
         if number == self.cluster.own.number:
-            return None if self.ownership.holds(log_id) else now
+            return None if self.leaders.holds(log_id) else now
         word = membership.words.get(number)
         if log_id in membership.forgotten and membership.forgotten[log_id].node.number == number:
             return now
@@ -191,10 +191,10 @@ class Cases:
         return now if self.is_without(log_id) else None
 
     def is_without(self, log_id: bytes) -> bool:
-        """Return True if the owner of a log is there and cannot go on with it: it gave the log up, or has lost it."""
-        owner = self.ownership.epochs[log_id]
-        word = self.cluster.membership.words.get(owner.node)
-        return word is not None and self.ownership.is_without(owner.node, word.node.incarnation, log_id)
+        """Return True if the leader of a log is there and cannot go on with it: it gave the log up, or has lost it."""
+        leader = self.leaders.epochs[log_id]
+        word = self.cluster.membership.words.get(leader.node)
+        return word is not None and self.leaders.is_without(leader.node, word.node.incarnation, log_id)
 
 
 def extent_of(replica: ReplicaState | None) -> Extent:

@@ -1,9 +1,9 @@
 """Logs that are closed: they owe nothing, retain nothing, and nobody publishes into them. A closed log is never promoted again.
 
-The owner says that it has closed a log. Every node keeps that durably, tells the others, and says that it has it. When enough
-nodes have it, the owner removes the log; the others remove their replicas as soon as they have it themselves. So a node that
+The leader says that it has closed a log. Every node keeps that durably, tells the others, and says that it has it. When enough
+nodes have it, the leader removes the log; the others remove their replicas as soon as they have it themselves. So a node that
 returns with a copy is told by any of them. Words are merged by union; of two about one log, that with the greater epoch holds.
-A word is void if the log has a later owner than the one that has closed it.
+A word is void if the log has a later leader than the one that has closed it.
 
 See docs/design/cluster.md#closed-logs.
 """
@@ -42,8 +42,8 @@ class ClosedLogs(Part):
         """Begin with the closed logs that an earlier run of this node has kept in cluster.json."""
         self._keep = keep
         self._cluster = cluster
-        self._ownership = cluster.ownership
-        self._durable = set(cluster.ownership.closed)  # ids of the logs of which this node has the word durably
+        self._leaders = cluster.leaders
+        self._durable = set(cluster.leaders.closed)  # ids of the logs of which this node has the word durably
         self._own: dict[bytes, _Own] = {}
         # by log id: the epoch of a word that is not believed yet, and the numbers of the nodes that tell it
         self._told: dict[bytes, tuple[Epoch, set[int]]] = {}
@@ -51,14 +51,14 @@ class ClosedLogs(Part):
 
     def is_closed(self, log_id: bytes) -> bool:
         """Return True if a log is closed, and this node has that durably."""
-        return log_id in self._durable and log_id in self._ownership.closed
+        return log_id in self._durable and log_id in self._leaders.closed
 
     def close(self, word: Closed, copies: int) -> None:
-        """Close a log that this node owns. `copies`: how many nodes are to have the word before the log is removed."""
+        """Close a log that this node leads. `copies`: how many nodes are to have the word before the log is removed."""
         self._own[word.log_id] = _Own(copies)
         self._merge(word, None)
         for link in self._cluster.links.values():  # those that have it say so again
-            link.send_claiming(pack_closed(word))
+            link.send_first(pack_closed(word))
         self._count(word.log_id)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -70,7 +70,7 @@ class ClosedLogs(Part):
             return
         self._merge(word, link)
         if self.is_closed(word.log_id):
-            link.send_claiming(pack_closed_kept(word.log_id))
+            link.send_first(pack_closed_kept(word.log_id))
 
     def _believes(self, link: Link, word: Closed) -> bool:
         """Return True if a log is closed as far as this node knows: copies go then.
@@ -78,14 +78,14 @@ class ClosedLogs(Part):
         The node that has closed it says so itself. If that is a member and has not said so, two other nodes have to.
         """
         assert link.peer is not None
-        ownership, membership = self._ownership, self._cluster.membership
+        leaders, membership = self._leaders, self._cluster.membership
         number, log_id, closer = link.peer.number, word.log_id, word.epoch.node
-        known = ownership.closed.get(log_id)
+        known = leaders.closed.get(log_id)
         if known is not None and known.epoch >= word.epoch:
             return True
         if not self._cluster.disputes.believes(number, log_id, word.epoch):
             return False
-        if ownership.holds(log_id) and word.epoch == ownership.owner(log_id):
+        if leaders.holds(log_id) and word.epoch == leaders.leader(log_id):
             return False
         if number == closer or closer not in membership.proved_members():
             return True
@@ -99,23 +99,23 @@ class ClosedLogs(Part):
         """Take over that a log is closed, and tell the others if that is news."""
         log_id = word.log_id
         self._told.pop(log_id, None)
-        if self._ownership.learn(log_id, word.epoch):
+        if self._leaders.learn(log_id, word.epoch):
             self._cluster.led(log_id, word.epoch)  # a node that has lost the log learns it from this, too
-        if self._ownership.close(word):
+        if self._leaders.close(word):
             self._durable.discard(log_id)  # an earlier word about it may have been void
             for link in self._cluster.links.values():
                 if link is not source and source is not None:
-                    link.send_claiming(pack_closed(word))
-        if log_id not in self._durable and log_id in self._ownership.closed:
+                    link.send_first(pack_closed(word))
+        if log_id not in self._durable and log_id in self._leaders.closed:
             self._keep(lambda is_written: self._kept(log_id) if is_written else None)
 
     def _kept(self, log_id: bytes) -> None:
-        if log_id in self._durable or log_id not in self._ownership.closed:
+        if log_id in self._durable or log_id not in self._leaders.closed:
             return
         self._durable.add(log_id)
-        self._durable &= self._ownership.closed.keys()
+        self._durable &= self._leaders.closed.keys()
         for link in self._cluster.links.values():
-            link.send_claiming(pack_closed_kept(log_id))
+            link.send_first(pack_closed_kept(log_id))
         for part in self._cluster.parts:
             part.log_closed(log_id)
         self._count(log_id)
@@ -143,10 +143,10 @@ class ClosedLogs(Part):
         if now < self._again_due:
             return
         self._again_due = now + AGAIN
-        for log_id in [one for one in self._ownership.closed if one not in self._durable]:
+        for log_id in [one for one in self._leaders.closed if one not in self._durable]:
             self._keep(lambda is_written, log_id=log_id: self._kept(log_id) if is_written else None)  # type: ignore[misc]
         for log_id in list(self._own):
-            if log_id in self._ownership.closed:
+            if log_id in self._leaders.closed:
                 self._count(log_id)  # a member may have been forgotten
             else:
-                del self._own[log_id]  # another node owns the log
+                del self._own[log_id]  # another node leads the log

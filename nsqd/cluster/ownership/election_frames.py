@@ -1,14 +1,17 @@
-"""The frames by which nodes elect who owns a log that lost its owner. All numbers are big-endian.
+"""The frames by which nodes elect who leads a log that lost its leader. All numbers are big-endian.
 
-    COUNTS   from the owner of a log: its id, its epoch; the position from which on the followers that follow count, whether the
+    IN_SYNC   from the leader of a log: its id, its epoch; the position from which on the followers that follow count, whether
+              the
              receiver has everything, and the numbers of the followers
-    CLAIM    the sender wants to own a log: its id, a number for the next epoch, a serial number of the claim, the epoch that
+    VOTE_REQUEST    the sender wants to lead a log: its id, a number for the next epoch, a serial number of the election, the
+                    epoch that
              ends, the last epoch and the end of the sender's replica, how many ns ago its stream ended, and a Stage
-    VOTE     the answer to a claim: log id, number and serial of the claim, the answer, the greatest number that the voter has
-             promised, how many ns ago it heard the owner, the last epoch and the end of its replica, and the latest COUNTS that
-             it was told by the owner of the epoch that ends
+    VOTE_REPLY     the answer to an election: log id, number and serial of the election, the answer, the greatest number that
+                   the voter has
+             promised, how many ns ago it heard the leader, the last epoch and the end of its replica, and the latest IN_SYNC
+             that it was told by the leader of the epoch that ends
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -23,126 +26,126 @@ from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch
 
 MOST_NAMED = 16  # followers of a log: nsqd.storage.log.followers.MOST
-NEVER = (1 << 64) - 1  # in place of ns: the owner was not heard
-_COUNTS = Struct(">16s14sQ?")
-_CLAIM = Struct(">16sII14s14sQQB")
-_VOTE = Struct(">16sIIBIQ14sQ")
+NEVER = (1 << 64) - 1  # in place of ns: the leader was not heard
+_IN_SYNC = Struct(">16s14sQ?")
+_VOTE_REQUEST = Struct(">16sII14s14sQQB")
+_VOTE_REPLY = Struct(">16sIIBIQ14sQ")
 _NAMED = Struct(">H")
 
 
 class Stage(IntEnum):
-    """How far a claim is, and why a replica that may lack something is enough for it."""
+    """How far an election is, and why a replica that may lack something is enough for it."""
 
-    CLEAN = 0  # the sender asks for promises; as far as it knows, its replica has all that was acknowledged
-    UNCLEAN = 1  # it asks for promises though its replica may lack something
+    CLEAN = 0  # the sender asks for votes; as far as it knows, its replica has all that was acknowledged
+    UNCLEAN = 1  # it asks for votes though its replica may lack something
     ORDERED = 2  # likewise, because an operator says so
-    PROMOTING = 3  # it has the promises, and promotes the log; said every second
+    PROMOTING = 3  # it has the votes, and promotes the log; said every second
 
 
 class Answer(IntEnum):
-    """What a voter answers to a claim."""
+    """What a voter answers to an election."""
 
-    PROMISED = 0  # it promises, durably, to promise no lower number to anybody and this one to nobody else
-    HEARD = 1  # it hears the owner, or waits for a restart that the owner has announced
-    LONGER = 2  # its own replica is longer: it claims itself
-    TAKEN = 3  # it has promised this number to another node, or a greater one
-    OWNED = 4  # it knows a greater epoch, of which it tells
-    PROMOTING = 5  # another node has its promises, and promotes the log
-    CANNOT = 6  # the number is too far above what is known, so it promises less; or it cannot write, or leaves
+    GRANTED = 0  # it votes, durably: for no lower number, and with this one for nobody else
+    HEARD = 1  # it hears the leader, or waits for a restart that the leader has announced
+    LONGER = 2  # its own replica is longer: it is a candidate itself
+    TAKEN = 3  # it has voted for number to another node, or a greater one
+    LED = 4  # it knows a greater epoch, of which it tells
+    PROMOTING = 5  # another node has the votes, and promotes the log
+    CANNOT = 6  # the number is too far above what is known, so it votes for less; or it cannot write, or leaves
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Which followers of a log count, as its owner tells."""
+class InSyncReplicas:
+    """Which followers of a log count, as its leader tells."""
 
     log_id: bytes
-    epoch: Epoch  # the owner's
+    epoch: Epoch  # the leader's
     position: int  # end of the log when these began to count
     named: frozenset[int]  # numbers of their nodes
     is_whole: bool  # the receiver has all of the log, and keeps up
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A node's wish to own a log."""
+class VoteRequest:
+    """A node's wish to lead a log."""
 
     log_id: bytes
     number: int  # of the next epoch
     serial: int  # counts up in each node; the answer repeats it
     lost: Epoch  # which ends
     replica: Extent
-    ended: int  # ns since the owner's bytes ended; NEVER: they did not
+    ended: int  # ns since the leader's bytes ended; NEVER: they did not
     stage: Stage
 
 
 @dataclass(frozen=True, slots=True)
-class Vote:
-    """What a voter answers to a claim, and what it knows of the log."""
+class VoteReply:
+    """What a voter answers to an election, and what it knows of the log."""
 
     log_id: bytes
     number: int
     serial: int
     answer: Answer
-    promised: int = 0  # the greatest number that the voter has promised; 0: none
-    heard: int = NEVER  # ns since the voter heard the owner
+    voted: int = 0  # the greatest number that the voter has voted; 0: none
+    heard: int = NEVER  # ns since the voter heard the leader
     replica: Extent = NO_REPLICA
-    counts: Counts | None = None
+    in_sync: InSyncReplicas | None = None
 
 
-def pack_counts(counts: Counts) -> bytes:
+def pack_in_sync(in_sync: InSyncReplicas) -> bytes:
     """Return the frame that tells which followers count."""
-    return encode(FrameKind.COUNTS, _counts(counts))
+    return encode(FrameKind.IN_SYNC, _in_sync(in_sync))
 
 
-def unpack_counts(content: bytes) -> Counts:
+def unpack_in_sync(content: bytes) -> InSyncReplicas:
     """Return which followers count. Raises PeerError."""
-    if len(content) < _COUNTS.size or (len(content) - _COUNTS.size) % _NAMED.size:
-        raise PeerError("COUNTS is not whole")
-    log_id, epoch, position, is_whole = _COUNTS.unpack_from(content)
-    numbers = [number for (number,) in _NAMED.iter_unpack(content[_COUNTS.size :])]
+    if len(content) < _IN_SYNC.size or (len(content) - _IN_SYNC.size) % _NAMED.size:
+        raise PeerError("IN_SYNC is not whole")
+    log_id, epoch, position, is_whole = _IN_SYNC.unpack_from(content)
+    numbers = [number for (number,) in _NAMED.iter_unpack(content[_IN_SYNC.size :])]
     if len(numbers) > MOST_NAMED or any(number > MOST_NUMBER for number in numbers):
-        raise PeerError("COUNTS names too many followers, or a number that no node has")
-    return Counts(log_id, checked_epoch(epoch), checked_position(position), frozenset(numbers), is_whole)
+        raise PeerError("IN_SYNC names too many followers, or a number that no node has")
+    return InSyncReplicas(log_id, checked_epoch(epoch), checked_position(position), frozenset(numbers), is_whole)
 
 
-def pack_claim(claim: Claim) -> bytes:
-    """Return the frame of a claim."""
-    epoch, end = claim.replica
-    head = claim.log_id, claim.number, claim.serial, claim.lost.pack()
-    return encode(FrameKind.CLAIM, _CLAIM.pack(*head, epoch.pack(), end, claim.ended, claim.stage))
+def pack_vote_request(request: VoteRequest) -> bytes:
+    """Return the frame of an election."""
+    epoch, end = request.replica
+    head = request.log_id, request.number, request.serial, request.lost.pack()
+    return encode(FrameKind.VOTE_REQUEST, _VOTE_REQUEST.pack(*head, epoch.pack(), end, request.ended, request.stage))
 
 
-def unpack_claim(content: bytes) -> Claim:
-    """Return the claim that a peer has sent. Raises PeerError."""
-    if len(content) != _CLAIM.size:
-        raise PeerError("CLAIM is not whole")
-    log_id, number, serial, lost, epoch, end, ended, stage = _CLAIM.unpack(content)
+def unpack_vote_request(content: bytes) -> VoteRequest:
+    """Return the election that a peer has sent. Raises PeerError."""
+    if len(content) != _VOTE_REQUEST.size:
+        raise PeerError("VOTE_REQUEST is not whole")
+    log_id, number, serial, lost, epoch, end, ended, stage = _VOTE_REQUEST.unpack(content)
     replica = Extent(checked_epoch(epoch), checked_position(end))
-    return Claim(log_id, number, serial, checked_epoch(lost), replica, ended, checked_member(Stage, stage))
+    return VoteRequest(log_id, number, serial, checked_epoch(lost), replica, ended, checked_member(Stage, stage))
 
 
-def pack_vote(vote: Vote) -> bytes:
+def pack_vote_reply(reply: VoteReply) -> bytes:
     """Return the frame of an answer."""
-    epoch, end = vote.replica
-    heard = min(vote.heard, NEVER)
-    fields = vote.log_id, vote.number, vote.serial, vote.answer, vote.promised, heard, epoch.pack(), end
-    counts = _counts(vote.counts) if vote.counts is not None else b""
-    return encode(FrameKind.VOTE, _VOTE.pack(*fields) + counts)
+    epoch, end = reply.replica
+    heard = min(reply.heard, NEVER)
+    fields = reply.log_id, reply.number, reply.serial, reply.answer, reply.voted, heard, epoch.pack(), end
+    in_sync = _in_sync(reply.in_sync) if reply.in_sync is not None else b""
+    return encode(FrameKind.VOTE_REPLY, _VOTE_REPLY.pack(*fields) + in_sync)
 
 
-def unpack_vote(content: bytes) -> Vote:
+def unpack_vote_reply(content: bytes) -> VoteReply:
     """Return the answer that a peer has sent. Raises PeerError."""
-    if len(content) < _VOTE.size:
-        raise PeerError("VOTE is not whole")
-    log_id, number, serial, answer, promised, heard, epoch, end = _VOTE.unpack_from(content)
-    rest = content[_VOTE.size :]
-    counts = unpack_counts(rest) if rest else None
-    if counts is not None and counts.log_id != log_id:
-        raise PeerError("VOTE is about two logs")
+    if len(content) < _VOTE_REPLY.size:
+        raise PeerError("VOTE_REPLY is not whole")
+    log_id, number, serial, answer, voted, heard, epoch, end = _VOTE_REPLY.unpack_from(content)
+    rest = content[_VOTE_REPLY.size :]
+    in_sync = unpack_in_sync(rest) if rest else None
+    if in_sync is not None and in_sync.log_id != log_id:
+        raise PeerError("VOTE_REPLY is about two logs")
     replica = Extent(checked_epoch(epoch), checked_position(end))
-    return Vote(log_id, number, serial, checked_member(Answer, answer), promised, heard, replica, counts)
+    return VoteReply(log_id, number, serial, checked_member(Answer, answer), voted, heard, replica, in_sync)
 
 
-def _counts(counts: Counts) -> bytes:
-    head = _COUNTS.pack(counts.log_id, counts.epoch.pack(), counts.position, counts.is_whole)
-    return head + b"".join(map(_NAMED.pack, sorted(counts.named)))
+def _in_sync(in_sync: InSyncReplicas) -> bytes:
+    head = _IN_SYNC.pack(in_sync.log_id, in_sync.epoch.pack(), in_sync.position, in_sync.is_whole)
+    return head + b"".join(map(_NAMED.pack, sorted(in_sync.named)))

@@ -1,14 +1,13 @@
-"""Failover, as far as nodes decide about it: claims on the logs of nodes that are lost, and the votes on them.
+"""Failover, as far as nodes decide about it: who is to lead the logs of nodes that are lost.
 
-A node that has a replica of a lost owner's log claims the log: it asks all nodes for a promise under a number that is greater
-than all that is known of the log. Whoever promises does not hear the owner, and promises that number to nobody else; the
-promise is durable before the answer leaves, so of two claims with one number at most one has a majority. A promise changes no
-owner: the log has another owner when the claimant begins an epoch with the number, once it has promoted the log.
+A node that has a replica of a lost leader's log becomes a candidate: it asks all nodes for their votes, under a number greater
+than all that is known of the log. A voter does not hear the leader, and votes for nobody else with that number; its vote is
+durable before the answer leaves, so of two candidates with one number at most one has a majority. A vote changes no leader:
+the log has another one when the candidate begins an epoch with the number, once it has promoted its replica.
 
-`cases` says what is known of logs, `claimant` claims one, and `voter` answers the claims of others. Nothing in these does input
-or output, or asks a clock.
+`cases` says what is known of logs, `candidate` stands for election, and `voter` answers the candidates of other nodes.
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -18,25 +17,31 @@ from typing import Any
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
-from nsqd.cluster.ownership.candidate import Attempt, Claimant, Witnesses
+from nsqd.cluster.ownership.candidate import Attempt, Candidate, Witnesses
 from nsqd.cluster.ownership.cases import Case, Cases, Quorum, ReplicaState, ReplicaView
-from nsqd.cluster.ownership.election_frames import Counts, pack_counts, unpack_claim, unpack_counts, unpack_vote
+from nsqd.cluster.ownership.election_frames import (
+    InSyncReplicas,
+    pack_in_sync,
+    unpack_in_sync,
+    unpack_vote_reply,
+    unpack_vote_request,
+)
 from nsqd.cluster.ownership.voter import Voter
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 
-__all__ = ["REPEAT", "Claims", "ReplicaState", "ReplicaView", "Quorum"]
+__all__ = ["REPEAT", "Elections", "ReplicaState", "ReplicaView", "Quorum"]
 
-REPEAT = 5_000_000_000  # ns after which COUNTS is sent again: a follower that stood still may count again
+REPEAT = 5_000_000_000  # ns after which IN_SYNC is sent again: a follower that stood still may count again
 
 
-class Claims(Part):
-    """The claims and votes of one node. All times are monotonic ns."""
+class Elections(Part):
+    """The elections and votes of one node. All times are monotonic ns."""
 
-    shown_as = "claims"
-    takes = (FrameKind.COUNTS, FrameKind.CLAIM, FrameKind.VOTE)
+    shown_as = "elections"
+    takes = (FrameKind.IN_SYNC, FrameKind.VOTE_REQUEST, FrameKind.VOTE_REPLY)
 
     def __init__(
         self,
@@ -53,20 +58,20 @@ class Claims(Part):
         """Begin at `now`. `random` returns so many random bytes; `failover_after` and `unclean_after` are in ns."""
         self.quorum = quorum
         self.cases = Cases(cluster, replicas, failover_after, unclean_after, now)
-        self.claimant = Claimant(self.cases, quorum, random, keep, witnesses)
-        self.voter = Voter(self.cases, self.claimant, quorum, keep)
+        self.candidate = Candidate(self.cases, quorum, random, keep, witnesses)
+        self.voter = Voter(self.cases, self.candidate, quorum, keep)
         self._cluster = cluster
-        self._ownership = cluster.ownership
+        self._leaders = cluster.leaders
         cluster.disputes.needs_majority = quorum is not Quorum.ANY
         self._fenced: dict[bytes, Epoch] = {}  # what the parts were told
         self._links: dict[int, Link] = {}  # at the latest tick
-        # by node number: a connection, and over it the last COUNTS of each log, and when
-        self._sent: dict[int, tuple[Link, dict[bytes, tuple[Counts, int]]]] = {}
+        # by node number: a connection, and over it the last IN_SYNC of each log, and when
+        self._sent: dict[int, tuple[Link, dict[bytes, tuple[InSyncReplicas, int]]]] = {}
 
     @property
     def attempt(self) -> Attempt | None:
-        """Return the claim of this node that goes on, or the promotion that follows from it."""
-        return self.claimant.attempt
+        """Return the election of this node that goes on, or the promotion that follows from it."""
+        return self.candidate.attempt
 
     # time
 
@@ -75,7 +80,7 @@ class Claims(Part):
         cases = self.cases
         if now - cases.now > cases.failover_after // 2:
             cases.stood_still()
-            self.claimant.stood_still()
+            self.candidate.stood_still()
         cases.now = now
         links = self._cluster.links
         if any(self._links.get(number) is not link for number, link in links.items()):
@@ -84,21 +89,21 @@ class Claims(Part):
         cases.look_at_replicas()
         for case in cases.by_log.values():
             if cases.watch(case, now):
-                self.claimant.owner_is_back(case, now)
+                self.candidate.leader_is_back(case, now)
         self._tell_fences()
-        self._claim(now)
+        self._elect(now)
         self._forget_connections()
 
-    def _claim(self, now: int) -> None:
-        attempt = self.claimant.attempt
+    def _elect(self, now: int) -> None:
+        attempt = self.candidate.attempt
         if not self._cluster.is_leaving or (attempt is not None and attempt.is_won):  # what was won is promoted
-            self.claimant.tick(now)
+            self.candidate.tick(now)
         elif attempt is not None:
-            self.claimant.fail(attempt, "this node leaves the cluster", now)
+            self.candidate.fail(attempt, "this node leaves the cluster", now)
 
     def _forget_connections(self) -> None:
         """Forget what was sent over connections that are gone, and of logs that this node does not own any more."""
-        links, held = self._cluster.links, self._ownership.held
+        links, held = self._cluster.links, self._leaders.held
         for number, (link, logs) in list(self._sent.items()):
             if links.get(number) is not link:
                 del self._sent[number]
@@ -107,53 +112,53 @@ class Claims(Part):
 
     # which followers count
 
-    def counts(
+    def in_sync(
         self, log_id: bytes, epoch: Epoch, position: int, named: Iterable[int], link: Link, is_whole: bool
     ) -> None:
-        """Tell a node which followers count of a log that this node owns, if that is news. Call it several times a second.
+        """Tell a node which followers count of a log that this node leads, if that is news. Call it several times a second.
 
         `position`: the log's end when these began to count; `is_whole`: the node has everything, and keeps up.
         """
         assert link.peer is not None
-        number, counts = link.peer.number, Counts(log_id, epoch, position, frozenset(named), is_whole)
+        number, in_sync = link.peer.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
         known, logs = self._sent.get(number, (None, {}))
         if known is not link:
             self._sent[number] = link, (logs := {})
         before, at = logs.get(log_id, (None, 0))
-        if counts != before or self.cases.now - at >= REPEAT:
-            logs[log_id] = counts, self.cases.now
-            link.send_claiming(pack_counts(counts))
+        if in_sync != before or self.cases.now - at >= REPEAT:
+            logs[log_id] = in_sync, self.cases.now
+            link.send_first(pack_in_sync(in_sync))
 
     # what others and the operator say
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Take what another node says of claims. Raises PeerError."""
-        if kind is FrameKind.COUNTS:
-            self.cases.note_counts(link, unpack_counts(content))
-        elif kind is FrameKind.CLAIM:
-            self.voter.vote(link, unpack_claim(content), now)
-        elif kind is FrameKind.VOTE:
-            self.claimant.count(link, unpack_vote(content), now)
+        """Take what another node says of elections. Raises PeerError."""
+        if kind is FrameKind.IN_SYNC:
+            self.cases.note_in_sync(link, unpack_in_sync(content))
+        elif kind is FrameKind.VOTE_REQUEST:
+            self.voter.vote(link, unpack_vote_request(content), now)
+        elif kind is FrameKind.VOTE_REPLY:
+            self.candidate.count(link, unpack_vote_reply(content), now)
 
     def promote(self, log_id: bytes) -> None:
-        """Claim a log because an operator says so. Raises as Claimant.promote, and KeyError if this node leaves."""
+        """Begin an election because an operator says so. Raises as Candidate.promote, and KeyError if this node leaves."""
         if self._cluster.is_leaving:
             raise KeyError(log_id)
-        self.claimant.promote(log_id)
+        self.candidate.promote(log_id)
 
-    def given_up(self, log_id: bytes, why: str) -> None:
-        """Note that the promotion of a log that was won has failed. It is claimed again after a pause."""
-        self.claimant.given_up(log_id, why)
+    def promotion_failed(self, log_id: bytes, why: str) -> None:
+        """Note that the promotion of a log that was won has failed. It has a candidate again after a pause."""
+        self.candidate.promotion_failed(log_id, why)
 
     def led(self, log_id: bytes, epoch: Epoch) -> None:
-        """Take note of a new owner of a log."""
-        if self.claimant.learned(log_id, epoch):
+        """Take note of a new leader of a log."""
+        if self.candidate.learned(log_id, epoch):
             self._fence(log_id, epoch)
         self._tell_fences()
 
     def _tell_fences(self) -> None:
-        """Tell of each log that this node held and another one owns, once."""
-        for log_id, epoch in self._ownership.lost():
+        """Tell of each log that this node held and another one leads, once."""
+        for log_id, epoch in self._leaders.lost():
             if self._fenced.get(log_id) != epoch:
                 self._fenced[log_id] = epoch
                 self._fence(log_id, epoch)
@@ -169,9 +174,9 @@ class Claims(Part):
 
     # figures
 
-    def unclaimed(self) -> list[bytes]:
-        """Return the logs of which this node has a whole replica, and whose owner is lost: no node has taken them over."""
-        cases, own, closed = self.cases.by_log.values(), self._cluster.own.number, self._ownership.closed
+    def leaderless(self) -> list[bytes]:
+        """Return the logs of which this node has a whole replica, and whose leader is lost: no node has taken them over."""
+        cases, own, closed = self.cases.by_log.values(), self._cluster.own.number, self._leaders.closed
         lost = [case for case in cases if case.lost_since is not None and case.epoch.node != own]
         return [
             one.log_id
@@ -180,27 +185,27 @@ class Claims(Part):
         ]
 
     def figures(self) -> dict[str, Any]:
-        """Return for /cluster what is known of the owners of logs, and of claims."""
+        """Return for /cluster what is known of the leaders of logs, and of elections."""
         return {
             "quorum": self.quorum.value,
-            "won": dict(self.claimant.won),
-            "failed": self.claimant.failed,
-            "called_off": self.claimant.called_off,
-            "postponed": self.claimant.postponed,
+            "won": dict(self.candidate.won),
+            "failed": self.candidate.failed,
+            "called_off": self.candidate.called_off,
+            "postponed": self.candidate.postponed,
             "logs": [self._figures(case) for _, case in sorted(self.cases.by_log.items())],
         }
 
     def _figures(self, case: Case) -> dict[str, Any]:
-        attempt, replica = self.claimant.attempt, case.replica
-        is_claimed = attempt is not None and attempt.case is case
-        promised = self._ownership.promises.get(case.log_id)
+        attempt, replica = self.candidate.attempt, case.replica
+        is_candidate = attempt is not None and attempt.case is case
+        voted = self._leaders.votes.get(case.log_id)
         return {
             "log_id": case.log_id.hex(),
-            "owner": case.epoch.node,
+            "leader": case.epoch.node,
             "epoch": case.epoch.number,
-            "owner_lost": case.lost_since is not None,
+            "leader_lost": case.lost_since is not None,
             "clean": replica is not None and self.cases.seems_clean(case, replica),
-            "state": ("promoting" if attempt.is_won else "claiming") if attempt is not None and is_claimed else "",
-            "promised": [promised.number, promised.node] if promised is not None else None,
-            "reason": self.claimant.waits_for(case),
+            "state": ("promoting" if attempt.is_won else "candidate") if attempt is not None and is_candidate else "",
+            "voted": [voted.number, voted.node] if voted is not None else None,
+            "reason": self.candidate.waits_for(case),
         }

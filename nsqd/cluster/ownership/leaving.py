@@ -1,10 +1,10 @@
 """How a node leaves the cluster for good: it hands its logs over to nodes that have all of them, and says that it has left.
 
 The node takes no publishes and delivers nothing more. It waits until nothing is in flight, but no longer than half of the
-limit. Then it gives its logs up: for each log it asks one follower that has everything to claim it, by the usual exchange, and
-another one if that takes too long. When every log has another owner, it says that it has left. What is not handed over within
-the limit stays its own: the others may take it over as from a node that was lost. If a log got an owner that may lack a part
-of it, because the node was cut off, it does not say that it has left: its disk may have messages that nobody else has.
+limit. Then it gives its logs up: for each log it asks one follower that has everything to stand for it, by the usual exchange,
+and another one if that takes too long. When every log has another leader, it says that it has left. What is not handed over
+within the limit stays its own: the others may take it over as from a node that was lost. If a log got a leader that may lack a
+part of it, because the node was cut off, it does not say that it has left: its disk may have messages that nobody else has.
 
 Nothing here does input or output, or asks a clock.
 
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import Keep
-from nsqd.cluster.ownership.elections import Claims
-from nsqd.cluster.ownership.transfer_frames import pack_handover, unpack_handover
+from nsqd.cluster.ownership.elections import Elections
+from nsqd.cluster.ownership.transfer_frames import pack_transfer, unpack_transfer
 from nsqd.cluster.replication.choosing import Followed
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
@@ -28,7 +28,7 @@ from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 
 ASK_AGAIN = 5_000_000_000  # ns after which another follower is asked
-ASKED_FOR = 10_000_000_000  # ns for which a node that was asked tries to claim
+ASKED_FOR = 10_000_000_000  # ns for which a node that was asked tries to stand
 MOST_ASKED = 1000  # logs that a node is asked to own at a time
 
 
@@ -37,10 +37,10 @@ class LeavingState(StrEnum):
 
     STAYING = "staying"  # nobody has asked it to leave
     WAITING = "waiting"  # for what is in flight
-    HANDING_OVER = "handing over"
-    TELLING = "telling"  # that it has left: all its logs have other owners
+    TRANSFERRING = "handing over"
+    TELLING = "telling"  # that it has left: all its logs have other leaders
     LEFT = "left"
-    GAVE_UP = "gave up"  # this node still owns a log, or another node owns one without all of its messages, maybe
+    GAVE_UP = "gave up"  # this node still leads a log, or another node leads one without all of its messages, maybe
 
 
 class LeavingNode(Protocol):
@@ -53,13 +53,13 @@ class LeavingNode(Protocol):
         """Return how many messages clients have."""
 
     def followed(self) -> Sequence[Followed]:
-        """Return the logs that are copied, of those that this node owns."""
+        """Return the logs that are copied, of those that this node leads."""
 
     def promoting(self) -> Iterable[bytes]:
         """Return the logs that this node is taking over, of which it has told nobody yet."""
 
-    def hand_over(self, log_id: bytes) -> None:
-        """Note that another node is asked to own a log: what is recorded in it from now on may not reach that node."""
+    def transfer(self, log_id: bytes) -> None:
+        """Note that another node is asked to lead a log: what is recorded in it from now on may not reach that node."""
 
     def end(self, leaving: Leaving) -> None:
         """End the process: `leaving` is over."""
@@ -68,17 +68,17 @@ class LeavingNode(Protocol):
 class Leaving(Part):
     """The leaving of one node. All times are monotonic ns."""
 
-    def __init__(self, cluster: Cluster, keep: Keep, claims: Claims, node: LeavingNode) -> None:
+    def __init__(self, cluster: Cluster, keep: Keep, elections: Elections, node: LeavingNode) -> None:
         self.state = LeavingState.STAYING
-        self._keep, self._claims, self._node = keep, claims, node
-        self.lacking: list[bytes] = []  # logs that another node owns now, of which it may lack what this node has
+        self._keep, self._elections, self._node = keep, elections, node
+        self.lacking: list[bytes] = []  # logs that another node leads now, of which it may lack what this node has
         self.left_behind: list[
             bytes
-        ] = []  # logs that no node owns, because their owners are lost, and that are whole here
+        ] = []  # logs that no node leads, because their leaders are lost, and that are whole here
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0
-        self.owned: list[bytes] = []  # logs that are still to be handed over
+        self.to_transfer: list[bytes] = []  # logs that are still to be handed over
         self._own: set[bytes] = set()  # those of them that others know as this node's
         self._whole: dict[bytes, set[int]] = {}  # by log id: the nodes that had all of it since no messages are taken
         self._asked: dict[bytes, tuple[int, int]] = {}  # by log id: the node that was asked last, and when
@@ -88,50 +88,50 @@ class Leaving(Part):
         if not self._cluster.is_leaving:
             self._cluster.is_leaving = True
             self.state, self._limit, self._begun = LeavingState.WAITING, limit, now
-            self._find_owned()
+            self._find_led()
             self._node.hold()
 
     def tick(self, now: int) -> None:
-        if self.state not in (LeavingState.WAITING, LeavingState.HANDING_OVER):
+        if self.state not in (LeavingState.WAITING, LeavingState.TRANSFERRING):
             return
         logs = self._node.followed()
-        self._in_flight, self.left_behind = self._node.in_flight(), self._claims.unclaimed()
-        self._find_owned()
+        self._in_flight, self.left_behind = self._node.in_flight(), self._elections.leaderless()
+        self._find_led()
         for one in logs:
             self._whole.setdefault(one.log_id, set()).update(one.whole)
         if self.state is LeavingState.WAITING and (not self._in_flight or now - self._begun >= self._limit // 2):
-            self.state = LeavingState.HANDING_OVER
-        if self.state is LeavingState.HANDING_OVER:
-            if not self.owned:
+            self.state = LeavingState.TRANSFERRING
+        if self.state is LeavingState.TRANSFERRING:
+            if not self.to_transfer:
                 self._end()
                 return
             for one in logs:
                 if self._is_own(one.log_id):
-                    self._hand_over(one, self._cluster.ownership.epochs[one.log_id], now)
+                    self._transfer(one, self._cluster.leaders.epochs[one.log_id], now)
         if now - self._begun >= self._limit:
             self._give_up()
 
     def whole(self, log_id: bytes, number: int) -> None:
         self._whole.setdefault(log_id, set()).add(number)
 
-    def _find_owned(self) -> None:
-        """Find the logs that this node owns, opened or not, and those that it is taking over; and who owns the others now."""
-        ownership = self._cluster.ownership
-        own = [log_id for log_id in ownership.held if self._is_own(log_id)]
-        for log_id in self._own.difference(own, ownership.closed):
-            owner = ownership.epochs.get(log_id)
-            if owner is not None and owner.node not in self._whole.get(log_id, ()):
+    def _find_led(self) -> None:
+        """Find the logs that this node leads, opened or not, and those that it is taking over; and who leads the others now."""
+        leaders = self._cluster.leaders
+        own = [log_id for log_id in leaders.held if self._is_own(log_id)]
+        for log_id in self._own.difference(own, leaders.closed):
+            leader = leaders.epochs.get(log_id)
+            if leader is not None and leader.node not in self._whole.get(log_id, ()):
                 self.lacking.append(log_id)
         self._own = set(own)
-        self.owned = [*own, *(log_id for log_id in self._node.promoting() if log_id not in self._own)]
+        self.to_transfer = [*own, *(log_id for log_id in self._node.promoting() if log_id not in self._own)]
 
     def _is_own(self, log_id: bytes) -> bool:
-        ownership = self._cluster.ownership
-        epoch = ownership.epochs.get(log_id)
-        return epoch is not None and epoch.node == self._cluster.own.number and log_id not in ownership.closed
+        leaders = self._cluster.leaders
+        epoch = leaders.epochs.get(log_id)
+        return epoch is not None and epoch.node == self._cluster.own.number and log_id not in leaders.closed
 
-    def _hand_over(self, one: Followed, epoch: Epoch, now: int) -> None:
-        """Ask a node to own a log, unless one was just asked."""
+    def _transfer(self, one: Followed, epoch: Epoch, now: int) -> None:
+        """Ask a node to lead a log, unless one was just asked."""
         asked, at = self._asked.get(one.log_id, (-1, 0))
         links = self._cluster.links
         able = [number for number in one.whole if number in links]
@@ -139,16 +139,16 @@ class Leaving(Part):
             return
         number = next((other for other in able if other > asked), able[0])  # in turn
         self._asked[one.log_id] = number, now
-        self._node.hand_over(one.log_id)
-        self._cluster.give_up_log(one.log_id, number)
-        links[number].send_claiming(pack_handover(one.log_id, epoch))
+        self._node.transfer(one.log_id)
+        self._cluster.step_down(one.log_id, number)
+        links[number].send_first(pack_transfer(one.log_id, epoch))
 
     def _give_up(self) -> None:
         self.state = LeavingState.GAVE_UP
         self._node.end(self)
 
     def _end(self) -> None:
-        """End: all logs have other owners."""
+        """End: all logs have other leaders."""
         if self.lacking:
             self._give_up()
             return
@@ -163,45 +163,45 @@ class Leaving(Part):
 
     def figures(self) -> dict[str, Any]:
         """Return how far it is, as JSON has it."""
-        asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self.owned]
+        asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self.to_transfer]
         return {
             "state": self.state.value,
             "in_flight": self._in_flight,
             "logs": [{"log_id": log_id, "asked": number} for log_id, number in asked],
             "lacking": [log_id.hex() for log_id in self.lacking],
-            "unclaimed": [log_id.hex() for log_id in self.left_behind],
+            "leaderless": [log_id.hex() for log_id in self.left_behind],
         }
 
 
-class Handovers(Part):
+class Transfers(Part):
     """The logs that other nodes ask this one to own, because they leave."""
 
-    takes = (FrameKind.HANDOVER,)
+    takes = (FrameKind.TRANSFER,)
 
-    def __init__(self, cluster: Cluster, claims: Claims) -> None:
-        self._cluster, self._claims = cluster, claims
+    def __init__(self, cluster: Cluster, elections: Elections) -> None:
+        self._cluster, self._elections = cluster, elections
         self._asked: dict[bytes, tuple[Epoch, int]] = {}  # by log id: the epoch that ends, and until when it is tried
         self._now = 0  # time of the last tick
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        log_id, epoch = unpack_handover(content)
+        log_id, epoch = unpack_transfer(content)
         assert link.peer is not None
-        is_owner = epoch.node == link.peer.number and self._is_owner(log_id, epoch)
-        if is_owner and len(self._asked) < MOST_ASKED and not self._cluster.is_leaving:
+        is_leader = epoch.node == link.peer.number and self._is_leader(log_id, epoch)
+        if is_leader and len(self._asked) < MOST_ASKED and not self._cluster.is_leaving:
             self._asked[log_id] = epoch, self._now + ASKED_FOR
 
-    def _is_owner(self, log_id: bytes, epoch: Epoch) -> bool:
-        return self._cluster.ownership.owner(log_id) == epoch
+    def _is_leader(self, log_id: bytes, epoch: Epoch) -> bool:
+        return self._cluster.leaders.leader(log_id) == epoch
 
     def tick(self, now: int) -> None:
-        """Claim what can be claimed. Call it several times a second, before Claims.tick."""
+        """Stand for election where that is possible. Call it several times a second, before Elections.tick."""
         self._now = now
         for log_id, (epoch, until) in list(self._asked.items()):
-            if now >= until or not self._is_owner(log_id, epoch) or self._cluster.is_leaving:
+            if now >= until or not self._is_leader(log_id, epoch) or self._cluster.is_leaving:
                 del self._asked[log_id]
                 continue
             try:
-                self._claims.promote(log_id)
-            except (KeyError, ValueError):  # the replica is being opened, or the owner's word has not been looked at
+                self._elections.promote(log_id)
+            except (KeyError, ValueError):  # the replica is being opened, or the leader's word has not been looked at
                 continue
             del self._asked[log_id]

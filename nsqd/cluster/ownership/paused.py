@@ -1,4 +1,4 @@
-"""A node that stood still delivers nothing until it has heard who owns its logs by now.
+"""A node that stood still delivers nothing until it has heard who leads its logs by now.
 
 While a process is stopped (SIGSTOP, a virtual machine that is moved), other nodes may promote its log and deliver what it owes.
 What they have said since waits in its connections, or they have closed these. So whatever is due in its first turns is held

@@ -1,6 +1,6 @@
-"""What claims need of copying: the state of this node's replicas, and for followers, who of them counts.
+"""What elections need of copying: the state of this node's replicas, and for followers, who of them counts.
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import Claims, ReplicaState
+from nsqd.cluster.ownership.elections import Elections, ReplicaState
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Kept
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
@@ -20,7 +20,7 @@ from shared.log import log
 
 
 class KeptReplicas:
-    """The replicas of this node, for claims. Implements nsqd.cluster.ownership.elections.ReplicaView."""
+    """The replicas of this node, for elections. Implements nsqd.cluster.ownership.elections.ReplicaView."""
 
     def __init__(self, copying: Copying, clock: Callable[[], int]) -> None:
         """Look at the copies that a node keeps and sends. `clock` returns monotonic ns."""
@@ -57,32 +57,32 @@ class KeptReplicas:
         return self._ended.setdefault(log_id, at)
 
 
-def give_up_broken(cluster: Cluster, origin: Origin) -> None:
+def step_down_broken(cluster: Cluster, origin: LeaderSide) -> None:
     """Let others take over the log into which this node publishes, once a sync of it has failed (law R19).
 
     From then on no publish is acknowledged until a restart, and nothing that comes later is sent to followers. Call it several
     times a second.
     """
     log_id = cluster.own.log_id
-    if origin.is_broken and cluster.ownership.holds(log_id):
+    if origin.is_broken and cluster.leaders.holds(log_id):
         log.critical("CLUSTER: a sync of this node's log has failed: another node may take the log over")
         origin.extent()  # notes how far the followers are: they may be lost, too
-        cluster.give_up_log(log_id)
+        cluster.step_down(log_id)
 
 
-class CountsTellers(Part):
+class InSyncTellers(Part):
     """Send all nodes which followers of this node's logs count, and let others have its own log after a failed sync."""
 
-    def __init__(self, cluster: Cluster, claims: Claims, own: Origin) -> None:
+    def __init__(self, cluster: Cluster, elections: Elections, own: LeaderSide) -> None:
         """`own`: the copies of the log into which this node publishes."""
-        self._cluster, self._claims, self._own = cluster, claims, own
-        self._tellers: dict[bytes, CountsTeller] = {}  # by log id
+        self._cluster, self._elections, self._own = cluster, elections, own
+        self._tellers: dict[bytes, InSyncTeller] = {}  # by log id
 
-    def add(self, origin: Origin, opened: OpenLog) -> None:
-        """Tell of the followers of a log that this node owns from now on."""
+    def add(self, origin: LeaderSide, opened: OpenLog) -> None:
+        """Tell of the followers of a log that this node leads from now on."""
         identity, writer = opened.identity, opened.writer
         end = lambda: writer.written.position  # noqa: E731
-        self._tellers[identity.log_id] = CountsTeller(self._claims, origin, identity.log_id, identity.epoch, end)
+        self._tellers[identity.log_id] = InSyncTeller(self._elections, origin, identity.log_id, identity.epoch, end)
 
     def remove(self, log_id: bytes) -> None:
         """Tell no more of the followers of a log."""
@@ -90,17 +90,19 @@ class CountsTellers(Part):
 
     def tick(self, now: int) -> None:
         """Send each connected node the followers that count, where they have changed."""
-        give_up_broken(self._cluster, self._own)
+        step_down_broken(self._cluster, self._own)
         for teller in self._tellers.values():
             teller.tick(self._cluster.links.items())
 
 
-class CountsTeller:
-    """Tells all nodes which followers of one log count that this node owns."""
+class InSyncTeller:
+    """Tells all nodes which followers of one log count that this node leads."""
 
-    def __init__(self, claims: Claims, origin: Origin, log_id: bytes, epoch: Epoch, end: Callable[[], int]) -> None:
-        """`epoch`: by which this node owns the log; `end`: returns the position at which the log ends."""
-        self._claims = claims
+    def __init__(
+        self, elections: Elections, origin: LeaderSide, log_id: bytes, epoch: Epoch, end: Callable[[], int]
+    ) -> None:
+        """`epoch`: by which this node leads the log; `end`: returns the position at which the log ends."""
+        self._elections = elections
         self._origin = origin
         self._log_id, self._epoch = log_id, epoch
         self._end = end
@@ -116,4 +118,4 @@ class CountsTeller:
         for number, link in links:
             follower = origin.followers.get(number)
             is_whole = follower is not None and follower.link is link and follower.is_caught_up
-            self._claims.counts(self._log_id, self._epoch, self._position, counting, link, is_whole)
+            self._elections.in_sync(self._log_id, self._epoch, self._position, counting, link, is_whole)

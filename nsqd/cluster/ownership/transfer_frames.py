@@ -1,6 +1,6 @@
-"""The frame by which a node that leaves asks another one to own its log. All numbers are big-endian.
+"""The frame by which a node that leaves asks another one to lead its log. All numbers are big-endian.
 
-    HANDOVER  the sender owned a log by an epoch, and gave it up: its id, and the epoch. The receiver is to claim the log
+    TRANSFER  the sender led a log by an epoch, and gave it up: its id, and the epoch. The receiver is to stand for the log
 
 See docs/design/cluster.md#leaving.
 """
@@ -14,19 +14,19 @@ from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 
-_HANDOVER = Struct(">16s14s")
+_TRANSFER = Struct(">16s14s")
 
 
-def pack_handover(log_id: bytes, epoch: Epoch) -> bytes:
-    """Return the frame that asks the receiver to own a log which the sender owned by `epoch`."""
-    return encode(FrameKind.HANDOVER, _HANDOVER.pack(log_id, epoch.pack()))
+def pack_transfer(log_id: bytes, epoch: Epoch) -> bytes:
+    """Return the frame that asks the receiver to lead a log which the sender led by `epoch`."""
+    return encode(FrameKind.TRANSFER, _TRANSFER.pack(log_id, epoch.pack()))
 
 
-def unpack_handover(content: bytes) -> tuple[bytes, Epoch]:
-    """Return the id of the log, and the epoch by which the sender owned it. Raises PeerError."""
-    if len(content) != _HANDOVER.size:
-        raise PeerError("HANDOVER is not whole")
-    log_id, packed = _HANDOVER.unpack(content)
+def unpack_transfer(content: bytes) -> tuple[bytes, Epoch]:
+    """Return the id of the log, and the epoch by which the sender led it. Raises PeerError."""
+    if len(content) != _TRANSFER.size:
+        raise PeerError("TRANSFER is not whole")
+    log_id, packed = _TRANSFER.unpack(content)
     epoch = unpack_epoch(packed)
     if epoch.node > MOST_NUMBER:
         raise PeerError("an epoch is of no node")

@@ -1,152 +1,154 @@
-"""The voter: a node that answers the claims of others. Its promise is durable before the answer leaves.
+"""The voter: a node that answers candidates. Its vote is durable before the answer leaves.
 
-See docs/design/cluster.md#claims.
+See docs/design/cluster.md#elections.
 """
 
 from __future__ import annotations
 
 from nsqd.cluster.membership.facts import Keep
-from nsqd.cluster.membership.leaders import Promise
-from nsqd.cluster.ownership.candidate import MOST_AHEAD, PATIENT, Claimant
+from nsqd.cluster.membership.leaders import Vote
+from nsqd.cluster.ownership.candidate import MOST_AHEAD, PATIENT, Candidate
 from nsqd.cluster.ownership.cases import Case, Cases, Invitation, Quorum, extent_of
-from nsqd.cluster.ownership.election_frames import NEVER, Answer, Claim, Stage, Vote, pack_vote
+from nsqd.cluster.ownership.election_frames import NEVER, Answer, Stage, VoteReply, VoteRequest, pack_vote_reply
 from nsqd.cluster.wire.link import Link
 
-YIELD = 3_000_000_000  # ns for which a voter does not claim what it has promised to another node
-INVITED = 10_000_000_000  # ns for which a node with a longer replica claims at once, after another node's claim
+YIELD = 3_000_000_000  # ns for which a voter does not stand what it has voted to another node
+INVITED = 10_000_000_000  # ns for which a node with a longer replica becomes a candidate at once, after another node
 
 
 class Voter:
     """The votes of one node. All times are monotonic ns."""
 
-    def __init__(self, cases: Cases, claimant: Claimant, quorum: Quorum, keep: Keep) -> None:
-        """`claimant`: this node's own claims, which may have to yield."""
+    def __init__(self, cases: Cases, candidate: Candidate, quorum: Quorum, keep: Keep) -> None:
+        """`candidate`: this node's own elections, which may have to yield."""
         self._cases = cases
         self._cluster = cases.cluster
-        self._ownership = cases.ownership
-        self._claimant = claimant
+        self._leaders = cases.leaders
+        self._candidate = candidate
         self._quorum = quorum
         self._keep = keep
 
-    def vote(self, link: Link, claim: Claim, now: int) -> None:
-        """Answer the claim of another node on a log."""
+    def vote(self, link: Link, request: VoteRequest, now: int) -> None:
+        """Answer the election of another node on a log."""
         assert link.peer is not None
-        if self._ownership.owner(claim.log_id) is None:
-            self._ownership.learn(claim.log_id, claim.lost)
-        case = self._cases.case(claim.log_id)
-        if claim.stage is Stage.PROMOTING:
-            self._yield(link, case, claim, now)
+        if self._leaders.leader(request.log_id) is None:
+            self._leaders.learn(request.log_id, request.lost)
+        case = self._cases.case(request.log_id)
+        if request.stage is Stage.PROMOTING:
+            self._yield(link, case, request, now)
             return
-        answer = self._answer(link.peer.number, case, claim, now)
-        if answer is Answer.PROMISED:
-            self._promise(link, case, claim, now)
+        answer = self._answer(link.peer.number, case, request, now)
+        if answer is Answer.GRANTED:
+            self._vote(link, case, request, now)
         else:
-            self._send_vote(link, case, claim, answer, now)
+            self._send_vote(link, case, request, answer, now)
 
-    def _yield(self, link: Link, case: Case, claim: Claim, now: int) -> None:
+    def _yield(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
         """Take note that another node promotes a log, and answer if it should not."""
         assert link.peer is not None
-        if case.epoch > claim.lost:
-            self._cluster.tell_owner(link, claim.log_id)
+        if case.epoch > request.lost:
+            self._cluster.tell_leader(link, request.log_id)
             return
-        if self._cases.is_there(claim.log_id, now):
-            self._send_vote(link, case, claim, Answer.HEARD, now)
+        if self._cases.is_there(request.log_id, now):
+            self._send_vote(link, case, request, Answer.HEARD, now)
             return
-        attempt, number = self._claimant.attempt, link.peer.number
+        attempt, number = self._candidate.attempt, link.peer.number
         if attempt is not None and attempt.is_won and attempt.case is case:
-            if (claim.number, number) < (attempt.number, self._cluster.own.number):
+            if (request.number, number) < (attempt.number, self._cluster.own.number):
                 return
-            self._claimant.call_off(attempt, "another node promotes the log under a greater number")
+            self._candidate.call_off(attempt, "another node promotes the log under a greater number")
         case.yields_until, case.new_leader = now + self._cases.failover_after, number
 
-    def _answer(self, number: int, case: Case, claim: Claim, now: int) -> Answer:
-        """Return what to answer to a claim of a node; PROMISED: the promise is still to be written."""
-        if case.epoch > claim.lost or claim.number <= case.epoch.number or case.log_id in self._ownership.closed:
-            return Answer.OWNED
+    def _answer(self, number: int, case: Case, request: VoteRequest, now: int) -> Answer:
+        """Return what to answer to an election of a node; PROMISED: the vote is still to be written."""
+        if case.epoch > request.lost or request.number <= case.epoch.number or case.log_id in self._leaders.closed:
+            return Answer.LED
         if self._cases.is_there(case.log_id, now):
             return Answer.HEARD
-        if self._gave_up(case) and (answer := self._answer_for_own(number, case, claim)) is not Answer.PROMISED:
+        if self._gave_up(case) and (answer := self._answer_for_own(number, case, request)) is not Answer.GRANTED:
             return answer
-        promised = self._ownership.promises.get(case.log_id, Promise(0, number))
-        attempt = self._claimant.attempt
+        voted = self._leaders.votes.get(case.log_id, Vote(0, number))
+        attempt = self._candidate.attempt
         if attempt is not None and attempt.is_won and attempt.case is case:
             return Answer.PROMOTING
         if case.new_leader not in (None, number) and now < case.yields_until:
             return Answer.PROMOTING
-        if self._is_longer(case, claim):
-            ended_at = now - claim.ended if claim.ended != NEVER else 0
-            case.invitation = Invitation(number, claim.stage, ended_at, now + INVITED)
-            case.is_ordered |= claim.stage is Stage.ORDERED and case.lost_since is not None
+        if self._is_longer(case, request):
+            ended_at = now - request.ended if request.ended != NEVER else 0
+            case.invitation = Invitation(number, request.stage, ended_at, now + INVITED)
+            case.is_ordered |= request.stage is Stage.ORDERED and case.lost_since is not None
             return Answer.LONGER
-        if claim.number > promised.number or promised == Promise(claim.number, number):
-            return Answer.PROMISED
+        if request.number > voted.number or voted == Vote(request.number, number):
+            return Answer.GRANTED
         if attempt is not None and attempt.case is case and number < self._cluster.own.number:
-            case.yields_until = now + YIELD  # both claim at once: the other one claims again, under a greater number
-            self._claimant.fail(attempt, "another node claims the log", now)
+            case.yields_until = (
+                now + YIELD
+            )  # both are candidates at once: the other one is again, under a greater number
+            self._candidate.fail(attempt, "another node stands for the log", now)
         return Answer.TAKEN
 
     def _gave_up(self, case: Case) -> bool:
-        """Return True if this node is the owner of a log, and gave it up."""
-        return case.log_id in self._ownership.given_up and self._ownership.held.get(case.log_id) == case.epoch
+        """Return True if this node is the leader of a log, and gave it up."""
+        return case.log_id in self._leaders.stepped_down and self._leaders.held.get(case.log_id) == case.epoch
 
-    def _answer_for_own(self, number: int, case: Case, claim: Claim) -> Answer:
-        """Return what this node has against a claim on a log that it gave up; PROMISED: nothing.
+    def _answer_for_own(self, number: int, case: Case, request: VoteRequest) -> Answer:
+        """Return what this node has against an election on a log that it gave up; PROMISED: nothing.
 
-        It knows how far its log goes, and promises it to no node that may lack messages which others have. A node that leaves
-        promises it to the node that it asked.
+        It knows how far its log goes, and votes it to no node that may lack messages which others have. A node that leaves
+        votes for the node that it asked.
         """
-        asked = self._ownership.given_up[case.log_id]
-        is_short = claim.replica < self._cases.replicas.own_extent(case.log_id)
-        if is_short and (claim.stage is Stage.CLEAN or asked is not None):
+        asked = self._leaders.stepped_down[case.log_id]
+        is_short = request.replica < self._cases.replicas.own_extent(case.log_id)
+        if is_short and (request.stage is Stage.CLEAN or asked is not None):
             return Answer.LONGER
         if not is_short:
             for part in self._cluster.parts:
                 part.whole(case.log_id, number)
-        return Answer.PROMISED if asked in (None, number) else Answer.CANNOT
+        return Answer.GRANTED if asked in (None, number) else Answer.CANNOT
 
-    def _is_longer(self, case: Case, claim: Claim) -> bool:
-        """Return True if this node's replica is longer than a claimant's, and this node can be expected to promote it."""
-        if extent_of(case.replica) <= claim.replica or (
-            self._quorum is Quorum.NONE and claim.stage is not Stage.ORDERED
+    def _is_longer(self, case: Case, request: VoteRequest) -> bool:
+        """Return True if this node's replica is longer than a candidate's, and this node can be expected to promote it."""
+        if extent_of(case.replica) <= request.replica or (
+            self._quorum is Quorum.NONE and request.stage is not Stage.ORDERED
         ):
             return False
-        return claim.stage is Stage.CLEAN or case.failures < PATIENT
+        return request.stage is Stage.CLEAN or case.failures < PATIENT
 
-    def _promise(self, link: Link, case: Case, claim: Claim, now: int) -> None:
-        """Promise a number to a node, and answer when that is durable.
+    def _vote(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
+        """Vote for a node with a number, and answer when that is durable.
 
-        One that is too far above what is known is not promised, but the greatest that may be: nodes that a partition kept from
-        a majority have outbid each other, and come within reach when they repeat their claims.
+        A number too far above what is known gets no vote, but the greatest that may get one does: nodes that a partition kept
+        from a majority have outbid each other, and come within reach when they repeat their elections.
         """
         assert link.peer is not None
-        promised = self._ownership.promises.get(case.log_id)
-        most = max(case.epoch.number, promised.number if promised is not None else 0) + MOST_AHEAD
-        number = min(claim.number, most)
-        attempt = self._claimant.attempt
+        voted = self._leaders.votes.get(case.log_id)
+        most = max(case.epoch.number, voted.number if voted is not None else 0) + MOST_AHEAD
+        number = min(request.number, most)
+        attempt = self._candidate.attempt
         if attempt is not None and attempt.case is case:
-            self._claimant.fail(attempt, "another node claims the log", now)
+            self._candidate.fail(attempt, "another node stands for the log", now)
         case.yields_until, case.new_leader = now + YIELD, None
-        self._ownership.promise(case.log_id, Promise(number, link.peer.number))
+        self._leaders.vote(case.log_id, Vote(number, link.peer.number))
 
         def kept(is_kept: bool) -> None:
-            answer = Answer.PROMISED if is_kept and number == claim.number else Answer.CANNOT
-            self._send_vote(link, case, claim, answer, self._cases.now)
+            answer = Answer.GRANTED if is_kept and number == request.number else Answer.CANNOT
+            self._send_vote(link, case, request, answer, self._cases.now)
 
         self._keep(kept)
 
-    def _send_vote(self, link: Link, case: Case, claim: Claim, answer: Answer, now: int) -> None:
-        if answer is Answer.OWNED:
-            self._cluster.tell_owner(link, case.log_id)
-        heard = self._cluster.membership.heard_at(claim.lost.node)
-        promised = self._ownership.promises.get(case.log_id)
-        vote = Vote(
+    def _send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
+        if answer is Answer.LED:
+            self._cluster.tell_leader(link, case.log_id)
+        heard = self._cluster.membership.heard_at(request.lost.node)
+        voted = self._leaders.votes.get(case.log_id)
+        reply = VoteReply(
             case.log_id,
-            claim.number,
-            claim.serial,
+            request.number,
+            request.serial,
             answer,
-            promised.number if promised is not None else 0,
+            voted.number if voted is not None else 0,
             NEVER if heard is None else max(0, now - heard),
             self._cases.replicas.own_extent(case.log_id) if self._gave_up(case) else extent_of(case.replica),
-            case.counts,
+            case.in_sync,
         )
-        link.send_claiming(pack_vote(vote))
+        link.send_first(pack_vote_reply(reply))

@@ -3,7 +3,7 @@
 A promoted log is closed when it owes nothing and retains nothing, and the node that published into it publishes into another
 one, has left, or was forgotten. It is served no more from then on; its files go when enough nodes have durably that it is
 closed. What is left of it goes on the node that publishes into the log that succeeds it, once the followers have what that log
-held at the start: everything that it held and the owner had not.
+held at the start: everything that it held and the leader had not.
 
 See docs/design/cluster.md#closed-logs.
 """
@@ -21,7 +21,7 @@ from nsqd.cluster.promotion.promoted_log import CLOSED, LOST, SERVING, PromotedL
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
@@ -62,12 +62,12 @@ class Closing(Part):
         self._look_due = 0
         self._is_busy = False  # old logs are being removed
         self._start = own_end()  # what the own log held at the start of this run ends here
-        for log_id, owned in promotions.logs.items():
-            if owned.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
+        for log_id, led in promotions.logs.items():
+            if led.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
                 self._go_on_closing(log_id)
 
     def _go_on_closing(self, log_id: bytes) -> None:
-        word = self._cluster.ownership.closed[log_id]
+        word = self._cluster.leaders.closed[log_id]
         if word.epoch.node == self._cluster.own.number:
             self._closed.close(word, self._copying.origin.in_sync.stated.most)
         else:
@@ -80,32 +80,32 @@ class Closing(Part):
         self._look_due = now + LOOK_EVERY
         for log_id in [one for one in self._copying.replicas.kept if self._closed.is_closed(one)]:
             self._discard(log_id)  # it was begun before this node knew, or in use
-        for owned in list(self._promotions.logs.values()):
-            self._look_at(owned)
+        for led in list(self._promotions.logs.values()):
+            self._look_at(led)
         self._look_at_old_logs()
 
-    def _look_at(self, owned: PromotedLog) -> None:
-        log_id = owned.log_id
-        if owned.state != SERVING or owned.log is None or owned.broker is None:
-            if owned.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
+    def _look_at(self, led: PromotedLog) -> None:
+        log_id = led.log_id
+        if led.state != SERVING or led.log is None or led.broker is None:
+            if led.state not in (LOST, CLOSED) and self._closed.is_closed(log_id):
                 self.log_closed(log_id)
-            if owned.state == CLOSED and self._is_void(log_id):
+            if led.state == CLOSED and self._is_void(log_id):
                 self._promotions.lose(log_id)
             return
         origin = self._copying.origins.get(log_id)
-        if origin is not None and not self._is_published(owned) and owes_nothing(owned.log, owned.broker):
-            self._close(log_id, owned.node, origin)
+        if origin is not None and not self._is_published(led) and owes_nothing(led.log, led.broker):
+            self._close(log_id, led.node, origin)
 
-    def _is_published(self, owned: PromotedLog) -> bool:
+    def _is_published(self, led: PromotedLog) -> bool:
         """Return True if the node that published into a log may return with what it has published since."""
         membership = self._cluster.membership
-        word = membership.words.get(owned.node)
+        word = membership.words.get(led.node)
         if word is None:
-            return owned.log_id not in membership.forgotten
-        return word.standing is Standing.MEMBER and word.node.log_id == owned.log_id
+            return led.log_id not in membership.forgotten
+        return word.standing is Standing.MEMBER and word.node.log_id == led.log_id
 
-    def _close(self, log_id: bytes, node: int, origin: Origin) -> None:
-        state = origin.owned()
+    def _close(self, log_id: bytes, node: int, origin: LeaderSide) -> None:
+        state = origin.led()
         epochs = [(unpack(bytes.fromhex(epoch)), start) for epoch, start in state["epochs"]]
         copies = max(origin.in_sync.stated.most, origin.copies.asked[1])
         word = make_closed(log_id, state["end"], epochs)
@@ -115,24 +115,22 @@ class Closing(Part):
         self._closed.close(word, copies)
 
     def _is_void(self, log_id: bytes) -> bool:
-        """Return True if another node owns a log that this one has closed, by a later epoch."""
-        owner = self._cluster.ownership.owner(log_id)
-        is_closed = log_id in self._cluster.ownership.closed
-        return not is_closed and owner is not None and owner.node != self._cluster.own.number
+        """Return True if another node leads a log that this one has closed, by a later epoch."""
+        leader = self._cluster.leaders.leader(log_id)
+        is_closed = log_id in self._cluster.leaders.closed
+        return not is_closed and leader is not None and leader.node != self._cluster.own.number
 
     def log_closed(self, log_id: bytes) -> None:
         """Remove the replica that this node has of the log, and end with the log."""
         self._discard(log_id)
-        owned = self._promotions.logs.get(log_id)
-        if (
-            owned is not None and owned.state != CLOSED
-        ):  # another node has closed what this one had lost without knowing
+        led = self._promotions.logs.get(log_id)
+        if led is not None and led.state != CLOSED:  # another node has closed what this one had lost without knowing
             self._promotions.lose(log_id)
             self._promotions.parts.failed(log_id, "the log is closed")  # if it was just being promoted
             self._cluster.drop_log(log_id)
 
     def _discard(self, log_id: bytes) -> None:
-        epochs = self._cluster.ownership.closed[log_id].epochs
+        epochs = self._cluster.leaders.closed[log_id].epochs
         self._copying.replicas.discard(log_id, [(epoch.pack(), start) for epoch, start in epochs])
 
     # old logs

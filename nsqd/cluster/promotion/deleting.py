@@ -28,7 +28,7 @@ MOST_NAMED = 10  # deletions that one line of the log names
 
 @dataclass(slots=True)
 class _Notice:
-    """What another node has deleted from a log that this one owns."""
+    """What another node has deleted from a log that this one leads."""
 
     word: LogDeletions
     node: int  # number of that node
@@ -52,31 +52,31 @@ class Deleting(Part):
         assert link.peer is not None
         number = link.peer.number
         if is_kept(content):
-            self._cluster.deletions.answered(content, self._cluster.ownership.owner(content), number)
+            self._cluster.deletions.answered(content, self._cluster.leaders.leader(content), number)
             return
         log_id, word = unpack_deleted(content)
-        if self._owned(log_id) is not None:
+        if self._led(log_id) is not None:
             self._tell(log_id, _Notice(word, number, link))
 
-    def _owned(self, log_id: bytes) -> PromotedLog | None:
-        owned = self._promotions.logs.get(log_id)
-        return owned if owned is not None and owned.state not in (LOST, CLOSED) else None
+    def _led(self, log_id: bytes) -> PromotedLog | None:
+        led = self._promotions.logs.get(log_id)
+        return led if led is not None and led.state not in (LOST, CLOSED) else None
 
     def _tell(self, log_id: bytes, notice: _Notice) -> None:
         self._notices[log_id, notice.node] = notice
-        owned = self._owned(log_id)
-        if owned is not None and owned.state in (ATTACHING, SERVING):
-            self._delete(owned, notice)
+        led = self._led(log_id)
+        if led is not None and led.state in (ATTACHING, SERVING):
+            self._delete(led, notice)
 
     def attached(self, broker: Broker) -> None:
         """Delete what was told before the log was open, before anything of it is delivered."""
-        owned = next(one for one in self._promotions.logs.values() if one.broker is broker)
+        led = next(one for one in self._promotions.logs.values() if one.broker is broker)
         for (log_id, _), notice in self._notices.items():
-            if log_id == owned.log_id:
-                self._delete(owned, notice)
+            if log_id == led.log_id:
+                self._delete(led, notice)
 
-    def _delete(self, owned: PromotedLog, notice: _Notice) -> None:
-        opened, broker = owned.log, owned.broker
+    def _delete(self, led: PromotedLog, notice: _Notice) -> None:
+        opened, broker = led.log, led.broker
         if opened is None or broker is None or broker not in self._home.promoted:
             return
         if not notice.word.holds_for(opened.writer.all_epochs()):
@@ -88,21 +88,21 @@ class Deleting(Part):
             log.warning(
                 "CLUSTER: deleted from the log %s, which this node has promoted, what was deleted at node %d while that was"
                 " cut off: %s%s",
-                owned.log_id.hex(), notice.node, ", ".join(done[:MOST_NAMED]), more,
+                led.log_id.hex(), notice.node, ", ".join(done[:MOST_NAMED]), more,
             )  # fmt: skip
 
     # by the clock
 
     def tick(self, now: int) -> None:
-        """Tell other owners, and answer what is durable. Call it several times a second; `now` in monotonic ns."""
+        """Tell other leaders, and answer what is durable. Call it several times a second; `now` in monotonic ns."""
         cluster = self._cluster
-        cluster.deletions.tick(cluster.ownership, cluster.links, now)
+        cluster.deletions.tick(cluster.leaders, cluster.links, now)
         for log_id, word in cluster.deletions.known.items():
             own = cluster.own.number
-            if self._owned(log_id) is not None and (log_id, own) not in self._notices:
+            if self._led(log_id) is not None and (log_id, own) not in self._notices:
                 self._tell(log_id, _Notice(word, own, None))
         for (log_id, number), notice in list(self._notices.items()):
-            if self._owned(log_id) is None:
+            if self._led(log_id) is None:
                 del self._notices[log_id, number]
             elif notice.opened is not None:
                 self._answer(log_id, notice, notice.opened)
@@ -114,4 +114,4 @@ class Deleting(Part):
         if 0 <= notice.position <= writer.durable.position and notice.link is not None:
             link, notice.link = notice.link, None
             if self._cluster.links.get(notice.node) is link:
-                link.send_claiming(pack_deleted_kept(log_id))
+                link.send_first(pack_deleted_kept(log_id))

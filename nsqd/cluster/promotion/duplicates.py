@@ -1,4 +1,4 @@
-"""How many messages may be delivered twice because a log has changed its owner, as far as a node can count them. Pure.
+"""How many messages may be delivered twice because a log has changed its leader, as far as a node can count them. Pure.
 
 See docs/guarantees.md#what-is-counted-of-it.
 """
@@ -15,7 +15,7 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.succession import Succession
 
 READY_AGAIN, UNCLEAN = "ready_again", "unclean"  # at the node that takes a log over
-SALVAGED = "salvaged"  # at the node that salvages what a log's owner lacks
+SALVAGED = "salvaged"  # at the node that salvages what a log's leader lacks
 UNFINISHED, UNTOLD, MOVED, MOVED_ALL = "unfinished", "untold", "moved", "moved_all"  # at the node that has lost its log
 REASONS = (READY_AGAIN, UNCLEAN, UNFINISHED, UNTOLD, MOVED, MOVED_ALL, SALVAGED)
 
@@ -39,7 +39,7 @@ class FailoverFigures:
             self.possible_duplicates[UNCLEAN] += max(0, unfinished - delivered)
 
     def salvaged(self, delivered: int) -> None:
-        """Note that this node serves what the owner of a log lacked. `delivered`: messages that had been delivered before."""
+        """Note that this node serves what the leader of a log lacked. `delivered`: messages that had been delivered before."""
         self.possible_duplicates[SALVAGED] += delivered
 
     def figures(self) -> dict[str, Any]:
@@ -48,12 +48,12 @@ class FailoverFigures:
         return {"last_seconds": self.last_seconds, "possible_duplicates": duplicates}
 
 
-def of_return(made: Succession, is_owner_known: bool) -> Counter[str]:
+def of_return(made: Succession, is_leader_known: bool) -> Counter[str]:
     """Count what may come twice because another node has taken over this node's log. `made`: the log that succeeds it.
 
-    `is_owner_known`: somebody said how much of the log the other node has.
+    `is_leader_known`: somebody said how much of the log the other node has.
     """
-    moved = MOVED if is_owner_known else MOVED_ALL
+    moved = MOVED if is_leader_known else MOVED_ALL
     return Counter({UNTOLD: made.dropped["FINISH"], moved: made.messages})
 
 

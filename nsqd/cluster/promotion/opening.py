@@ -1,7 +1,7 @@
 """What a thread does to open a promoted log: a replica becomes a log, the log is read, and an epoch of this node begins in it.
 
 Nobody is told of the epoch before its first record is durable. Whatever ends the opening before that, a failure, the return of
-the owner or the end of this node, leaves a replica, or what the next start makes a replica again.
+the leader or the end of this node, leaves a replica, or what the next start makes a replica again.
 
 See docs/design/cluster.md#promotion.
 """
@@ -16,7 +16,7 @@ from nsqd.cluster.promotion.duplicates import delivered_before, unfinished
 from nsqd.cluster.promotion.promoted_log import LOST, Directory, Parts, PromotedLog
 from nsqd.cluster.replication.manifest import ManifestError
 from nsqd.cluster.replication.replica import Replica, ReplicaError
-from nsqd.cluster.replication.replica_to_log import Refused, check_replay, claim, drop_manifest, name_files
+from nsqd.cluster.replication.replica_to_log import Refused, check_replay, drop_manifest, name_files, note_won
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import recover
 from nsqd.storage.log.clocks import write_note
@@ -30,7 +30,7 @@ class Interrupted(Exception):
     """The log is not wanted any more, or this node stops."""
 
 
-class _OwnedByAnotherError(Exception):
+class _LedByAnotherError(Exception):
     """Another node has taken over the log."""
 
 
@@ -40,7 +40,7 @@ class Unopened:
 
     why: str
     is_taken: bool = True  # it is a promoted log, and no replica
-    is_lost: bool = False  # another node owns it
+    is_lost: bool = False  # another node leads it
     node: int = -1  # number of the node that published into it; -1: it is not known here
     is_called_off: bool = False  # it is not wanted any more
 
@@ -60,58 +60,58 @@ class Openings:
         self._directory = directory
         self._parts = parts
 
-    def failover(self, owned: PromotedLog, disk: Disk) -> OpenLog | Unopened:
+    def failover(self, led: PromotedLog, disk: Disk) -> OpenLog | Unopened:
         """Make a log of the replica in the directory `disk`, and open it. If that fails, it is a replica again."""
         try:
-            replica = Replica(disk, owned.log_id, owned.node)  # it is synced, and ends with a whole record
+            replica = Replica(disk, led.log_id, led.node)  # it is synced, and ends with a whole record
             replica.close()
-            check_replay(disk, replica.manifest, partial(self._interrupt, owned))
-            self._interrupt(owned)
-            note = self._parts.noted(owned.log_id)
+            check_replay(disk, replica.manifest, partial(self._interrupt, led))
+            self._interrupt(led)
+            note = self._parts.noted(led.log_id)
             if note is not None:
                 write_note(disk, note)
-            claim(disk, replica.manifest, owned.number)
-            self._directory.move_replica(owned.log_id)
+            note_won(disk, replica.manifest, led.number)
+            self._directory.move_replica(led.log_id)
         except Interrupted:
             return _CALLED_OFF.as_replica()
         except (OSError, ManifestError, ReplicaError, Refused) as error:
-            return self._replica_again(owned, Unopened(str(error)))
-        opened = self._open(owned)
-        return self._replica_again(owned, opened) if isinstance(opened, Unopened) else opened
+            return self._replica_again(led, Unopened(str(error)))
+        opened = self._open(led)
+        return self._replica_again(led, opened) if isinstance(opened, Unopened) else opened
 
-    def reopen(self, owned: PromotedLog) -> OpenLog | Unopened:
-        """Open a log that an earlier run has taken over, unless another node owns it now, or the taking over has not ended."""
+    def reopen(self, led: PromotedLog) -> OpenLog | Unopened:
+        """Open a log that an earlier run has taken over, unless another node leads it now, or the taking over has not ended."""
         why = "its promotion was not finished before this node stopped"
         try:
-            node = self._directory.put_back(owned.log_id)
+            node = self._directory.put_back(led.log_id)
         except (OSError, ManifestError) as error:
             return Unopened(str(error))
         if node is not None:
             return Unopened(why, is_taken=False, node=node)
-        owned.is_called_off = False  # its epoch is durable, which cannot be taken back
+        led.is_called_off = False  # its epoch is durable, which cannot be taken back
         try:
-            return self._open(owned)
-        except _OwnedByAnotherError:
+            return self._open(led)
+        except _LedByAnotherError:
             return Unopened("", is_lost=True)
 
-    def _replica_again(self, owned: PromotedLog, failed: Unopened) -> Unopened:
+    def _replica_again(self, led: PromotedLog, failed: Unopened) -> Unopened:
         try:
-            if owned.log_id in self._directory.found() and self._directory.put_back(owned.log_id) is None:
+            if led.log_id in self._directory.found() and self._directory.put_back(led.log_id) is None:
                 return failed  # its epoch is durable: the log is opened again later
         except (OSError, ManifestError) as error:
             return Unopened(f"{failed.why}; {error}")
         return failed.as_replica()
 
-    def _open(self, owned: PromotedLog) -> OpenLog | Unopened:
+    def _open(self, led: PromotedLog) -> OpenLog | Unopened:
         """Open a promoted log, and make the first record of the new epoch durable. Raises _OwnedByAnotherError."""
         try:
-            disk = self._directory.open(owned.log_id)
+            disk = self._directory.open(led.log_id)
             manifest = name_files(disk)
             least, durable = (manifest.won, manifest.mark) if manifest else (0, 0)
-            promoted = Promoted(self._parts.node, max(owned.least, least), durable, partial(self._interrupt, owned))
-            opened = self._parts.open(disk, promoted, None if manifest else partial(self._ask, owned))
+            promoted = Promoted(self._parts.node, max(led.least, least), durable, partial(self._interrupt, led))
+            opened = self._parts.open(disk, promoted, None if manifest else partial(self._ask, led))
             try:
-                self._interrupt(owned)
+                self._interrupt(led)
                 opened.writer.append_anchor()
                 opened.writer.write()
                 if opened.writer.group or not opened.writer.sync():
@@ -126,31 +126,31 @@ class Openings:
             return Unopened(str(error))
         return opened
 
-    def _ask(self, owned: PromotedLog, disk: Disk, reading: LogReading) -> bool:
-        """Ask other nodes, before the next epoch begins, whether one of them owns the log. Implements Extend."""
+    def _ask(self, led: PromotedLog, disk: Disk, reading: LogReading) -> bool:
+        """Ask other nodes, before the next epoch begins, whether one of them leads the log. Implements Extend."""
         epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)]
-        if self._parts.is_lost(owned.log_id, epochs, reading.replay.followers):
-            raise _OwnedByAnotherError
+        if self._parts.is_lost(led.log_id, epochs, reading.replay.followers):
+            raise _LedByAnotherError
         return False
 
-    def fill(self, owned: PromotedLog, opened: OpenLog) -> Broker | None:
+    def fill(self, led: PromotedLog, opened: OpenLog) -> Broker | None:
         """Return a broker with what a log owes; None: it is not wanted any more."""
         broker = self._parts.make_broker(opened)
         broker.begin(*self._parts.clocks())
         snapshot = opened.take_snapshot()
         assert snapshot is not None
-        owned.delivered = delivered_before(snapshot.topics)
+        led.delivered = delivered_before(snapshot.topics)
         try:
-            recover(broker, snapshot, broker.now, partial(self._interrupt, owned, True))
+            recover(broker, snapshot, broker.now, partial(self._interrupt, led, True))
         except Interrupted:
             return None
-        owned.unfinished = unfinished(broker)
+        led.unfinished = unfinished(broker)
         broker.commit()
         return broker
 
-    def _interrupt(self, owned: PromotedLog, is_announced: bool = False) -> None:
+    def _interrupt(self, led: PromotedLog, is_announced: bool = False) -> None:
         """Raise Interrupted if a log is not wanted any more. `is_announced`: it cannot be called off any more."""
-        if self.is_over or owned.state == LOST or (owned.is_called_off and not is_announced):
+        if self.is_over or led.state == LOST or (led.is_called_off and not is_announced):
             raise Interrupted
 
 

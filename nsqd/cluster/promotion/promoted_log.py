@@ -42,7 +42,7 @@ class Directory(Protocol):
         """Return the directory of a promoted log. Raises OSError."""
 
     def keep_diverged(self, log_id: bytes) -> str:
-        """Rename a promoted log, because another node owns it now. Returns the new name. Raises OSError."""
+        """Rename a promoted log, because another node leads it now. Returns the new name. Raises OSError."""
 
     def remove(self, log_id: bytes) -> None:
         """Remove a log that is closed. Raises OSError."""
@@ -60,7 +60,7 @@ def _no_steps(broker: Broker) -> Callable[[], bool]:
 class Parts:
     """What the node does for a log that it promotes."""
 
-    # opens a log, see nsqd.opening.open_promoted; any thread calls it. The owner in Promoted is this node
+    # opens a log, see nsqd.opening.open_promoted; any thread calls it. The leader in Promoted is this node
     open: Callable[[Disk, Promoted, Extend | None], OpenLog]
     make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread calls it
     copy: Callable[[OpenLog], None]  # begins to send the log to its followers
@@ -69,9 +69,9 @@ class Parts:
     cache: Cache  # that of the node's own log
     budget: int  # bytes that messages of all logs may take in memory
     node: int  # number of this node
-    # This node owns the log in that epoch from now on.
+    # This node leads the log in that epoch from now on.
     announce: Callable[[bytes, Epoch], None] = lambda log_id, epoch: None
-    # This node is about to open a log again that it owned in its last run.
+    # This node is about to open a log again that it led in its last run.
     resume: Callable[[bytes], None] = lambda log_id: None
     # Begins to deliver what a broker owes; the result is called until it returns False, a slice of a turn each time. Then the
     # reactor begins, serves and commits the turns of that broker. None: nobody does, so `tick` does what is needed.
@@ -79,12 +79,12 @@ class Parts:
     attach: Callable[[Broker, Deletions | None], Callable[[], bool]] | None = None
     detach: Callable[[Broker], Callable[[], bool]] = _no_steps  # ends that, in slices, too
     watch: Callable[[], Deletions | None] = lambda: None  # notes what is deleted from now on
-    # Returns what was noted of a log's time when its owner told it last; None: nothing. Any thread calls it.
+    # Returns what was noted of a log's time when its leader told it last; None: nothing. Any thread calls it.
     noted: Callable[[bytes], Anchor | None] = lambda log_id: None
     is_closed: Callable[[bytes], bool] = lambda log_id: False  # tells whether a log is closed
-    # a claimed log cannot be promoted; it is a replica again
+    # a log that was won cannot be promoted; it is a replica again
     failed: Callable[[bytes, str], None] = lambda log_id, why: None
-    # This node cannot go on with a log that it owns: another may take it over. `announce` takes that back.
+    # This node cannot go on with a log that it leads: another may take it over. `announce` takes that back.
     give_up: Callable[[bytes], None] = lambda log_id: None
     # Asks at a start, in a thread, whether another node has taken over the log since: the log has these epochs, and says that
     # these followers count.
@@ -96,24 +96,24 @@ class PromotedLog:
     """One log that this node has taken over, or is taking over."""
 
     log_id: bytes
-    number: int  # of the epoch in which this node is to own it; 0: it has owned it before
+    number: int  # of the epoch in which this node is to lead it; 0: it has led it before
     node: int  # number of the node that published into it; -1: not known yet
     state: str = WAITING
     log: OpenLog | None = None
     broker: Broker | None = None
     is_attached: bool = False  # the reactor does the turns of the broker
-    deletions: Deletions | None = None  # what is deleted while this node owns the log and it is not attached
-    is_announced: bool = False  # others were told that this node owns it, in this run or an earlier one
-    is_called_off: bool = False  # its owner came back before others were told
+    deletions: Deletions | None = None  # what is deleted while this node leads the log and it is not attached
+    is_announced: bool = False  # others were told that this node leads it, in this run or an earlier one
+    is_called_off: bool = False  # its leader came back before others were told
     is_ending: bool = False  # it is being detached, or closed
     is_removable: bool = False  # its files are to go after that
-    is_new: bool = False  # this node has just made it of what another log's owner lacks
+    is_new: bool = False  # this node has just made it of what another log's leader lacks
     failure: str = ""
     retry_at: int = 0  # monotonic ns
     is_clean: bool = True  # the replica was known to have all that clients were told that it is kept
     delivered: int = 0  # messages that had been delivered before, and were ready when it was opened
     unfinished: int = 0  # messages that waited to be delivered then
     began: int = 0  # when its opening was begun, monotonic ns
-    least: int = 0  # the lowest number of the next epoch in which this node owns it
+    least: int = 0  # the lowest number of the next epoch in which this node leads it
     failing_since: int | None = None  # since when its records cannot be written, monotonic ns; None: they can
     is_given_up: bool = False  # others were told that they may take it over because of that

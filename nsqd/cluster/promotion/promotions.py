@@ -1,7 +1,7 @@
 """The logs of other nodes that this one has taken over: how each is opened beside the running broker, and by whom it is served.
 
 One log at a time is promoted. A thread makes a log of the replica, replays it, and writes the first record of the new epoch
-durably. From then on others may know that this node owns the log. The thread also fills a broker, to which nobody else has
+durably. From then on others may know that this node leads the log. The thread also fills a broker, to which nobody else has
 access yet, so no turn of the reactor waits for it. It delivers when it is attached to the node's own broker, in slices. A start
 opens the promoted logs again, each in a new epoch.
 
@@ -60,12 +60,12 @@ class Promotions(Part):
         self._openings = Openings(directory, parts)
         self._current: PromotedLog | None = None  # the one that is being opened or filled
         self._timer_due = 0
-        replicas.is_promoted = self.owns
+        replicas.is_promoted = self.leads
 
     # what the cluster decides
 
     def won(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
-        """Take over a log of which this node has a replica, in the epoch with that number. It was claimed with success.
+        """Take over a log of which this node has a replica, in the epoch with that number. It has won the election.
 
         `is_clean`: the replica has all that clients were told that it is kept.
         """
@@ -83,26 +83,26 @@ class Promotions(Part):
     def reopen(self) -> None:
         """Open the logs again that earlier runs of this node have taken over. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
-            self.logs[log_id] = owned = PromotedLog(log_id, 0, -1, deletions=self.parts.watch())
+            self.logs[log_id] = led = PromotedLog(log_id, 0, -1, deletions=self.parts.watch())
             if self.parts.is_closed(log_id):
-                owned.state = CLOSED
+                led.state = CLOSED
             else:
                 self.parts.resume(log_id)
         self._begin_next()
 
     def serve_salvaged(self, log_id: bytes) -> None:
-        """Serve a log that this node has made of what another log's owner lacks. It is in the directory, durably."""
+        """Serve a log that this node has made of what another log's leader lacks. It is in the directory, durably."""
         if log_id not in self.logs and not self.parts.is_closed(log_id):
             self.logs[log_id] = PromotedLog(log_id, 0, -1, deletions=self.parts.watch(), is_new=True)
             self._begin_next()
 
     def called_off(self, log_id: bytes) -> None:
-        """Do not take over a log after all: its owner is back. It stays a replica, unless the epoch is durable already."""
-        owned = self.logs.get(log_id)
-        if owned is None or not owned.number or owned.is_announced:
+        """Do not take over a log after all: its leader is back. It stays a replica, unless the epoch is durable already."""
+        led = self.logs.get(log_id)
+        if led is None or not led.number or led.is_announced:
             return
-        owned.is_called_off = True
-        if owned.state == WAITING and log_id in self._replicas.kept:
+        led.is_called_off = True
+        if led.state == WAITING and log_id in self._replicas.kept:
             del self.logs[log_id]
 
     def fenced(self, log_id: bytes, epoch: Epoch) -> None:
@@ -112,27 +112,27 @@ class Promotions(Part):
             self.lose(log_id)
 
     def lose(self, log_id: bytes) -> None:
-        """Give up a log: another node owns it by a greater epoch. What is here is kept as a diverged copy."""
-        owned = self.logs.get(log_id)
-        if owned is None or owned.state == LOST:
+        """Give up a log: another node leads it by a greater epoch. What is here is kept as a diverged copy."""
+        led = self.logs.get(log_id)
+        if led is None or led.state == LOST:
             return
-        is_busy = owned.state in (READING, FILLING)  # `_opened` or `_filled` goes on
-        owned.state = LOST
+        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` goes on
+        led.state = LOST
         if not is_busy:
-            self._end(owned)
+            self._end(led)
 
     def begin_again(self, log_id: bytes, number: int) -> None:
         """Open a log again in an epoch with that number or a higher one, because other nodes know a later run of this node.
 
         That is so if the data directory is an old backup. What is in flight becomes ready.
         """
-        owned = self.logs.get(log_id)
-        if owned is None:
+        led = self.logs.get(log_id)
+        if led is None:
             return
-        owned.least = number
-        if owned.state == SERVING:
-            owned.state = CLOSING
-            self._end(owned)
+        led.least = number
+        if led.state == SERVING:
+            led.state = CLOSING
+            self._end(led)
 
     def unannounced(self) -> list[bytes]:
         """Return the logs that this node is taking over, of which it has told nobody yet."""
@@ -142,27 +142,27 @@ class Promotions(Part):
 
     def end(self, log_id: bytes) -> None:
         """Serve a log no more, because it is closed. Its files stay until `log_removable`."""
-        owned = self.logs.get(log_id)
-        if owned is None or owned.state in (LOST, CLOSED):
+        led = self.logs.get(log_id)
+        if led is None or led.state in (LOST, CLOSED):
             return
-        is_busy = owned.state in (READING, FILLING)  # `_opened` or `_filled` goes on
-        owned.state = LOST if is_busy else CLOSED
+        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` goes on
+        led.state = LOST if is_busy else CLOSED
         if not is_busy:
-            self._end(owned)
+            self._end(led)
 
     def log_removable(self, log_id: bytes) -> None:
         """Remove the files of a log that this node has closed, as soon as nothing uses them."""
-        owned = self.logs.get(log_id)
-        if owned is not None and owned.is_ending:
-            owned.is_removable = True
+        led = self.logs.get(log_id)
+        if led is not None and led.is_ending:
+            led.is_removable = True
             return
         self._work.run(partial(self._directory.remove, log_id), partial(self._removed, log_id))
 
     def _removed(self, log_id: bytes, result: OSError | None) -> None:
         if result is not None:
             log.error("CLUSTER: cannot remove the closed log %s: %s", log_id.hex(), result)
-        elif (owned := self.logs.get(log_id)) is not None and owned.state == CLOSED:
-            self._forget(owned)
+        elif (led := self.logs.get(log_id)) is not None and led.state == CLOSED:
+            self._forget(led)
             log.info("CLUSTER: removed the log %s, which is closed", log_id.hex())
 
     # opening
@@ -170,181 +170,181 @@ class Promotions(Part):
     def _begin_next(self) -> None:
         if self._current is not None or self._openings.is_over:
             return
-        owned = next((one for one in self.logs.values() if one.state == WAITING), None)
-        if owned is None:
+        led = next((one for one in self.logs.values() if one.state == WAITING), None)
+        if led is None:
             return
-        self._current, owned.state, owned.began = owned, READING, self.parts.clocks()[0]
-        if owned.number and owned.log_id in self._replicas.kept:
-            self._replicas.release(owned.log_id, partial(self._released, owned))
+        self._current, led.state, led.began = led, READING, self.parts.clocks()[0]
+        if led.number and led.log_id in self._replicas.kept:
+            self._replicas.release(led.log_id, partial(self._released, led))
         else:
-            self._work.run(partial(self._openings.reopen, owned), partial(self._opened, owned))
+            self._work.run(partial(self._openings.reopen, led), partial(self._opened, led))
 
-    def _released(self, owned: PromotedLog, result: Disk | OSError) -> None:
+    def _released(self, led: PromotedLog, result: Disk | OSError) -> None:
         if isinstance(result, OSError):
-            self._opened(owned, Unopened(str(result.strerror or result), is_taken=False))
+            self._opened(led, Unopened(str(result.strerror or result), is_taken=False))
         else:
-            self._work.run(partial(self._openings.failover, owned, result), partial(self._opened, owned))
+            self._work.run(partial(self._openings.failover, led, result), partial(self._opened, led))
 
-    def _opened(self, owned: PromotedLog, result: OpenLog | Unopened | OSError) -> None:
+    def _opened(self, led: PromotedLog, result: OpenLog | Unopened | OSError) -> None:
         if isinstance(result, OSError):
             result = Unopened(str(result))
         if isinstance(result, Unopened):
             if not self._openings.is_over:
-                self._failed(owned, result)
+                self._failed(led, result)
             return
-        owned.log, owned.node, owned.failure = result, result.identity.node, ""
-        owned.failing_since, owned.is_given_up = None, False
-        if owned.state == LOST:
-            self._end(owned)
+        led.log, led.node, led.failure = result, result.identity.node, ""
+        led.failing_since, led.is_given_up = None, False
+        if led.state == LOST:
+            self._end(led)
             return
-        owned.state, owned.is_announced = FILLING, True
-        if owned.deletions is None:
-            owned.deletions = self.parts.watch()
-        self.parts.announce(owned.log_id, result.identity.epoch)
-        self._work.run(partial(self._openings.fill, owned, result), partial(self._filled, owned, result))
+        led.state, led.is_announced = FILLING, True
+        if led.deletions is None:
+            led.deletions = self.parts.watch()
+        self.parts.announce(led.log_id, result.identity.epoch)
+        self._work.run(partial(self._openings.fill, led, result), partial(self._filled, led, result))
 
-    def _filled(self, owned: PromotedLog, opened: OpenLog, broker: Broker | OSError | None) -> None:
+    def _filled(self, led: PromotedLog, opened: OpenLog, broker: Broker | OSError | None) -> None:
         if isinstance(broker, OSError):
             raise broker  # it reads and writes nothing but the log, which notes that a write has failed
         if self._openings.is_over:
             return
-        if owned.state == LOST:
-            self._end(owned)
+        if led.state == LOST:
+            self._end(led)
             return
         assert broker is not None
-        owned.state, owned.broker = ATTACHING, broker
+        led.state, led.broker = ATTACHING, broker
         opened.serve(broker)
         self._share()
         self.parts.copy(opened)
         if self.parts.attach is None:
-            self._serve(owned)
+            self._serve(led)
         else:
-            deletions, owned.deletions = owned.deletions, None
+            deletions, led.deletions = led.deletions, None
             attach_some = self.parts.attach(broker, deletions)
-            self._attach(owned, attach_some)
+            self._attach(led, attach_some)
 
-    def _failed(self, owned: PromotedLog, failed: Unopened) -> None:
-        if failed.is_lost or (owned.state == LOST and failed.is_taken):
-            owned.state = LOST
-            self._end(owned)
+    def _failed(self, led: PromotedLog, failed: Unopened) -> None:
+        if failed.is_lost or (led.state == LOST and failed.is_taken):
+            led.state = LOST
+            self._end(led)
             return
-        self._current, owned.failure = None, failed.why
+        self._current, led.failure = None, failed.why
         if failed.is_taken:
-            owned.state = FAILED
+            led.state = FAILED
             log.error(
                 "CLUSTER: cannot open the promoted log %s: %s; trying again",
-                owned.log_id.hex(),
+                led.log_id.hex(),
                 failed.why,
             )
-            owned.retry_at = self.parts.clocks()[0] + RETRY_AFTER
-            self.parts.give_up(owned.log_id)
+            led.retry_at = self.parts.clocks()[0] + RETRY_AFTER
+            self.parts.give_up(led.log_id)
         else:
-            node = owned.node if failed.node < 0 else failed.node
+            node = led.node if failed.node < 0 else failed.node
             if failed.is_called_off:
                 log.info("CLUSTER: the log of node %d is not promoted: %s", node, failed.why)
             else:
                 log.error("CLUSTER: cannot promote the log of node %d: %s", node, failed.why)
-            self._forget(owned)
-            if owned.log_id not in self._replicas.kept:
-                self._replicas.put_back(owned.log_id, node)
-        self.parts.failed(owned.log_id, failed.why)
+            self._forget(led)
+            if led.log_id not in self._replicas.kept:
+                self._replicas.put_back(led.log_id, node)
+        self.parts.failed(led.log_id, failed.why)
         self._begin_next()
 
     # serving
 
-    def _attach(self, owned: PromotedLog, attach_some: Callable[[], bool]) -> None:
-        if owned.state != ATTACHING:
+    def _attach(self, led: PromotedLog, attach_some: Callable[[], bool]) -> None:
+        if led.state != ATTACHING:
             return
         if attach_some():
-            self._work.run(_nothing, lambda result: self._attach(owned, attach_some))  # in another turn
+            self._work.run(_nothing, lambda result: self._attach(led, attach_some))  # in another turn
             return
-        owned.is_attached = True
-        self._serve(owned)
+        led.is_attached = True
+        self._serve(led)
 
-    def _serve(self, owned: PromotedLog) -> None:
-        owned.state, self._current = SERVING, None
-        assert owned.log is not None
-        assert owned.broker is not None
-        took, epoch = self.parts.clocks()[0] - owned.began, owned.log.identity.epoch.number
-        figures = owned.node, epoch, len(owned.broker.topics), took / 1e9
-        if epoch < owned.least:
-            self.begin_again(owned.log_id, owned.least)
+    def _serve(self, led: PromotedLog) -> None:
+        led.state, self._current = SERVING, None
+        assert led.log is not None
+        assert led.broker is not None
+        took, epoch = self.parts.clocks()[0] - led.began, led.log.identity.epoch.number
+        figures = led.node, epoch, len(led.broker.topics), took / 1e9
+        if epoch < led.least:
+            self.begin_again(led.log_id, led.least)
             return
-        if owned.number:
-            self.failovers.failed_over(took / 1e9, owned.delivered, owned.unfinished, owned.is_clean)
-            owned.is_clean = True  # if it is opened again, what was incomplete then was counted
+        if led.number:
+            self.failovers.failed_over(took / 1e9, led.delivered, led.unfinished, led.is_clean)
+            led.is_clean = True  # if it is opened again, what was incomplete then was counted
             log.warning("CLUSTER: promoted the log of node %d, in epoch %d: %d topics, after %.1f s", *figures)
         else:
-            if owned.is_new:
-                self.failovers.salvaged(owned.delivered)
-                owned.is_new = False
+            if led.is_new:
+                self.failovers.salvaged(led.delivered)
+                led.is_new = False
             log.info("CLUSTER: opened the log of node %d again, in epoch %d: %d topics, after %.1f s", *figures)
         self._begin_next()
 
     # the end
 
-    def _end(self, owned: PromotedLog) -> None:
+    def _end(self, led: PromotedLog) -> None:
         """Deliver nothing more of a log, in slices, copy it no more, and close it. `_closed` goes on by its state."""
-        if owned.is_ending:
+        if led.is_ending:
             return
-        owned.is_ending = True
-        if owned.broker is None:
-            self._close(owned)
+        led.is_ending = True
+        if led.broker is None:
+            self._close(led)
             return
-        self.parts.end_copying(owned.log_id)
-        owned.deletions = self.parts.watch()
-        self._detach(owned, self.parts.detach(owned.broker))
+        self.parts.end_copying(led.log_id)
+        led.deletions = self.parts.watch()
+        self._detach(led, self.parts.detach(led.broker))
 
-    def _detach(self, owned: PromotedLog, detach_some: Callable[[], bool]) -> None:
+    def _detach(self, led: PromotedLog, detach_some: Callable[[], bool]) -> None:
         if detach_some():
-            self._work.run(_nothing, lambda result: self._detach(owned, detach_some))  # in another turn
+            self._work.run(_nothing, lambda result: self._detach(led, detach_some))  # in another turn
             return
-        owned.broker, owned.is_attached = None, False
-        self._close(owned)
+        led.broker, led.is_attached = None, False
+        self._close(led)
 
-    def _close(self, owned: PromotedLog) -> None:
-        opened = owned.log  # it stays there until it is closed: if this node stops before, `close` closes it
+    def _close(self, led: PromotedLog) -> None:
+        opened = led.log  # it stays there until it is closed: if this node stops before, `close` closes it
         if opened is not None:
             opened.upkeep = None  # it needs no checkpoint
-        self._work.run(opened.close if opened is not None else _nothing, lambda result: self._closed(owned))
+        self._work.run(opened.close if opened is not None else _nothing, lambda result: self._closed(led))
 
-    def _closed(self, owned: PromotedLog) -> None:
-        owned.log, owned.is_ending = None, False
-        if owned.state == LOST:
-            self._work.run(partial(self._keep_diverged, owned.log_id), partial(self._was_kept_diverged, owned))
+    def _closed(self, led: PromotedLog) -> None:
+        led.log, led.is_ending = None, False
+        if led.state == LOST:
+            self._work.run(partial(self._keep_diverged, led.log_id), partial(self._was_kept_diverged, led))
             return
-        if owned.state == CLOSING:
-            owned.state = WAITING
-        elif owned.state == CLOSED and owned.is_removable:
-            self.log_removable(owned.log_id)
-        if self._current is owned:
+        if led.state == CLOSING:
+            led.state = WAITING
+        elif led.state == CLOSED and led.is_removable:
+            self.log_removable(led.log_id)
+        if self._current is led:
             self._current = None
         self._begin_next()
 
     def _keep_diverged(self, log_id: bytes) -> str:
         return self._directory.keep_diverged(log_id) if log_id in self._directory.found() else ""
 
-    def _was_kept_diverged(self, owned: PromotedLog, result: str | OSError) -> None:
-        self._forget(owned)
-        if self._current is owned:
+    def _was_kept_diverged(self, led: PromotedLog, result: str | OSError) -> None:
+        self._forget(led)
+        if self._current is led:
             self._current = None
         if isinstance(result, OSError):
-            name = owned.log_id.hex()
-            log.error("CLUSTER: cannot keep the log %s, which another node owns, as a diverged copy: %s", name, result)
+            name = led.log_id.hex()
+            log.error("CLUSTER: cannot keep the log %s, which another node leads, as a diverged copy: %s", name, result)
         elif result:
             log.warning(
-                "CLUSTER: another node owns the log %s now: what was recorded here is kept in %s",
-                owned.log_id.hex(),
+                "CLUSTER: another node leads the log %s now: what was recorded here is kept in %s",
+                led.log_id.hex(),
                 result,
             )
-        elif owned.log_id not in self._replicas.kept:
-            self._replicas.put_back(owned.log_id, owned.node)
+        elif led.log_id not in self._replicas.kept:
+            self._replicas.put_back(led.log_id, led.node)
         self._begin_next()
 
-    def _forget(self, owned: PromotedLog) -> None:
-        del self.logs[owned.log_id]
-        if owned.deletions is not None:
-            owned.deletions.end()
+    def _forget(self, led: PromotedLog) -> None:
+        del self.logs[led.log_id]
+        if led.deletions is not None:
+            led.deletions.end()
 
     def stop(self) -> None:
         """Open no log any more: this node stops. What a thread does ends with the slice at hand."""
@@ -352,59 +352,59 @@ class Promotions(Part):
 
     def close(self) -> None:
         """Write what the next start needs, and close the logs, when all connections and threads are gone."""
-        for owned in self.logs.values():
-            if owned.log is not None:
-                if owned.broker is not None:
-                    owned.broker.commit()
-                owned.log.close()
+        for led in self.logs.values():
+            if led.log is not None:
+                if led.broker is not None:
+                    led.broker.commit()
+                led.log.close()
 
     # by the clock
 
     def tick(self, now: int) -> None:
         """Do what is due by time. Call it several times a second."""
-        for owned in self.logs.values():
-            if owned.state == FAILED and now >= owned.retry_at and not owned.is_ending:
-                owned.state = WAITING
-            if owned.state == SERVING and owned.broker is not None and not owned.is_attached:
-                owned.broker.begin(*self.parts.clocks())
-                owned.broker.commit()
+        for led in self.logs.values():
+            if led.state == FAILED and now >= led.retry_at and not led.is_ending:
+                led.state = WAITING
+            if led.state == SERVING and led.broker is not None and not led.is_attached:
+                led.broker.begin(*self.parts.clocks())
+                led.broker.commit()
         if now >= self._timer_due:
             self._timer_due = now + TIMER_EVERY
-            for owned in self.logs.values():
-                if owned.log is not None and owned.broker is not None:
-                    owned.log.timer()
-                    self._look_at_disk(owned, owned.log, now)
+            for led in self.logs.values():
+                if led.log is not None and led.broker is not None:
+                    led.log.timer()
+                    self._look_at_disk(led, led.log, now)
             self._share()
         self._begin_next()
 
-    def _look_at_disk(self, owned: PromotedLog, opened: OpenLog, now: int) -> None:
+    def _look_at_disk(self, led: PromotedLog, opened: OpenLog, now: int) -> None:
         """Let others take a log over that this node cannot write (law R19). After a failed sync, open it again later."""
         failure = opened.writer.failure
-        if owned.state != SERVING:
+        if led.state != SERVING:
             return
         if not failure:
-            owned.failing_since = None
-            if owned.is_given_up:  # and nobody has taken it over
-                owned.is_given_up = False
-                self.parts.resume(owned.log_id)
+            led.failing_since = None
+            if led.is_given_up:  # and nobody has taken it over
+                led.is_given_up = False
+                self.parts.resume(led.log_id)
             return
-        owned.failing_since = now if owned.failing_since is None else owned.failing_since
+        led.failing_since = now if led.failing_since is None else led.failing_since
         is_broken = opened.writer.durable.broken
-        if (is_broken or now - owned.failing_since >= GIVE_UP_AFTER) and not owned.is_given_up:
+        if (is_broken or now - led.failing_since >= GIVE_UP_AFTER) and not led.is_given_up:
             log.error(
                 "CLUSTER: cannot write the promoted log %s: %s; another node may take it over",
-                owned.log_id.hex(),
+                led.log_id.hex(),
                 failure,
             )
-            owned.is_given_up = True
-            self.parts.give_up(owned.log_id)
+            led.is_given_up = True
+            self.parts.give_up(led.log_id)
         if is_broken:
-            owned.state, owned.failure, owned.retry_at = FAILED, failure, now + RETRY_AFTER
-            self._end(owned)
+            led.state, led.failure, led.retry_at = FAILED, failure, now + RETRY_AFTER
+            self._end(led)
 
     def _share(self) -> None:
         """Divide the memory among all logs of this node."""
-        caches = [self.parts.cache, *(owned.log.cache for owned in self.logs.values() if owned.log is not None)]
+        caches = [self.parts.cache, *(led.log.cache for led in self.logs.values() if led.log is not None)]
         for cache, part in zip(
             caches, shares(self.parts.budget, [cache.cached_bytes for cache in caches]), strict=True
         ):
@@ -412,7 +412,7 @@ class Promotions(Part):
 
     # queries
 
-    def owns(self, log_id: bytes) -> bool:
+    def leads(self, log_id: bytes) -> bool:
         """Return True if this node has taken over a log, or is taking it over: it keeps no replica of it."""
         return log_id in self.logs
 
@@ -420,13 +420,13 @@ class Promotions(Part):
         """Return for /cluster how far each log is that was taken over."""
         return [
             {
-                "log_id": owned.log_id.hex(),
-                "node": owned.node,
-                "state": owned.state,
-                "topics": len(owned.broker.topics) if owned.broker is not None else 0,
-                "failure": owned.failure,
+                "log_id": led.log_id.hex(),
+                "node": led.node,
+                "state": led.state,
+                "topics": len(led.broker.topics) if led.broker is not None else 0,
+                "failure": led.failure,
             }
-            for owned in self.logs.values()
+            for led in self.logs.values()
         ]
 
 

@@ -71,7 +71,7 @@ def succeed_taken(
 
 
 def _keep_deletions(path: Path, made: Succession) -> None:
-    """Keep durably what the owner of the old log is to be told that was deleted. Raises OSError, DirectoryError."""
+    """Keep durably what the leader of the old log is to be told that was deleted. Raises OSError, DirectoryError."""
     facts = read_facts(path)
     deletions = with_deletions(facts.deletions, made.parent.log_id, made.deletions)
     if deletions != facts.deletions:
@@ -94,7 +94,7 @@ def replace_log(path: Path, log_id: bytes) -> Iterator[None]:
 
 
 def keep_diverged(path: Path, log: Path, log_id: bytes) -> Path:
-    """Make a log a diverged copy, because another node owns it now. Returns where it is. Raises OSError.
+    """Make a log a diverged copy, because another node leads it now. Returns where it is. Raises OSError.
 
     `path`: the data directory; `log`: the directory of that log, in the same file system.
     """
@@ -120,7 +120,7 @@ def free_path(path: Path) -> Path:
 def _report(taken: Taken, made: Succession) -> None:
     if not taken.address:
         log.warning(
-            "CLUSTER: node %d owns this node's log %s, and no node has said how much of it that node has. This node continues"
+            "CLUSTER: node %d leads this node's log %s, and no node has said how much of it that node has. This node continues"
             " with the log %s, and with all %d unfinished messages of the old one: those that the other node has, too, come"
             " twice. The old log is kept in %s",
             taken.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,

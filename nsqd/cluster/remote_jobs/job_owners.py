@@ -72,7 +72,7 @@ class JobOwners:
         cluster = self._cluster
         own_logs = {node.number: node.log_id for node in cluster.membership.members}
         # The log of a dead node is that member's own, whoever has promoted it, until the node comes back with another one.
-        epochs = cluster.ownership.epochs.items()
+        epochs = cluster.leaders.epochs.items()
         new_leaders = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
         return {number, *new_leaders} - {cluster.own.number}
 

@@ -158,7 +158,7 @@ class LentJobs(Part):
             if frame[KIND_AT] in _PROMISING:
                 held.frames.append((link, frame))
             else:
-                link.send_claiming(frame)
+                link.send_first(frame)
                 is_sent = True
         if is_sent:
             self._port.flush()
@@ -172,7 +172,7 @@ class LentJobs(Part):
         held.is_ready = True
         while self._held and self._held[0].is_ready:
             for link, frame in self._held.popleft().frames:
-                link.send_claiming(frame)
+                link.send_first(frame)
         self._port.flush()
 
     def _give_up(self, held: _Held) -> None:

@@ -7,6 +7,6 @@
   a log of one. `directory` is where they are.
 * `copying`: both sides. `stream`: the frames between them. `common_point`: where two copies diverge. `log_times`: the time in
   a log.
-* At a start, `rejoin` fetches what this node has lost: `offers` asks the others over `node_http`, and `early` (`early_owned`)
+* At a start, `rejoin` fetches what this node has lost: `offers` asks the others over `node_http`, and `early` (`early_led`)
   serves this node's to others that start. `repair` replaces damaged bytes, also later.
 """

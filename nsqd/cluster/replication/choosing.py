@@ -1,4 +1,4 @@
-"""Which nodes keep a copy of a log. Pure: the owner's side of copying says what it knows of them.
+"""Which nodes keep a copy of a log. Pure: the leader's side of copying says what it knows of them.
 
 See docs/design/cluster.md#replicas.
 """
@@ -11,32 +11,32 @@ from hashlib import sha256
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """What the owner of a log knows of another node."""
+class KnownNode:
+    """What the leader of a log knows of another node."""
 
     number: int  # of the node
     is_here: bool = True  # it has a connection, or had one lately
     has_room: bool = True  # there is space for another replica, or it has this log's already
-    is_apart: bool = True  # it is in another zone than the owner, or no zone is known
+    is_apart: bool = True  # it is in another zone than the leader, or no zone is known
 
 
-def chosen(log_id: bytes, candidates: Iterable[Candidate], count: int) -> list[int]:
+def chosen(log_id: bytes, nodes: Iterable[KnownNode], count: int) -> list[int]:
     """Return the numbers of the `count` nodes that shall keep a copy, the first choice first.
 
     Nodes that are here come first, of these those with room, then those in other zones. A hash of log and node decides the
     rest, so the logs of many nodes are spread.
     """
 
-    def rank(one: Candidate) -> tuple[bool, bool, bool, bytes]:
+    def rank(one: KnownNode) -> tuple[bool, bool, bool, bytes]:
         place = sha256(log_id + one.number.to_bytes(2)).digest()
         return not one.is_here, not one.has_room, not one.is_apart, place
 
-    return [one.number for one in sorted(candidates, key=rank)[:count]]
+    return [one.number for one in sorted(nodes, key=rank)[:count]]
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A log that a node owns, and who has everything of it."""
+    """A log that a node leads, and who has everything of it."""
 
     log_id: bytes
     whole: tuple[int, ...]  # numbers of the nodes that have all of it durably, the best first

@@ -1,7 +1,7 @@
-"""Copies of logs, in both directions: the logs that this node owns, to their followers, and its replicas of others.
+"""Copies of logs, in both directions: the logs that this node leads, to their followers, and its replicas of others.
 
 A frame is about the log that the latest frame LOG in the same direction has named. Before the first one, it is about the log
-that its owner publishes into.
+that its leader publishes into.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 import trio
 
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.replication.stream import unpack_log
 from nsqd.cluster.wire.frames import FrameKind
@@ -33,7 +33,7 @@ class Copying(Part):
 
     takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
 
-    def __init__(self, origin: Origin, replicas: Replicas) -> None:
+    def __init__(self, origin: LeaderSide, replicas: Replicas) -> None:
         self.origin = origin
         self.origins = {origin.log_id: origin}  # by log id, also those of logs that this node has taken over
         self.replicas = replicas
@@ -47,13 +47,13 @@ class Copying(Part):
             return
         if kind not in TO_FOLLOWER:
             origin = self.origins.get(link.log_received or self.origin.log_id)
-            if origin is not None:  # otherwise this node does not own the log any more
+            if origin is not None:  # otherwise this node does not lead the log any more
                 origin.receive(link, kind, content)
             return
         self.replicas.receive(link, kind, content, now)
 
-    def add(self, origin: Origin) -> None:
-        """Copy another log that this node owns, too."""
+    def add(self, origin: LeaderSide) -> None:
+        """Copy another log that this node leads, too."""
         self.origins[origin.log_id] = origin
         self._ends.pop(origin.log_id, None)
 
@@ -64,7 +64,7 @@ class Copying(Part):
         origin.close()
 
     def extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node owns, or how far it went; NO_REPLICA: that is not known in this run."""
+        """Return how far a log goes that this node leads, or how far it went; NO_REPLICA: that is not known in this run."""
         origin = self.origins.get(log_id)
         return origin.extent() if origin is not None else self._ends.get(log_id, NO_REPLICA)
 

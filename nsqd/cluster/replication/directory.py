@@ -110,7 +110,7 @@ class PromotedDirectory:
         return _keep_diverged(self.path, log_id)
 
     def remove(self, log_id: bytes) -> None:
-        """Remove a closed log. A diverged copy of it may hold what its owner did not have, and stays. Raises OSError."""
+        """Remove a closed log. A diverged copy of it may hold what its leader did not have, and stays. Raises OSError."""
         path = self.path / log_id.hex()
         if path.is_dir():
             shutil.rmtree(path)

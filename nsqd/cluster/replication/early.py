@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 from nsqd.cluster.membership.cluster_json import NAME as FACTS
 from nsqd.cluster.membership.cluster_json import content_of, describe_closed, for_another, read_facts
 from nsqd.cluster.replication.directory import ReplicaDirectory
-from nsqd.cluster.replication.early_owned import EarlyOwned
+from nsqd.cluster.replication.early_led import EarlyLed
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.http.archive import archive_chunks, archive_size
 from shared.auth.verbs import Verb
@@ -90,14 +90,14 @@ class EarlyReplicas:
     def __init__(self, early: Early, data_path: Path) -> None:
         self.early = early
         self.replicas = Replicas(ReplicaDirectory(data_path), AtOnce(), time.monotonic_ns)
-        self.owned = EarlyOwned(data_path)
+        self.led = EarlyLed(data_path)
         self.facts = read_facts(data_path)
         self.closed = [describe_closed(word) for word in self.facts.closed]
         self._deadlines: dict[int, threading.Timer] = {}  # by thread: when its client is given up
         self._over = threading.Event()
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._thread = threading.Thread(target=self._serve, name="early replicas", daemon=True)
-        reading = partial(self.owned.read_all, self._over.is_set)
+        reading = partial(self.led.read_all, self._over.is_set)
         self._reader = threading.Thread(target=reading, name="early promoted logs", daemon=True)
 
     def __enter__(self) -> EarlyReplicas:
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(401, b'{"message":"UNAUTHORIZED"}')
             return
         if url.path == "/cluster":
-            figures = {"replicas": replicas.states(), "owned": early.owned.states(), "closed": early.closed}
+            figures = {"replicas": replicas.states(), "led": early.led.states(), "closed": early.closed}
             self._send(200, json.dumps(figures).encode())
             return
         if url.path != "/cluster/replica":

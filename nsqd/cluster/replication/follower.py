@@ -1,4 +1,4 @@
-"""What the owner of a log knows of a follower, what waits to be sent to those that keep up, and whom it asks for both.
+"""What the leader of a log knows of a follower, what waits to be sent to those that keep up, and whom it asks for both.
 
 See docs/design/cluster.md#replicas.
 """
@@ -47,7 +47,7 @@ class Work(Protocol):
 
 @dataclass(slots=True)
 class Follower:
-    """What the owner of a log knows of one follower, over one connection."""
+    """What the leader of a log knows of one follower, over one connection."""
 
     number: int
     link: Link

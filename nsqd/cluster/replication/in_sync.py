@@ -1,7 +1,7 @@
 """Which followers count for replies. A change is a record of the log, and holds once enough copies of the log have it.
 
-So whoever takes part in a decision about the log, after its owner is lost, finds in a copy of it who had all that was
-acknowledged. Pure: the owner's side of copying says what it sees, and writes what `wanted` returns.
+So whoever takes part in a decision about the log, after its leader is lost, finds in a copy of it who had all that was
+acknowledged. Pure: the leader's side of copying says what it sees, and writes what `wanted` returns.
 
 See docs/design/cluster.md#which-followers-count.
 """
@@ -16,13 +16,13 @@ from nsqd.storage.log.followers import MOST, Followers
 class InSync:
     """The followers that count, and the change that does not hold yet."""
 
-    def __init__(self, stated: Followers, position: int, patience: int, owner: int = -1) -> None:
+    def __init__(self, stated: Followers, position: int, patience: int, leader: int = -1) -> None:
         """Begin with what the log states. Nobody counts until enough copies have the log up to `position`, its end.
 
-        `patience`: ns for which a follower may be out of sync before it is not named any more; `owner`: number of the node that
-        owns the log. If it has taken the log over, the log may name it: it is no follower any more.
+        `patience`: ns for which a follower may be out of sync before it is not named any more; `leader`: number of the node
+        that leads the log. If it has taken the log over, the log may name it: it is no follower any more.
         """
-        self._owner = owner
+        self._leader = leader
         self.stated = stated  # the latest record's content
         self.named: frozenset[int] = frozenset()  # numbers of the nodes that count
         self.fewest = 0  # the smallest number of copies that publishes ask for, as the last record that holds states it
@@ -79,7 +79,7 @@ class InSync:
     def confirm(self, durable: int, replicas: Mapping[int, int]) -> bool:
         """Let the change hold if it may. Returns True if it holds from now on.
 
-        `durable`: the position up to which the log is durable at its owner; `replicas`: the same for the followers whose
+        `durable`: the position up to which the log is durable at its leader; `replicas`: the same for the followers whose
         replica is complete and within reach.
         """
         if self._position is None or durable < self._position:
@@ -89,7 +89,7 @@ class InSync:
         if having < min(self.stated.most - 1, len(concerned)):
             return False
         self.named, self.fewest, self._position = (
-            frozenset(self.stated.numbers) - {self._owner},
+            frozenset(self.stated.numbers) - {self._leader},
             self.stated.fewest,
             None,
         )

@@ -1,4 +1,4 @@
-"""The owner's side of copying: to whom a log of this node is sent, from where on, and how far each follower has it.
+"""The leader's side of copying: to whom a log of this node is sent, from where on, and how far each follower has it.
 
 A follower that keeps up gets each group when it is written. One that does not is sent the log from its files, until it has
 reached the end: then it keeps up. A follower says first what it has; from the epochs of both copies follows what it lacks.
@@ -16,7 +16,7 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.choosing import Candidate, Followed, best_first, chosen
+from nsqd.cluster.replication.choosing import Followed, KnownNode, best_first, chosen
 from nsqd.cluster.replication.common_point import common_end, continued, first_missing
 from nsqd.cluster.replication.follower import Batch, Follower, Source, Work
 from nsqd.cluster.replication.in_sync import InSync
@@ -36,7 +36,7 @@ MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent witho
 CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
 ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
-ASK_OTHERWISE = 5_000_000_000  # ns after which one is asked once more that believes that another node owns the log
+ASK_OTHERWISE = 5_000_000_000  # ns after which one is asked once more that believes that another node leads the log
 NO_ROOM_FOR = (
     600_000_000_000  # ns for which a node is not chosen that gave up for lack of space, unless there is no other
 )
@@ -45,8 +45,8 @@ OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up i
 KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
 
 
-class Origin:
-    """The copies of a log that this node owns. Implements nsqd.storage.log.writer.Tap."""
+class LeaderSide:
+    """The copies of a log that this node leads. Implements nsqd.storage.log.writer.Tap."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Origin:
         cluster = self._cluster
         own = cluster.own
         candidates = [
-            Candidate(
+            KnownNode(
                 node.number,
                 now - self._last_seen.setdefault(node.number, now) < self._patience,
                 self._has_room(node.number, now),
@@ -204,7 +204,7 @@ class Origin:
         follower.failure = why
         follower.is_live = follower.has_replica = follower.is_caught_up = False
         follower.is_asked = True
-        if why == stream.NOT_OWNER:  # it was not told yet that this node has taken the log over
+        if why == stream.NOT_LEADER:  # it was not told yet that this node has taken the log over
             follower.ask_at = self._now + ASK_OTHERWISE
         else:
             log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
@@ -429,7 +429,7 @@ class Origin:
         return self._source.is_broken
 
     def close(self) -> None:
-        """Let all followers go: this node does not own the log any more."""
+        """Let all followers go: this node does not lead the log any more."""
         for number in self.followers:
             self._source.hold(number, 0)
         self.followers.clear()
@@ -450,8 +450,8 @@ class Origin:
             self.in_sync.change(change, self._source.state_followers(change))
             self.ask_for_word(is_durable=True)
 
-    def owned(self) -> dict[str, Any]:
-        """Return for /cluster what others ask of a log that this node owns. An epoch is told in hex, with where it begins."""
+    def led(self) -> dict[str, Any]:
+        """Return for /cluster what others ask of a log that this node leads. An epoch is told in hex, with where it begins."""
         epochs = [(epoch.hex(), start) for epoch, start in self._source.epochs()]
         return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self._source.end}
 

@@ -1,4 +1,4 @@
-"""The times of logs: the owner of a log tells its followers the log's own time, and each notes it beside its own clocks.
+"""The times of logs: the leader of a log tells its followers the log's own time, and each notes it beside its own clocks.
 
 Due times are in the log's time. Whoever promotes the log continues that time from what it noted, by its own clocks. By the
 log's last anchor, which has the clocks of another machine, a difference between two wall clocks would move every delay.
@@ -34,7 +34,7 @@ class LogTimes(Part):
     takes = (FrameKind.TIME,)
 
     def __init__(self, cluster: Cluster, copying: Copying, clocks: Clocks, work: Work) -> None:
-        self.own: dict[bytes, Callable[[], int]] = {}  # by log id: returns the time of a log that this node owns, ns
+        self.own: dict[bytes, Callable[[], int]] = {}  # by log id: returns the time of a log that this node leads, ns
         self._notes: dict[bytes, Anchor] = {}  # by log id, at most MOST_NOTES
         self._cluster, self._copying, self._clocks, self._work = cluster, copying, clocks, work
         self._told: dict[tuple[bytes, int], tuple[Link, int]] = {}  # by log and node: over which connection, and when
@@ -66,7 +66,7 @@ class LogTimes(Part):
                 known, at = self._told.get((log_id, follower.number), (None, 0))
                 if follower.has_replica and (known is not follower.link or now - at >= TELL_EVERY):
                     self._told[log_id, follower.number] = follower.link, now
-                    follower.link.send_claiming(encode(FrameKind.TIME, _TIME.pack(log_id, time())))
+                    follower.link.send_first(encode(FrameKind.TIME, _TIME.pack(log_id, time())))
         self._told = {key: at for key, at in self._told.items() if key[0] in self.own}
         if now >= self._write_due:
             self._write_due = now + WRITE_EVERY

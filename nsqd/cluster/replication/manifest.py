@@ -27,7 +27,7 @@ class ReplicaFile:
     """The file that holds one segment of a replica."""
 
     base: int  # log position of its first record
-    generation: int  # how often the owner had rewritten the segment
+    generation: int  # how often the leader had rewritten the segment
     copy: int  # tells apart the files of a segment that was fetched more than once
 
     @property
@@ -50,7 +50,7 @@ class Manifest:
     files: tuple[ReplicaFile, ...] = ()  # ascending by base
     mark: int = 0  # position up to which the files were durable, at least
     epochs: tuple[tuple[Epoch, int], ...] = ()  # of the log, each with the position at which it begins; ascending
-    won: int = 0  # number of the epoch in which this node is to own the log (replica_to_log.py); 0: it keeps a replica
+    won: int = 0  # number of the epoch in which this node is to lead the log (replica_to_log.py); 0: it keeps a replica
 
     def with_epoch(self, epoch: Epoch, start: int) -> Manifest:
         """Return the manifest with an epoch that begins at `start`, unless it is known."""

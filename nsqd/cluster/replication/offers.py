@@ -26,7 +26,7 @@ CHUNK = 1024 * 1024  # bytes
 ASK_EVERY = 0.1  # s between two questions to nodes that do not answer
 LEAST_PATIENCE = 0.2  # s for an answer
 MOST_NODES = 32  # that are asked
-MOST_OWNED = 10_000  # logs that a node says it owns
+MOST_LED = 10_000  # logs that a node says it leads
 MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_ANSWER = 16 * 1024 * 1024  # bytes of an answer of /cluster
 TRANSFER = 30.0  # s without receiving a byte of a replica
@@ -49,7 +49,7 @@ class Offer:
     end: int
     epochs: tuple[tuple[bytes, int], ...]
     lease: int = 0  # message id below which that node was told that this one may have issued ids
-    owner: int | None = None  # number of that node, if it says that it owns the log; None: it has a replica
+    leader: int | None = None  # number of that node, if it says that it leads the log; None: it has a replica
 
 
 class OtherReplicas(Protocol):
@@ -165,9 +165,9 @@ def _figures(address: str, timeout: float) -> Any:
 
 
 def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None:
-    """Return the replica of a log in what /cluster of a node answers, and the log itself if that node owns it.
+    """Return the replica of a log in what /cluster of a node answers, and the log itself if that node leads it.
 
-    Of a log that is closed, the node tells how its owner had it.
+    Of a log that is closed, the node tells how its leader had it.
 
     None: neither can be read now. Raises ValueError, KeyError, TypeError.
     """
@@ -175,18 +175,18 @@ def find_offers(address: str, figures: Any, log_id: bytes) -> list[Offer] | None
     if any(replica.get("opening") or replica["failure"] for replica in replicas):
         return None
     nodes = figures.get("nodes", ())  # none while that node starts
-    owned = [*_owned(figures.get("owned", ()), log_id), *_owned(figures.get("closed", ()), log_id)]
-    if any(one["opening"] for one in owned):
+    led = [*_led(figures.get("led", ()), log_id), *_led(figures.get("closed", ()), log_id)]
+    if any(one["opening"] for one in led):
         return None
     return [
         *(_offer(address, replica, _lease(nodes, replica["node"])) for replica in replicas),
-        *(_offer(address, one, 0, one["node"]) for one in owned),
+        *(_offer(address, one, 0, one["node"]) for one in led),
     ]
 
 
-def _owned(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
-    """Yield what a node says of a log that it owns. Raises ValueError, KeyError, TypeError."""
-    if len(entries) > MOST_OWNED:
+def _led(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
+    """Yield what a node says of a log that it leads. Raises ValueError, KeyError, TypeError."""
+    if len(entries) > MOST_LED:
         raise ValueError("too many logs")
     for entry in entries:
         if entry["log_id"] != log_id.hex() or entry.get("state") in ("lost", "closed"):
@@ -195,7 +195,7 @@ def _owned(entries: Any, log_id: bytes) -> Iterator[dict[str, Any]]:
             yield {"opening": True}
         else:
             if type(entry["node"]) is not int or not 0 <= entry["node"] <= MOST_NUMBER or not entry["epochs"]:
-                raise ValueError("an owner is not one")
+                raise ValueError("a leader is not one")
             yield entry | {"opening": False, "complete": True, "written": entry["end"]}
 
 
@@ -205,14 +205,14 @@ def _lease(nodes: Any, number: int) -> int:
     return max([lease for lease in leases if type(lease) is int and 0 <= lease <= MOST_LEASE], default=0)
 
 
-def _offer(address: str, replica: dict[str, Any], lease: int, owner: int | None = None) -> Offer:
+def _offer(address: str, replica: dict[str, Any], lease: int, leader: int | None = None) -> Offer:
     epochs = tuple((bytes.fromhex(epoch), int(start)) for epoch, start in replica["epochs"])
     starts, end = [start for _, start in epochs], int(replica["written"])
     if any(len(epoch) != EPOCH_SIZE for epoch, _ in epochs):
         raise ValueError("an epoch is not one")
     if starts != sorted(starts) or any(not 0 <= at <= MOST_POSITION for at in (end, *starts)):
         raise ValueError("a position is not one")
-    return Offer(address, end if replica["complete"] else 0, epochs, lease, owner)
+    return Offer(address, end if replica["complete"] else 0, epochs, lease, leader)
 
 
 def _parts(archive: tarfile.TarFile) -> Iterator[Part]:

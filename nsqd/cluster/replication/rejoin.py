@@ -4,7 +4,7 @@ After a power cut a node may have lost what it had not synced, while its followe
 the node's own disk, clients may have been told that it is kept. So the other nodes are asked before the log goes on: bytes that
 follow the log's end, in the same epoch, are appended to it.
 
-The same answers tell whether another node owns the log by now, because it has taken it over. Then the log is not continued.
+The same answers tell whether another node leads the log by now, because it has taken it over. Then the log is not continued.
 
 See docs/design/cluster.md#the-return-of-a-node and docs/design/cluster.md#return-after-a-failover.
 """
@@ -37,53 +37,53 @@ NEVER_LEASED = 1  # the lease of a log that has issued no id
 class Taken:
     """What is known of the failover of a log."""
 
-    epoch: Epoch  # the owner's, by which it is the owner
+    epoch: Epoch  # the leader's, by which it is the leader
     address: (
-        str  # of the node that told it, host:port of its HTTP clients; "": nobody did, and the owner may have any part
+        str  # of the node that told it, host:port of its HTTP clients; "": nobody did, and the leader may have any part
     )
     epochs: tuple[tuple[bytes, int], ...]  # of the copy at that node, packed, with the position at which each begins
     end: int  # position at which that copy ends
     lease: int = 0  # the highest lease of message ids of this node that another node knows
 
     def common(self, epochs: Epochs, end: int) -> int:
-        """Return the position up to which the owner has what a log with these epochs, which ends at `end`, has."""
+        """Return the position up to which the leader has what a log with these epochs, which ends at `end`, has."""
         return common_end(epochs, end, self.epochs, self.end)
 
 
 class FailedOver(Exception):
-    """Another node owns the log. This node makes another one."""
+    """Another node leads the log. This node makes another one."""
 
     def __init__(self, taken: Taken) -> None:
         super().__init__(f"node {taken.epoch.node} has promoted the log")
         self.taken = taken
 
 
-class OwnerSilentError(Exception):
-    """Another node owns the log, and nobody says how much of it that node has."""
+class LeaderSilentError(Exception):
+    """Another node leads the log, and nobody says how much of it that node has."""
 
 
 def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
-    """Return by whom a log is owned, according to what other nodes answer; None: by nobody with a greater epoch.
+    """Return by whom a log is led, according to what other nodes answer; None: by nobody with a greater epoch.
 
-    `epochs`: those that the log knows; `node`: the number of this node, which owns it by the last of them. A node that says
-    that it owns the log is believed, and so is a replica: if it holds an epoch of another node, that node owned the log.
+    `epochs`: those that the log knows; `node`: the number of this node, which leads it by the last of them. A node that says
+    that it leads the log is believed, and so is a replica: if it holds an epoch of another node, that node led the log.
     """
     offers = list(offers)
     own = max(epochs, default=NO_EPOCH)
     greater = [(epoch, offer) for offer in offers if (epoch := _epoch_of_another(offer, own, node)) is not None]
     if not greater:
         return None
-    epoch, best = max(greater, key=lambda claim: (claim[0], claim[1].owner is not None, claim[1].end))
+    epoch, best = max(greater, key=lambda one: (one[0], one[1].leader is not None, one[1].end))
     return Taken(epoch, best.address, best.epochs, best.end, max(offer.lease for offer in offers))
 
 
 def _epoch_of_another(offer: Offer, own: Epoch, node: int) -> Epoch | None:
-    """Return the epoch by which a node other than `node` owns the log, if the offer holds one that is later than `own`."""
+    """Return the epoch by which a node other than `node` leads the log, if the offer holds one that is later than `own`."""
     last = max((unpack(epoch) for epoch, _ in offer.epochs), default=NO_EPOCH)
     return last if last[:2] > own[:2] and last.node != node else None
 
 
-def is_owned_by_another(
+def is_led_by_another(
     replicas: OtherReplicas,
     log_id: bytes,
     epochs: Iterable[Epoch],
@@ -91,10 +91,10 @@ def is_owned_by_another(
     followers: Followers,
     known: Epoch | None = None,
 ) -> bool:
-    """Return True if a node other than `node` owns a log by a greater epoch than these, as far as that can be found out.
+    """Return True if a node other than `node` leads a log by a greater epoch than these, as far as that can be found out.
 
     `followers`: those that count, as the log states it: so many answers are waited for as for the log of this node. `known`: by
-    which epoch the log is owned, as this node has learned before; None: nothing was learned. See `failed_over`.
+    which epoch the log is led, as this node has learned before; None: nothing was learned. See `failed_over`.
     """
     epochs = list(epochs)
     if known is not None and known.node != node and known[:2] > max(epochs, default=NO_EPOCH)[:2]:
@@ -111,15 +111,15 @@ class Rejoin:
         node: int,
         lease: int,
         wall: Callable[[], int],
-        owners: Mapping[bytes, Epoch] | None = None,
+        leaders: Mapping[bytes, Epoch] | None = None,
         is_last_try: bool = False,
     ) -> None:
         """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
 
-        `wall` returns ns since the epoch. `owners`: the epochs of logs that are known, by log id. `is_last_try`: if nobody says
-        how much of the log its owner has, suppose that it has nothing.
+        `wall` returns ns since the epoch. `leaders`: the epochs of logs that are known, by log id. `is_last_try`: if nobody
+        says how much of the log its leader has, suppose that it has nothing.
         """
-        self._owners, self._is_last_try = owners or {}, is_last_try
+        self._leaders, self._is_last_try = leaders or {}, is_last_try
         self._replicas = replicas
         self._node = node
         self._lease = lease
@@ -146,18 +146,18 @@ class Rejoin:
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
         end = reading.log_records.end
         offers = self._replicas.ask(identity.log_id, reading.replay.followers)
-        learned = self._owners.get(identity.log_id, NO_EPOCH)
+        learned = self._leaders.get(identity.log_id, NO_EPOCH)
         known_epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs), learned]
-        owner = max(known_epochs)  # another node, if this is a copy that was made after a failover
+        leader = max(known_epochs)  # another node, if this is a copy that was made after a failover
         latest = max((epoch for epoch in known_epochs if epoch.node == self._node), default=NO_EPOCH)
         taken = failed_over(offers, [latest], self._node)
         if taken is not None:
             offers = [offer for offer in offers if _epoch_of_another(offer, latest, self._node) is None]
-        self.least_epoch = self._above([owner, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
-        if taken is None and owner[:2] > latest[:2]:
+        self.least_epoch = self._above([leader, *(unpack(packed) for offer in offers for packed, _ in offer.epochs)])
+        if taken is None and leader[:2] > latest[:2]:
             if self._is_last_try:
-                raise FailedOver(Taken(owner, "", (), 0))
-            raise OwnerSilentError(f"no node says how much of this node's log node {owner.node} has")
+                raise FailedOver(Taken(leader, "", (), 0))
+            raise LeaderSilentError(f"no node says how much of this node's log node {leader.node} has")
         known = max((offer.lease for offer in offers), default=0)
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
             self.least_id = max(self.least_id, self._first_id([known]))

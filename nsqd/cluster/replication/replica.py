@@ -1,8 +1,8 @@
 """One replica: a copy of another node's log, byte for byte, that says of itself how far it is durable.
 
-Marks inside the log tell what its owner's disk had, and nothing of this one. So the replica has a mark of its own, in its
+Marks inside the log tell what its leader's disk had, and nothing of this one. So the replica has a mark of its own, in its
 manifest. A start syncs the files, checks every record from the segment of the mark on, and cuts the replica off at the first
-wrong byte behind the mark. What lies before the mark and is wrong stays: the owner replaces it.
+wrong byte behind the mark. What lies before the mark and is wrong stays: the leader replaces it.
 
 What is fetched anew is written aside, in files that the manifest does not name, until `switch`.
 
@@ -159,12 +159,12 @@ class Replica:
                 opened.close()
         return file.base + at - HEADER_SIZE
 
-    # what the owner sends
+    # what the leader sends
 
     def resume(self, epochs: list[tuple[Epoch, int]]) -> None:
         """Note that the bytes that come continue the replica. `epochs`: those of the log."""
         self._drop_aside()
-        self._leaving.clear()  # the log may have other segments now; the owner says again which
+        self._leaving.clear()  # the log may have other segments now; the leader says again which
         self.manifest = replace(self.manifest, epochs=tuple((epoch, at) for epoch, at in epochs if at <= self.end))
         self._write_manifest()
 
@@ -222,7 +222,7 @@ class Replica:
         return self._size == HEADER_SIZE if self._file is not None else self.end == newest.base
 
     def _rewrite_header(self, newest: ReplicaFile, data: bytes, header: SegmentHeader) -> None:
-        """Replace the header of the newest segment: its owner restarted before it wrote a record, and began it again."""
+        """Replace the header of the newest segment: its leader restarted before it wrote a record, and began it again."""
         if self._file is None:
             self._file = self._disk.open(newest.name)
             self._size = HEADER_SIZE

@@ -1,14 +1,14 @@
-"""A replica becomes a log that this node owns. A kill between any two steps leaves the one, or what becomes the other again.
+"""A replica becomes a log that this node leads. A kill between any two steps leaves the one, or what becomes the other again.
 
 1. `check_replay`: replay must be able to begin in the replica where it would begin in the log.
-2. `claim`: the manifest says, durably, with which epoch this node is to own the log. It is still a replica.
+2. `note_won`: the manifest says, durably, with which epoch this node is to lead the log. It is still a replica.
 3. The directory is renamed by whoever knows where directories are.
 4. `name_files`: its files get the names that they have in a log.
 5. `drop_manifest`: the first record of the new epoch is durable, so the log tells all that the manifest told, which goes. From
-   now on it is a log that this node owns, and others are told.
+   now on it is a log that this node leads, and others are told.
 
 Before step 5 has ended, nobody knows of the epoch, and what was begun is taken back by `name_replica_files` and a rename: a
-claim does not outlive the run of its node.
+vote does not outlive the run of its node.
 
 See docs/design/cluster.md#promotion.
 """
@@ -33,7 +33,7 @@ _OF_REPLICA = re.compile(r"\d{20}\.\d{1,9}\.log\.\d+")
 
 
 class Refused(Exception):
-    """The replica cannot become a log that this node owns. The text says why."""
+    """The replica cannot become a log that this node leads. The text says why."""
 
 
 def check_replay(disk: Disk, manifest: Manifest, interrupt: Callable[[], None] = lambda: None) -> None:
@@ -78,11 +78,11 @@ def _is_complete(reader: LogRecords, place: int, interrupt: Callable[[], None]) 
     return False
 
 
-def claim(disk: Disk, manifest: Manifest, number: int) -> Manifest:
-    """Note in a replica's manifest, durably, that this node is to own the log in an epoch with this number. Raises OSError."""
-    claimed = replace(manifest, won=number)
-    write_manifest(disk, claimed)
-    return claimed
+def note_won(disk: Disk, manifest: Manifest, number: int) -> Manifest:
+    """Note in a replica's manifest, durably, that this node is to lead the log in an epoch with this number. Raises OSError."""
+    noted = replace(manifest, won=number)
+    write_manifest(disk, noted)
+    return noted
 
 
 def name_files(disk: Disk) -> Manifest | None:

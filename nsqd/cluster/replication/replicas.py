@@ -1,7 +1,7 @@
 """The follower's side of copying: the replicas that this node keeps of other nodes' logs.
 
 A connection may write only the replica of the log id that its peer has proved, and of logs that the peer has taken over. What a
-failing disk costs is this replica, and for a while: its owner is told, and it is opened again later.
+failing disk costs is this replica, and for a while: its leader is told, and it is opened again later.
 
 See docs/design/cluster.md#replicas.
 """
@@ -29,7 +29,7 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.space import reserve_of
 from shared.log import log
 
-TELL_AFTER = 1024 * 1024  # bytes after which the owner is told how far the replica is, though nobody waits for that
+TELL_AFTER = 1024 * 1024  # bytes after which the leader is told how far the replica is, though nobody waits for that
 SYNC_EVERY = 1_000_000_000  # ns: what nobody waits for is synced after this time
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
@@ -39,7 +39,7 @@ class Directory(Protocol):
     """Where the replicas are, one directory for each log id: nsqd.cluster.replication.directory.ReplicaDirectory."""
 
     def found(self) -> list[tuple[bytes, int]]:
-        """Return the id of each log of which there is a replica, with its owner's node number. Raises OSError."""
+        """Return the id of each log of which there is a replica, with its leader's node number. Raises OSError."""
 
     def open(self, log_id: bytes) -> Disk:
         """Return the directory of a log's replica, which is made if it does not exist. Raises OSError."""
@@ -59,23 +59,23 @@ class Kept:
     node: int  # number of the node that publishes into the log, or did so
     replica: Replica | None = None
     disk: Disk | None = None
-    link: Link | None = None  # the owner's connection, once it has asked
+    link: Link | None = None  # the leader's connection, once it has asked
     is_opening: bool = False
     running: ReplicaSync | None = None  # the sync that is under way elsewhere
     is_awaited: bool = False  # a client waits for a sync
     must_tell: bool = False  # a client waits for the next word about how far the replica is
     sync_due: int = 0
-    asked: int = 0  # number of the owner's latest FOLLOW
-    is_asked: bool = False  # the owner waits to be told what the replica holds
+    asked: int = 0  # number of the leader's latest FOLLOW
+    is_asked: bool = False  # the leader waits to be told what the replica holds
     must_reopen: bool = False  # the replica may end within a record, and is to be cut to a whole one
-    is_resumed: bool = False  # the owner has said how the replica goes on, so it may be told how far it is
-    reported: tuple[int, int] = (-1, -1)  # positions that the owner was told last
+    is_resumed: bool = False  # the leader has said how the replica goes on, so it may be told how far it is
+    reported: tuple[int, int] = (-1, -1)  # positions that the leader was told last
     failure: str = ""
     retry_at: int = 0
-    # the owner does not need the replica, which goes when nothing is under way any more; the log's epochs then. None: it does
+    # the leader does not need the replica, which goes when nothing is under way any more; the log's epochs then. None: it does
     dropped: stream.Epochs | None = None
     trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
-    # this node is to own the log: who gets the replica's directory, or an error, when nothing is under way any more
+    # this node is to lead the log: who gets the replica's directory, or an error, when nothing is under way any more
     on_released: Callable[[Disk | OSError], None] | None = None
 
 
@@ -91,7 +91,7 @@ class Replicas:
     ) -> None:
         """Find the replicas in `directory`, and open none yet.
 
-        `clock` returns monotonic ns; `may_write` tells whether the node with a number owns a log, None: it does if it has
+        `clock` returns monotonic ns; `may_write` tells whether the node with a number leads a log, None: it does if it has
         proved the log's id.
         """
         self.kept: dict[bytes, Kept] = {}
@@ -99,7 +99,7 @@ class Replicas:
         self._work = work
         self._clock = clock
         self.may_write = may_write
-        # tells whether this node itself owns a log, or is taking it over
+        # tells whether this node itself leads a log, or is taking it over
         self.is_promoted: Callable[[bytes], bool] = lambda log_id: False
         self.failures = 0  # how often a replica was given up for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
@@ -109,13 +109,13 @@ class Replicas:
     # connections
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Do what the owner of a log asks for. Raises PeerError."""
+        """Do what the leader of a log asks for. Raises PeerError."""
         assert link.peer is not None
         log_id = link.log_received or link.peer.log_id
         number = stream.unpack_follow(content) if kind is FrameKind.FOLLOW else 0
-        if not self._is_owner(link, log_id):
+        if not self._is_leader(link, log_id):
             if kind is FrameKind.FOLLOW:
-                self._send(link, log_id, stream.pack_gave_up(stream.NOT_OWNER))
+                self._send(link, log_id, stream.pack_gave_up(stream.NOT_LEADER))
             return
         if kind is not FrameKind.FOLLOW and log_id not in self.kept:
             return
@@ -135,7 +135,7 @@ class Replicas:
             return
         replica = kept.replica
         if kept.link is not link or replica is None or kept.failure:
-            return  # it was sent before the owner could know
+            return  # it was sent before the leader could know
         if not kept.is_resumed and kind not in (FrameKind.RESUME, FrameKind.ANEW):
             return
         try:
@@ -145,7 +145,7 @@ class Replicas:
         except OSError as error:
             self._fail(kept, str(error.strerror or error))
 
-    def _is_owner(self, link: Link, log_id: bytes) -> bool:
+    def _is_leader(self, link: Link, log_id: bytes) -> bool:
         """Return True if the peer may write the replica of a log."""
         assert link.peer is not None
         if self.is_promoted(log_id):
@@ -155,7 +155,7 @@ class Replicas:
         return self.may_write(link.peer.number, log_id)
 
     def _send(self, link: Link, log_id: bytes, frame: bytes) -> None:
-        """Send a frame about a log to its owner."""
+        """Send a frame about a log to its leader."""
         assert link.peer is not None
         link.send_of(log_id, link.peer.log_id, frame)
 
@@ -197,7 +197,7 @@ class Replicas:
     # opening
 
     def _answer(self, kept: Kept) -> None:
-        """Tell the owner what the replica holds, once it is open and no sync is under way."""
+        """Tell the leader what the replica holds, once it is open and no sync is under way."""
         if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
             return  # it is told when that is over
         if kept.must_reopen and kept.replica is not None:
@@ -261,7 +261,7 @@ class Replicas:
     # durability
 
     def turn(self, now: int) -> None:
-        """Sync what clients wait for, and tell the owners how far their replicas are. Call it after input."""
+        """Sync what clients wait for, and tell the leaders how far their replicas are. Call it after input."""
         for kept in self.kept.values():
             if kept.replica is not None and kept.link is not None and not kept.failure:
                 if kept.is_awaited:
@@ -271,7 +271,7 @@ class Replicas:
 
     def _sync(self, kept: Kept, replica: Replica, now: int) -> None:
         if kept.running is not None or (kept.link is not None and not kept.is_resumed):
-            return  # its owner may say at any moment that it goes on otherwise, which needs the files
+            return  # its leader may say at any moment that it goes on otherwise, which needs the files
         kept.is_awaited = False
         job = replica.sync_job()
         if job is None:
@@ -318,7 +318,7 @@ class Replicas:
             self._release(kept)
             return
         kept.must_tell = True
-        self._answer(kept)  # if the owner has asked meanwhile
+        self._answer(kept)  # if the leader has asked meanwhile
         if job.manifest is not None and kept.link is not None:
             log.info("REPLICA: the replica of node %d is complete: %d bytes", kept.node, replica.end)
         self._tell(kept, replica)
@@ -327,7 +327,7 @@ class Replicas:
         self._average += (min(ns, 2 * QUICK) - self._average) // 8
 
     def _tell(self, kept: Kept, replica: Replica) -> None:
-        """Tell the owner how far the replica is, unless what comes is still written aside."""
+        """Tell the leader how far the replica is, unless what comes is still written aside."""
         positions = replica.end, replica.durable
         if not kept.is_resumed or replica.is_aside or positions == kept.reported or kept.link is None:
             return
@@ -342,7 +342,7 @@ class Replicas:
             if kept.failure:
                 if now < kept.retry_at or kept.running is not None or kept.is_opening:
                     continue
-                if kept.link is None:  # its owner may be lost: what is here must be readable
+                if kept.link is None:  # its leader may be lost: what is here must be readable
                     self._begin_opening(kept)
                 elif not self._lacks_space(kept):
                     kept.retry_at = now + RETRY_AFTER
@@ -372,7 +372,7 @@ class Replicas:
         self._fail(kept, f"cannot sync: {error.strerror or error}")
 
     def _fail(self, kept: Kept, why: str) -> None:
-        """Give a replica up for a while, and tell its owner."""
+        """Give a replica up for a while, and tell its leader."""
         if kept.replica is not None and kept.running is None:
             if why == NO_SPACE:
                 with suppress(OSError):
@@ -387,12 +387,13 @@ class Replicas:
             self._send(kept.link, kept.log_id, stream.pack_gave_up(why))
 
     def _drop(self, kept: Kept, epochs: stream.Epochs) -> None:
-        """Remove a replica that its owner does not need, or keep it as a diverged copy if it holds what the log does not have.
+        """Remove a replica that its leader does not need, or keep it as a diverged copy if it holds what the log does not have.
 
-        `epochs`: those of the log. The owner may have an old copy of it, and this replica alone what clients were told is kept.
+        `epochs`: those of the log. The leader may have an old copy of it, and this replica alone what clients were told is
+        kept.
         """
         if kept.running is not None or kept.is_opening:
-            return  # it goes when that is over: the owner says it once
+            return  # it goes when that is over: the leader says it once
         if kept.replica is None:
             self._begin_opening(kept)
             return
@@ -457,7 +458,7 @@ class Replicas:
     # reading
 
     def open_all(self) -> None:
-        """Open the replicas that were found at the start, so that their ends are known before their owners return."""
+        """Open the replicas that were found at the start, so that their ends are known before their leaders return."""
         for kept in self.kept.values():
             self._begin_opening(kept)
 

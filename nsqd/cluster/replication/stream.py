@@ -36,7 +36,7 @@ HEADER = 64  # bytes of a segment's header
 MOST_BYTES = 256 * 1024  # of a log in one frame: a heartbeat waits for no more than this
 MOST_SEGMENTS = 65536  # of a log: 4 TiB
 NO_SPACE = "too little space is free"  # a reason for GAVE_UP: another node is to keep the replica
-NOT_OWNER = "another node owns this log"  # a reason for GAVE_UP
+NOT_LEADER = "another node leads this log"  # a reason for GAVE_UP
 LOG_ID_SIZE = 16  # bytes
 MOST_REASON = 500  # bytes
 _MOST_POSITION = (1 << 63) - 1
@@ -51,7 +51,7 @@ Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at whi
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """What a replica holds, as its follower tells the owner of the log. Positions count bytes of records."""
+    """What a replica holds, as its follower tells the leader of the log. Positions count bytes of records."""
 
     end: int  # position up to which its bytes are the log's
     epochs: Epochs

@@ -46,17 +46,17 @@ class FrameKind(IntEnum):
     GAVE_UP = 19
     DROP = 20
     LOG = 21  # the log that the stream frames which follow are about
-    # Who owns which log: see leader_frames.py and election_frames.py
-    OWNERS = 22
-    COUNTS = 23
-    CLAIM = 24
-    VOTE = 25
+    # Who leads which log: see leader_frames.py and election_frames.py
+    LEADERS = 22
+    IN_SYNC = 23
+    VOTE_REQUEST = 24
+    VOTE_REPLY = 25
     CLOSED = 26  # a log that is closed: see closed_frames.py
     CONFIGS = 27  # the configurations of topics: see config_frames.py
-    HANDOVER = 28  # a node that leaves asks the receiver to own a log: see transfer_frames.py
-    TIME = 29  # from the owner of a log: its id, and its own time, in ns
+    TRANSFER = 28  # a node that leaves asks the receiver to lead a log: see transfer_frames.py
+    TIME = 29  # from the leader of a log: its id, and its own time, in ns
     DELETED = 30  # what was deleted from a log at a node that did not own it any more: see deletion_frames.py
-    SALVAGE = 32  # about what a copy holds that the log's owner lacks: see salvage_frames.py
+    SALVAGE = 32  # about what a copy holds that the log's leader lacks: see salvage_frames.py
     # How jobs are lent, and asked about: see job_frames.py
     WANT = 40
     BODY = 41

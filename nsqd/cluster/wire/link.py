@@ -42,7 +42,7 @@ class Superseded(PeerError):
 
 
 class Listener(Protocol):
-    """Who owns the link. It is told what comes, and asked what to send."""
+    """Who leads the link. It is told what comes, and asked what to send."""
 
     lease: int  # message ids of this node below it may be issued
     is_full: bool  # this node has no space for another replica
@@ -176,8 +176,8 @@ class Link:
         """Say that this node stops and will be back within `grace` ms, MOST_GRACE at most."""
         self._add(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
 
-    def send_claiming(self, frame: bytes) -> None:
-        """Send a frame about who owns which log, before the frames by which logs are copied."""
+    def send_first(self, frame: bytes) -> None:
+        """Send a frame about who leads which log, before the frames by which logs are copied."""
         self._add(frame)
 
     def tick(self, now: int) -> None:

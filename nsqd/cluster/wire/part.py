@@ -36,19 +36,19 @@ class Part:
         """Note that another run or node leads a log that this node has led: nothing more of it is delivered here."""
 
     def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
-        """Note that this node is to lead a log that it has claimed, by an epoch with that number.
+        """Note that this node has won an election: it is to lead a log, by an epoch with that number.
 
         `is_clean`: its copy has all that clients were told that it is kept.
         """
 
     def called_off(self, log_id: bytes) -> None:
-        """Note that this node is not to lead a log after all: its leader is back, or another node claims it as well."""
+        """Note that this node is not to lead a log after all: its leader is back, or another node stands for it as well."""
 
     def configured(self) -> None:
         """Note that this node knows now how the topics of the cluster are configured."""
 
     def whole(self, log_id: bytes, number: int) -> None:
-        """Note that the node with that number, which claims a log that this one gave up, has all of it."""
+        """Note that the node with that number, which stands for a log that this one gave up, has all of it."""
 
     def log_closed(self, log_id: bytes) -> None:
         """Note that a log is closed, and that this node has that durably."""

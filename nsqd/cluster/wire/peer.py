@@ -125,7 +125,7 @@ class ClusterPeer:
         self.outbox.break_off()
 
     def disconnected(self) -> None:
-        """Tell the owner that the connection is gone, once however often this is called."""
+        """Tell the leader that the connection is gone, once however often this is called."""
         gone, self._gone = self._gone, None
         if gone is not None:
             gone(self)
@@ -149,7 +149,7 @@ class ClusterPeer:
         self._transport.timer_changed()
 
     def next_timer(self) -> int:
-        """Return the time of `wake_by`: what links do by time, their owner does for all of them."""
+        """Return the time of `wake_by`: what links do by time, their leader does for all of them."""
         return self._due
 
     def tick(self, now: int) -> None:

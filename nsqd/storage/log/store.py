@@ -59,7 +59,7 @@ class LogStore:
         self.reshaped = 0  # how often extents older than the newest were replaced by others
         self.leased = 0  # message ids below this may be issued
         # another node is to own the log, so nobody is told any more that something is kept here
-        self.is_handed_over = False
+        self.is_transferred = False
         self.is_promoted = False  # another node has published into the log: all that is there counts as copied
         self._rests_until = (
             0  # monotonic ns; before, a turn in which nothing happened to a log that was taken over ends at once
@@ -123,7 +123,7 @@ class LogStore:
             self.retention.long_polls.wake_ready(self._now, self._is_readable)
         if self.after_commit(self._now):
             self._rests_until = 0
-        if self.is_handed_over:
+        if self.is_transferred:
             return [Promise(mark, NEVER) for mark in awaited]
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 

@@ -35,7 +35,7 @@ class End:
     def age(self, sent: int, now: int) -> int:
         return self.delay
 
-    def send_claiming(self, frame: bytes) -> None:
+    def send_first(self, frame: bytes) -> None:
         self.sent.append(frame)
 
 
@@ -61,14 +61,14 @@ class Station:
             lease=number << 48 | 1 << 40,
             leases={},
             membership=SimpleNamespace(members=[], is_awaited=lambda number: True),
-            ownership=SimpleNamespace(epochs={}),
+            leaders=SimpleNamespace(epochs={}),
         )
         self.cluster.add = lambda part: None
         self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None)
         self.tubes_context = BeanstalkContext()
         contexts = self.context, self.port, self.tubes_context
         self.jobs = LentJobs(node.broker, *contexts)  # type: ignore[arg-type]
-        self.held: list[HttpReplies] | None = None  # what waits for promises; None: every promise is kept at once
+        self.held: list[HttpReplies] | None = None  # what waits for votes; None: every promise is kept at once
         self._node_turn, node.turn = node.turn, self._turn  # type: ignore[method-assign]
         node.after_turn = self._end_turn
 

@@ -16,9 +16,9 @@ def replica(number: int, written: int, connected: bool, failure: str = "") -> di
 
 def failover_figures(**more: Any) -> dict[str, Any]:
     """What a node tells of failovers: none yet."""
-    claims = {"won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": []}
+    elections = {"won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": []}
     failovers = {"last_seconds": None, "possible_duplicates": {}}
-    return {"owned": [{"state": "serving"}], "claims": claims, "closed": [], "failovers": failovers} | more
+    return {"led": [{"state": "serving"}], "elections": elections, "closed": [], "failovers": failovers} | more
 
 
 def series(figures: dict[str, Any]) -> dict[str, float]:
@@ -77,27 +77,27 @@ def test_of_two_replicas_of_one_node_the_one_that_is_written_is_shown() -> None:
     }
 
 
-def test_claims_promoted_logs_and_possible_duplicates_are_counted() -> None:
-    claims = {
+def test_elections_promoted_logs_and_possible_duplicates_are_counted() -> None:
+    elections = {
         "won": {"clean": 3, "unclean": 1}, "failed": 7, "called_off": 2, "postponed": 5,
-        "logs": [{"owner_lost": True}, {"owner_lost": False}, {"owner_lost": True}],
+        "logs": [{"leader_lost": True}, {"leader_lost": False}, {"leader_lost": True}],
     }  # fmt: skip
-    owned = [{"state": "serving"}, {"state": "serving"}, {"state": "failed"}, {"state": "serving"}]
+    led = [{"state": "serving"}, {"state": "serving"}, {"state": "failed"}, {"state": "serving"}]
     failovers = {"last_seconds": 1.5, "possible_duplicates": {"ready_again": 9, "unclean": 0}}
-    told = failover_figures(owned=owned, claims=claims, closed=[{}, {}], failovers=failovers)
+    told = failover_figures(led=led, elections=elections, closed=[{}, {}], failovers=failovers)
     copies = {"copies": {"available": 1, "away": [], "replies_given_up": 0}, "replicas": [], "replica_failures": 0}
     found = series({"nodes": [node(0)], "followers": []} | copies | told)
     assert {name: value for name, value in found.items() if "promoted_logs" in name and value} == {
         "nsqd_cluster_promoted_logs serving": 2,  # its own log is not counted
         "nsqd_cluster_promoted_logs failed": 1,
     }
-    others = ("claims", "lost_logs", "closed_logs", "failover", "duplicates")
+    others = ("elections", "lost_logs", "closed_logs", "failover", "duplicates")
     assert {name: value for name, value in found.items() if any(one in name for one in others)} == {
-        "nsqd_cluster_claims_total won_clean": 3,
-        "nsqd_cluster_claims_total won_unclean": 1,
-        "nsqd_cluster_claims_total failed": 7,
-        "nsqd_cluster_claims_total called_off": 2,
-        "nsqd_cluster_claims_total postponed": 5,
+        "nsqd_cluster_elections_total won_clean": 3,
+        "nsqd_cluster_elections_total won_unclean": 1,
+        "nsqd_cluster_elections_total failed": 7,
+        "nsqd_cluster_elections_total called_off": 2,
+        "nsqd_cluster_elections_total postponed": 5,
         "nsqd_cluster_lost_logs": 2,
         "nsqd_cluster_closed_logs": 2,
         "nsqd_cluster_failover_seconds": 1.5,

@@ -18,7 +18,7 @@ from tests.penstock.spark.test_readers_process import ALL, between, rows, stream
 from tests.processes.test_cluster import in_sync
 from tests.processes.test_cluster import node as node  # the fixture
 from tests.processes.test_cluster_chaos import again
-from tests.processes.test_failover import cluster_of, log_of, owned
+from tests.processes.test_failover import cluster_of, led, log_of
 
 pytestmark = pytest.mark.process
 
@@ -40,8 +40,8 @@ def test_a_query_goes_on_over_a_failover_and_the_return_of_the_node(node: NodeMa
         planned = reader.partitions(middle, end)
         lost = log_of(first, 0)
         first.process.send_signal(signal.SIGKILL)
-        eventually(lambda: any(lost in owned(daemon) for daemon in others))
-        (new_leader,) = [daemon for daemon in others if lost in owned(daemon)]
+        eventually(lambda: any(lost in led(daemon) for daemon in others))
+        (new_leader,) = [daemon for daemon in others if lost in led(daemon)]
         wanted = [str(number) for number in range(7, 20)]
         assert [row for part in planned for row in rows(reader, part)] == wanted, "they name the node that is gone"
         named = others[0].http if new_leader is others[1] else others[1].http

@@ -57,8 +57,8 @@ def node(cluster: ClusterState, number: int) -> MemberState:
     return found
 
 
-def copy(cluster: ClusterState, owner: int, at: int) -> LogCopy:
-    (found,) = [one for one in cluster.copies if (one.owner, one.follower) == (owner, at)]
+def copy(cluster: ClusterState, leader: int, at: int) -> LogCopy:
+    (found,) = [one for one in cluster.copies if (one.leader, one.follower) == (leader, at)]
     return found
 
 
@@ -149,24 +149,32 @@ def own(number: int) -> Raw:
     return {"log_id": f"log{number}", "node": number, "state": "serving"}
 
 
-def claims(log_id: str, owner: int, lost: bool = True, quorum: str = "majority", **more: Any) -> Raw:
-    one = {"log_id": log_id, "owner": owner, "epoch": 3, "owner_lost": lost, "clean": True, "state": "", "reason": ""}
+def elections(log_id: str, leader: int, lost: bool = True, quorum: str = "majority", **more: Any) -> Raw:
+    one = {
+        "log_id": log_id,
+        "leader": leader,
+        "epoch": 3,
+        "leader_lost": lost,
+        "clean": True,
+        "state": "",
+        "reason": "",
+    }
     return {"quorum": quorum, "logs": [one | more]}
 
 
-def test_each_log_has_its_owner_and_what_is_promoted_is_served_by_another_node() -> None:
+def test_each_log_has_its_leader_and_what_is_promoted_is_served_by_another_node() -> None:
     first = answer(0, word(1), word(2, False)) | {
-        "owned": [
+        "led": [
             own(0),
             {"log_id": "log2", "node": 2, "state": "reading"},
             {"log_id": "x", "node": 1, "state": "lost"},
         ],
         "closed": [{"log_id": "old", "node": 1}],
-        "claims": claims("log2", 0, lost=False),
+        "elections": elections("log2", 0, lost=False),
         "refused": [{"node": 9, "address": "h:1", "reason": "its log holds ids"}],
     }
-    cluster = merged(first, answer(1, word(0), word(2, False), replicas=[replica(2)]) | {"owned": [own(1)]})
-    assert [(one.log_id, one.node, one.owner, one.state) for one in cluster.logs] == [
+    cluster = merged(first, answer(1, word(0), word(2, False), replicas=[replica(2)]) | {"led": [own(1)]})
+    assert [(one.log_id, one.node, one.leader, one.state) for one in cluster.logs] == [
         ("log0", 0, 0, "serving"), ("log1", 1, 1, "serving"), ("old", 1, None, "closed"), ("log2", 2, 0, "reading"),
     ]  # fmt: skip
     assert (node(cluster, 2).led_by, node(cluster, 2).recover, node(cluster, 1).led_by) == (0, "", None)
@@ -177,35 +185,35 @@ def test_each_log_has_its_owner_and_what_is_promoted_is_served_by_another_node()
 def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
     first = answer(0, word(1), word(2, False), replicas=[replica(2)])
     second = answer(1, word(0), word(2, False), replicas=[replica(2, complete=False)])
-    first |= {"owned": [own(0)], "claims": claims("log2", 2, clean=False, reason="node 1 hears it")}
-    second |= {"owned": [own(1)], "claims": claims("log2", 2, quorum="none")}
+    first |= {"led": [own(0)], "elections": elections("log2", 2, clean=False, reason="node 1 hears it")}
+    second |= {"led": [own(1)], "elections": elections("log2", 2, quorum="none")}
     cluster = merged(first, second)
     lost = cluster.logs[-1]
-    assert (lost.log_id, lost.node, lost.owner, lost.state, lost.is_bad) == ("log2", 2, 2, "owner lost", True)
+    assert (lost.log_id, lost.node, lost.leader, lost.state, lost.is_bad) == ("log2", 2, 2, "leader lost", True)
     assert [one.words for one in lost.takers] == [
         "node 0 waits, its copy may be incomplete: node 1 hears it",
         "node 1 waits: -failover-quorum is none",
     ]
     assert [one.node for one in lost.able] == [0]
-    assert Trouble("log of node 2", "not served", "it is not served: owner lost (node 2)") in list(cluster.troubles())
-    second["claims"] = claims("log2", 2, lost=False)
+    assert Trouble("log of node 2", "not served", "it is not served: leader lost (node 2)") in list(cluster.troubles())
+    second["elections"] = elections("log2", 2, lost=False)
     assert [one.node for one in merged(first, second).logs[-1].takers] == [0]
-    first["claims"] = claims("log2", 2, state="promoting")
+    first["elections"] = elections("log2", 2, state="promoting")
     (taker,) = merged(first, second).logs[-1].takers
     assert (taker.words, taker.may_promote) == ("node 0 is promoting it", False)
 
 
-def test_the_owner_by_the_latest_epoch_is_the_one_that_is_lost() -> None:
-    first = answer(0, word(1, False), word(2, False), replicas=[replica(2)]) | {"claims": claims("log2", 2)}
-    other = answer(3, word(1, False), word(2, False)) | {"claims": claims("log2", 1, epoch=103)}
+def test_the_leader_by_the_latest_epoch_is_the_one_that_is_lost() -> None:
+    first = answer(0, word(1, False), word(2, False), replicas=[replica(2)]) | {"elections": elections("log2", 2)}
+    other = answer(3, word(1, False), word(2, False)) | {"elections": elections("log2", 1, epoch=103)}
     (lost,) = merged(first, other).logs
-    assert (lost.node, lost.owner, [one.node for one in lost.takers]) == (2, 1, [3])
+    assert (lost.node, lost.leader, [one.node for one in lost.takers]) == (2, 1, [3])
 
 
 def test_two_nodes_that_own_one_log_are_an_issue() -> None:
-    told = {"owned": [{"log_id": "log2", "node": 2, "state": "serving"}]}
+    told = {"led": [{"log_id": "log2", "node": 2, "state": "serving"}]}
     cluster = merged(answer(0, word(1)) | told, answer(1, word(0)) | told)
-    assert cluster.issues == ["Nodes 0, 1 all say that they own the log log2 of node 2."]
+    assert cluster.issues == ["Nodes 0, 1 all say that they lead the log log2 of node 2."]
 
 
 # Contradictions
@@ -241,7 +249,7 @@ def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
     assert Trouble("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.troubles())
 
 
-def test_copies_that_their_owner_does_not_write_to() -> None:
+def test_copies_that_their_leader_does_not_write_to() -> None:
     cluster = merged(answer(0, word(1)), answer(1, word(0), replicas=[replica(0), replica(0, log_id="earlier")]))
     assert [(one.log_id, one.state) for one in cluster.copies] == [("earlier", "other log"), ("log0", "unused")]
 
@@ -318,13 +326,13 @@ _ANY = st.recursive(
 _NUMBER = st.integers(-1, 3) | _ANY
 _FIELDS = [
     "address", "http_address", "standing", "connected", "suspected", "restarting", "incarnation", "log_id", "state", "behind",
-    "written", "durable", "failure", "complete", "owner", "owner_lost", "clean", "epoch", "reason",
+    "written", "durable", "failure", "complete", "leader", "leader_lost", "clean", "epoch", "reason",
 ]  # fmt: skip
 _ENTRY = st.builds(
     lambda number, rest: {"node": number} | rest, _NUMBER, st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4)
 )
 _ENTRY |= st.builds(
-    lambda log_id, owner, rest: {"log_id": log_id, "owner": owner, "node": owner, "owner_lost": True} | rest,
+    lambda log_id, leader, rest: {"log_id": log_id, "leader": leader, "node": leader, "leader_lost": True} | rest,
     st.sampled_from(["log1", "log2"]), _NUMBER, st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=2),
 )  # fmt: skip
 _LIST = st.lists(_ENTRY | _ANY, max_size=4) | _ANY
@@ -332,7 +340,7 @@ _LIES = st.fixed_dictionaries(
     {},
     optional={
         "name": st.sampled_from(["c", "d"]) | _ANY, "node": _NUMBER, "nodes": _LIST, "followers": _LIST, "replicas": _LIST,
-        "owned": _LIST, "closed": _LIST, "refused": _LIST, "claims": st.fixed_dictionaries({"logs": _LIST}) | _ANY,
+        "led": _LIST, "closed": _LIST, "refused": _LIST, "elections": st.fixed_dictionaries({"logs": _LIST}) | _ANY,
         "copies": st.dictionaries(st.sampled_from(["available", "away", "replies_given_up"]), _ANY | st.lists(_NUMBER)) | _ANY,
     },
 )  # fmt: skip
@@ -354,5 +362,5 @@ def test_whatever_nodes_answer_is_merged(answers: dict[str, Any]) -> None:
             assert set(log.able) <= set(log.takers)
             assert all(taker.words for taker in log.takers)
         for copy in cluster.copies:
-            assert copy.owner != copy.follower
+            assert copy.leader != copy.follower
             copy_row(copy)

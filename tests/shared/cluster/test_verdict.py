@@ -12,15 +12,15 @@ from tests.shared.cluster.test_state import Raw, answer, follower, merged, repli
 MAJORITY = {"quorum": "majority", "logs": []}
 
 
-def owned(node: int, log: str = "", state: str = "serving") -> Raw:
+def led(node: int, log: str = "", state: str = "serving") -> Raw:
     return {"log_id": log or f"log{node}", "node": node, "state": state}
 
 
 def node(number: int, others: list[Raw], followers: list[Raw], **more: Any) -> Raw:
-    logs = more.pop("owned", [owned(number)])
+    logs = more.pop("led", [led(number)])
     copies = {name: more.pop(name) for name in ("available", "away") if name in more}
     found = answer(number, *others, followers=followers, replicas=more.pop("replicas", ()), **copies)
-    return found | {"owned": logs, "claims": MAJORITY} | more
+    return found | {"led": logs, "elections": MAJORITY} | more
 
 
 def three(**more: Any) -> list[Raw]:
@@ -56,7 +56,7 @@ def test_three_nodes_that_are_all_right_are_whole_and_one_may_go() -> None:
     ({"followers": [follower(1), follower(2, "failed", failure="disk full")]}, "has failed: disk full"),
     ({"refusing": {"count": 5, "topics": ["a", "b", "c", "d"]}}, "to 5 topics for want of copies: a, b, c, ..."),
     ({"knows_configs": False}, "node 0 takes no messages"),
-    ({"owned": [owned(0, state="reading")]}, "the log of node 0 (log0) is not served yet by node 0: reading"),
+    ({"led": [led(0, state="reading")]}, "the log of node 0 (log0) is not served yet by node 0: reading"),
     ({"refused": [{"node": 3, "address": "h3", "reason": "drain it first"}]}, "nodes 0 and 3 are not connected: drain it"),
     ({"available": 1}, "node 0: only 1 copy is possible now"),
 ])  # fmt: skip
@@ -75,27 +75,27 @@ def test_a_log_that_its_leader_alone_has_is_at_risk() -> None:
 
 
 def test_a_node_that_is_down_and_whose_log_is_led_elsewhere_is_degraded_and_no_other_may_go() -> None:
-    cluster = merged(*without(2, owned=[[owned(0), owned(2, "log2")], [owned(1)]]))
+    cluster = merged(*without(2, led=[[led(0), led(2, "log2")], [led(1)]]))
     found = verdict_of(cluster)
     assert found.level is Level.DEGRADED
     assert "node 2 is down; node 0 leads its log" in found.degraded
     assert found.unsafe == ("1 of 3 nodes would be up, too few for a majority: no replica would be promoted",)
     (log,) = [one for one in cluster.logs if one.log_id == "log2"]
-    assert (log.owner, log.replicas) == (0, [1])
+    assert (log.leader, log.replicas) == (0, [1])
 
 
 def test_a_log_without_a_leader_is_at_risk() -> None:
     lost = {
         "log_id": "log2",
-        "owner": 2,
+        "leader": 2,
         "epoch": 1,
-        "owner_lost": True,
+        "leader_lost": True,
         "clean": False,
         "state": "",
         "reason": "no majority",
     }
-    claims = {"quorum": "majority", "logs": [lost]}
-    found = verdict_of(merged(*without(2, claims=[claims, claims])))
+    elections = {"quorum": "majority", "logs": [lost]}
+    found = verdict_of(merged(*without(2, elections=[elections, elections])))
     assert found.level is Level.AT_RISK
     assert "the log of node 2 (log2) has no leader, node 2 is lost: node 0 waits" in found.at_risk[0]
     assert "no majority" in found.at_risk[0]
@@ -103,8 +103,8 @@ def test_a_log_without_a_leader_is_at_risk() -> None:
 
 @pytest.mark.parametrize(("quorum", "is_safe"), [("majority", False), ("any", True), ("none", False)])
 def test_of_two_nodes_one_may_go_only_if_the_other_need_ask_nobody(quorum: str, is_safe: bool) -> None:
-    claims = {"quorum": quorum, "logs": []}
-    pair = [node(one, [word(1 - one)], [follower(1 - one)], claims=claims) for one in range(2)]
+    elections = {"quorum": quorum, "logs": []}
+    pair = [node(one, [word(1 - one)], [follower(1 - one)], elections=elections) for one in range(2)]
     found = verdict_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, is_safe)
 
@@ -116,7 +116,7 @@ def test_a_single_node_is_whole_and_must_not_go() -> None:
 
 def test_nodes_that_left_or_were_forgotten_are_not_missed() -> None:
     left = word(2, False, standing="left")
-    pair = [node(one, [word(1 - one), left], [follower(1 - one)], claims={"quorum": "any"}) for one in range(2)]
+    pair = [node(one, [word(1 - one), left], [follower(1 - one)], elections={"quorum": "any"}) for one in range(2)]
     found = verdict_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, True)
 

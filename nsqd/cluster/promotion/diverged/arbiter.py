@@ -1,4 +1,4 @@
-"""What the owner of a log says about copies with bytes that the log lacks: who takes these in, and when the copies may go.
+"""What the leader of a log says about copies with bytes that the log lacks: who takes these in, and when the copies may go.
 
 Each question has the epochs of the copy, so the common point is always that with the log as it is now. What another node has
 salvaged counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
@@ -22,7 +22,7 @@ from nsqd.cluster.membership.facts import Keep
 from nsqd.cluster.membership.salvaged import tail_of
 from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict
 from nsqd.cluster.replication.common_point import Epochs, common_end
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.epochs import unpack
 
@@ -41,12 +41,12 @@ class Pending(NamedTuple):
 
 
 class Arbiter:
-    """The answers of one node about the logs that it owns, and about those that it has closed."""
+    """The answers of one node about the logs that it leads, and about those that it has closed."""
 
     def __init__(
         self,
         cluster: Cluster,
-        origins: Mapping[bytes, Origin],
+        origins: Mapping[bytes, LeaderSide],
         keep: Keep,
         clock: Callable[[], int],
     ) -> None:
@@ -100,7 +100,7 @@ class Arbiter:
         origin = self._origins.get(log_id)
         if origin is not None:
             return None if origin.is_broken else epochs_of(origin)
-        word = self._cluster.ownership.closed.get(log_id)
+        word = self._cluster.leaders.closed.get(log_id)
         if word is None or word.epoch.node != self._cluster.own.number:
             return None
         return packed(word.epochs), word.end
@@ -143,13 +143,13 @@ def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
     return [(epoch.pack(), start) for epoch, start in epochs]
 
 
-def epochs_of(origin: Origin) -> tuple[Epochs, int]:
-    """Return the epochs of a log that this node owns, and its end."""
-    figures = origin.owned()
+def epochs_of(origin: LeaderSide) -> tuple[Epochs, int]:
+    """Return the epochs of a log that this node leads, and its end."""
+    figures = origin.led()
     return [(bytes.fromhex(epoch), start) for epoch, start in figures["epochs"]], figures["end"]
 
 
-def is_copied(origin: Origin, position: int, cluster: Cluster) -> bool:
+def is_copied(origin: LeaderSide, position: int, cluster: Cluster) -> bool:
     """Return True if a log is durable up to a position in as many copies as its publishes asked for, this node's included.
 
     If the cluster has fewer members: in all of them.

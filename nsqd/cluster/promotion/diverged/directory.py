@@ -63,20 +63,20 @@ def make_log(
     is_replica: bool,
     target: Disk,
     start: int,
-    owner: int,
+    leader: int,
     simulated: Simulated | None = None,
     interrupt: Callable[[], None] = lambda: None,
 ) -> Salvaged | None:
     """Make a log on the empty disk `target` of what a copy holds behind the position `start`, as `salvage`. Raises OSError.
 
-    The copy was read by `read_copy`. `owner`: number of this node; `interrupt` as there.
+    The copy was read by `read_copy`. `leader`: number of this node; `interrupt` as there.
     """
     try:
         noted = read_clocks(disk)
         manifest = read_manifest(disk) if is_replica else None
         if manifest is None:
-            return salvage(disk, target, start, owner, 0, noted, simulated, interrupt)
-        return salvage(ReplicaDisk(disk, manifest), target, start, owner, manifest.mark, noted, simulated, interrupt)
+            return salvage(disk, target, start, leader, 0, noted, simulated, interrupt)
+        return salvage(ReplicaDisk(disk, manifest), target, start, leader, manifest.mark, noted, simulated, interrupt)
     except (ManifestError, LogError) as error:
         raise OSError(str(error)) from None
 

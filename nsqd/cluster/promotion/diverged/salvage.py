@@ -1,12 +1,13 @@
-"""What this node's copies hold that the owner of their log lacks: it is salvaged, and then the copies go.
+"""What this node's copies hold that the leader of their log lacks: it is salvaged, and then the copies go.
 
-A replica, or a log that this node had promoted, becomes a diverged copy when it holds bytes that the owner's log lacks. They
-may have been acknowledged. So the owner is asked from which position on they are to be salvaged; what the copy holds behind it
+A replica, or a log that this node had promoted, becomes a diverged copy when it holds bytes that the leader's log lacks. They
+may have been acknowledged. So the leader is asked from which position on they are to be salvaged; what the copy holds behind it
 becomes a log of its own, which this node serves like a promoted one. The copy goes when that log is durable in its place here
-and the owner says so.
+and the leader says so.
 
 What is left of this node's own log, which another node has promoted, is such a copy, too: it was salvaged when the node made
-its new log. It goes when its log is closed (closing.py). Until then another owner may have less: then it is salvaged once more.
+its new log. It goes when its log is closed (closing.py). Until then another leader may have less: then it is salvaged once
+more.
 
 Nothing here does input or output by itself: `Directory` and `Work` do.
 
@@ -36,8 +37,8 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.succession import Salvaged
 from shared.log import log
 
-NO_OWNER = (
-    3  # times -unclean-after without an owner, before nobody is waited for: who has a replica promotes the log before
+NO_LEADER = (
+    3  # times -unclean-after without a leader, before nobody is waited for: who has a replica promotes the log before
 )
 LOOK_EVERY = 5_000_000_000  # ns between two looks at the directories, and two questions about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
@@ -91,8 +92,8 @@ class Copy:
     due: int = 0  # when there is something to do again, monotonic ns
     made_end: int | None = None  # where the log that was made ended when it was first served in this run
     failure: str = ""
-    orphaned: int | None = None  # since when nobody owns its log any more, or who closed it says nothing, monotonic ns
-    agreed: Epoch | None = None  # the owner of its log that needs nothing of it. If `is_own`, it stays all the same
+    orphaned: int | None = None  # since when nobody leads its log any more, or who closed it says nothing, monotonic ns
+    agreed: Epoch | None = None  # the leader of its log that needs nothing of it. If `is_own`, it stays all the same
 
 
 class Salvage(Part):
@@ -133,7 +134,7 @@ class Salvage(Part):
             self._run(self._look, self._looked)
             return
         for copy in list(self.copies.values()):
-            is_news = copy.agreed is not None and copy.agreed != self._cluster.ownership.owner(copy.log_id)
+            is_news = copy.agreed is not None and copy.agreed != self._cluster.leaders.leader(copy.log_id)
             if (now >= copy.due or is_news) and not self._is_busy:
                 self._go_on(copy, now)
 
@@ -172,7 +173,7 @@ class Salvage(Part):
             self._run(partial(self._directory.read, copy.name), partial(self._was_read, copy))
             return
         question = self._question(copy, copy.held)
-        end = self._end_without_owner(copy, now)
+        end = self._end_without_leader(copy, now)
         if end is not None:
             own, position = end
             common = common_end(own, position, packed(copy.held.epochs), copy.held.end)
@@ -182,7 +183,7 @@ class Salvage(Part):
         if asked is None or asked == own_number:
             self._arbiter.answer(own_number, question, partial(self._answered, own_number))
         elif (link := self._cluster.links.get(asked)) is not None:
-            link.send_claiming(pack_question(question))
+            link.send_first(pack_question(question))
         else:
             copy.due = now  # it is asked as soon as it is connected: another node may ask about the same tail
 
@@ -209,32 +210,32 @@ class Salvage(Part):
 
     def _is_made_copied(self, copy: Copy, note: Note) -> bool:
         """Return True if the log that was made of a copy has its copies, or is not needed any more."""
-        ownership, log_id = self._cluster.ownership, note.log_id
-        if not log_id or log_id in ownership.closed:
+        leaders, log_id = self._cluster.leaders, note.log_id
+        if not log_id or log_id in leaders.closed:
             return True
-        owner, origin = ownership.owner(log_id), self._copying.origins.get(log_id)
+        leader, origin = leaders.leader(log_id), self._copying.origins.get(log_id)
         if origin is None:
-            return owner is not None and owner.node != self._cluster.own.number
+            return leader is not None and leader.node != self._cluster.own.number
         if copy.made_end is None:
             copy.made_end = epochs_of(origin)[1]
         return is_copied(origin, copy.made_end, self._cluster)
 
     def _whom(self, log_id: bytes) -> int | None:
-        """Return the number of the node that is asked about a log: its owner, or who has closed it; None: nobody is known."""
-        ownership = self._cluster.ownership
-        word, owner = ownership.closed.get(log_id), ownership.owner(log_id)
-        return word.epoch.node if word is not None else owner.node if owner is not None else None
+        """Return the number of the node that is asked about a log: its leader, or who has closed it; None: nobody is known."""
+        leaders = self._cluster.leaders
+        word, leader = leaders.closed.get(log_id), leaders.leader(log_id)
+        return word.epoch.node if word is not None else leader.node if leader is not None else None
 
-    def _end_without_owner(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
+    def _end_without_leader(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
         """Return the epochs and the end of a log about which nobody can be asked any more; None: somebody is asked."""
-        word = self._cluster.ownership.closed.get(copy.log_id)
+        word = self._cluster.leaders.closed.get(copy.log_id)
         if word is not None and not self._is_member(word.epoch.node):
             return list(packed(word.epochs)), word.end
         if word is None and not self._is_orphan(copy.log_id):
             copy.orphaned = None
             return None
         copy.orphaned = now if copy.orphaned is None else copy.orphaned
-        if now - copy.orphaned < NO_OWNER * self._unclean_after:
+        if now - copy.orphaned < NO_LEADER * self._unclean_after:
             return None
         return ([], 0) if word is None else (list(packed(word.epochs)), word.end)
 
@@ -243,24 +244,24 @@ class Salvage(Part):
         return word is not None and word.standing is Standing.MEMBER
 
     def _is_orphan(self, log_id: bytes) -> bool:
-        """Return True if nobody owns a log: its owner was forgotten, has left, or runs and does not say that it owns the log.
+        """Return True if nobody leads a log: its leader was forgotten, has left, or runs without leading it.
 
         A node that is silent may have all that the log owes, so it is waited for. A replica here may still be promoted.
         """
-        cluster, ownership, membership = self._cluster, self._cluster.ownership, self._cluster.membership
-        if log_id in self._copying.replicas.kept or self._promotions.owns(log_id) or log_id in self._copying.origins:
+        cluster, leaders, membership = self._cluster, self._cluster.leaders, self._cluster.membership
+        if log_id in self._copying.replicas.kept or self._promotions.leads(log_id) or log_id in self._copying.origins:
             return False
-        owner = ownership.owner(log_id)
-        if owner is None or owner.node == cluster.own.number:
+        leader = leaders.leader(log_id)
+        if leader is None or leader.node == cluster.own.number:
             return True
-        gone, word = membership.forgotten.get(log_id), membership.words.get(owner.node)
+        gone, word = membership.forgotten.get(log_id), membership.words.get(leader.node)
         if (
             word is None
             or word.standing is not Standing.MEMBER
-            or (gone is not None and gone.node.number == owner.node)
+            or (gone is not None and gone.node.number == leader.node)
         ):
             return True
-        return owner.node in cluster.links and ownership.said(owner.node, word.node.incarnation, log_id) is None
+        return leader.node in cluster.links and leaders.said(leader.node, word.node.incarnation, log_id) is None
 
     def _decide(self, copy: Copy, question: Question, common: int) -> None:
         """Go on with a copy of a log about which nobody can be asked: there is nobody to wait for."""
@@ -274,7 +275,7 @@ class Salvage(Part):
         assert link.peer is not None
         number, said = link.peer.number, unpack(content)
         if isinstance(said, Question):
-            self._arbiter.answer(number, said, lambda answer: link.send_claiming(pack_answer(answer)))
+            self._arbiter.answer(number, said, lambda answer: link.send_first(pack_answer(answer)))
         else:
             self._answered(number, said)
 
@@ -283,7 +284,7 @@ class Salvage(Part):
         copy = next((one for one in copies if (one.serial, one.log_id) == (answer.serial, answer.log_id)), None)
         if copy is None or copy.held is None or self._is_busy or self._whom(answer.log_id) not in (None, number):
             return  # it is asked again
-        if answer.log_id in self._cluster.ownership.closed:
+        if answer.log_id in self._cluster.leaders.closed:
             copy.orphaned = None
         if answer.verdict is Verdict.LET_GO:
             self._let_go(copy)
@@ -309,17 +310,17 @@ class Salvage(Part):
         copy.note = Note(result.log_id if result is not None else b"", start, copy.held)
         copy.due, copy.made_end, copy.failure = 0, None, ""
         if result is None:
-            log.info("CLUSTER: %s holds no message that the owner of the log %s lacks", copy.name, copy.log_id.hex())
+            log.info("CLUSTER: %s holds no message that the leader of the log %s lacks", copy.name, copy.log_id.hex())
             return
         log.warning(
-            "CLUSTER: salvaged %d unfinished messages of the log %s of node %d: its owner lacks them, because it lost the end"
+            "CLUSTER: salvaged %d unfinished messages of the log %s of node %d: its leader lacks them, because it lost the end"
             " of the log, and this node has them in %s from position %d on. They are delivered from the log %s",
             result.messages, copy.log_id.hex(), result.node, copy.name, start, result.log_id.hex(),
         )  # fmt: skip
         self._promotions.serve_salvaged(result.log_id)
 
     def _let_go(self, copy: Copy) -> None:
-        copy.serial, copy.agreed = 0, self._cluster.ownership.owner(copy.log_id)
+        copy.serial, copy.agreed = 0, self._cluster.leaders.leader(copy.log_id)
         if copy.is_own:
             copy.due = self._clock() + RETRY_AFTER
             return

@@ -3,7 +3,7 @@
     SALVAGE  a question: how much may the sender salvage of its diverged copy? A serial number, the id of the log,
              the copy's end, the position from which on the sender has taken it in already, whether what it made of that is
              copied, and the copy's epochs, each with the position at which it begins
-    SALVAGE  the answer of the log's owner: the serial number of the question, the id of the log, a verdict, and a position
+    SALVAGE  the answer of the log's leader: the serial number of the question, the id of the log, a verdict, and a position
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -28,7 +28,7 @@ _TELL = Struct(">BI16sBQ")
 
 
 class Verdict(IntEnum):
-    """What the owner of a log says about a diverged copy of it."""
+    """What the leader of a log says about a diverged copy of it."""
 
     WAIT = 0  # keep it, and ask again
     SALVAGE = 1  # salvage what it holds behind the position, and ask again
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the owner of the log says."""
+    """What the leader of the log says."""
 
     serial: int
     log_id: bytes

@@ -1,4 +1,4 @@
-"""What was deleted from a log that this node has lost: which owner is told, how often, and until when."""
+"""What was deleted from a log that this node has lost: which leader is told, how often, and until when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.nsqd.cluster.network import Network, SimMember
 
 LOG = b"l" * 16
 WORD = LogDeletions(Epoch(1, 0, bytes(8)), 9, (Deletion(DeletionKind.TOPIC_DELETED, 4),))
-OWNER = Epoch(101, 1, bytes(8))
+LEADER = Epoch(101, 1, bytes(8))
 
 
 def three() -> tuple[Network, list[SimMember]]:
@@ -25,39 +25,39 @@ def three() -> tuple[Network, list[SimMember]]:
     network.run(8)
     assert all(len(one.cluster.links) == 2 for one in members)
     members[0].cluster.deletions = Deletions([(LOG, WORD)])
-    members[0].cluster.ownership.learn(LOG, OWNER)
+    members[0].cluster.leaders.learn(LOG, LEADER)
     return network, members
 
 
 def told(cluster: Cluster, now: int) -> list[int]:
     """Return the numbers of the nodes that are told now."""
     before = {number: len(link.output) for number, link in cluster.links.items()}
-    cluster.deletions.tick(cluster.ownership, cluster.links, now)
+    cluster.deletions.tick(cluster.leaders, cluster.links, now)
     frame = pack_deleted(LOG, WORD)
     return [number for number, link in cluster.links.items() if link.output[before[number] :] == frame]
 
 
-def test_the_owner_is_told_until_it_answers() -> None:
+def test_the_leader_is_told_until_it_answers() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     assert told(cluster, 0) == [1]
     assert told(cluster, AGAIN - 1) == []
     assert told(cluster, AGAIN) == [1]
-    cluster.deletions.answered(LOG, OWNER, 2)
+    cluster.deletions.answered(LOG, LEADER, 2)
     assert told(cluster, 2 * AGAIN) == [1], "another node does not answer for it"
-    cluster.deletions.answered(LOG, OWNER, 1)
+    cluster.deletions.answered(LOG, LEADER, 1)
     assert told(cluster, 3 * AGAIN) == []
     assert cluster.deletions.known == {LOG: WORD}
 
 
-def test_each_later_owner_is_told_for_the_one_before_may_have_lost_it() -> None:
+def test_each_later_leader_is_told_for_the_one_before_may_have_lost_it() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
     told(cluster, 0)
-    cluster.deletions.answered(LOG, OWNER, 1)
-    cluster.ownership.learn(LOG, Epoch(201, 2, bytes(8)))
+    cluster.deletions.answered(LOG, LEADER, 1)
+    cluster.leaders.learn(LOG, Epoch(201, 2, bytes(8)))
     assert told(cluster, 1) == [2]
-    cluster.deletions.answered(LOG, cluster.ownership.owner(LOG), 1)
+    cluster.deletions.answered(LOG, cluster.leaders.leader(LOG), 1)
     assert told(cluster, 1 + AGAIN) == [2], "an answer of the one before says nothing of it"
 
 
@@ -70,20 +70,20 @@ def test_a_connection_that_takes_the_place_of_another_is_told_at_once() -> None:
     assert told(first.cluster, 2) == [1]
 
 
-def test_nobody_is_told_of_a_closed_log_or_of_one_whose_owner_is_not_there() -> None:
+def test_nobody_is_told_of_a_closed_log_or_of_one_whose_leader_is_not_there() -> None:
     _, (first, *_) = three()
     cluster = first.cluster
-    cluster.ownership.learn(LOG, Epoch(201, 7, bytes(8)))
+    cluster.leaders.learn(LOG, Epoch(201, 7, bytes(8)))
     assert told(cluster, 0) == []
-    cluster.ownership.learn(LOG, Epoch(301, 1, bytes(8)))
-    cluster.ownership.close(Closed(LOG, 20, ((Epoch(301, 1, bytes(8)), 9),)))
+    cluster.leaders.learn(LOG, Epoch(301, 1, bytes(8)))
+    cluster.leaders.close(Closed(LOG, 20, ((Epoch(301, 1, bytes(8)), 9),)))
     assert told(cluster, 1) == []
     assert cluster.deletions.known == {}
 
 
 def test_an_answer_about_an_unknown_log_is_ignored() -> None:
     deletions = Deletions()
-    deletions.answered(LOG, OWNER, 1)
+    deletions.answered(LOG, LEADER, 1)
     deletions.answered(LOG, None, 1)
     assert deletions.known == {}
 
@@ -102,8 +102,8 @@ def test_frames_are_passed_to_whoever_deletes() -> None:
     network, (first, second, _) = three()
     found: list[bytes] = []
     second.cluster.add(_Found(found))
-    first.cluster.links[1].send_claiming(pack_deleted(LOG, WORD))
-    first.cluster.links[1].send_claiming(pack_deleted_kept(LOG))
+    first.cluster.links[1].send_first(pack_deleted(LOG, WORD))
+    first.cluster.links[1].send_first(pack_deleted_kept(LOG))
     network.run(1)
     assert found == [pack_deleted(LOG, WORD)[5:], LOG]
 

@@ -9,8 +9,8 @@ import pytest
 from nsqd.cluster.membership.closed_frames import Closed, pack_closed
 from nsqd.cluster.membership.cluster import MOST_RUNS_AHEAD
 from nsqd.cluster.membership.config_frames import MOST_VALUE, VersionedConfig, pack_configs
-from nsqd.cluster.membership.leader_frames import Hold, Owned, pack_owners
-from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.leader_frames import Hold, Leadership, pack_leaders
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.members import MOST_UNPROVED, UNPROVED_FOR
 from nsqd.cluster.membership.topic_configs import AHEAD
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
@@ -19,60 +19,63 @@ from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.retention.policy import TopicConfig
 from tests.nsqd.cluster.network import SECOND, Network, SimMember
-from tests.nsqd.cluster.ownership.election_run import ClaimRun
-from tests.nsqd.cluster.ownership.test_elections import LOG, owner, started
+from tests.nsqd.cluster.ownership.election_run import ElectionRun
+from tests.nsqd.cluster.ownership.test_elections import LOG, leader, started
 
 HEAD = 5  # bytes of a frame before its content
 
 
-def say(run: ClaimRun, source: int, word: Owned, *targets: int) -> None:
+def say(run: ElectionRun, source: int, word: Leadership, *targets: int) -> None:
     """A node tells others a word, whatever it believes itself."""
     node = run.nodes[source]
     for number in targets:
-        node.cluster.links[number].send_claiming(pack_owners([word]))
+        node.cluster.links[number].send_first(pack_leaders([word]))
     run.network.collect(node)
 
 
 @pytest.mark.parametrize("size", [2, 5])
 @pytest.mark.parametrize(
-    ("claimant", "hold"), [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.OWNS), (1, Hold.GAVE_UP), (900, Hold.KNOWS)]
+    ("candidate", "hold"),
+    [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.LEADS), (1, Hold.STEPPED_DOWN), (900, Hold.KNOWS)],
 )
 @pytest.mark.parametrize("number", [1000, (1 << 32) - 1])
-def test_a_false_word_changes_no_owner_while_the_others_hear_each_other(
-    size: int, claimant: int, number: int, hold: Hold
+def test_a_false_word_changes_no_leader_while_the_others_hear_each_other(
+    size: int, candidate: int, number: int, hold: Hold
 ) -> None:
     run, nodes = started(size=size)
-    before = nodes[0].cluster.ownership.epochs[LOG]
-    word = Owned(LOG, Epoch(number, claimant, b"\xff" * 8), hold)
+    before = nodes[0].cluster.leaders.epochs[LOG]
+    word = Leadership(LOG, Epoch(number, candidate, b"\xff" * 8), hold)
     say(run, 1, word, *(one for one in range(size) if one != 1))
     run.advance(20)
-    assert [one.cluster.ownership.epochs[LOG] for one in nodes] == [before] * size
+    assert [one.cluster.leaders.epochs[LOG] for one in nodes] == [before] * size
     assert run.fences == 0
-    assert nodes[0].cluster.ownership.holds(LOG)
+    assert nodes[0].cluster.leaders.holds(LOG)
 
 
-def test_a_log_whose_owner_is_lost_after_a_false_word_is_promoted() -> None:
+def test_a_log_whose_leader_is_lost_after_a_false_word_is_promoted() -> None:
     run, nodes = started(size=3)
     false = Epoch(1000, 900, b"\xff" * 8)
-    say(run, 1, Owned(LOG, false), 0, 2)
+    say(run, 1, Leadership(LOG, false), 0, 2)
     run.advance(10)
     run.kill(nodes[0])
-    run.begun.add((LOG, false))  # who promoted the log may lose it for the false word: then it is claimed once more
+    run.begun.add(
+        (LOG, false)
+    )  # who promoted the log may lose it for the false word: then it has a candidate once more
     run.advance(60)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
 def test_a_word_is_believed_when_those_who_do_not_say_it_have_no_majority() -> None:
     run, nodes = started(size=5)
     taken = Epoch(101, 1, b"\x01" * 8)
-    say(run, 1, Owned(LOG, taken, Hold.OWNS), 0, 2, 3, 4)
+    say(run, 1, Leadership(LOG, taken, Hold.LEADS), 0, 2, 3, 4)
     run.advance(2)
-    assert nodes[0].cluster.ownership.epochs[LOG] != taken
+    assert nodes[0].cluster.leaders.epochs[LOG] != taken
     run.begun.add((LOG, taken))
     for one in (2, 3):
-        nodes[one].cluster.ownership.promise(LOG, Promise(101, 1))
+        nodes[one].cluster.leaders.vote(LOG, Vote(101, 1))
     run.advance(3)
-    assert {node.cluster.ownership.epochs[LOG] for node in nodes} == {taken}
+    assert {node.cluster.leaders.epochs[LOG] for node in nodes} == {taken}
     assert run.fences == 1
 
 
@@ -130,28 +133,28 @@ def test_a_run_that_cannot_be_is_none() -> None:
     assert set(again.cluster.links) == {1, 2}
 
 
-def test_a_log_is_closed_by_its_owner_and_nobody_else() -> None:
+def test_a_log_is_closed_by_its_leader_and_nobody_else() -> None:
     network = Network(6)
     nodes = members(network)
     closed = {node.own.number: ClosedLogs(node.cluster, lambda then: then(False)) for node in nodes}
     for node in nodes:
         node.cluster.add(closed[node.own.number])
     log_id = nodes[0].own.log_id
-    epoch = nodes[0].cluster.ownership.epochs[log_id]
+    epoch = nodes[0].cluster.leaders.epochs[log_id]
     for word in (epoch, epoch._replace(number=epoch.number + 1), Epoch(1000, 1, bytes(8))):
         for number in (0, 2):
-            nodes[1].cluster.links[number].send_claiming(pack_closed(Closed(log_id, 10, ((word, 0),))))
+            nodes[1].cluster.links[number].send_first(pack_closed(Closed(log_id, 10, ((word, 0),))))
         network.collect(nodes[1])
         network.run(3)
         for node in (nodes[0], nodes[2]):
-            assert node.cluster.ownership.closed == {}
-            assert node.cluster.ownership.epochs[log_id] == epoch
+            assert node.cluster.leaders.closed == {}
+            assert node.cluster.leaders.epochs[log_id] == epoch
     network.kill(nodes[0])  # its copies stay
     network.run(30)
     closed[2].receive(
         nodes[2].cluster.links[1], FrameKind.CLOSED, pack_closed(Closed(log_id, 10, ((epoch, 0),)))[HEAD:], 0
     )
-    assert nodes[2].cluster.ownership.closed == {}
+    assert nodes[2].cluster.leaders.closed == {}
 
 
 def test_no_configuration_is_of_a_time_to_come() -> None:
@@ -160,7 +163,7 @@ def test_no_configuration_is_of_a_time_to_come() -> None:
     nodes[0].cluster.configs._wall = lambda: 1_000
     for at in (MOST_VALUE, 1_001 + AHEAD, 900 + AHEAD):
         word = VersionedConfig("t", at, 1, TopicConfig(max_attempts=1))
-        nodes[1].cluster.links[0].send_claiming(pack_configs([word]))
+        nodes[1].cluster.links[0].send_first(pack_configs([word]))
     network.collect(nodes[1])
     network.run(2)
     assert nodes[0].cluster.configs.known["t"].at == 900 + AHEAD

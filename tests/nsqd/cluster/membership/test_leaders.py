@@ -1,12 +1,12 @@
-"""Who owns which log: the greatest epoch, whatever the order in which it is told; and what nodes say of themselves."""
+"""Who leads which log: the greatest epoch, whatever the order in which it is told; and what nodes say of themselves."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Owned, pack_owners
-from nsqd.cluster.membership.leaders import Ownership, Promise
+from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Leadership, pack_leaders
+from nsqd.cluster.membership.leaders import Leaders, Vote
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import Network, SimMember
 
@@ -22,45 +22,45 @@ EPOCHS = st.lists(st.builds(epoch, st.integers(0, 3), st.integers(0, 3), st.inte
 
 @given(EPOCHS, st.randoms(use_true_random=False))
 def test_the_greatest_epoch_holds_in_any_order(epochs: list[Epoch], random: object) -> None:
-    one, other = Ownership(), Ownership()
+    one, other = Leaders(), Leaders()
     shuffled = list(epochs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     news = [one.learn(LOG, each) for each in epochs]
     for each in shuffled:
         other.learn(LOG, each)
-    assert one.owner(LOG) == other.owner(LOG) == max(epochs)
+    assert one.leader(LOG) == other.leader(LOG) == max(epochs)
     assert news == [each > max(epochs[:place], default=epoch(-1)) for place, each in enumerate(epochs)]
 
 
 def test_a_node_that_held_a_log_has_lost_it_when_another_epoch_is_greater() -> None:
-    known = Ownership()
+    known = Leaders()
     known.hold(LOG, epoch(5, 1))
     known.learn(LOG, epoch(5, 1))
     assert (known.holds(LOG), known.lost()) == (True, [])
-    assert known.words() == [Owned(LOG, epoch(5, 1), Hold.OWNS)]
-    known.given_up[LOG] = None
+    assert known.words() == [Leadership(LOG, epoch(5, 1), Hold.LEADS)]
+    known.stepped_down[LOG] = None
     assert not known.holds(LOG)
-    assert known.words() == [Owned(LOG, epoch(5, 1), Hold.GAVE_UP)]
+    assert known.words() == [Leadership(LOG, epoch(5, 1), Hold.STEPPED_DOWN)]
     known.learn(LOG, epoch(5, 1, 1))  # another run with the same number
     assert known.lost() == [(LOG, epoch(5, 1, 1))]
-    assert known.words() == [Owned(LOG, epoch(5, 1, 1))]
+    assert known.words() == [Leadership(LOG, epoch(5, 1, 1))]
 
 
 def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
-    known = Ownership([(LOG, epoch(5, 1))])
+    known = Leaders([(LOG, epoch(5, 1))])
     assert not known.is_without(1, 7, LOG)  # it has told nothing yet
-    known.note_said(1, 7, [Owned(LOG, epoch(5, 1), Hold.OWNS), Owned(OTHER, epoch(9, 3))])
-    assert known.said(1, 7, LOG) is Hold.OWNS
+    known.note_said(1, 7, [Leadership(LOG, epoch(5, 1), Hold.LEADS), Leadership(OTHER, epoch(9, 3))])
+    assert known.said(1, 7, LOG) is Hold.LEADS
     assert (known.said(1, 7, OTHER), known.said(1, 8, LOG), known.said(2, 7, LOG)) == (None, None, None)
     known.learn(LOG, epoch(6, 1))  # others have told of it first
-    assert known.said(1, 7, LOG) is Hold.OWNS
+    assert known.said(1, 7, LOG) is Hold.LEADS
     assert not known.is_without(1, 7, LOG)
-    known.note_said(1, 7, [Owned(LOG, epoch(6, 1), Hold.GAVE_UP)])
-    assert known.said(1, 7, LOG) is Hold.GAVE_UP
+    known.note_said(1, 7, [Leadership(LOG, epoch(6, 1), Hold.STEPPED_DOWN)])
+    assert known.said(1, 7, LOG) is Hold.STEPPED_DOWN
     assert known.is_without(1, 7, LOG)
     known.learn(LOG, epoch(105, 2))
     assert known.said(1, 7, LOG) is None
-    known.note_said(1, 8, [Owned(OTHER, epoch(9, 3))])
+    known.note_said(1, 8, [Leadership(OTHER, epoch(9, 3))])
     assert known.said(1, 7, LOG) is None
     assert known.is_without(1, 8, LOG)  # its first words named no log
     assert not known.is_without(1, 9, LOG)
@@ -68,16 +68,16 @@ def test_what_a_run_of_a_node_has_said_does_not_hold_for_the_next_one() -> None:
 
 def test_what_is_remembered_is_bounded_and_what_this_node_holds_or_has_promised_stays() -> None:
     logs = [number.to_bytes(16) for number in range(MOST_LOGS)]
-    known = Ownership([(log_id, epoch(1)) for log_id in logs], [(logs[1], Promise(2, 0))])
+    known = Leaders([(log_id, epoch(1)) for log_id in logs], [(logs[1], Vote(2, 0))])
     known.hold(logs[0], epoch(1))
     assert known.learn(LOG, epoch(1))
     assert len(known.epochs) == MOST_LOGS
-    assert known.owner(logs[2]) is None
-    assert None not in (known.owner(logs[0]), known.owner(logs[1]), known.owner(LOG))
+    assert known.leader(logs[2]) is None
+    assert None not in (known.leader(logs[0]), known.leader(logs[1]), known.leader(LOG))
     for log_id in logs:
-        known.promise(log_id, Promise(3, 1))
-    known.promise(LOG, Promise(3, 1))
-    assert len(known.promises) == MOST_LOGS
+        known.vote(log_id, Vote(3, 1))
+    known.vote(LOG, Vote(3, 1))
+    assert len(known.votes) == MOST_LOGS
 
 
 # over connections
@@ -90,33 +90,33 @@ def members(network: Network) -> list[SimMember]:
     return found
 
 
-def test_all_nodes_learn_of_an_owner_and_only_it_may_write_replicas() -> None:
+def test_all_nodes_learn_of_a_leader_and_only_it_may_write_replicas() -> None:
     network = Network(1)
     one, two, three = members(network)
     assert [node.cluster.may_write_replica(1, two.own.log_id) for node in (one, three)] == [True, True]
     network.cut = {("node0:4152", "node2:4152"), ("node2:4152", "node0:4152")}
     network.run(7)
-    three.cluster.announce_owner(two.own.log_id, epoch(105, 2))
+    three.cluster.announce_leader(two.own.log_id, epoch(105, 2))
     network.run(1)
-    assert {node.cluster.ownership.owner(two.own.log_id) for node in (one, two, three)} == {epoch(105, 2)}
+    assert {node.cluster.leaders.leader(two.own.log_id) for node in (one, two, three)} == {epoch(105, 2)}
     assert not one.cluster.may_write_replica(1, two.own.log_id)
     assert one.cluster.may_write_replica(2, two.own.log_id)
-    assert two.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.OWNS
-    assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is None  # it has it from another node
+    assert two.cluster.leaders.said(2, three.own.incarnation, two.own.log_id) is Hold.LEADS
+    assert one.cluster.leaders.said(2, three.own.incarnation, two.own.log_id) is None  # it has it from another node
     network.cut = set()
     network.run(70)
-    assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.OWNS
-    three.cluster.give_up_log(two.own.log_id)
+    assert one.cluster.leaders.said(2, three.own.incarnation, two.own.log_id) is Hold.LEADS
+    three.cluster.step_down(two.own.log_id)
     network.run(1)
-    assert one.cluster.ownership.said(2, three.own.incarnation, two.own.log_id) is Hold.GAVE_UP
+    assert one.cluster.leaders.said(2, three.own.incarnation, two.own.log_id) is Hold.STEPPED_DOWN
 
 
-def test_a_node_that_says_that_it_owns_a_log_by_another_nodes_epoch_is_refused() -> None:
+def test_a_node_that_says_that_it_leads_a_log_by_another_nodes_epoch_is_refused() -> None:
     network = Network(1)
     one, two, _ = members(network)
     link = two.cluster.links[0]
-    link.send_claiming(pack_owners([Owned(LOG, epoch(9, 2), Hold.OWNS)]))
+    link.send_first(pack_leaders([Leadership(LOG, epoch(9, 2), Hold.LEADS)]))
     network.collect(two)
     network.run(1)
-    assert one.cluster.ownership.owner(LOG) is None
+    assert one.cluster.leaders.leader(LOG) is None
     assert "another node" in link.closing

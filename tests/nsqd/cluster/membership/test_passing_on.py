@@ -20,7 +20,7 @@ REFUSED = "-" + (TOO_FEW_NODES + CANNOT_HOLD).decode()
 LARGE = b"x" * 1_000_000
 
 
-def owner_of(job_id: str, *stations: Station) -> list[int]:
+def leader_of(job_id: str, *stations: Station) -> list[int]:
     """The numbers of the stations that have the job."""
     return [one.number for one in stations if one.client().context.queues.find(one.context.ids.decode(job_id.encode()))]
 
@@ -40,7 +40,7 @@ def test_a_job_that_is_added_at_a_leaving_node_is_placed_on_another_one(body: by
     found = []
     for _ in range(4):
         job_id = ask(cluster, client, "ADDJOB", "q", body, 5000, "RETRY", 77)
-        found += owner_of(job_id, a, b, c)
+        found += leader_of(job_id, a, b, c)
     assert found == [2, 3, 2, 3], "the others take turns"
     told = c.client().show(job_id)
     assert (told["retry"], told["body"]) == (77, body)
@@ -64,7 +64,7 @@ def test_a_node_that_takes_no_jobs_either_is_passed_over() -> None:
     a, b, c = cluster.stations
     client = leaving(a)
     b.node.broker.drain(True)
-    assert [owner_of(ask(cluster, client, "ADDJOB", "q", "x", 0), a, b, c) for _ in range(3)] == [[3]] * 3
+    assert [leader_of(ask(cluster, client, "ADDJOB", "q", "x", 0), a, b, c) for _ in range(3)] == [[3]] * 3
     c.node.broker.drain(True)
     assert ask(cluster, client, "ADDJOB", "q", "x", 0) == REFUSED
 
@@ -82,7 +82,7 @@ def test_without_another_node_the_error_says_why() -> None:
     assert client.do("ADDJOB", "q", LARGE + b"x" * 48_500, 0) == REFUSED, "it does not fit into one frame"
     assert ask(cluster, client, "ADDJOB", "q", "x", 0).startswith("D-")
     client.do("CLUSTER", "LEAVING", "no")
-    assert owner_of(ask(cluster, client, "ADDJOB", "q", "x", 0), a, b) == [1]
+    assert leader_of(ask(cluster, client, "ADDJOB", "q", "x", 0), a, b) == [1]
 
 
 def test_a_node_that_does_not_answer_may_have_added_the_job() -> None:
@@ -143,7 +143,7 @@ def test_a_drained_node_passes_jobs_on_too() -> None:
     cluster = Cluster(2)
     a, b = cluster.stations
     a.node.broker.drain(True)
-    assert owner_of(ask(cluster, a.client(), "ADDJOB", "q", "x", 0), a, b) == [2]
+    assert leader_of(ask(cluster, a.client(), "ADDJOB", "q", "x", 0), a, b) == [2]
 
 
 def test_a_getjob_at_a_leaving_node_waits_for_jobs_that_were_queued_there() -> None:
@@ -165,6 +165,6 @@ def test_a_getjob_at_a_leaving_node_waits_for_jobs_that_were_queued_there() -> N
     a.client().do("ENQUEUE", job_id)
     cluster.settle()
     assert client.replies() == [], "this node delivers nothing more"
-    taken = b.client().add("q", b"as its new owner")
+    taken = b.client().add("q", b"as its new leader")
     cluster.settle()
-    assert client.replies() == [[[b"q", taken.encode(), b"as its new owner"]]]
+    assert client.replies() == [[[b"q", taken.encode(), b"as its new leader"]]]

@@ -1,8 +1,8 @@
-"""Random histories of nodes that lose each other, with their claims: partitions, kills, restarts, nodes that stand still.
+"""Random histories of nodes that lose each other, with their elections: partitions, kills, restarts, nodes that stand still.
 
-The nodes have real Clusters and Claims on a simulated network. Logs are modeled: a copy of one is the table of its epochs and
-its end. What must never happen is checked whenever it could; at the end all hear each other, and every log that somebody has
-must have one owner, on which all agree.
+The nodes have real Clusters and Elections on a simulated network. Logs are modeled: a copy of one is the table of its epochs
+and its end. What must never happen is checked whenever it could; at the end all hear each other, and every log that somebody
+has must have one leader, on which all agree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leader_frames import NO_REPLICA, Extent
-from nsqd.cluster.membership.leaders import Promise
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership.candidate import VOTE_WITHIN, WITNESS_WITHIN, Attempt, Witnesses
 from nsqd.cluster.ownership.cases import Case, Quorum, ReplicaState
-from nsqd.cluster.ownership.election_frames import Answer, Claim, Counts, Stage
-from nsqd.cluster.ownership.elections import Claims
+from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteRequest
+from nsqd.cluster.ownership.elections import Elections
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity
@@ -34,9 +34,9 @@ OUT_OF_SYNC = 5 * SECOND
 GRACE = 15_000  # ms
 HAPPENINGS = (*["halves", "kill", "start"] * 2, "one way", "pair", "flap", "heal", "stop", "announced")
 CALM = 100  # s: longer than the longest pause between two dials, twice
-# from the question to the nsqlookupds on: their answers, the claimant's own promise, and the votes; each is looked at in a turn
+# from the question to the nsqlookupds on: their answers, the candidate's own vote, and the votes; each is looked at in a turn
 CLAIM_WITHIN = WITNESS_WITHIN + 2 * VOTE_WITHIN + SECOND // 2
-MOST_CALMS = 6  # until a log that may be taken over must have an owner
+MOST_CALMS = 6  # until a log that may be taken over must have a leader
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Facts:
 
     members: list[Member] = field(default_factory=list)
     epochs: dict[bytes, Epoch] = field(default_factory=dict)
-    promises: dict[bytes, Promise] = field(default_factory=dict)
+    votes: dict[bytes, Vote] = field(default_factory=dict)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Disk:
     log_id: bytes  # into which it publishes
     facts: Facts = field(default_factory=Facts)
     incarnation: int = 0
-    owned: dict[bytes, Copy] = field(default_factory=dict)
+    led: dict[bytes, Copy] = field(default_factory=dict)
     replicas: dict[bytes, Copy] = field(default_factory=dict)
 
 
@@ -86,44 +86,44 @@ def observe(thing: object, name: str, note: Callable[..., None]) -> None:
 
 
 class Observed:
-    """Tells the run what the claims of a node decide."""
+    """Tells the run what the elections of a node decide."""
 
-    def __init__(self, node: ClaimNode) -> None:
-        self.node, self.run, self.claims = node, node.run, node.claims
-        observe(self.claims.voter, "_promise", self.promise)
-        observe(self.claims.voter, "_send_vote", self.send_vote)
-        observe(self.claims.claimant, "_ask", self.ask)
-        note_counts = self.claims.cases.note_counts
+    def __init__(self, node: ElectionNode) -> None:
+        self.node, self.run, self.elections = node, node.run, node.elections
+        observe(self.elections.voter, "_vote", self.vote)
+        observe(self.elections.voter, "_send_vote", self.send_vote)
+        observe(self.elections.candidate, "_ask", self.ask)
+        note_in_sync = self.elections.cases.note_in_sync
 
-        def noting(link: Link, counts: Counts) -> None:
-            note_counts(link, counts)
-            self.noted(counts)
+        def noting(link: Link, in_sync: InSyncReplicas) -> None:
+            note_in_sync(link, in_sync)
+            self.noted(in_sync)
 
-        self.claims.cases.note_counts = noting  # type: ignore[method-assign]
+        self.elections.cases.note_in_sync = noting  # type: ignore[method-assign]
 
-    def promise(self, link: Link, case: Case, claim: Claim, now: int) -> None:
-        self.run.check_voter(self.node, claim.log_id, claim.lost.node)
+    def vote(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
+        self.run.check_voter(self.node, request.log_id, request.lost.node)
 
-    def send_vote(self, link: Link, case: Case, claim: Claim, answer: Answer, now: int) -> None:
+    def send_vote(self, link: Link, case: Case, request: VoteRequest, answer: Answer, now: int) -> None:
         assert link.peer is not None
-        self.run.note_vote(self.node, link.peer.number, claim.log_id, case.counts)
-        if answer is Answer.PROMISED:
-            self.run.promised(self.node, claim.log_id, claim.number, link.peer.number)
+        self.run.note_view(self.node, link.peer.number, request.log_id, case.in_sync)
+        if answer is Answer.GRANTED:
+            self.run.note_vote(self.node, request.log_id, request.number, link.peer.number)
 
     def ask(self, attempt: Attempt) -> None:
-        if self.claims.attempt is attempt and not attempt.has_asked:
-            self.run.promised(self.node, attempt.case.log_id, attempt.number, self.node.own.number)
+        if self.elections.attempt is attempt and not attempt.has_asked:
+            self.run.note_vote(self.node, attempt.case.log_id, attempt.number, self.node.own.number)
 
-    def noted(self, counts: Counts) -> None:
-        case = self.claims.cases.by_log.get(counts.log_id)
-        if case is not None and case.counts is counts:
-            self.node.confirmed.add(counts.log_id)
-            if not counts.is_whole:
-                self.node.confirmed.discard(counts.log_id)
+    def noted(self, in_sync: InSyncReplicas) -> None:
+        case = self.elections.cases.by_log.get(in_sync.log_id)
+        if case is not None and case.in_sync is in_sync:
+            self.node.confirmed.add(in_sync.log_id)
+            if not in_sync.is_whole:
+                self.node.confirmed.discard(in_sync.log_id)
 
 
 class Naming:
-    """The owner's side of which followers count, for one log."""
+    """The leader's side of which followers count, for one log."""
 
     def __init__(self) -> None:
         self.named: frozenset[int] = frozenset()
@@ -132,15 +132,15 @@ class Naming:
 
 
 class Witness:
-    """An nsqlookupd: it hears nodes, and answers claimants late or not at all."""
+    """An nsqlookupd: it hears nodes, and answers candidates late or not at all."""
 
-    def __init__(self, run: ClaimRun, random: Random) -> None:
+    def __init__(self, run: ElectionRun, random: Random) -> None:
         self.run, self.random = run, random
         self.heard: dict[int, int] = {}  # when each node was heard
         self.cut: set[int] = set()  # numbers of nodes that do not reach it
         self.is_dead = False
-        self.answers: list[tuple[int, ClaimNode, int, Callable[[int | None], None], int]] = []
-        self.postponing = 0  # answers that must postpone a claim
+        self.answers: list[tuple[int, ElectionNode, int, Callable[[int | None], None], int]] = []
+        self.postponing = 0  # answers that must postpone an election
 
     def turn(self, now: int) -> None:
         """Hear who reaches it, each third of the time after which a node is lost; answer what is due."""
@@ -154,15 +154,15 @@ class Witness:
             if not node.runs or node.own.number in self.cut or self.is_dead:
                 continue
             ago = now - self.heard[number] if number in self.heard else None
-            attempt = node.claims.attempt
+            attempt = node.elections.attempt
             awaits = attempt is not None and attempt.awaits_witness and attempt.lost.node == number
             is_late = now - asked >= WITNESS_WITHIN
             then(ago)
             if awaits and not is_late and ago is not None and ago < SUSPECT_AFTER:
                 self.postponing += 1
-                assert node.claims.attempt is not attempt, "a claim went on, and a witness hears the owner"
+                assert node.elections.attempt is not attempt, "an election went on, and a witness hears the leader"
 
-    def ask(self, node: ClaimNode, number: int, then: Callable[[int | None], None]) -> None:
+    def ask(self, node: ElectionNode, number: int, then: Callable[[int | None], None]) -> None:
         now = self.run.network.now
         self.answers.append((now + self.random.choice((0, 20, 300, 1500)) * MS, node, number, then, now))
 
@@ -172,9 +172,9 @@ class Witness:
 
 
 class _Results(Part):
-    """What a node does about its claims."""
+    """What a node does about its elections."""
 
-    def __init__(self, node: ClaimNode) -> None:
+    def __init__(self, node: ElectionNode) -> None:
         self._node = node
 
     def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
@@ -187,10 +187,10 @@ class _Results(Part):
         self._node.run.fenced(self._node, log_id, epoch)
 
 
-class ClaimNode(SimMember):
+class ElectionNode(SimMember):
     """One run of a node. Implements nsqd.cluster.ownership.elections.ReplicaView."""
 
-    def __init__(self, run: ClaimRun, own: NodeIdentity, disk: Disk) -> None:
+    def __init__(self, run: ElectionRun, own: NodeIdentity, disk: Disk) -> None:
         super().__init__(run.network, own, ["node0:4152"])
         self.run, self.disk = run, disk
         facts = disk.facts
@@ -201,7 +201,7 @@ class ClaimNode(SimMember):
             ["node0:4152", "node1:4152"],
             SUSPECT_AFTER,
             random.randbytes,
-            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.promises.items())),
+            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.votes.items())),
             self.now,
         )
         self.witnesses: Witnesses = lambda number, then: then(None)
@@ -209,8 +209,8 @@ class ClaimNode(SimMember):
             self.witnesses = self.ask_witnesses
         ask = lambda number, then: self.witnesses(number, then)  # noqa: E731
         times = SUSPECT_AFTER, UNCLEAN_AFTER
-        self.claims = Claims(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
-        self.cluster.add(self.claims, _Results(self))
+        self.elections = Elections(self.cluster, self, self.keep, ask, run.quorum, *times, random.randbytes, self.now)
+        self.cluster.add(self.elections, _Results(self))
         self.observed = Observed(self)
         self.waiting: list[Callable[[bool], None]] = []
         self.writing: tuple[int, Facts, list[Callable[[bool], None]]] | None = None
@@ -218,7 +218,7 @@ class ClaimNode(SimMember):
         self.opening: list[tuple[int, bytes]] = []  # promoted logs that are opened again at the start
         self.serving: dict[bytes, Epoch] = {}
         self.naming: defaultdict[bytes, Naming] = defaultdict(Naming)
-        # logs whose owner has told this node that it counts and has everything, since it stood still
+        # logs whose leader has told this node that it counts and has everything, since it stood still
         self.confirmed: set[bytes] = set()
         self.streams: dict[bytes, Link] = {}
         self.must_restart = False
@@ -231,13 +231,13 @@ class ClaimNode(SimMember):
     def replicas(self) -> list[ReplicaState]:
         states = []
         for log_id, copy in self.disk.replicas.items():
-            owner = copy.epochs[-1][0].node
-            known = self.cluster.ownership.owner(log_id)
-            link = self.cluster.links.get(known.node if known is not None else owner)
+            leader = copy.epochs[-1][0].node
+            known = self.cluster.leaders.leader(log_id)
+            link = self.cluster.links.get(known.node if known is not None else leader)
             if link is not None:
                 self.streams[log_id] = link
             last = self.streams.get(log_id)
-            ended_at = None if link is not None else last.received_at if last is not None else self.claims.cases.now
+            ended_at = None if link is not None else last.received_at if last is not None else self.elections.cases.now
             states.append(ReplicaState(log_id, copy.epochs[0][0].node, copy.end, copy.extent.epoch, True, ended_at))
         return states
 
@@ -252,8 +252,8 @@ class ClaimNode(SimMember):
         self.waiting.append(then)
 
     def facts(self) -> Facts:
-        ownership = self.cluster.ownership
-        return Facts(self.cluster.words(), dict(ownership.epochs), dict(ownership.promises))
+        leaders = self.cluster.leaders
+        return Facts(self.cluster.words(), dict(leaders.epochs), dict(leaders.votes))
 
     def write(self) -> None:
         random = self.network.random
@@ -278,7 +278,7 @@ class ClaimNode(SimMember):
             self.confirmed.clear()
         self.turned = self.network.now
         super().turn()
-        self.claims.tick(self.now)
+        self.elections.tick(self.now)
         self.write()
         self.promote()
         for due, log_id in list(self.opening):
@@ -297,27 +297,27 @@ class ClaimNode(SimMember):
         log_id, number, _ = self.promoting
         self.promoting = None
         if self.network.random.random() < self.run.failing:
-            self.claims.given_up(log_id, "planted")
+            self.elections.promotion_failed(log_id, "planted")
             return
         copy = self.disk.replicas.pop(log_id)
-        self.disk.owned[log_id] = copy
+        self.disk.led[log_id] = copy
         self.begin(log_id, number)
 
     def begin(self, log_id: bytes, number: int) -> None:
-        """Begin an epoch of a log that this node owns."""
-        copy, epoch = self.disk.owned[log_id], Epoch(number, self.own.number, self.network.random.randbytes(8))
+        """Begin an epoch of a log that this node leads."""
+        copy, epoch = self.disk.led[log_id], Epoch(number, self.own.number, self.network.random.randbytes(8))
         copy.epochs.append((epoch, copy.end))
         copy.end += 10
         self.run.begun.add((log_id, epoch))
         self.serving[log_id] = epoch
-        self.cluster.announce_owner(log_id, epoch)
+        self.cluster.announce_leader(log_id, epoch)
 
     def open(self, log_id: bytes) -> None:
-        if log_id in self.disk.owned:
-            self.begin(log_id, self.disk.owned[log_id].epochs[-1][0].number + 1)
+        if log_id in self.disk.led:
+            self.begin(log_id, self.disk.led[log_id].epochs[-1][0].number + 1)
 
 
-class ClaimRun:
+class ElectionRun:
     """A run of some nodes."""
 
     def __init__(self, seed: int, quorum: Quorum, size: int = 0) -> None:
@@ -333,12 +333,12 @@ class ClaimRun:
         self.unwritten = 0.05  # share of what is to be durable that cannot be written
         self.duration = 200, 6000  # of a promotion, ms
         self.disks = {number: Disk(number.to_bytes(16)) for number in range(self.size)}
-        self.nodes: dict[int, ClaimNode] = {}  # the latest run of each
+        self.nodes: dict[int, ElectionNode] = {}  # the latest run of each
         self.begun: set[tuple[bytes, Epoch]] = set()
         self.voted: defaultdict[tuple[int, bytes], list[tuple[int, int]]] = defaultdict(list)
         self.wins: defaultdict[tuple[bytes, int], list[tuple[int, frozenset[int]]]] = defaultdict(list)
-        # what a voter knew when it voted on a claim of a node: which followers count, and how long its replica was
-        self.views: dict[tuple[int, int, bytes], tuple[Counts | None, Extent | None]] = {}
+        # what a voter knew when it voted on an election of a node: which followers count, and how long its replica was
+        self.views: dict[tuple[int, int, bytes], tuple[InSyncReplicas | None, Extent | None]] = {}
         self.won_clean = self.won_unclean = self.fences = 0
         self.history: list[str] = []
         self.logs = self.size
@@ -348,23 +348,23 @@ class ClaimRun:
     # nodes
 
     def start(self, number: int) -> None:
-        """Start a node: it asks the others first whether its logs are owned by somebody else."""
+        """Start a node: it asks the others first whether its logs are led by somebody else."""
         disk = self.disks[number]
         known = dict(disk.facts.epochs)
         for other in self.nodes.values():
             if other.own.number != number and other.runs and not self.is_cut(number, other.own.number):
-                for log_id, epoch in other.cluster.ownership.epochs.items():
+                for log_id, epoch in other.cluster.leaders.epochs.items():
                     known[log_id] = max(epoch, known.get(log_id, epoch))
-        for log_id, copy in list(disk.owned.items()):
+        for log_id, copy in list(disk.led.items()):
             if known.get(log_id, copy.epochs[-1][0]) > copy.epochs[-1][0]:
-                del disk.owned[log_id]
-        if disk.log_id not in disk.owned:
+                del disk.led[log_id]
+        if disk.log_id not in disk.led:
             if disk.incarnation:
                 self.logs += 1
                 disk.log_id = (1000 + self.logs).to_bytes(16)
-            disk.owned[disk.log_id] = Copy([], 0)
+            disk.led[disk.log_id] = Copy([], 0)
         disk.incarnation += 1
-        log = disk.owned[disk.log_id]
+        log = disk.led[disk.log_id]
         number_before = log.epochs[-1][0].number if log.epochs else 0
         epoch = Epoch(number_before + 1, number, self.random.randbytes(8))
         log.epochs.append((epoch, log.end))
@@ -372,15 +372,15 @@ class ClaimRun:
         self.begun.add((disk.log_id, epoch))
         address = f"node{number}:4152"
         own = NodeIdentity(number, disk.incarnation, disk.log_id, epoch.pack(), address)
-        node = ClaimNode(self, own, disk)
+        node = ElectionNode(self, own, disk)
         node.serving[disk.log_id] = epoch
-        for log_id, copy in disk.owned.items():
+        for log_id, copy in disk.led.items():
             if log_id != disk.log_id:
-                node.cluster.announce_owner(log_id, copy.epochs[-1][0])
+                node.cluster.announce_leader(log_id, copy.epochs[-1][0])
                 node.opening.append((node.now + self.random.randrange(8000) * MS, log_id))
         self.nodes[number] = self.network.members[address] = node
 
-    def kill(self, node: ClaimNode) -> None:
+    def kill(self, node: ElectionNode) -> None:
         if node.is_up:
             if node.writing is not None and self.random.random() < 0.5:
                 node.disk.facts = node.writing[1]
@@ -390,7 +390,7 @@ class ClaimRun:
         a, b = f"node{one}:4152", f"node{other}:4152"
         return (a, b) in self.network.cut or (b, a) in self.network.cut
 
-    def running(self) -> list[ClaimNode]:
+    def running(self) -> list[ElectionNode]:
         return [node for node in self.nodes.values() if node.runs]
 
     # logs
@@ -408,21 +408,21 @@ class ClaimRun:
                     self.kill(node)
                     self.start(node.own.number)
 
-    def stream(self, owner: ClaimNode, log_id: bytes) -> None:
-        """The owner writes, and its followers copy it."""
-        copy, naming, now = owner.disk.owned[log_id], owner.naming[log_id], self.network.now
+    def stream(self, leader: ElectionNode, log_id: bytes) -> None:
+        """The leader writes, and its followers copy it."""
+        copy, naming, now = leader.disk.led[log_id], leader.naming[log_id], self.network.now
         if self.random.random() < 0.3:
             copy.end += self.random.randrange(1, 100)
         first = int.from_bytes(log_id) % self.size
-        order = [one for one in ((first + place) % self.size for place in range(self.size)) if one != owner.own.number]
-        links = owner.cluster.links
+        order = [one for one in ((first + place) % self.size for place in range(self.size)) if one != leader.own.number]
+        links = leader.cluster.links
         for number in order[:FOLLOWERS]:
             link, follower = links.get(number), self.nodes[number]
-            if link is None or link.closing or not follower.runs or self.is_cut(owner.own.number, number):
+            if link is None or link.closing or not follower.runs or self.is_cut(leader.own.number, number):
                 continue
-            if owner.own.number not in follower.cluster.links or self.random.random() < self.lagging:
+            if leader.own.number not in follower.cluster.links or self.random.random() < self.lagging:
                 continue
-            if not follower.cluster.may_write_replica(owner.own.number, log_id) or log_id in follower.disk.owned:
+            if not follower.cluster.may_write_replica(leader.own.number, log_id) or log_id in follower.disk.led:
                 continue
             if follower.promoting is None or follower.promoting[0] != log_id:
                 follower.disk.replicas[log_id] = copy.copy()
@@ -432,57 +432,55 @@ class ClaimRun:
         if naming.named != whole | kept:
             naming.named, naming.position = frozenset(whole | kept), copy.end
         for number, link in links.items():
-            epoch = owner.serving[log_id]
-            owner.claims.counts(log_id, epoch, naming.position, naming.named, link, number in whole)
+            epoch = leader.serving[log_id]
+            leader.elections.in_sync(log_id, epoch, naming.position, naming.named, link, number in whole)
 
     # what must hold
 
-    def check_voter(self, voter: ClaimNode, log_id: bytes, owner: int) -> None:
+    def check_voter(self, voter: ElectionNode, log_id: bytes, leader: int) -> None:
         """A node that is heard, or restarts as announced, is not claimed."""
         membership, now = voter.cluster.membership, voter.now
-        assert owner != voter.own.number or not voter.cluster.ownership.holds(log_id), (
-            "an owner has promised its log away"
-        )
-        heard_at = membership.heard_at(owner)
-        other = self.nodes.get(owner)  # a false word may name a node that there is not
+        assert leader != voter.own.number or not voter.cluster.leaders.holds(log_id), "a leader has voted its log away"
+        heard_at = membership.heard_at(leader)
+        other = self.nodes.get(leader)  # a false word may name a node that there is not
         is_served = (
             other is not None
             and other.is_up
             and log_id in other.serving
-            and log_id not in other.cluster.ownership.given_up
+            and log_id not in other.cluster.leaders.stepped_down
         )
         if heard_at is not None and is_served:
-            assert now - heard_at >= SUSPECT_AFTER - SECOND, "a node has promised the log of a node that it hears"
-        is_awaited = owner in {one.number for one in membership.members} and membership._back_by.get(owner, 0) > now
-        assert not is_awaited, "a node has promised the log of a node that restarts"
+            assert now - heard_at >= SUSPECT_AFTER - SECOND, "a node has voted for the log of a node that it hears"
+        is_awaited = leader in {one.number for one in membership.members} and membership._back_by.get(leader, 0) > now
+        assert not is_awaited, "a node has voted for the log of a node that restarts"
 
-    def promised(self, voter: ClaimNode, log_id: bytes, number: int, node: int) -> None:
-        """A promise is kept, over restarts too."""
+    def note_vote(self, voter: ElectionNode, log_id: bytes, number: int, node: int) -> None:
+        """A vote is kept, over restarts too."""
         made = self.voted[voter.own.number, log_id]
         for before, to in made:
-            assert before < number or (before, to) == (number, node), "a promise was broken"
+            assert before < number or (before, to) == (number, node), "a vote was broken"
         made.append((number, node))
 
-    def note_vote(self, voter: ClaimNode, node: int, log_id: bytes, counts: Counts | None) -> None:
+    def note_view(self, voter: ElectionNode, node: int, log_id: bytes, in_sync: InSyncReplicas | None) -> None:
         copy = voter.disk.replicas.get(log_id)
-        self.views[voter.own.number, node, log_id] = counts, copy.extent if copy is not None else None
+        self.views[voter.own.number, node, log_id] = in_sync, copy.extent if copy is not None else None
 
-    def won(self, node: ClaimNode, log_id: bytes, number: int) -> None:
-        attempt = node.claims.attempt
+    def won(self, node: ElectionNode, log_id: bytes, number: int) -> None:
+        attempt = node.elections.attempt
         assert attempt is not None
-        own, owner = node.own.number, attempt.lost.node
-        promisers = {one for one, vote in attempt.votes.items() if vote.answer is Answer.PROMISED} | {own}
-        for one in promisers:
-            assert (number, own) in self.voted[one, log_id], "a promise was counted that nobody made"
+        own, leader = node.own.number, attempt.lost.node
+        granted = {one for one, reply in attempt.replies.items() if reply.answer is Answer.GRANTED} | {own}
+        for one in granted:
+            assert (number, own) in self.voted[one, log_id], "a vote was counted that nobody made"
         if self.quorum is Quorum.MAJORITY:
-            assert 2 * len(promisers) > self.size, "a claim was won without a majority"
+            assert 2 * len(granted) > self.size, "an election was won without a majority"
         for other, others in self.wins[log_id, number]:
             assert other != own, "a node has won one number twice"
             assert self.quorum is Quorum.ANY, "two nodes have won one number"
-            assert not promisers & others, "a voter has promised one number twice"
-        self.wins[log_id, number].append((own, frozenset(promisers)))
-        self.check_voter(node, log_id, owner)
-        self.check_witness(node, owner)
+            assert not granted & others, "a voter has voted twice with one number"
+        self.wins[log_id, number].append((own, frozenset(granted)))
+        self.check_voter(node, log_id, leader)
+        self.check_witness(node, leader)
         if attempt.stage is Stage.CLEAN:
             self.won_clean += 1
             self.check_clean(node, log_id)
@@ -490,25 +488,25 @@ class ClaimRun:
             self.won_unclean += 1
         node.promoting = log_id, number, node.now + self.random.randrange(*self.duration) * MS
 
-    def check_witness(self, node: ClaimNode, owner: int) -> None:
-        """Whoever is silent to the claimant has been asked about, and a witness that answers hears it no more."""
+    def check_witness(self, node: ElectionNode, leader: int) -> None:
+        """Whoever is silent to the candidate has been asked about, and a witness that answers hears it no more."""
         witness = self.witness
-        if witness is not None and owner in node.cluster.membership.suspected:
-            asked = node.asked_at.get(owner)
+        if witness is not None and leader in node.cluster.membership.suspected:
+            asked = node.asked_at.get(leader)
             assert asked is not None, "no witness was asked"
-            assert self.network.now - asked <= CLAIM_WITHIN, "no witness was asked about this claim"
+            assert self.network.now - asked <= CLAIM_WITHIN, "no witness was asked about this election"
 
-    def check_clean(self, node: ClaimNode, log_id: bytes) -> None:
+    def check_clean(self, node: ElectionNode, log_id: bytes) -> None:
         """Whoever promotes at once has all that any voter knows of."""
-        attempt = node.claims.attempt
+        attempt = node.elections.attempt
         assert attempt is not None
         invitation = attempt.invitation
         entitled = {node.own.number} | ({invitation.node} if invitation is not None else set())
-        views = [self.views[one, node.own.number, log_id] for one in attempt.votes]
+        views = [self.views[one, node.own.number, log_id] for one in attempt.replies]
         extent = node.disk.replicas[log_id].extent
         for _, other in views:
             assert other is None or other <= extent, "a replica was promoted, and a longer one was within reach"
-        known = [attempt.case.counts, *(counts for counts, _ in views)]
+        known = [attempt.case.in_sync, *(in_sync for in_sync, _ in views)]
         told = [one for one in known if one is not None and one.epoch == attempt.lost]
         newest = max((one.position for one in told), default=0)
         named = {number for one in told if one.position == newest for number in one.named}
@@ -518,13 +516,13 @@ class ClaimRun:
         )
         assert extent.end >= newest, "an out-of-date replica was promoted at once"
 
-    def fenced(self, node: ClaimNode, log_id: bytes, epoch: Epoch) -> None:
+    def fenced(self, node: ElectionNode, log_id: bytes, epoch: Epoch) -> None:
         assert (log_id, epoch) in self.begun, "a node was fenced by an epoch that has not begun"
         self.fences += 1
         node.cancel(log_id)
-        if log_id in node.serving or log_id in node.disk.owned:
+        if log_id in node.serving or log_id in node.disk.led:
             node.serving.pop(log_id, None)
-            node.disk.owned.pop(log_id, None)
+            node.disk.led.pop(log_id, None)
             node.cluster.drop_log(log_id)
             node.must_restart |= log_id == node.disk.log_id
 
@@ -595,11 +593,11 @@ class ClaimRun:
     def complaints(self) -> list[str]:
         """Return what is not as it must be when all hear each other."""
         running = self.running()
-        known = [node.cluster.ownership.epochs for node in running]
-        found = [] if all(one == known[0] for one in known) else ["the nodes disagree about owners"]
+        known = [node.cluster.leaders.epochs for node in running]
+        found = [] if all(one == known[0] for one in known) else ["the nodes disagree about leaders"]
         for log_id in {log_id for node in running for log_id in (*node.disk.replicas, *node.serving)}:
             servers = [node.own.number for node in running if log_id in node.serving]
-            owner = known[0].get(log_id)
-            if owner is None or servers != [owner.node]:
-                found.append(f"log {int.from_bytes(log_id)} is owned by {owner}, and served by {servers}")
+            leader = known[0].get(log_id)
+            if leader is None or servers != [leader.node]:
+                found.append(f"log {int.from_bytes(log_id)} is led by {leader}, and served by {servers}")
         return found

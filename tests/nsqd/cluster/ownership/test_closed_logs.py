@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nsqd.cluster.membership.closed_frames import Closed, pack_closed, pack_closed_kept
-from nsqd.cluster.membership.leaders import MOST_CLOSED, Ownership
+from nsqd.cluster.membership.leaders import MOST_CLOSED, Leaders
 from nsqd.cluster.ownership.closed_logs import AGAIN, ClosedLogs
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import Network, SimMember
-from tests.nsqd.cluster.ownership.test_elections import LOG, owner, started
+from tests.nsqd.cluster.ownership.test_elections import LOG, leader, started
 
 WORD = Closed(b"l" * 16, 100, ((Epoch(1, 1, bytes(8)), 0), (Epoch(101, 0, bytes(8)), 80)))
 
@@ -61,7 +61,7 @@ def test_a_log_may_be_removed_when_enough_nodes_have_durably_that_it_is_closed()
     third.write()
     network.run(1)
     assert first.removable == [WORD.log_id]
-    assert third.member.cluster.ownership.closed == {WORD.log_id: WORD}
+    assert third.member.cluster.leaders.closed == {WORD.log_id: WORD}
 
 
 def test_one_other_node_has_it_even_if_nothing_was_copied_but_not_more_nodes_than_there_are() -> None:
@@ -110,7 +110,7 @@ def test_who_waits_for_a_node_that_is_forgotten_waits_no_more() -> None:
 
 
 def test_the_word_of_a_node_that_has_lost_the_log_is_void() -> None:
-    known = Ownership()
+    known = Leaders()
     assert known.close(WORD)
     assert not known.close(WORD)
     assert not known.learn(WORD.log_id, WORD.epoch) or WORD.log_id in known.closed
@@ -121,19 +121,19 @@ def test_the_word_of_a_node_that_has_lost_the_log_is_void() -> None:
 
 
 def test_so_many_closed_logs_are_remembered() -> None:
-    known = Ownership()
+    known = Leaders()
     for number in range(MOST_CLOSED + 1):
         known.close(WORD._replace(log_id=number.to_bytes(16)))
     assert len(known.closed) == MOST_CLOSED
     assert (0).to_bytes(16) not in known.closed
 
 
-def test_a_word_that_another_owner_makes_void_lets_nothing_be_removed() -> None:
+def test_a_word_that_another_leader_makes_void_lets_nothing_be_removed() -> None:
     network = Network(6)
     first, second = nodes_of(network, 2)
     first.closed.close(WORD, 2)
     first.write()
-    first.member.cluster.ownership.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
+    first.member.cluster.leaders.learn(WORD.log_id, Epoch(201, 1, bytes(8)))
     link: Link = first.member.cluster.links[1]
     first.closed.receive(link, FrameKind.CLOSED, pack_closed_kept(WORD.log_id)[5:], 0)
     first.closed.tick(first.member.now + AGAIN)
@@ -144,14 +144,14 @@ def test_a_word_that_another_owner_makes_void_lets_nothing_be_removed() -> None:
 
 def test_nobody_claims_a_closed_log_or_promises_it() -> None:
     run, nodes = started()
-    epoch = nodes[1].cluster.ownership.epochs[LOG]
+    epoch = nodes[1].cluster.leaders.epochs[LOG]
     run.network.kill(nodes[0])
     for node in nodes[1:2]:
-        node.cluster.ownership.close(Closed(LOG, 10, ((epoch, 0),)))
+        node.cluster.leaders.close(Closed(LOG, 10, ((epoch, 0),)))
     run.advance(60)
-    assert owner(run) == 0, "node 2 has claimed it, and was told that it is closed"
-    assert nodes[2].claims.claimant.failed > 0
-    assert nodes[1].claims.claimant.failed == 0
+    assert leader(run) == 0, "node 2 has claimed it, and was told that it is closed"
+    assert nodes[2].elections.candidate.failed > 0
+    assert nodes[1].elections.candidate.failed == 0
 
 
 def test_a_replica_of_a_closed_log_is_not_written() -> None:
@@ -159,7 +159,7 @@ def test_a_replica_of_a_closed_log_is_not_written() -> None:
     first, _ = nodes_of(network, 2)
     cluster, log_id = first.member.cluster, network.members["node1:4152"].own.log_id
     assert cluster.may_write_replica(1, log_id)
-    cluster.ownership.close(WORD._replace(log_id=log_id))
+    cluster.leaders.close(WORD._replace(log_id=log_id))
     assert not cluster.may_write_replica(1, log_id)
 
 
@@ -167,7 +167,7 @@ def test_a_word_that_is_no_news_is_answered_all_the_same() -> None:
     network = Network(8)
     first, second = nodes_of(network, 2)
     for node in (first, second):
-        node.member.cluster.ownership.close(WORD)
+        node.member.cluster.leaders.close(WORD)
     link = second.member.cluster.links[0]
     second.closed.receive(link, FrameKind.CLOSED, pack_closed(WORD)[5:], 0)
     second.write()
@@ -198,4 +198,4 @@ def test_a_node_learns_from_the_word_that_it_has_lost_the_log() -> None:
     first.closed.close(WORD, 2)
     network.run(1)
     assert lost == [(WORD.log_id, WORD.epoch)]
-    assert second.member.cluster.ownership.owner(WORD.log_id) == WORD.epoch
+    assert second.member.cluster.leaders.leader(WORD.log_id) == WORD.epoch

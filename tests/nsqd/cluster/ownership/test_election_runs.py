@@ -1,4 +1,4 @@
-"""Any histories of nodes with claims, and bugs that are planted in them: each is found."""
+"""Any histories of nodes with elections, and bugs that are planted in them: each is found."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from nsqd.cluster.membership.leaders import Ownership, Promise
-from nsqd.cluster.ownership import candidate as claimant
-from nsqd.cluster.ownership.candidate import Claimant
+from nsqd.cluster.membership.leaders import Leaders, Vote
+from nsqd.cluster.ownership import candidate as candidate
+from nsqd.cluster.ownership.candidate import Candidate
 from nsqd.cluster.ownership.cases import Cases, Quorum
-from nsqd.cluster.ownership.election_frames import Answer, Claim
+from nsqd.cluster.ownership.election_frames import Answer, VoteRequest
 from nsqd.cluster.ownership.voter import Voter
 from nsqd.cluster.wire.link import Link
 from nsqd.core.message.epoch import Epoch
 from tests.effort import seeds
-from tests.nsqd.cluster.ownership.election_run import ClaimRun
+from tests.nsqd.cluster.ownership.election_run import ElectionRun
 
 pytestmark = pytest.mark.long
 SEEDS = seeds(8)
@@ -24,13 +24,13 @@ MOST_SEEDS = 300  # in which a bug must be found
 Patch = pytest.MonkeyPatch
 
 
-def run(seed: int, quorum: Quorum | None = None) -> ClaimRun:
-    one = ClaimRun(seed, quorum or (Quorum.ANY if seed % 3 == 0 else Quorum.MAJORITY))
+def run(seed: int, quorum: Quorum | None = None) -> ElectionRun:
+    one = ElectionRun(seed, quorum or (Quorum.ANY if seed % 3 == 0 else Quorum.MAJORITY))
     one.play()
     return one
 
 
-def test_any_history_ends_with_one_owner_of_each_log() -> None:
+def test_any_history_ends_with_one_leader_of_each_log() -> None:
     runs = [run(seed) for seed in SEEDS]
     assert sum(one.won_clean for one in runs) > len(SEEDS)
     assert sum(one.won_unclean for one in runs) > 0
@@ -49,28 +49,28 @@ def is_found(first: int, quorum: Quorum | None = None) -> bool:
 
 
 def promise_is_not_durable(patch: Patch) -> None:
-    def promise(self: Voter, link: Link, case: Any, claim: Claim, now: int) -> None:
+    def vote(self: Voter, link: Link, case: Any, request: VoteRequest, now: int) -> None:
         assert link.peer is not None
-        self._ownership.promise(case.log_id, Promise(claim.number, link.peer.number))
-        self._send_vote(link, case, claim, Answer.PROMISED, now)
+        self._leaders.vote(case.log_id, Vote(request.number, link.peer.number))
+        self._send_vote(link, case, request, Answer.GRANTED, now)
 
-    patch.setattr(Voter, "_promise", promise)
+    patch.setattr(Voter, "_vote", vote)
 
 
 def promise_is_forgotten_at_a_start(patch: Patch) -> None:
-    begin = Ownership.__init__
-    patch.setattr(Ownership, "__init__", lambda self, known=(), promises=(): begin(self, known, ()))
+    begin = Leaders.__init__
+    patch.setattr(Leaders, "__init__", lambda self, known=(), votes=(): begin(self, known, ()))
 
 
 def promise_fences(patch: Patch) -> None:
-    promise = Voter._promise
+    vote = Voter._vote
 
-    def fence(self: Voter, link: Link, case: Any, claim: Claim, now: int) -> None:
+    def fence(self: Voter, link: Link, case: Any, request: VoteRequest, now: int) -> None:
         assert link.peer is not None
-        promise(self, link, case, claim, now)
-        self._ownership.learn(case.log_id, Epoch(claim.number, link.peer.number, bytes(8)))
+        vote(self, link, case, request, now)
+        self._leaders.learn(case.log_id, Epoch(request.number, link.peer.number, bytes(8)))
 
-    patch.setattr(Voter, "_promise", fence)
+    patch.setattr(Voter, "_vote", fence)
 
 
 def lower_epoch_wins(patch: Patch) -> None:
@@ -82,56 +82,56 @@ def epochs_of_one_number_are_told_as_equal(patch: Patch) -> None:
 
 
 def learn_if(patch: Patch, is_news: Callable[[Epoch, Epoch], bool]) -> None:
-    def learn(self: Ownership, log_id: bytes, epoch: Epoch) -> bool:
+    def learn(self: Leaders, log_id: bytes, epoch: Epoch) -> bool:
         known = self.epochs.get(log_id)
         if known is not None and not is_news(known, epoch):
             return False
         self.epochs[log_id] = epoch
         return True
 
-    patch.setattr(Ownership, "learn", learn)
+    patch.setattr(Leaders, "learn", learn)
 
 
 def out_of_date_replica_promotes(patch: Patch) -> None:
     patch.setattr(Cases, "seems_clean", lambda self, case, replica: True)
-    patch.setattr(Claimant, "_is_clean", lambda self, attempt, replica: True)
+    patch.setattr(Candidate, "_is_clean", lambda self, attempt, replica: True)
 
 
 def longer_replica_says_nothing(patch: Patch) -> None:
-    patch.setattr(Voter, "_is_longer", lambda self, case, claim: False)
-    patch.setattr(Claimant, "_is_clean", lambda self, attempt, replica: True)
+    patch.setattr(Voter, "_is_longer", lambda self, case, request: False)
+    patch.setattr(Candidate, "_is_clean", lambda self, attempt, replica: True)
 
 
 def majority_is_off_by_one(patch: Patch) -> None:
-    patch.setattr(claimant, "_is_majority", lambda promised, voters: len(promised & voters) >= len(voters) // 2)
+    patch.setattr(candidate, "_is_majority", lambda voted, voters: len(voted & voters) >= len(voters) // 2)
 
 
 def who_stood_still_is_clean(patch: Patch) -> None:
     patch.setattr(Cases, "stood_still", lambda self: None)
-    patch.setattr(Claimant, "stood_still", lambda self: None)
+    patch.setattr(Candidate, "stood_still", lambda self: None)
 
 
 def announced_restart_is_not_waited_for(patch: Patch) -> None:
     lost = Cases._lost_since
 
     def lost_since(self: Cases, log_id: bytes, now: int) -> int | None:
-        number = self.ownership.epochs[log_id].node
+        number = self.leaders.epochs[log_id].node
         return now if number in self.cluster.membership._back_by else lost(self, log_id, now)
 
     patch.setattr(Cases, "_lost_since", lost_since)
 
 
 def no_witness_is_asked(patch: Patch) -> None:
-    patch.setattr(Claimant, "_needs_witness", lambda self, attempt: False)
+    patch.setattr(Candidate, "_needs_witness", lambda self, attempt: False)
 
 
-def a_witness_that_hears_the_owner_is_not_believed(patch: Patch) -> None:
-    witnessed = Claimant._witnessed
-    patch.setattr(Claimant, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
+def a_witness_that_hears_the_leader_is_not_believed(patch: Patch) -> None:
+    witnessed = Candidate._witnessed
+    patch.setattr(Candidate, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
 
 
 def a_silent_witness_is_waited_for(patch: Patch) -> None:
-    patch.setattr(claimant, "WITNESS_WITHIN", 1 << 60)
+    patch.setattr(candidate, "WITNESS_WITHIN", 1 << 60)
 
 
 @pytest.mark.campaign
@@ -139,7 +139,7 @@ def a_silent_witness_is_waited_for(patch: Patch) -> None:
     ("bug", "first"),
     [
         (no_witness_is_asked, 4),
-        (a_witness_that_hears_the_owner_is_not_believed, 4),
+        (a_witness_that_hears_the_leader_is_not_believed, 4),
         (a_silent_witness_is_waited_for, 4),
         (promise_is_not_durable, 26),
         (promise_is_forgotten_at_a_start, 1),
@@ -159,6 +159,6 @@ def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkey
 
 @pytest.mark.campaign
 def test_that_epochs_of_one_number_are_told_as_equal_is_found(monkeypatch: Patch) -> None:
-    """With a majority, only a claim that an owner has reached by its restarts has the number of another epoch."""
+    """With a majority, only an election that a leader has reached by its restarts has the number of another epoch."""
     epochs_of_one_number_are_told_as_equal(monkeypatch)
     assert is_found(17, Quorum.ANY)

@@ -1,4 +1,4 @@
-"""Claims, one rule at a time: who is claimed and when, and what voters answer."""
+"""Elections, one rule at a time: who has a candidate and when, and what voters answer."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from collections.abc import Callable
 import pytest
 
 from nsqd.cluster.membership.leader_frames import Extent
-from nsqd.cluster.membership.leaders import Promise
-from nsqd.cluster.ownership import elections as claims
+from nsqd.cluster.membership.leaders import Vote
+from nsqd.cluster.ownership import elections as elections
 from nsqd.cluster.ownership.candidate import MOST_AHEAD, STEP
 from nsqd.cluster.ownership.cases import Quorum
-from nsqd.cluster.ownership.election_frames import Answer, Counts, Stage, pack_claim, pack_counts
-from nsqd.cluster.ownership.election_frames import Claim as ClaimFrame
+from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, pack_in_sync, pack_vote_request
+from nsqd.cluster.ownership.election_frames import VoteRequest as ElectionFrame
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import SECOND
-from tests.nsqd.cluster.ownership.election_run import ClaimNode, ClaimRun, Disk
+from tests.nsqd.cluster.ownership.election_run import Disk, ElectionNode, ElectionRun
 
 LOG = (0).to_bytes(16)  # that of node 0
 
 
-def started(quorum: Quorum = Quorum.MAJORITY, size: int = 3) -> tuple[ClaimRun, list[ClaimNode]]:
+def started(quorum: Quorum = Quorum.MAJORITY, size: int = 3) -> tuple[ElectionRun, list[ElectionNode]]:
     """Nodes of which all followers count."""
-    run = ClaimRun(1, quorum, size)
+    run = ElectionRun(1, quorum, size)
     run.failing = run.unwritten = run.lagging = 0.0
     run.advance(15)
     assert run.complaints() == []
     return run, [run.nodes[number] for number in range(size)]
 
 
-def owner(run: ClaimRun, log_id: bytes = LOG) -> int:
-    """The owner that all running nodes know."""
-    owners = {node.cluster.ownership.owner(log_id) for node in run.running()}
-    assert len(owners) == 1
-    found = owners.pop()
+def leader(run: ElectionRun, log_id: bytes = LOG) -> int:
+    """The leader that all running nodes know."""
+    leaders = {node.cluster.leaders.leader(log_id) for node in run.running()}
+    assert len(leaders) == 1
+    found = leaders.pop()
     assert found is not None
     return found.node
 
@@ -45,34 +45,34 @@ def test_the_first_of_the_followers_that_count_promotes_the_log_of_a_dead_node_a
     run.kill(nodes[0])
     for _ in range(50):  # 10 s
         run.advance(0.2)
-        attempt = nodes[1].claims.attempt
+        attempt = nodes[1].elections.attempt
         if attempt is not None and attempt.is_won:
             break
     assert attempt is not None
     assert (attempt.stage, attempt.is_won, attempt.number) == (Stage.CLEAN, True, 1 + STEP)
-    assert nodes[2].claims.attempt is None
-    assert nodes[1].claims.figures()["logs"][0]["state"] == "promoting"
+    assert nodes[2].elections.attempt is None
+    assert nodes[1].elections.figures()["logs"][0]["state"] == "promoting"
     run.advance(12)
-    assert owner(run) == 1
-    assert run.disks[2].facts.promises[LOG] == Promise(1 + STEP, 1)
-    figures = nodes[1].claims.figures()
-    assert (figures["won"], figures["logs"][0]["owner_lost"]) == ({"clean": 1, "unclean": 0}, False)
+    assert leader(run) == 1
+    assert run.disks[2].facts.votes[LOG] == Vote(1 + STEP, 1)
+    figures = nodes[1].elections.figures()
+    assert (figures["won"], figures["logs"][0]["leader_lost"]) == ({"clean": 1, "unclean": 0}, False)
 
 
 def test_nobody_promotes_without_a_quorum_but_on_an_operators_word() -> None:
     run, nodes = started(Quorum.NONE)
     with pytest.raises(ValueError, match="is there"):
-        nodes[1].claims.promote(LOG)
+        nodes[1].elections.promote(LOG)
     run.kill(nodes[0])
     run.advance(70)
-    assert owner(run) == 0
+    assert leader(run) == 0
     del nodes[1].disk.replicas[LOG]
     run.advance(1)
     with pytest.raises(KeyError):
-        nodes[1].claims.promote(LOG)
-    nodes[2].claims.promote(LOG)
+        nodes[1].elections.promote(LOG)
+    nodes[2].elections.promote(LOG)
     run.advance(10)
-    assert owner(run) == 2
+    assert leader(run) == 2
     assert run.won_unclean == 1
 
 
@@ -81,24 +81,24 @@ def test_an_operators_word_at_a_node_with_a_shorter_replica_goes_to_the_one_with
     run.kill(nodes[0])
     nodes[2].disk.replicas[LOG].end += 1
     run.advance(10)
-    nodes[1].claims.promote(LOG)
+    nodes[1].elections.promote(LOG)
     run.advance(15)
-    assert owner(run) == 2
+    assert leader(run) == 2
 
 
-def test_an_operators_word_ends_when_the_owner_is_back() -> None:
+def test_an_operators_word_ends_when_the_leader_is_back() -> None:
     run, nodes = started(Quorum.NONE)
     run.kill(nodes[0])
     run.kill(nodes[2])  # so that no majority promises
     run.advance(20)
-    nodes[1].claims.promote(LOG)
+    nodes[1].elections.promote(LOG)
     run.advance(20)
-    assert nodes[1].claims.cases.by_log[LOG].is_ordered
+    assert nodes[1].elections.cases.by_log[LOG].is_ordered
     run.start(0)
     run.start(2)
     run.advance(20)
-    assert owner(run) == 0
-    assert not nodes[1].claims.cases.by_log[LOG].is_ordered
+    assert leader(run) == 0
+    assert not nodes[1].elections.cases.by_log[LOG].is_ordered
 
 
 def test_a_node_without_a_majority_waits_for_ever_and_one_with_any_promotes() -> None:
@@ -107,19 +107,19 @@ def test_a_node_without_a_majority_waits_for_ever_and_one_with_any_promotes() ->
         run.kill(nodes[0])
         run.kill(nodes[2])
         run.advance(100)
-        assert owner(run) == new_leader
+        assert leader(run) == new_leader
 
 
-def test_an_owner_that_is_back_with_an_empty_disk_is_not_waited_for() -> None:
+def test_a_leader_that_is_back_with_an_empty_disk_is_not_waited_for() -> None:
     run, nodes = started()
     run.kill(nodes[0])
     run.advance(2)
     disk = run.disks[0]
-    disk.owned.clear()
+    disk.led.clear()
     disk.replicas.clear()
     run.start(0)
     run.advance(15)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
     assert (run.won_clean, run.won_unclean) == (1, 0)
     assert run.complaints() == []
 
@@ -131,7 +131,7 @@ def test_nor_is_it_if_it_does_not_remember_that_the_log_was_its_own() -> None:
     run.disks[0] = Disk((100).to_bytes(16), incarnation=10)
     run.start(0)
     run.advance(10)
-    assert owner(run) == 1
+    assert leader(run) == 1
     assert run.won_unclean == 0
     assert run.complaints() == []
 
@@ -140,26 +140,26 @@ def test_a_new_leader_that_restarts_names_its_logs_before_they_are_open() -> Non
     run, nodes = started()
     run.kill(nodes[0])
     run.advance(15)
-    assert owner(run) == 1
+    assert leader(run) == 1
     run.kill(nodes[1])
     run.advance(1)
     run.start(1)
     run.advance(12)
-    assert owner(run) == 1
+    assert leader(run) == 1
     assert LOG in run.nodes[1].serving
 
 
-def test_an_owner_that_was_silent_for_a_while_and_dies_is_not_waited_for_any_longer() -> None:
+def test_a_leader_that_was_silent_for_a_while_and_dies_is_not_waited_for_any_longer() -> None:
     run, nodes = started()
-    run.duration = 60_000, 60_001  # a promotion that begins is called off when the owner is back
+    run.duration = 60_000, 60_001  # a promotion that begins is called off when the leader is back
     for _ in range(4):
         nodes[0].still_until = run.network.now + 5 * SECOND
         run.advance(8)
-        assert owner(run) == 0
+        assert leader(run) == 0
     run.duration = 200, 201
     run.kill(nodes[0])
     run.advance(12)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
 def test_a_claim_that_failed_for_want_of_a_majority_is_repeated_as_soon_as_there_is_one() -> None:
@@ -167,18 +167,18 @@ def test_a_claim_that_failed_for_want_of_a_majority_is_repeated_as_soon_as_there
     run.kill(nodes[0])
     run.network.cut = {("node1:4152", "node2:4152"), ("node2:4152", "node1:4152")}
     run.advance(150)  # the pauses have become long
-    assert owner(run) == 0
-    assert nodes[1].claims.figures()["logs"][0]["reason"] == "no majority has promised"
+    assert leader(run) == 0
+    assert nodes[1].elections.figures()["logs"][0]["reason"] == "no majority has voted for it"
     run.network.cut = set()
     while 2 not in nodes[1].cluster.links:
         run.advance(0.5)
     run.advance(10)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
 def test_a_log_that_nobody_claims_tells_why() -> None:
-    def reason(node: ClaimNode) -> str:
-        return {log["log_id"]: log["reason"] for log in node.claims.figures()["logs"]}[LOG.hex()]  # type: ignore[no-any-return]
+    def reason(node: ElectionNode) -> str:
+        return {log["log_id"]: log["reason"] for log in node.elections.figures()["logs"]}[LOG.hex()]  # type: ignore[no-any-return]
 
     run, nodes = started(Quorum.NONE)
     assert reason(nodes[1]) == ""
@@ -194,45 +194,45 @@ def test_a_log_that_nobody_claims_tells_why() -> None:
     )
 
 
-def test_an_owner_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> None:
+def test_a_leader_that_gave_the_log_up_or_is_forgotten_is_not_waited_for() -> None:
     run, nodes = started()
-    nodes[0].cluster.give_up_log(LOG)
+    nodes[0].cluster.step_down(LOG)
     run.advance(15)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
     run, nodes = started()
     nodes[0].cluster.announce_restart(30_000)
     run.network.collect(nodes[0])
     run.advance(0.5)
     run.kill(nodes[0])
     run.advance(10)
-    assert owner(run) == 0
+    assert leader(run) == 0
     nodes[1].cluster.forget(0, nodes[1].now)
     run.advance(10)
-    assert owner(run) == 1
+    assert leader(run) == 1
 
 
-def test_an_nsqlookupd_that_hears_the_owner_postpones_a_claim() -> None:
+def test_an_nsqlookupd_that_hears_the_leader_postpones_a_claim() -> None:
     run, nodes = started()
     for node in nodes:
         node.witnesses = lambda number, then: then(SECOND)
     run.kill(nodes[0])
     run.advance(30)
-    assert owner(run) == 0
-    assert nodes[1].claims.claimant.postponed > 1
-    assert nodes[1].claims.claimant.failed == 0
-    assert LOG not in nodes[1].cluster.ownership.promises
+    assert leader(run) == 0
+    assert nodes[1].elections.candidate.postponed > 1
+    assert nodes[1].elections.candidate.failed == 0
+    assert LOG not in nodes[1].cluster.leaders.votes
     nodes[2].witnesses = lambda number, then: None  # no answer
     run.advance(20)
-    assert owner(run) == 2
+    assert leader(run) == 2
 
 
-def test_no_nsqlookupd_is_asked_about_an_owner_that_gave_the_log_up() -> None:
+def test_no_nsqlookupd_is_asked_about_a_leader_that_gave_the_log_up() -> None:
     run, nodes = started()
     for node in nodes:
         node.witnesses = lambda number, then: then(0)
-    nodes[0].cluster.give_up_log(LOG)
+    nodes[0].cluster.step_down(LOG)
     run.advance(15)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
 def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
@@ -243,11 +243,11 @@ def test_a_word_of_an_nsqlookupd_that_comes_late_stops_nothing() -> None:
     run.duration = 60_000, 60_001
     run.kill(nodes[0])
     run.advance(5 + 3)
-    attempt = nodes[1].claims.attempt
+    attempt = nodes[1].elections.attempt
     assert attempt is not None
     assert attempt.is_won
     words[0](0)
-    assert nodes[1].claims.attempt is attempt
+    assert nodes[1].elections.attempt is attempt
 
 
 def test_a_promotion_that_failed_is_tried_again_after_a_pause() -> None:
@@ -255,13 +255,13 @@ def test_a_promotion_that_failed_is_tried_again_after_a_pause() -> None:
     run.failing = 1.0
     run.kill(nodes[0])
     run.advance(15)
-    assert owner(run) == 0
+    assert leader(run) == 0
     run.failing = 0.0
     run.advance(60)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
-def test_a_promotion_is_called_off_when_the_owner_is_back_before_its_epoch_has_begun() -> None:
+def test_a_promotion_is_called_off_when_the_leader_is_back_before_its_epoch_has_begun() -> None:
     run, nodes = started()
     nodes[0].still_until = run.network.now + 12 * SECOND
     run.duration = 60_000, 60_001
@@ -269,27 +269,27 @@ def test_a_promotion_is_called_off_when_the_owner_is_back_before_its_epoch_has_b
     assert nodes[1].promoting is not None
     run.advance(5)
     assert nodes[1].promoting is None
-    assert nodes[1].claims.claimant.called_off == 1
-    assert owner(run) == 0
+    assert nodes[1].elections.candidate.called_off == 1
+    assert leader(run) == 0
     run.duration = 200, 201
     run.kill(nodes[0])
     run.advance(15)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
 def test_a_number_far_above_what_is_known_is_promised_in_steps() -> None:
     run, nodes = started(Quorum.NONE)
     run.kill(nodes[0])
     run.advance(7)
-    lost = nodes[2].cluster.ownership.epochs[LOG]
+    lost = nodes[2].cluster.leaders.epochs[LOG]
     number = 1 + 2 * MOST_AHEAD + 1
     answered = []
     for kept in (1 + MOST_AHEAD, 1 + 2 * MOST_AHEAD, number):
-        claim = ClaimFrame(LOG, number, 1, lost, Extent(lost, 1 << 40), 0, Stage.CLEAN)
-        nodes[1].cluster.links[2].send_claiming(pack_claim(claim))
+        request = ElectionFrame(LOG, number, 1, lost, Extent(lost, 1 << 40), 0, Stage.CLEAN)
+        nodes[1].cluster.links[2].send_first(pack_vote_request(request))
         run.network.collect(nodes[1])
         run.advance(1)
-        assert nodes[2].cluster.ownership.promises[LOG] == Promise(kept, 1)
+        assert nodes[2].cluster.leaders.votes[LOG] == Vote(kept, 1)
         answered.append((number, 1) in run.voted[2, LOG])
     assert answered == [False, False, True]
 
@@ -300,77 +300,77 @@ def test_nodes_that_outbid_each_other_without_a_majority_promote_when_all_hear_t
     few, many = (("node1:4152", "node2:4152"), ("node3:4152", "node4:4152"))
     run.network.cut = {pair for one in few for other in many for pair in ((one, other), (other, one))}
     run.advance(30)
-    while nodes[1].cluster.ownership.promises[LOG].number <= 3 * MOST_AHEAD:
+    while nodes[1].cluster.leaders.votes[LOG].number <= 3 * MOST_AHEAD:
         run.advance(30)
     run.network.cut = set()
     run.advance(60)
-    assert owner(run) in (1, 2)
+    assert leader(run) in (1, 2)
 
 
 def test_a_number_that_was_promised_to_a_node_that_is_gone_is_outbid_in_steps() -> None:
     run, nodes = started()
     run.kill(nodes[0])
     nodes[2].cluster.is_leaving = True
-    nodes[2].cluster.ownership.promise(LOG, Promise(3 * MOST_AHEAD, 7))
+    nodes[2].cluster.leaders.vote(LOG, Vote(3 * MOST_AHEAD, 7))
     run.advance(60)
-    assert owner(run) == 1
+    assert leader(run) == 1
 
 
 def test_a_voter_that_cannot_promise_and_comes_no_nearer_is_not_asked_in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     run, nodes = started()
     run.kill(nodes[0])
-    voter = nodes[2].claims.voter
+    voter = nodes[2].elections.voter
     monkeypatch.setattr(voter, "_answer", lambda *claimed: Answer.CANNOT)
     nodes[2].cluster.is_leaving = True
-    nodes[2].cluster.ownership.promise(LOG, Promise(1, 2))
+    nodes[2].cluster.leaders.vote(LOG, Vote(1, 2))
     run.advance(60)
-    assert 2 < nodes[1].claims.claimant.failed < 15
+    assert 2 < nodes[1].elections.candidate.failed < 15
 
 
-def test_only_the_owner_says_who_counts() -> None:
+def test_only_the_leader_says_who_counts() -> None:
     run, nodes = started()
-    lost = nodes[2].cluster.ownership.epochs[LOG]
-    before = nodes[2].claims.cases.by_log[LOG].counts
+    lost = nodes[2].cluster.leaders.epochs[LOG]
+    before = nodes[2].elections.cases.by_log[LOG].in_sync
     for epoch in (lost, Epoch(9, 1, bytes(8))):
-        counts = Counts(LOG, epoch, 1 << 40, frozenset({2}), True)
-        nodes[1].cluster.links[2].send_claiming(pack_counts(counts))
+        in_sync = InSyncReplicas(LOG, epoch, 1 << 40, frozenset({2}), True)
+        nodes[1].cluster.links[2].send_first(pack_in_sync(in_sync))
     run.network.collect(nodes[1])
     run.advance(0.3)
-    assert nodes[2].claims.cases.by_log[LOG].counts == before
+    assert nodes[2].elections.cases.by_log[LOG].in_sync == before
 
 
-def test_a_follower_that_stood_still_counts_again_when_its_owner_says_so_again() -> None:
+def test_a_follower_that_stood_still_counts_again_when_its_leader_says_so_again() -> None:
     _, nodes = started()
-    owner, follower = nodes[0], nodes[1]
-    assert follower.claims.cases.by_log[LOG].is_fresh
-    follower.claims.tick(follower.now + 4 * SECOND)
-    assert not follower.claims.cases.by_log[LOG].is_fresh
-    link, naming = owner.cluster.links[1], owner.naming[LOG]
-    words = LOG, owner.serving[LOG], naming.position, naming.named, link, True
-    owner.claims.counts(*words)
+    leader, follower = nodes[0], nodes[1]
+    assert follower.elections.cases.by_log[LOG].is_fresh
+    follower.elections.tick(follower.now + 4 * SECOND)
+    assert not follower.elections.cases.by_log[LOG].is_fresh
+    link, naming = leader.cluster.links[1], leader.naming[LOG]
+    words = LOG, leader.serving[LOG], naming.position, naming.named, link, True
+    leader.elections.in_sync(*words)
     size = len(link.output)
-    owner.claims.counts(*words)
+    leader.elections.in_sync(*words)
     assert len(link.output) == size  # it is no news
-    owner.claims.cases.now += claims.REPEAT
-    owner.claims.counts(*words)
+    leader.elections.cases.now += elections.REPEAT
+    leader.elections.in_sync(*words)
     assert len(link.output) > size
     follower.cluster.links[0].receive(bytes(link.output), follower.now)
-    assert follower.claims.cases.by_log[LOG].is_fresh
+    assert follower.elections.cases.by_log[LOG].is_fresh
 
 
 def test_what_was_sent_over_a_connection_that_is_gone_is_forgotten() -> None:
     run, nodes = started()
-    assert {number for number, _ in nodes[0].claims._sent.items()} == {1, 2}
-    before = nodes[0].claims._sent[1]
+    assert {number for number, _ in nodes[0].elections._sent.items()} == {1, 2}
+    before = nodes[0].elections._sent[1]
     run.kill(nodes[1])
     run.kill(nodes[2])
     run.advance(8)
-    assert nodes[0].claims._sent == {}
+    assert nodes[0].elections._sent == {}
     run.start(1)
     run.advance(10)
-    link, logs = nodes[0].claims._sent[1]
+    link, logs = nodes[0].elections._sent[1]
     assert link is not before[0]
     assert LOG in logs
     nodes[0].cluster.drop_log(LOG)
-    nodes[0].claims.tick(nodes[0].now)
+    nodes[0].elections.tick(nodes[0].now)
     assert logs == {}

@@ -1,4 +1,4 @@
-"""A node that leaves: what it waits for, whom it asks to own its logs, and when it has left or gives up."""
+"""A node that leaves: what it waits for, whom it asks to lead its logs, and when it has left or gives up."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from nsqd.cluster.ownership.elections import Quorum
-from nsqd.cluster.ownership.leaving import ASK_AGAIN, Handovers, Leaving, LeavingState
-from nsqd.cluster.ownership.transfer_frames import pack_handover, unpack_handover
+from nsqd.cluster.ownership.leaving import ASK_AGAIN, Leaving, LeavingState, Transfers
+from nsqd.cluster.ownership.transfer_frames import pack_transfer, unpack_transfer
 from nsqd.cluster.replication.choosing import Followed, best_first
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import Epoch
 from tests.nsqd.cluster.network import SECOND
-from tests.nsqd.cluster.ownership.election_run import UNCLEAN_AFTER, ClaimNode, ClaimRun
-from tests.nsqd.cluster.ownership.test_elections import LOG, owner, started
+from tests.nsqd.cluster.ownership.election_run import UNCLEAN_AFTER, ElectionNode, ElectionRun
+from tests.nsqd.cluster.ownership.test_elections import LOG, leader, started
 
 LIMIT = 60 * SECOND
 HEAD = 5  # bytes of a frame before its content
@@ -29,14 +29,14 @@ class Leaver:
         self.node = self.nodes[0]
         self.begun: list[None] = []
         self.ended: list[bool] = []
-        self.handed_over: list[tuple[bytes, bool]] = []  # and whether others may promote it by then
+        self.transferred: list[tuple[bytes, bool]] = []  # and whether others may promote it by then
         self.promoted: list[bytes] = []  # logs that it is taking over
         self.whole: tuple[int, ...] = ()  # who has all of the log
         self.clients_have = 0
-        self.leaving = Leaving(self.node.cluster, lambda then: then(True), self.node.claims, self)
+        self.leaving = Leaving(self.node.cluster, lambda then: then(True), self.node.elections, self)
         self.node.cluster.add(self.leaving)
         for node in self.nodes[1:]:
-            _hears_handovers(node)
+            _hears_transfers(node)
         self.run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
 
     def advance(self, seconds: float, *whole: int, in_flight: int = 0) -> None:
@@ -60,23 +60,23 @@ class Leaver:
     def promoting(self) -> list[bytes]:
         return self.promoted
 
-    def hand_over(self, log_id: bytes) -> None:
-        self.handed_over.append((log_id, log_id in self.node.cluster.ownership.given_up))
+    def transfer(self, log_id: bytes) -> None:
+        self.transferred.append((log_id, log_id in self.node.cluster.leaders.stepped_down))
 
     def end(self, leaving: Leaving) -> None:
         self.ended.append(leaving.state is LeavingState.LEFT)
 
 
-def _hears_handovers(node: ClaimNode) -> None:
-    handovers = Handovers(node.cluster, node.claims)
-    node.cluster.add(handovers)
-    tick: Callable[[int], None] = node.claims.tick
+def _hears_transfers(node: ElectionNode) -> None:
+    transfers = Transfers(node.cluster, node.elections)
+    node.cluster.add(transfers)
+    tick: Callable[[int], None] = node.elections.tick
 
     def both(now: int) -> None:
-        handovers.tick(now)
+        transfers.tick(now)
         tick(now)
 
-    node.claims.tick = both  # type: ignore[method-assign]
+    node.elections.tick = both  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("quorum", list(Quorum))
@@ -87,20 +87,20 @@ def test_a_log_is_handed_over_at_once_whatever_the_quorum_and_then_the_node_has_
     assert len(leaver.begun) == 1
     leaver.advance(12, 2, 1)
     assert leaver.ended == [True]
-    assert leaver.handed_over[0] == (LOG, False)
+    assert leaver.transferred[0] == (LOG, False)
     assert leaver.leaving.state is LeavingState.LEFT
     others = [node.cluster for node in leaver.nodes[1:]]
-    assert {one.ownership.epochs[LOG].node for one in others} <= {1, 2}
+    assert {one.leaders.epochs[LOG].node for one in others} <= {1, 2}
     assert all(one.membership.words[0].standing is Standing.LEFT for one in others)
     assert all(0 not in one.links for one in others)
     assert [node.number for node in others[0].membership.members] == [1, 2]
 
 
-def test_without_a_quorum_the_node_that_was_asked_owns_the_log() -> None:
+def test_without_a_quorum_the_node_that_was_asked_leads_the_log() -> None:
     leaver = Leaver(Quorum.NONE)
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(12, 2)
-    assert leaver.nodes[1].cluster.ownership.epochs[LOG].node == 2
+    assert leaver.nodes[1].cluster.leaders.epochs[LOG].node == 2
 
 
 def test_what_is_in_flight_is_waited_for_but_not_for_ever() -> None:
@@ -112,9 +112,9 @@ def test_what_is_in_flight_is_waited_for_but_not_for_ever() -> None:
         "in_flight": 3,
         "logs": [{"log_id": LOG.hex(), "asked": None}],
         "lacking": [],
-        "unclaimed": [],
+        "leaderless": [],
     }
-    assert owner(leaver.run) == 0
+    assert leader(leaver.run) == 0
     leaver.advance(10, 1, 2, in_flight=1)
     assert leaver.leaving.figures()["state"] != "waiting"
 
@@ -124,8 +124,8 @@ def test_a_log_of_which_nobody_has_everything_is_kept_and_the_node_gives_up() ->
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(45)
     assert leaver.ended == []
-    assert owner(leaver.run) == 0
-    assert leaver.node.cluster.ownership.holds(LOG), "it was not given up either"
+    assert leader(leaver.run) == 0
+    assert leaver.node.cluster.leaders.holds(LOG), "it was not given up either"
     leaver.advance(20)
     assert leaver.ended == [False]
     assert leaver.node.cluster.membership.words[0].standing is Standing.MEMBER
@@ -145,16 +145,16 @@ def test_another_node_is_asked_if_the_first_one_does_nothing() -> None:
     assert asked == [1, 2, 1]
 
 
-def test_only_the_owner_can_ask_for_a_claim_and_nothing_is_claimed_while_it_goes_on() -> None:
+def test_only_the_leader_can_ask_for_a_claim_and_nothing_is_claimed_while_it_goes_on() -> None:
     run, nodes = started()
-    _hears_handovers(nodes[1])
-    epoch = nodes[0].cluster.ownership.epochs[LOG]
-    nodes[2].cluster.links[1].send_claiming(pack_handover(LOG, epoch))
-    nodes[0].cluster.links[1].send_claiming(pack_handover(LOG, epoch._replace(number=epoch.number + 1)))
-    nodes[0].cluster.links[1].send_claiming(pack_handover(LOG, epoch))  # and it has not given the log up
+    _hears_transfers(nodes[1])
+    epoch = nodes[0].cluster.leaders.epochs[LOG]
+    nodes[2].cluster.links[1].send_first(pack_transfer(LOG, epoch))
+    nodes[0].cluster.links[1].send_first(pack_transfer(LOG, epoch._replace(number=epoch.number + 1)))
+    nodes[0].cluster.links[1].send_first(pack_transfer(LOG, epoch))  # and it has not given the log up
     run.advance(20)
-    assert owner(run) == 0
-    assert nodes[1].claims.claimant.failed == 0
+    assert leader(run) == 0
+    assert nodes[1].elections.candidate.failed == 0
 
 
 def test_the_followers_that_count_are_asked_first() -> None:
@@ -164,34 +164,34 @@ def test_the_followers_that_count_are_asked_first() -> None:
 
 def test_the_frame_is_read_as_it_was_packed_and_others_are_refused() -> None:
     epoch = Epoch(7, 3, b"01234567")
-    assert unpack_handover(pack_handover(LOG, epoch)[HEAD:]) == (LOG, epoch)
-    for content in (b"", pack_handover(LOG, epoch)[HEAD:-1], pack_handover(LOG, epoch._replace(node=1024))[HEAD:]):
+    assert unpack_transfer(pack_transfer(LOG, epoch)[HEAD:]) == (LOG, epoch)
+    for content in (b"", pack_transfer(LOG, epoch)[HEAD:-1], pack_transfer(LOG, epoch._replace(node=1024))[HEAD:]):
         with pytest.raises(PeerError):
-            unpack_handover(content)
+            unpack_transfer(content)
 
 
-def test_another_node_cannot_ask_for_a_claim_on_a_log_that_its_owner_gave_up() -> None:
+def test_another_node_cannot_ask_for_a_claim_on_a_log_that_its_leader_gave_up() -> None:
     run, nodes = started(Quorum.NONE)
-    _hears_handovers(nodes[1])
-    epoch = nodes[0].cluster.ownership.epochs[LOG]
-    nodes[0].cluster.give_up_log(LOG)
+    _hears_transfers(nodes[1])
+    epoch = nodes[0].cluster.leaders.epochs[LOG]
+    nodes[0].cluster.step_down(LOG)
     run.advance(2)
-    nodes[2].cluster.links[1].send_claiming(pack_handover(LOG, epoch))
+    nodes[2].cluster.links[1].send_first(pack_transfer(LOG, epoch))
     run.advance(20)
-    assert owner(run) == 0
-    nodes[0].cluster.links[1].send_claiming(pack_handover(LOG, epoch))
+    assert leader(run) == 0
+    nodes[0].cluster.links[1].send_first(pack_transfer(LOG, epoch))
     run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
     run.advance(20)
-    assert nodes[1].cluster.ownership.epochs[LOG].node == 1
+    assert nodes[1].cluster.leaders.epochs[LOG].node == 1
 
 
-def test_a_log_that_is_owned_and_not_copied_yet_is_waited_for() -> None:
+def test_a_log_that_is_led_and_not_copied_yet_is_waited_for() -> None:
     leaver = Leaver()
     other = (7).to_bytes(16)
-    leaver.node.cluster.announce_owner(other, Epoch(3, 0, bytes(8)))  # and it is being opened again
+    leaver.node.cluster.announce_leader(other, Epoch(3, 0, bytes(8)))  # and it is being opened again
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(20, 1, 2)
-    assert leaver.node.cluster.ownership.epochs[LOG].node != 0
+    assert leaver.node.cluster.leaders.epochs[LOG].node != 0
     assert leaver.leaving.figures()["logs"] == [{"log_id": other.hex(), "asked": None}]
     assert leaver.ended == []
     leaver.advance(45, 1, 2)
@@ -212,37 +212,37 @@ def test_a_promotion_of_which_nobody_was_told_is_waited_for() -> None:
 def test_a_node_that_leaves_claims_nothing() -> None:
     run, nodes = started()
     run.kill(nodes[0])
-    while nodes[1].claims.attempt is None:
+    while nodes[1].elections.attempt is None:
         run.advance(0.1)
-    assert not nodes[1].claims.attempt.is_won
+    assert not nodes[1].elections.attempt.is_won
     nodes[1].cluster.is_leaving = True
     run.advance(1)
-    assert nodes[1].claims.attempt is None
+    assert nodes[1].elections.attempt is None
     with pytest.raises(KeyError):
-        nodes[1].claims.promote(LOG)
+        nodes[1].elections.promote(LOG)
     run.advance(30)
-    assert owner(run) == 2
-    assert nodes[1].claims.attempt is None
+    assert leader(run) == 2
+    assert nodes[1].elections.attempt is None
 
 
 def test_two_nodes_that_leave_do_not_hand_their_logs_to_each_other() -> None:
     leaver = Leaver(size=2)
-    second = Leaving(leaver.nodes[1].cluster, lambda then: then(True), leaver.nodes[1].claims, leaver)
+    second = Leaving(leaver.nodes[1].cluster, lambda then: then(True), leaver.nodes[1].elections, leaver)
     second.begin(LIMIT, leaver.node.now)
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(30, 1)
     assert leaver.leaving.figures()["logs"] == [{"log_id": LOG.hex(), "asked": 1}]
-    assert owner(leaver.run) == 0
-    assert leaver.nodes[1].claims.claimant.failed == 0
+    assert leader(leaver.run) == 0
+    assert leaver.nodes[1].elections.candidate.failed == 0
 
 
-def _one_lags(run: ClaimRun, nodes: list[ClaimNode]) -> None:
+def _one_lags(run: ElectionRun, nodes: list[ElectionNode]) -> None:
     """Node 2 has 1000 bytes that node 1 lacks, and is cut off; nothing is written or copied any more."""
     node, whole = nodes[0], nodes[2]
-    run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
-    node.disk.owned[LOG].end += 1000
-    whole.disk.replicas[LOG] = node.disk.owned[LOG].copy()
-    node.own_extent = lambda log_id: node.disk.owned[log_id].extent  # type: ignore[method-assign]
+    run.stream = lambda leader, log_id: None  # type: ignore[method-assign]
+    node.disk.led[LOG].end += 1000
+    whole.disk.replicas[LOG] = node.disk.led[LOG].copy()
+    node.own_extent = lambda log_id: node.disk.led[log_id].extent  # type: ignore[method-assign]
     pairs = [(one.own.address, whole.own.address) for one in nodes[:2]]
     run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
     run.advance(8)
@@ -253,51 +253,51 @@ def test_a_node_that_leaves_promises_its_log_to_nobody_who_lacks_a_part_of_it() 
     run, leaving = leaver.run, leaver.leaving
     leaving.begin(LIMIT, leaver.node.now)
     leaver.tick(2)
-    assert leaver.node.cluster.ownership.given_up == {LOG: 2}
+    assert leaver.node.cluster.leaders.stepped_down == {LOG: 2}
     _one_lags(run, leaver.nodes)
     run.advance(UNCLEAN_AFTER / SECOND + 10)
-    assert leaver.node.cluster.ownership.epochs[LOG].node == 0
-    assert leaver.nodes[1].claims.claimant.failed > 1
+    assert leaver.node.cluster.leaders.epochs[LOG].node == 0
+    assert leaver.nodes[1].elections.candidate.failed > 1
     run.network.cut = set()
     run.advance(100)
-    assert owner(run) == 2
+    assert leader(run) == 2
 
 
 def test_a_node_that_leaves_promises_its_log_to_the_node_that_it_asked() -> None:
     leaver = Leaver(size=2)
-    leaver.run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
-    leaver.nodes[1].disk.replicas[LOG] = leaver.node.disk.owned[LOG].copy()
-    leaver.node.cluster.give_up_log(LOG, 5)
+    leaver.run.stream = lambda leader, log_id: None  # type: ignore[method-assign]
+    leaver.nodes[1].disk.replicas[LOG] = leaver.node.disk.led[LOG].copy()
+    leaver.node.cluster.step_down(LOG, 5)
     leaver.run.advance(20)
-    assert owner(leaver.run) == 0
-    leaver.node.cluster.give_up_log(LOG, 1)
+    assert leader(leaver.run) == 0
+    leaver.node.cluster.step_down(LOG, 1)
     leaver.run.advance(60)
-    assert owner(leaver.run) == 1
+    assert leader(leaver.run) == 1
 
 
-def test_an_owner_whose_disk_is_broken_promises_its_log_to_nobody_who_lacks_a_part_before_that_must_be() -> None:
+def test_a_leader_whose_disk_is_broken_promises_its_log_to_nobody_who_lacks_a_part_before_that_must_be() -> None:
     run, nodes = started()
     run.fenced = lambda node, log_id, epoch: None  # type: ignore[method-assign]
     _one_lags(run, nodes)
-    nodes[0].cluster.give_up_log(LOG)
+    nodes[0].cluster.step_down(LOG)
     run.advance(UNCLEAN_AFTER / SECOND - 5)
-    assert nodes[0].cluster.ownership.epochs[LOG].node == 0
-    assert nodes[1].claims.claimant.failed > 1
+    assert nodes[0].cluster.leaders.epochs[LOG].node == 0
+    assert nodes[1].elections.candidate.failed > 1
     run.advance(60)
-    assert nodes[0].cluster.ownership.epochs[LOG].node == 1
+    assert nodes[0].cluster.leaders.epochs[LOG].node == 1
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_node_that_was_cut_off_has_not_left_if_who_took_its_log_over_may_lack_a_part_of_it(is_whole: bool) -> None:
     leaver = Leaver()
     run, leaving = leaver.run, leaver.leaving
-    run.stream = lambda owner, log_id: None  # type: ignore[method-assign]
+    run.stream = lambda leader, log_id: None  # type: ignore[method-assign]
     leaving.begin(20 * LIMIT, leaver.node.now)
     leaver.advance(1, *((1, 2) if is_whole else ()), in_flight=1)
     pairs = [(leaver.node.own.address, one.own.address) for one in leaver.nodes[1:]]
     run.network.cut = {*pairs, *((there, here) for here, there in pairs)}
     leaver.advance(60, in_flight=1)
-    assert leaver.nodes[1].cluster.ownership.epochs[LOG].node != 0
+    assert leaver.nodes[1].cluster.leaders.epochs[LOG].node != 0
     assert leaver.ended == []
     run.network.cut = set()
     leaver.advance(60)
@@ -315,7 +315,7 @@ def test_a_node_has_left_too_if_another_one_with_all_of_its_log_was_faster_than_
     pair = leaver.node.own.address, leaver.nodes[2].own.address
     leaver.run.network.cut = {pair, pair[::-1]}
     leaver.advance(60)
-    assert owner(leaver.run) == 1
+    assert leader(leaver.run) == 1
     assert leaver.ended == [True]
 
 
@@ -324,11 +324,11 @@ def test_logs_of_dead_nodes_that_nobody_has_taken_over_are_named() -> None:
     theirs = (2).to_bytes(16)
     leaver.leaving.begin(LIMIT, leaver.node.now)
     leaver.advance(1, in_flight=1)
-    assert leaver.leaving.figures()["unclaimed"] == []
+    assert leaver.leaving.figures()["leaderless"] == []
     leaver.run.kill(leaver.nodes[2])
     leaver.advance(10, in_flight=1)
-    assert leaver.leaving.figures()["unclaimed"] == [theirs.hex()]
-    leaver.nodes[1].claims.promote(theirs)
+    assert leaver.leaving.figures()["leaderless"] == [theirs.hex()]
+    leaver.nodes[1].elections.promote(theirs)
     leaver.advance(10, in_flight=1)
-    assert leaver.nodes[1].cluster.ownership.epochs[theirs].node == 1
-    assert leaver.leaving.figures()["unclaimed"] == []
+    assert leaver.nodes[1].cluster.leaders.epochs[theirs].node == 1
+    assert leaver.leaving.figures()["leaderless"] == []

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import Claims, ReplicaState
-from nsqd.cluster.ownership.replica_states import CountsTeller, KeptReplicas, give_up_broken
+from nsqd.cluster.ownership.elections import Elections, ReplicaState
+from nsqd.cluster.ownership.replica_states import InSyncTeller, KeptReplicas, step_down_broken
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.in_sync import InSync
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.followers import Followers
@@ -32,13 +32,13 @@ def state(side: Side, view: KeptReplicas) -> ReplicaState:
 
 def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
     side = Side()
-    view = KeptReplicas(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
+    view = KeptReplicas(Copying(cast(LeaderSide, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
     assert list(view.replicas()) == []
     side.now = 10
     side.say(stream.pack_follow(1))
-    assert state(side, view) == ReplicaState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its owner has not gone on yet
+    assert state(side, view) == ReplicaState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its leader has not gone on yet
     side = Side()
-    view = KeptReplicas(Copying(cast(Origin, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
+    view = KeptReplicas(Copying(cast(LeaderSide, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
     side.now = 20
     side.follow()
     end = side.log.end
@@ -61,12 +61,12 @@ def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_ane
 
 
 class Told:
-    """In place of Claims: what it was told."""
+    """In place of Elections: what it was told."""
 
     def __init__(self) -> None:
         self.words: list[tuple[Any, ...]] = []
 
-    def counts(self, *words: Any) -> None:
+    def in_sync(self, *words: Any) -> None:
         self.words.append(words)
 
 
@@ -81,7 +81,7 @@ class OneFollower:
 def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
     side, told, origin, end = Side(), Told(), OneFollower(), 100
     link = side.link
-    teller = CountsTeller(cast(Claims, told), cast(Origin, origin), LOG_ID, FIRST, lambda: end)
+    teller = InSyncTeller(cast(Elections, told), cast(LeaderSide, origin), LOG_ID, FIRST, lambda: end)
     teller.tick([(2, link)])
     assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
     assert origin.in_sync.confirm(100, {1: 100})
@@ -121,11 +121,11 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
     own = replace(identity(3), epoch=Epoch(1, 3, bytes(8)).pack())
     cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes)
     origin = BrokenLog()
-    give_up_broken(cluster, cast(Origin, origin))
-    assert cluster.ownership.holds(own.log_id)
+    step_down_broken(cluster, cast(LeaderSide, origin))
+    assert cluster.leaders.holds(own.log_id)
     origin.is_broken = True
-    give_up_broken(cluster, cast(Origin, origin))
-    give_up_broken(cluster, cast(Origin, origin))
-    assert cluster.ownership.given_up == {own.log_id: None}
+    step_down_broken(cluster, cast(LeaderSide, origin))
+    step_down_broken(cluster, cast(LeaderSide, origin))
+    assert cluster.leaders.stepped_down == {own.log_id: None}
     assert origin.noted == 1, "how far the followers are"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]

@@ -1,4 +1,4 @@
-"""Runs of copying in which copies are taken over: whenever a replica is promoted, the new leader owns the log as it was.
+"""Runs of copying in which copies are taken over: whenever a replica is promoted, the new leader leads the log as it was.
 
 A replica as it is at some moment, after a kill or a power cut, is promoted; on the way the new leader is killed, too. Then its
 broker must be what a start of the log gives that ends at the same place.
@@ -15,7 +15,7 @@ from nsqd.cluster.promotion.promoted_log import SERVING, Parts
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import leader as origin_module
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replica_disk import ReplicaDisk
@@ -236,20 +236,20 @@ class Third:
         self.work = SteppedWork()
         self.replicas = Replicas(self, self.work, lambda: self.now)
         self.replicas.may_write = lambda number, log_id: number == NEW_LEADER
-        self.copying = Copying(cast(Origin, _NoLog()), self.replicas)
+        self.copying = Copying(cast(LeaderSide, _NoLog()), self.replicas)
 
-    def follow(self, opened: OpenLog) -> Origin:
-        """Connect to the owner of the log. Returns the owner's side."""
+    def follow(self, opened: OpenLog) -> LeaderSide:
+        """Connect to the leader of the log. Returns the leader's side."""
         members = _Members(identity(NEW_LEADER))
         members.members = [members.own, identity(NUMBER)]
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         self.owner_work = SteppedWork()
         cluster, copies = cast(Cluster, members), opened.store.copies
-        origin = Origin(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
+        origin = LeaderSide(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
         source.tap(origin)
-        self.owner = Copying(cast(Origin, _NoLog()), cast(Replicas, _NoReplicas()))
-        self.owner.origins = {self.log_id: origin}
-        self.ours = proved_link(_Ear(self.owner), identity(NUMBER))
+        self.leader = Copying(cast(LeaderSide, _NoLog()), cast(Replicas, _NoReplicas()))
+        self.leader.origins = {self.log_id: origin}
+        self.ours = proved_link(_Ear(self.leader), identity(NUMBER))
         self.theirs = proved_link(_Ear(self.copying), identity(NEW_LEADER))
         members.links[NUMBER] = self.ours
         return origin
@@ -265,7 +265,7 @@ class Third:
                 self.copying.pump(now)
             self.ours.receive(b"".join(self.theirs.drain()), now)
             while self.owner_work.step(self.random):
-                self.owner.pump(now)
+                self.leader.pump(now)
             assert not self.ours.closing, self.ours.closing
             assert not self.theirs.closing, self.theirs.closing
 
@@ -385,10 +385,10 @@ class PromotingRun(CopyingRun):
             self._copy_on(places, *again, third)
 
     def _copy_on(self, places: Places, broker: Broker, opened: OpenLog, disk: SimDisk) -> None:
-        """Let a third node copy the log from its new owner, while that records what happens. It must get all of it."""
+        """Let a third node copy the log from its new leader, while that records what happens. It must get all of it."""
         random, log_id = self.random, opened.identity.log_id
         third = Third(log_id, disk, random)
-        owner, log_of_owner = third.follow(opened), opened.writer
+        leader, log_of_leader = third.follow(opened), opened.writer
         for step in range(MOST_STEPS):
             broker.begin(self.node.clock.now + step * SECOND, self.node.clock.wall + step * SECOND)
             if step < 20 and random.random() < 0.3:
@@ -398,14 +398,14 @@ class PromotingRun(CopyingRun):
             broker.commit()
             assert isinstance(opened.syncer, SteppedSyncer)
             opened.syncer.step()
-            owner.tick(self.node.clock.now + step * SECOND)
+            leader.tick(self.node.clock.now + step * SECOND)
             third.step(self.node.clock.now + step * SECOND)
-            if step > 20 and third.end == log_of_owner.written.position:
+            if step > 20 and third.end == log_of_leader.written.position:
                 break
         else:
-            raise AssertionError(f"the third node does not get the log: {owner.states()}, {third.replicas.states()}")
+            raise AssertionError(f"the third node does not get the log: {leader.states()}, {third.replicas.states()}")
         replica = third.replica
-        end = log_of_owner.written.position
+        end = log_of_leader.written.position
         found, _ = _state(ReplicaDisk(third.disk.kill(), replica.manifest), end)
         expected, _ = _state(places.disk.kill(), end)
         assert found == expected, "the replica of a third node is not the log"
@@ -450,7 +450,7 @@ class PromotingRun(CopyingRun):
                 is_told = places.promoted is not None and read_manifest(places.promoted) is None
                 new_leader.promotions.reopen()
                 new_leader.run()
-                assert bool(new_leader.announced) == is_told, "a claim has outlived the run of its node"
+                assert bool(new_leader.announced) == is_told, "an election has outlived the run of its node"
                 if places.replica is not None:
                     new_leader.promotions.won(places.log_id, number)
                     new_leader.run()
@@ -474,8 +474,8 @@ class PromotingRun(CopyingRun):
         new_leader = NewLeader(places, clock, self.random, self.limits)
         new_leader.promotions.reopen()
         new_leader.run()
-        owned = new_leader.promotions.logs[places.log_id]
-        assert owned.state == SERVING, owned.failure
-        assert owned.broker is not None
-        assert owned.log is not None
-        return owned.broker, owned.log
+        led = new_leader.promotions.logs[places.log_id]
+        assert led.state == SERVING, led.failure
+        assert led.broker is not None
+        assert led.log is not None
+        return led.broker, led.log

@@ -35,7 +35,7 @@ class FakeOrigin:
         self.copies = Copies(0)
         self.followers: dict[int, Any] = {}
 
-    def owned(self) -> dict[str, Any]:
+    def led(self) -> dict[str, Any]:
         epochs = [(epoch.pack().hex(), 0) for epoch in self._node.announced]
         return {"log_id": self._log_id.hex(), "epochs": epochs, "end": 100}
 
@@ -76,10 +76,10 @@ class ClosingNode:
     def promote(self) -> Broker:
         self.node.promotions.won(self.log_id, 70)
         self.node.run()
-        owned = self.node.promotions.logs[self.log_id]
-        assert (owned.state, owned.node) == (SERVING, NODE)
-        assert owned.broker is not None
-        return owned.broker
+        led = self.node.promotions.logs[self.log_id]
+        assert (led.state, led.node) == (SERVING, NODE)
+        assert led.broker is not None
+        return led.broker
 
     def know(self, log_id: bytes, standing: Standing = Standing.MEMBER) -> None:
         """Let the node know that NODE publishes into a log."""
@@ -112,7 +112,7 @@ def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_
     node.know(b"n" * 16, Standing.LEFT)  # so that nobody else must have the word
     node.look()
     assert node.closed.is_closed(node.log_id)
-    assert node.cluster.ownership.closed[node.log_id].epoch == node.node.announced[-1]
+    assert node.cluster.leaders.closed[node.log_id].epoch == node.node.announced[-1]
     assert node.node.places.promoted is None, "its directory is removed"
     assert node.node.promotions.logs == {}
     assert node.old_logs.left == [bytes(16)]
@@ -144,9 +144,9 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
     node.know(b"n" * 16, Standing.LEFT)
     node.look()
     assert not node.closed.is_closed(node.log_id)
-    owned = node.node.promotions.logs[node.log_id]
-    assert owned.broker is not None
-    broker = owned.broker
+    led = node.node.promotions.logs[node.log_id]
+    assert led.broker is not None
+    broker = led.broker
     broker.begin(broker.now, broker.wall)
     for channel in list(broker.topics["t"].channels):
         broker.directory.delete_channel(broker.topics["t"], channel)
@@ -172,7 +172,7 @@ def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() ->
 
 def test_a_node_that_is_told_that_its_promoted_log_is_closed_serves_it_no_more() -> None:
     node = closing_node(owes=True)
-    word = node.cluster.ownership
+    word = node.cluster.leaders
     failed: list[bytes] = []
     node.node.promotions.parts.failed = lambda log_id, why: failed.append(log_id)
     word.close(make_closed(node.log_id, 100, [(node.node.announced[-1]._replace(number=170, node=2), 0)]))
@@ -186,7 +186,7 @@ def test_a_node_that_is_told_that_its_promoted_log_is_closed_serves_it_no_more()
 def test_a_start_sets_aside_what_another_node_has_closed() -> None:
     node = closing_node(owes=True)
     epoch = node.node.announced[-1]._replace(number=170, node=2)
-    node.cluster.ownership.close(make_closed(node.log_id, 100, [(epoch, 0)]))
+    node.cluster.leaders.close(make_closed(node.log_id, 100, [(epoch, 0)]))
     node.closed = ClosedLogs(node.cluster, lambda then: then(True))
     node.node.promotions.logs.clear()
     node.node.promotions.parts.is_closed = node.closed.is_closed
@@ -207,12 +207,12 @@ def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
     assert not node.closed.is_closed(node.log_id), "a replica may have it whole"
 
 
-def test_a_log_that_another_node_owns_by_a_later_epoch_is_not_closed_any_more() -> None:
+def test_a_log_that_another_node_leads_by_a_later_epoch_is_not_closed_any_more() -> None:
     node = closing_node()
     node.know(b"n" * 16)
     node.look()
     assert node.node.promotions.logs[node.log_id].state == CLOSED
-    node.cluster.ownership.learn(node.log_id, node.node.announced[-1]._replace(number=999, node=2))
+    node.cluster.leaders.learn(node.log_id, node.node.announced[-1]._replace(number=999, node=2))
     node.look()
     assert node.node.promotions.logs == {}, "so a replica of it may be begun"
     assert len(node.node.directory.aside) == 1
@@ -228,7 +228,7 @@ def test_a_replica_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
     node.node.places.remove = removed.append  # type: ignore[method-assign]
     word = make_closed(node.log_id, kept.replica.end, list(kept.replica.manifest.epochs))
     kept.on_released = lambda result: None  # this node is about to promote it
-    node.cluster.ownership.close(word)
+    node.cluster.leaders.close(word)
     node.look()
     assert removed == []
     kept.on_released = None
@@ -247,7 +247,7 @@ def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_
     node.own.followers[2] = SimpleNamespace(has_replica=True, durable=49)
     replica = node.node.replicas.kept[node.log_id].replica
     assert replica is not None
-    node.cluster.ownership.close(make_closed(node.log_id, replica.end, list(replica.manifest.epochs)))
+    node.cluster.leaders.close(make_closed(node.log_id, replica.end, list(replica.manifest.epochs)))
     node.look()
     assert removed == [node.log_id]
     assert node.node.replicas.kept == {}
@@ -261,7 +261,7 @@ def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_
 def test_an_old_log_that_is_closed_does_not_wait_for_more_copies_than_the_cluster_has_members() -> None:
     node = ClosingNode()
     node.own.in_sync.stated = Followers((2, 3), 2, 3)
-    node.cluster.ownership.close(make_closed(bytes(16), 9, [(Epoch(1, NODE, bytes(8)), 0)]))
+    node.cluster.leaders.close(make_closed(bytes(16), 9, [(Epoch(1, NODE, bytes(8)), 0)]))
     node.look()
     assert node.old_logs.left == [node.log_id]
 
@@ -272,7 +272,7 @@ def test_a_replica_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy(
     node.node.run()
     aside: list[bytes] = []
     node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"  # type: ignore[func-returns-value]
-    node.cluster.ownership.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
+    node.cluster.leaders.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
     node.look()
     assert aside == [node.log_id]
     assert node.node.replicas.kept == {}

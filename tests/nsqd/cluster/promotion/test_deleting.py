@@ -49,7 +49,7 @@ class DeletingNode:
     def promote(self) -> None:
         self.node.promotions.won(self.log_id, 70)
         self.node.run()
-        assert self.owned.state == SERVING
+        assert self.led.state == SERVING
 
     def attach(self, broker: Broker, deletions: Noted | None) -> Callable[[], bool]:
         self.attachment = Attachment(self.home, broker, deletions)
@@ -60,18 +60,18 @@ class DeletingNode:
         return partial(self.attachment.detach_some, ALL)
 
     @property
-    def owned(self) -> PromotedLog:
+    def led(self) -> PromotedLog:
         return self.node.promotions.logs[self.log_id]
 
     @property
     def broker(self) -> Broker:
-        broker = self.owned.broker
+        broker = self.led.broker
         assert isinstance(broker, Broker)
         return broker
 
     def word(self, *deletions: Deletion, behind: int = 0) -> LogDeletions:
         """Return a word of the node that was cut off where this node's epoch begins, or `behind` positions behind that."""
-        log = self.owned.log
+        log = self.led.log
         assert log is not None
         (epoch, _), (_, end) = log.writer.all_epochs()[-2:]
         return LogDeletions(epoch, end + behind, deletions)
@@ -94,7 +94,7 @@ class DeletingNode:
         self.home.commit()
 
     def sync(self) -> None:
-        log = self.owned.log
+        log = self.led.log
         assert log is not None
         log.syncer.sync_all()
 
@@ -216,7 +216,7 @@ def test_an_answer_ends_what_this_node_tells() -> None:
     node = DeletingNode()
     word = LogDeletions(Epoch(1, 0, bytes(8)), 1, (Deletion(DeletionKind.TOPIC_DELETED, 1),))
     node.cluster.deletions = Deletions([(node.log_id, word)])
-    node.cluster.ownership.learn(node.log_id, Epoch(101, 2, bytes(8)))
+    node.cluster.leaders.learn(node.log_id, Epoch(101, 2, bytes(8)))
     before = len(node.link(2).output)
     node.deleting.tick(1)
     assert len(node.link(2).output) > before

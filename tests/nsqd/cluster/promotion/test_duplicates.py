@@ -1,4 +1,4 @@
-"""What a node counts of messages that may be delivered twice because a log has changed its owner."""
+"""What a node counts of messages that may be delivered twice because a log has changed its leader."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_was_delivered_before_it_was_salvaged_is_counted() -> None:
     assert figures.figures()["possible_duplicates"] == NONE | {"salvaged": 3}
 
 
-def test_a_return_counts_finishes_that_the_owner_lacks_and_what_moved() -> None:
+def test_a_return_counts_finishes_that_the_leader_lacks_and_what_moved() -> None:
     dropped = Counter(FINISH=3, REQUEUE=9)
     made = Succession(bytes(16), Parent(bytes(16), 0, {}), 0, 1, 7, dropped, is_exact=True)
     assert of_return(made, True) == Counter(untold=3, moved=7)

@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.cluster.promotion import opening as opening_promoted
 from nsqd.cluster.replication.manifest import Manifest, read_manifest, write_manifest
-from nsqd.cluster.replication.replica_to_log import claim, name_files
+from nsqd.cluster.replication.replica_to_log import name_files, note_won
 from nsqd.storage.log.disk import Disk
 from tests.nsqd.cluster.promotion import promotion_run
 from tests.nsqd.cluster.promotion.promotion_run import PromotingRun
@@ -29,17 +29,17 @@ def assert_found() -> None:
 
 
 def test_the_number_that_was_won_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening_promoted, "claim", lambda disk, manifest, number: manifest)
+    monkeypatch.setattr(opening_promoted, "note_won", lambda disk, manifest, number: manifest)
     assert_found()
 
 
 def test_files_are_renamed_while_they_are_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(disk: Disk, manifest: Manifest, number: int) -> Manifest:
-        claimed = claim(disk, manifest, number)
+        noted = note_won(disk, manifest, number)
         name_files(disk)
-        return claimed
+        return noted
 
-    monkeypatch.setattr(opening_promoted, "claim", hasty)
+    monkeypatch.setattr(opening_promoted, "note_won", hasty)
     assert_found()
 
 

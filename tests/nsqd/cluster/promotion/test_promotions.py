@@ -51,22 +51,22 @@ def new_leader() -> tuple[NewLeader, bytes]:
 def test_a_log_is_served_and_copied_from_its_directory_and_no_replica_of_it_is_kept() -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
-    assert node.promotions.owns(log_id)
+    assert node.promotions.leads(log_id)
     assert node.replicas.is_promoted(log_id)
     node.run()
     (figures,) = node.promotions.figures()
     assert (figures["state"], figures["node"], figures["topics"], figures["failure"]) == (SERVING, NODE, 1, "")
     assert [epoch.number for epoch in node.announced] == [70]
     assert node.replicas.kept == {}
-    owned = node.promotions.logs[log_id]
-    assert owned.broker is not None
-    assert owned.broker.topics["t"].channels["c"].depth == 110
+    led = node.promotions.logs[log_id]
+    assert led.broker is not None
+    assert led.broker.topics["t"].channels["c"].depth == 110
     node.promotions.won(log_id, 71)  # it was claimed once more
     node.run()
     assert [epoch.number for epoch in node.announced] == [70]
     node.promotions.close()
-    assert owned.log is not None
-    assert owned.log.writer.durable.position == owned.log.writer.written.position
+    assert led.log is not None
+    assert led.log.writer.durable.position == led.log.writer.written.position
 
 
 @pytest.mark.parametrize(("is_clean", "unclean"), [(True, 0), (False, 110)])
@@ -94,11 +94,11 @@ def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted
         again.run()
     (figures,) = again.promotions.figures()
     assert (figures["state"], figures["node"]) == (SERVING, NODE)
-    owned = again.promotions.logs[log_id]
+    led = again.promotions.logs[log_id]
     again.promotions.begin_again(log_id, 80)
     again.run()
     failovers = again.promotions.failovers
-    assert failovers.possible_duplicates == Counter(salvaged=owned.delivered)
+    assert failovers.possible_duplicates == Counter(salvaged=led.delivered)
     assert failovers.last_seconds is None
     assert [epoch.number for epoch in again.announced] == [71, 80]
 
@@ -120,9 +120,9 @@ def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -
     again.promotions.reopen()
     again.run()
     assert [(epoch.number, epoch.node) for epoch in again.announced] == [(71, 1)]
-    owned = again.promotions.logs[log_id]
-    assert owned.log is not None
-    assert owned.log.start_results.lease == owned.log.start_results.leased, "ids were given back"
+    led = again.promotions.logs[log_id]
+    assert led.log is not None
+    assert led.log.start_results.lease == led.log.start_results.leased, "ids were given back"
 
 
 def test_a_replica_in_which_replay_cannot_begin_stays_a_replica() -> None:
@@ -132,7 +132,7 @@ def test_a_replica_in_which_replay_cannot_begin_stays_a_replica() -> None:
     node.promotions.won(manifest.log_id, 70)
     node.run()
     assert not node.announced
-    assert not node.promotions.owns(manifest.log_id)
+    assert not node.promotions.leads(manifest.log_id)
     assert node.replicas.kept[manifest.log_id].replica is not None
 
 
@@ -148,7 +148,7 @@ def test_a_replica_that_fails_is_not_promoted() -> None:
     node.places.disk.fail("open", 1, errno.EIO)
     node.promotions.won(log_id, 70)
     node.run()
-    assert not node.promotions.owns(log_id)
+    assert not node.promotions.leads(log_id)
     assert node.replicas.kept[log_id].failure
 
 
@@ -160,7 +160,7 @@ def test_after_a_failure_a_log_is_a_replica_or_is_opened_later(operation: str, n
     node.promotions.won(log_id, 70)
     node.run()
     if node.places.replica is not None:
-        assert not node.promotions.owns(log_id)
+        assert not node.promotions.leads(log_id)
         node.clock.advance(RETRY_AFTER)
         node.replicas.tick(node.clock.now)  # a replica that has failed is opened again
         node.run()
@@ -198,7 +198,7 @@ def test_one_log_is_opened_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 100])
-def test_what_another_node_owns_is_kept_as_a_diverged_copy_whenever_that_is_known(steps: int) -> None:
+def test_what_another_node_leads_is_kept_as_a_diverged_copy_whenever_that_is_known(steps: int) -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
     for _ in range(steps):
@@ -259,7 +259,7 @@ def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_r
     assert kept.replica is not None
     assert (kept.replica.end > 0, kept.replica.manifest.won, kept.node) == (True, 0, NODE)
     node.promotions.parts.open = opened
-    node.promotions.won(log_id, 170)  # the owner is lost again
+    node.promotions.won(log_id, 170)  # the leader is lost again
     node.run()
     assert [epoch.number for epoch in node.announced] == [170]
 
@@ -296,7 +296,7 @@ def test_a_promotion_that_waits_is_called_off() -> None:
     node.promotions.won(bytes(16), 71)
     node.promotions.called_off(bytes(16))
     assert list(node.promotions.logs) == [log_id]
-    assert not node.promotions.owns(bytes(16))
+    assert not node.promotions.leads(bytes(16))
 
 
 @pytest.mark.parametrize("cut_in", range(0, 30, 3))
@@ -334,7 +334,7 @@ def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int
     node.run()
     announced = list(node.announced)
     node.promotions.close()
-    assert all(owned.log is None or is_closed(owned.log) for owned in node.promotions.logs.values())
+    assert all(led.log is None or is_closed(led.log) for led in node.promotions.logs.values())
     assert node.announced == announced
     node = again(node)
     node.promotions.reopen()
@@ -452,11 +452,11 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
     node.promotions.won(log_id, 70)
     while not brokers:
         node.work.step(node.random)
-    owned = node.promotions.logs[log_id]
-    assert (owned.state, owned.is_attached, left) == (ATTACHING, False, [2]), "one slice in a turn"
+    led = node.promotions.logs[log_id]
+    assert (led.state, led.is_attached, left) == (ATTACHING, False, [2]), "one slice in a turn"
     node.run()
-    assert (owned.state, owned.is_attached, left) == (SERVING, True, [0])
-    log = owned.log
+    assert (led.state, led.is_attached, left) == (SERVING, True, [0])
+    log = led.log
     assert log is not None
     node.promotions.lose(log_id)
     node.promotions.lose(log_id)
@@ -502,14 +502,14 @@ def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_be
 
 def write_something(node: NewLeader, log_id: bytes) -> None:
     """Record something in a promoted log, and let the clock sync it."""
-    owned = node.promotions.logs[log_id]
-    assert owned.broker is not None
-    assert owned.log is not None
-    owned.broker.begin(node.clock.now, node.clock.wall)
-    channel = owned.broker.topics["t"].channels["c"]
-    owned.broker.pause(channel, not channel.paused)
-    owned.broker.commit()
-    syncer = owned.log.syncer
+    led = node.promotions.logs[log_id]
+    assert led.broker is not None
+    assert led.log is not None
+    led.broker.begin(node.clock.now, node.clock.wall)
+    channel = led.broker.topics["t"].channels["c"]
+    led.broker.pause(channel, not channel.paused)
+    led.broker.commit()
+    syncer = led.log.syncer
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
         node.promotions.tick(node.clock.now)
@@ -522,7 +522,7 @@ def with_words(node: NewLeader) -> list[str]:
     """Note what a node tells others of its promoted log."""
     words: list[str] = []
     parts = node.promotions.parts
-    parts.give_up, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("owns")
+    parts.give_up, parts.resume = lambda log_id: words.append("gave up"), lambda log_id: words.append("leads")
     return words
 
 
@@ -533,18 +533,18 @@ def test_a_promoted_log_whose_sync_fails_is_given_up_and_opened_again_later() ->
     node.run()
     node.places.disk.fail("sync", 1, errno.EIO)
     write_something(node, log_id)
-    owned = node.promotions.logs[log_id]
-    opened = owned.log
+    led = node.promotions.logs[log_id]
+    opened = led.log
     node.run()
-    assert (owned.state, words, owned.broker, owned.log) == (FAILED, ["gave up"], None, None)
+    assert (led.state, words, led.broker, led.log) == (FAILED, ["gave up"], None, None)
     assert opened is None or is_closed(opened)
     node.clock.advance(RETRY_AFTER)
     node.promotions.tick(node.clock.now)
     node.run()
     assert [epoch.number for epoch in node.announced] == [70, 71]
-    assert (owned.state, owned.is_given_up) == (SERVING, False)
+    assert (led.state, led.is_given_up) == (SERVING, False)
     write_something(node, log_id)
-    assert (owned.state, words) == (SERVING, ["gave up"])
+    assert (led.state, words) == (SERVING, ["gave up"])
 
 
 def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_has_promoted_it() -> None:
@@ -564,34 +564,34 @@ def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
     words = with_words(node)
     node.promotions.won(log_id, 70)
     node.run()
-    disk, owned = node.places.disk, node.promotions.logs[log_id]
+    disk, led = node.places.disk, node.promotions.logs[log_id]
     disk.capacity = 0
     write_something(node, log_id)
-    assert owned.log is not None
-    assert (owned.log.writer.failure != "", words) == (True, []), "it may be over soon"
+    assert led.log is not None
+    assert (led.log.writer.failure != "", words) == (True, []), "it may be over soon"
     node.clock.advance(GIVE_UP_AFTER)
     write_something(node, log_id)
     write_something(node, log_id)
-    assert (owned.state, words) == (SERVING, ["gave up"])
+    assert (led.state, words) == (SERVING, ["gave up"])
     disk.capacity = None
     write_something(node, log_id)
-    assert (owned.state, words) == (SERVING, ["gave up", "owns"])
+    assert (led.state, words) == (SERVING, ["gave up", "leads"])
     disk.capacity = 0
     write_something(node, log_id)
-    assert words == ["gave up", "owns"]
+    assert words == ["gave up", "leads"]
 
 
 def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
     node.run()
-    owned = node.promotions.logs[log_id]
-    assert owned.broker is not None
-    assert owned.log is not None
-    owned.broker.begin(node.clock.now, node.clock.wall)
-    owned.broker.topics["t"].channels["c"].empty()
-    owned.broker.commit()
-    writer, syncer = owned.log.writer, owned.log.syncer
+    led = node.promotions.logs[log_id]
+    assert led.broker is not None
+    assert led.log is not None
+    led.broker.begin(node.clock.now, node.clock.wall)
+    led.broker.topics["t"].channels["c"].empty()
+    led.broker.commit()
+    writer, syncer = led.log.writer, led.log.syncer
     assert writer.durable.position < writer.written.position
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
@@ -607,9 +607,9 @@ def test_the_memory_of_all_logs_is_shared_when_one_is_opened() -> None:
     node.own_cache.cached_bytes = 1 << 20
     node.promotions.won(log_id, 70)
     node.run()
-    owned = node.promotions.logs[log_id]
-    assert owned.log is not None
-    assert (node.own_cache.budget, owned.log.cache.budget) == (1 << 20, 1 << 19)
+    led = node.promotions.logs[log_id]
+    assert led.log is not None
+    assert (node.own_cache.budget, led.log.cache.budget) == (1 << 20, 1 << 19)
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -626,7 +626,7 @@ def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -
         node.promotions.parts.noted = {log_id: note}.get
     node.promotions.won(log_id, 70)
     node.run()
-    owned = node.promotions.logs[log_id]
-    assert owned.log is not None
-    assert owned.log.clock.now() == last + 6 * SECOND
+    led = node.promotions.logs[log_id]
+    assert led.log is not None
+    assert led.log.clock.now() == last + 6 * SECOND
     assert NOTE not in disk.names(), "the log has an anchor of this machine"

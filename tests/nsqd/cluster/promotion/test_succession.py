@@ -25,7 +25,7 @@ from nsqd.storage.log.reading import LogReading
 from tests.nsqd.storage.log.test_restore import start
 from tests.nsqd.storage.sim_disk import SimDisk
 
-OWNER = Epoch(101, 2, b"ownerown")
+LEADER = Epoch(101, 2, b"ownerown")
 LEAST = 1 << 40
 
 
@@ -36,7 +36,7 @@ def put(disk: SimDisk, path: Path) -> None:
 
 
 def taken_log(path: Path, deed: Callable[[Broker], object] = lambda broker: None) -> Taken:
-    """Write a log to `path` of which the owner has two messages of topic t, and the node two more and one of topic u.
+    """Write a log to `path` of which the leader has two messages of topic t, and the node two more and one of topic u.
 
     `deed`: what an operator does at the end.
     """
@@ -50,7 +50,7 @@ def taken_log(path: Path, deed: Callable[[Broker], object] = lambda broker: None
     node.turn(lambda: deed(node.broker) and None)
     node.log.close()
     put(node.disk, path / LOG)
-    return Taken(OWNER, "other:1", ((own.pack(), begin), (OWNER.pack(), common)), common + 500, 1 << 41)
+    return Taken(LEADER, "other:1", ((own.pack(), begin), (LEADER.pack(), common)), common + 500, 1 << 41)
 
 
 def ends(path: Path) -> dict[str, list[tuple[int, int]]]:
@@ -159,14 +159,14 @@ def test_a_tail_that_deletes_nothing_leaves_the_facts_as_they_are(tmp_path: Path
     assert not (tmp_path / NAME).exists()
 
 
-def test_if_nobody_tells_what_the_owner_has_everything_that_is_owed_is_in_the_new_log_and_is_counted(
+def test_if_nobody_tells_what_the_leader_has_everything_that_is_owed_is_in_the_new_log_and_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken_log(tmp_path)
-    made = succeed_taken(tmp_path, Taken(OWNER, "", (), 0), LEAST, 0)
+    made = succeed_taken(tmp_path, Taken(LEADER, "", (), 0), LEAST, 0)
     assert ends(tmp_path / LOG) == {"t": [(0, 4)], "u": [(0, 1)]}
     assert made.messages == 5
-    assert "node 2 owns this node's log" in caplog.text
+    assert "node 2 leads this node's log" in caplog.text
     assert (
         "with all 5 unfinished messages of the old one: those that the other node has, too, come twice" in caplog.text
     )

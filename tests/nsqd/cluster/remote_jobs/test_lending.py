@@ -413,7 +413,7 @@ def test_the_new_leader_of_a_log_is_asked_too(log_id: bytes) -> None:
     a, b, c = cluster.stations
     number = promoted_job(b)
     for station in (a, c):
-        station.cluster.ownership.epochs[log_id] = Epoch(5, 2, bytes(8))
+        station.cluster.leaders.epochs[log_id] = Epoch(5, 2, bytes(8))
     job_id = c.context.ids.encode(number, 0, 60)
     assert ask(cluster, c.client(), "WORKING", job_id) == 60
     cluster.cut(a, c)
@@ -448,7 +448,7 @@ def test_an_acknowledgement_is_kept_until_the_new_leader_is_back_too() -> None:
     a, b, c = cluster.stations
     number = promoted_job(b)
     for station in (a, c):
-        station.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
+        station.cluster.leaders.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
     cluster.cut(b, c)
     assert ask(cluster, c.client(), "ACKJOB", c.context.ids.encode(number, 0, 60)) == 0
     cluster.advance(5_000)
@@ -472,7 +472,7 @@ def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_th
     cluster.cut(a, b)
     assert a.client().do("ACKJOB", job_id) == 0
     assert a.node.broker.tubes.tube(KEPT) is None  # nobody has promoted anything, as far as it knows
-    a.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
+    a.cluster.leaders.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
     assert a.client().do("ACKJOB", job_id) == 0
     assert a.node.broker.tubes.tube(KEPT).jobs.count == 1
     cluster.connect(a, b)

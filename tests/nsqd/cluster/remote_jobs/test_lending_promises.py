@@ -91,7 +91,7 @@ def test_an_acknowledgement_is_kept_within_the_turn_in_which_others_have_answere
     job_id = a.client().add("q", b"x")
     c.cluster.membership.members.clear()
     cluster.cut(a, c)
-    c.cluster.ownership.epochs[b"an old log of it"] = Epoch(5, b.number, bytes(8))
+    c.cluster.leaders.epochs[b"an old log of it"] = Epoch(5, b.number, bytes(8))
     assert ask(cluster, c.client(), "ACKJOB", job_id) == 0
     assert c.node.broker.tubes.tube(KEPT).jobs.count == 1
     cluster.check()

@@ -31,7 +31,7 @@ class Archive:
         self.lost: list[tuple[Key, int]] = []  # segments that the log does not hold from an offset on
 
     def branch(self) -> Archive:
-        """Return the archive of another owner of the log: both know all bytes, and each goes on by itself."""
+        """Return the archive of another leader of the log: both know all bytes, and each goes on by itself."""
         other = Archive()
         other.data, other._before, other.rewritten = self.data, self._before, self.rewritten
         other._names = self._names
@@ -109,7 +109,7 @@ class Archive:
         assert key not in self.data, "two segments with the same base and epoch"
         if self._current:
             last, stop = self._current[-1]
-            # another owner of the log may have written more into the file
+            # another leader of the log may have written more into the file
             self._current[-1] = last, min(stop, len(self.data[last]), HEADER_SIZE + header.base - last[0])
         self._before[key] = list(self._current)
         self._current.append((key, END))

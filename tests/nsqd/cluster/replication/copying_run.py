@@ -20,7 +20,7 @@ from nsqd.cluster.replication import replicas as replicas_module
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.follower import T
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replicas import Replicas
@@ -91,7 +91,7 @@ class _Proved:
 
 
 class _Ear:
-    """Who owns one end of a connection. Implements nsqd.cluster.wire.link.Listener."""
+    """Who leads one end of a connection. Implements nsqd.cluster.wire.link.Listener."""
 
     lease = 0
     is_full = False
@@ -225,7 +225,7 @@ class SimFollower:
         self.directory = SimDirectory(self._run, disks)
         self.work = SteppedWork()
         self.replicas = Replicas(self.directory, self.work, lambda: self._run.now)
-        self.copying = Copying(cast(Origin, _NoLog()), self.replicas)
+        self.copying = Copying(cast(LeaderSide, _NoLog()), self.replicas)
 
     @property
     def replica(self) -> Replica | None:
@@ -335,7 +335,7 @@ class CopyingRun:
         self.own = NodeIdentity(NODE, own.incarnation, log.identity.log_id, own.epoch, own.address)
         self.cluster = _Members(self.own)
         self.work = SteppedWork()
-        self.origin = Origin(
+        self.origin = LeaderSide(
             cast(Cluster, self.cluster), self.source, Copies(self.source.end), self.work, len(FOLLOWERS), 60 * SECOND
         )
         self.archive.after = self.origin

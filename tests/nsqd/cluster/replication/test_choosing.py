@@ -1,12 +1,12 @@
 """Which nodes keep a copy of a log."""
 
-from nsqd.cluster.replication.choosing import Candidate, chosen
+from nsqd.cluster.replication.choosing import KnownNode, chosen
 
 LOG = b"a log id of 16 b"
 
 
 def test_the_choice_depends_on_the_log_and_not_on_the_order() -> None:
-    nodes = [Candidate(number) for number in range(20)]
+    nodes = [KnownNode(number) for number in range(20)]
     first = chosen(LOG, nodes, 2)
     assert first == chosen(LOG, reversed(nodes), 2)
     choices = {tuple(chosen(number.to_bytes(16), nodes, 2)) for number in range(100)}
@@ -14,7 +14,7 @@ def test_the_choice_depends_on_the_log_and_not_on_the_order() -> None:
 
 
 def test_a_node_that_goes_changes_no_other_choice() -> None:
-    nodes = [Candidate(number) for number in range(20)]
+    nodes = [KnownNode(number) for number in range(20)]
     first, second = chosen(LOG, nodes, 2)
     rest = [node for node in nodes if node.number != second]
     assert chosen(LOG, rest, 2)[0] == first
@@ -22,12 +22,12 @@ def test_a_node_that_goes_changes_no_other_choice() -> None:
 
 def test_those_that_are_here_then_those_with_room_then_those_in_other_zones() -> None:
     nodes = [
-        Candidate(1, is_here=False),
-        Candidate(2, has_room=False),
-        Candidate(3, is_apart=False),
-        Candidate(4),
-        Candidate(5, is_here=False, has_room=False, is_apart=False),
-        Candidate(6, has_room=False, is_apart=False),
+        KnownNode(1, is_here=False),
+        KnownNode(2, has_room=False),
+        KnownNode(3, is_apart=False),
+        KnownNode(4),
+        KnownNode(5, is_here=False, has_room=False, is_apart=False),
+        KnownNode(6, has_room=False, is_apart=False),
     ]
     for log in range(20):
         assert chosen(log.to_bytes(16), nodes, 6) == [4, 3, 2, 6, 1, 5]
@@ -35,4 +35,4 @@ def test_those_that_are_here_then_those_with_room_then_those_in_other_zones() ->
 
 def test_there_may_be_fewer_nodes_than_are_wanted() -> None:
     assert chosen(LOG, [], 2) == []
-    assert chosen(LOG, [Candidate(1)], 2) == [1]
+    assert chosen(LOG, [KnownNode(1)], 2) == [1]

@@ -7,7 +7,7 @@ PATIENCE = 5
 
 
 def settled(*numbers: int, copies: tuple[int, int] = (2, 2)) -> InSync:
-    """Return the state of an owner whose log names these followers, and they count."""
+    """Return the state of a leader whose log names these followers, and they count."""
     found = InSync(Followers(numbers, *copies), 100, PATIENCE)
     assert found.confirm(100, dict.fromkeys(numbers, 100))
     return found
@@ -22,7 +22,7 @@ def test_the_record_comes_back_as_it_was() -> None:
 def test_after_a_start_nobody_counts_until_enough_copies_have_the_log() -> None:
     found = InSync(Followers((1, 2), 2, 2), 100, PATIENCE)
     assert not found.named
-    assert not found.confirm(99, {1: 100})  # the owner itself does not have it durably
+    assert not found.confirm(99, {1: 100})  # the leader itself does not have it durably
     assert not found.confirm(100, {1: 99})
     assert found.confirm(100, {1: 99, 2: 100})
     assert found.named == {1, 2}
@@ -124,7 +124,7 @@ def test_a_record_names_a_bounded_number_of_followers() -> None:
 
 
 def test_a_node_that_has_taken_the_log_over_is_no_follower_any_more() -> None:
-    found = InSync(Followers((1, 2), 2, 3), 100, PATIENCE, owner=1)
+    found = InSync(Followers((1, 2), 2, 3), 100, PATIENCE, leader=1)
     assert found.confirm(100, {2: 100})
     assert found.named == found.counting == {2}
     assert found.wanted({2}, (), (), (0, 1), 0) == Followers((2,), 2, 3)

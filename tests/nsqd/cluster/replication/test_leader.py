@@ -11,7 +11,7 @@ from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.replication import leader as origin_module
 from nsqd.cluster.replication import stream
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
 from nsqd.cluster.wire.link import Link, Listener
 from nsqd.storage.log.copies import Copies
@@ -79,7 +79,7 @@ class Side:
         self.link: Link = proved_link(cast(Listener, None), node(FOLLOWER))
         cluster.links[FOLLOWER] = self.link
         cluster.members = [cluster.own, node(FOLLOWER)]
-        self.origin = Origin(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate)
+        self.origin = LeaderSide(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate)
         self.origin.tick(0)
         assert self.sent() == [(FrameKind.FOLLOW, stream.pack_follow(1)[5:])]
 

@@ -52,13 +52,13 @@ def kept(log_id: bytes) -> Any:
     return SimpleNamespace(log_id=log_id, disk=new_disk(), failure="")
 
 
-def test_a_follower_notes_the_time_that_the_owner_tells_it_and_keeps_it() -> None:
-    network, (owner, follower) = two()
-    there, here = Times(owner), Times(follower)
-    log_id = owner.own.log_id
+def test_a_follower_notes_the_time_that_the_leader_tells_it_and_keeps_it() -> None:
+    network, (leader, follower) = two()
+    there, here = Times(leader), Times(follower)
+    log_id = leader.own.log_id
     here.kept[log_id] = kept(log_id)
     there.times.own[log_id] = lambda: 77
-    there.followers[1] = SimpleNamespace(number=1, link=owner.cluster.links[1], has_replica=False)
+    there.followers[1] = SimpleNamespace(number=1, link=leader.cluster.links[1], has_replica=False)
     there.times.tick(TELL_EVERY)
     network.run(1)
     assert here.times.noted(log_id) is None, "it has no replica yet"
@@ -71,10 +71,10 @@ def test_a_follower_notes_the_time_that_the_owner_tells_it_and_keeps_it() -> Non
 
 
 def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
-    _, (owner, _) = two()
-    there = Times(owner)
-    there.times.own[owner.own.log_id] = lambda: 77
-    link = owner.cluster.links[1]
+    _, (leader, _) = two()
+    there = Times(leader)
+    there.times.own[leader.own.log_id] = lambda: 77
+    link = leader.cluster.links[1]
     there.followers[1] = SimpleNamespace(number=1, link=link, has_replica=True)
     link.drain()
     counts = []
@@ -82,12 +82,12 @@ def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
         there.times.tick(now)
         counts.append([kind for kind, _ in FrameReader().feed(b"".join(link.drain()))].count(FrameKind.TIME))
     assert counts == [1, 0, 0, 1]
-    there.followers[1].link = owner.network.members["node1:4152"].cluster.links[0]
+    there.followers[1].link = leader.network.members["node1:4152"].cluster.links[0]
     there.times.tick(TELL_EVERY + 2)
     assert there.followers[1].link.output
 
 
-def test_only_the_owner_is_believed_and_only_about_replicas_that_are_kept() -> None:
+def test_only_the_leader_is_believed_and_only_about_replicas_that_are_kept() -> None:
     _, (_, follower) = two()
     here = Times(follower)
     link = follower.cluster.links[0]

@@ -12,11 +12,11 @@ from nsqd.cluster.replication import offers as offers_module
 from nsqd.cluster.replication.offers import HttpReplicas, Offer, Part, ask_lease
 from nsqd.cluster.replication.rejoin import (
     FailedOver,
-    OwnerSilentError,
+    LeaderSilentError,
     Rejoin,
     Taken,
     failed_over,
-    is_owned_by_another,
+    is_led_by_another,
 )
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
 from nsqd.storage.log.epochs import Epoch, EpochTable
@@ -149,9 +149,9 @@ def epoch(number: int, node: int) -> Epoch:
     return Epoch(number, node, b"promoter")
 
 
-def offer(*epochs: Epoch, owner: int | None = None, end: int = 100, lease: int = 0) -> Offer:
+def offer(*epochs: Epoch, leader: int | None = None, end: int = 100, lease: int = 0) -> Offer:
     found = tuple((one.pack(), 10 * place) for place, one in enumerate(epochs))
-    return Offer(f"{owner}:1", end, found, lease, owner)
+    return Offer(f"{leader}:1", end, found, lease, leader)
 
 
 def test_a_greater_epoch_of_another_node_is_a_failover() -> None:
@@ -162,18 +162,18 @@ def test_a_greater_epoch_of_another_node_is_a_failover() -> None:
     assert who() is None
     assert who(offer(OWN)) is None
     assert who(offer(OWN, epoch(4, NODE))) is None, "this node has lost its end"
-    assert who(offer(OWN, epoch(2, NODE + 1), owner=NODE + 1)) is None
-    assert who(offer(OWN, epoch(3, NODE - 1), owner=NODE - 1)) is None, "of equal numbers the greater node wins"
-    assert who(offer(OWN, epoch(3, NODE + 1), owner=NODE + 1)) == epoch(3, NODE + 1)
-    assert who(offer(OWN, epoch(103, 1), owner=1), offer(OWN, epoch(203, 2), owner=2)) == epoch(203, 2)
+    assert who(offer(OWN, epoch(2, NODE + 1), leader=NODE + 1)) is None
+    assert who(offer(OWN, epoch(3, NODE - 1), leader=NODE - 1)) is None, "of equal numbers the greater node wins"
+    assert who(offer(OWN, epoch(3, NODE + 1), leader=NODE + 1)) == epoch(3, NODE + 1)
+    assert who(offer(OWN, epoch(103, 1), leader=1), offer(OWN, epoch(203, 2), leader=2)) == epoch(203, 2)
     assert who(offer(OWN, epoch(103, 1))) == epoch(103, 1), "a replica shows it, too"
-    assert who(offer(OWN, epoch(103, 1), owner=NODE)) == epoch(103, 1)
+    assert who(offer(OWN, epoch(103, 1), leader=NODE)) == epoch(103, 1)
 
 
-def test_the_owner_is_believed_before_a_replica_that_may_be_shorter() -> None:
-    replica, owner = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), owner=1, end=90)
-    found = failed_over([replica, owner], [OWN], NODE)
-    assert found == Taken(epoch(103, 1), "1:1", owner.epochs, 90, 9)
+def test_the_leader_is_believed_before_a_replica_that_may_be_shorter() -> None:
+    replica, leader = offer(OWN, epoch(103, 1), end=50, lease=9), offer(OWN, epoch(103, 1), leader=1, end=90)
+    found = failed_over([replica, leader], [OWN], NODE)
+    assert found == Taken(epoch(103, 1), "1:1", leader.epochs, 90, 9)
     assert found.common([(OWN.pack(), 0)], 70) == 10
     assert found.common([(OWN.pack(), 0)], 5) == 5
     assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
@@ -202,22 +202,22 @@ def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_other
     reading = LogReading(node.disk.kill())
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
     own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
-    owner, replica = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
-    others = Told(owner, replica)
+    leader, replica = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
+    others = Told(leader, replica)
     with pytest.raises(FailedOver) as raised:
         Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
     assert raised.value.taken.epoch == epoch(103, 1)
-    assert others.fetched == ["2:1"], "the owner's bytes behind the end are not this node's"
-    assert is_owned_by_another(Told(owner), b"", [first], NODE, Followers())
-    assert not is_owned_by_another(Told(replica), b"", [first], NODE, Followers())
+    assert others.fetched == ["2:1"], "the leader's bytes behind the end are not this node's"
+    assert is_led_by_another(Told(leader), b"", [first], NODE, Followers())
+    assert not is_led_by_another(Told(replica), b"", [first], NODE, Followers())
 
 
-def test_what_a_node_has_learned_of_an_owner_counts_without_an_answer() -> None:
+def test_what_a_node_has_learned_of_a_leader_counts_without_an_answer() -> None:
     own = [epoch(100, NODE), epoch(101, NODE)]
-    assert is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(102, 1))
-    assert not is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(102, NODE))
-    assert not is_owned_by_another(Told(), b"", own, NODE, Followers(), epoch(100, 1))
-    assert not is_owned_by_another(Told(), b"", own, NODE, Followers())
+    assert is_led_by_another(Told(), b"", own, NODE, Followers(), epoch(102, 1))
+    assert not is_led_by_another(Told(), b"", own, NODE, Followers(), epoch(102, NODE))
+    assert not is_led_by_another(Told(), b"", own, NODE, Followers(), epoch(100, 1))
+    assert not is_led_by_another(Told(), b"", own, NODE, Followers())
 
 
 def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs() -> None:
@@ -228,7 +228,7 @@ def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs(
             asked.append(followers)
             return []
 
-    assert not is_owned_by_another(Counting(), b"", [epoch(1, NODE)], NODE, Followers((1, 2), 2, 2))
+    assert not is_led_by_another(Counting(), b"", [epoch(1, NODE)], NODE, Followers((1, 2), 2, 2))
     assert asked == [Followers((1, 2), 2, 2)]
 
 
@@ -238,9 +238,9 @@ def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_i
     disk = node.disk.kill()
     reading = LogReading(disk.kill())
     assert reading.identity is not None
-    owners = {reading.identity.log_id: epoch(103, 1)}
-    with pytest.raises(OwnerSilentError, match="node 1 has"):
-        Rejoin(Told(), NODE, 0, lambda: WALL, owners)(disk, reading)
+    leaders = {reading.identity.log_id: epoch(103, 1)}
+    with pytest.raises(LeaderSilentError, match="node 1 has"):
+        Rejoin(Told(), NODE, 0, lambda: WALL, leaders)(disk, reading)
     assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)
 
 
@@ -281,7 +281,7 @@ def test_a_copy_that_was_made_after_a_failover_is_not_continued() -> None:
     with pytest.raises(FailedOver) as caught:
         Rejoin(Told(Offer("1:1", end + 100, (own, its), 0, NODE + 1)), NODE, 0, lambda: WALL)(disk, reading)
     assert caught.value.taken.epoch == new_leader
-    with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
+    with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
         Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
     again = epoch(102, NODE)  # this node has won it back since
     reading.replay.epochs.begin(again, end + 50)
@@ -298,7 +298,7 @@ def test_a_log_without_epochs_is_its_nodes() -> None:
     assert not Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
 
 
-def test_a_later_run_of_the_node_itself_is_no_owner_that_is_waited_for() -> None:
+def test_a_later_run_of_the_node_itself_is_no_leader_that_is_waited_for() -> None:
     disk = published()
     reading = LogReading(disk.kill())
     assert reading.identity is not None
@@ -307,16 +307,16 @@ def test_a_later_run_of_the_node_itself_is_no_owner_that_is_waited_for() -> None
     assert rejoin.least_epoch == 42
 
 
-def test_if_nobody_says_in_the_end_how_much_the_owner_has_it_is_supposed_to_have_nothing() -> None:
+def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_have_nothing() -> None:
     disk = published()
     reading = LogReading(disk.kill())
     assert reading.identity is not None
-    owner = Epoch(101, NODE + 1, bytes(8))
-    owners = {reading.identity.log_id: owner}
-    with pytest.raises(OwnerSilentError, match=f"node {NODE + 1} has"):
-        Rejoin(Offering(), NODE, 0, lambda: WALL, owners)(disk, reading)
+    leader = Epoch(101, NODE + 1, bytes(8))
+    leaders = {reading.identity.log_id: leader}
+    with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
+        Rejoin(Offering(), NODE, 0, lambda: WALL, leaders)(disk, reading)
     with pytest.raises(FailedOver) as caught:
-        Rejoin(Offering(), NODE, 0, lambda: WALL, owners, is_last_try=True)(disk, reading)
+        Rejoin(Offering(), NODE, 0, lambda: WALL, leaders, is_last_try=True)(disk, reading)
     taken = caught.value.taken
-    assert taken.epoch == owner
+    assert taken.epoch == leader
     assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0

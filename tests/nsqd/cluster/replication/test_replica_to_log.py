@@ -11,10 +11,10 @@ from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replica_to_log import (
     Refused,
     check_replay,
-    claim,
     drop_manifest,
     name_files,
     name_replica_files,
+    note_won,
 )
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.epochs import Epoch
@@ -163,7 +163,7 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
         disk.put(name, b"written aside")
     disk.cut_in = cut_in
     try:
-        claim(disk, manifest, 7)
+        note_won(disk, manifest, 7)
         name_files(disk)
     except PowerCut:
         pass
@@ -189,7 +189,7 @@ def test_until_others_are_told_of_an_epoch_the_files_become_a_replica_again(
 ) -> None:
     disk, manifest = replica_of(log_with_checkpoints())
     contents = {file.name: disk.content(file.name) for file in manifest.files}
-    claim(disk, manifest, 7)
+    note_won(disk, manifest, 7)
     name_files(disk)
     if is_opened:
         options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
@@ -230,7 +230,7 @@ def test_an_epoch_that_was_begun_in_the_place_of_an_empty_last_segment_is_no_par
     empty = ReplicaFile(manifest.mark, 0, 1)
     disk.put(empty.name, disk.content(manifest.files[-1].name)[:HEADER_SIZE])
     longer = replace(manifest, files=(*manifest.files, empty))
-    claim(disk, longer, 7)
+    note_won(disk, longer, 7)
     disk.put(empty.name, b"the header of an epoch of this node")
     name_files(disk)
     assert name_replica_files(disk) == manifest

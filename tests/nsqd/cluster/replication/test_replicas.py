@@ -1,4 +1,4 @@
-"""The follower's side, over a simulated disk: what it answers to the frames of an owner."""
+"""The follower's side, over a simulated disk: what it answers to the frames of a leader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OneDirectory:
 
 
 class Side:
-    """A follower, and its owner's end of the connection, played by the test."""
+    """A follower, and its leader's end of the connection, played by the test."""
 
     def __init__(self) -> None:
         self.directory = OneDirectory()
@@ -142,7 +142,7 @@ def test_a_sync_elsewhere_that_fails_after_the_replica_was_given_up_counts() -> 
     assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
 
 
-def test_nothing_is_synced_while_the_owner_decides_how_the_replica_goes_on() -> None:
+def test_nothing_is_synced_while_the_leader_decides_how_the_replica_goes_on() -> None:
     side = Side()
     side.follow()
     side.say(*_bytes(*side.log.write(b"two")))
@@ -251,7 +251,7 @@ def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_replica() -
     assert side.say(stream.pack_sync(True), DROP, encode(FrameKind.SEGMENT, side.log.begin())) == []
     assert list(side.replicas.kept) == [LOG_ID]
     ((kind, content),) = side.say(stream.pack_follow(2))
-    assert (kind, stream.unpack_gave_up(content)) == (FrameKind.GAVE_UP, stream.NOT_OWNER)
+    assert (kind, stream.unpack_gave_up(content)) == (FrameKind.GAVE_UP, stream.NOT_LEADER)
     side.replicas.may_write = lambda number, log_id: True
     side.replicas.is_promoted = lambda log_id: log_id == LOG_ID
     ((kind, _),) = side.say(stream.pack_follow(3))

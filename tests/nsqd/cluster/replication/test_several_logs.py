@@ -10,7 +10,7 @@ import pytest
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.leader import Origin
+from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
@@ -70,10 +70,10 @@ class Side:
         self.copying = Copying(self.origin_of(log, b""), replicas)
         self.sent: list[tuple[bytes, FrameKind, bytes]] = []  # frames, each with the log that it is about
 
-    def origin_of(self, log: OpenLog, log_id: bytes) -> Origin:
+    def origin_of(self, log: OpenLog, log_id: bytes) -> LeaderSide:
         source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         cluster = cast(Cluster, self.members)
-        origin = Origin(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0, log_id)
+        origin = LeaderSide(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0, log_id)
         source.tap(origin)
         return origin
 
@@ -118,9 +118,9 @@ class Pair:
         self.a = Side(NEW_LEADER, THIRD, self.new_leader.replicas, self.new_leader.work)
         self.b = Side(THIRD, NEW_LEADER, Replicas(self.directories, work, lambda: self.now), work)
         self.now = SECOND
-        owners = {self.a.own.log_id: NEW_LEADER, self.b.own.log_id: THIRD, self.log_id: NEW_LEADER}
-        self.b.replicas.may_write = lambda number, log_id: owners[log_id] == number
-        self.a.replicas.may_write = lambda number, log_id: owners[log_id] == number
+        leaders = {self.a.own.log_id: NEW_LEADER, self.b.own.log_id: THIRD, self.log_id: NEW_LEADER}
+        self.b.replicas.may_write = lambda number, log_id: leaders[log_id] == number
+        self.a.replicas.may_write = lambda number, log_id: leaders[log_id] == number
         # their own logs have room in directories of their own
         self.a_disks = Directories({})
         self.a.replicas._directory = self.a_disks
@@ -146,10 +146,10 @@ class Pair:
                 side.node.turn()
                 side.node.syncer.step()
                 side.copying.tick(self.now)
-            owned = self.new_leader.promotions.logs[self.log_id]
-            if owned.broker is not None:
-                owned.broker.begin(self.now, WALL)
-                owned.broker.commit()
+            led = self.new_leader.promotions.logs[self.log_id]
+            if led.broker is not None:
+                led.broker.begin(self.now, WALL)
+                led.broker.commit()
             self.opened.syncer.now()
             for _ in range(20):
                 for side, other in ((self.a, self.b), (self.b, self.a)):
@@ -163,7 +163,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("ahead", [0, -3])
-def test_a_replica_goes_on_with_the_new_owner_of_its_log_from_where_it_was(ahead: int) -> None:
+def test_a_replica_goes_on_with_the_new_leader_of_its_log_from_where_it_was(ahead: int) -> None:
     pair = Pair(ahead)
     pair.run()
     sent = pair.kinds(pair.a, pair.log_id)
@@ -200,7 +200,7 @@ def test_own_logs_are_copied_over_the_same_connection() -> None:
     assert pair.log_id not in pair.a.replicas.kept
 
 
-def test_the_new_owner_is_no_follower_of_the_log_any_more_and_says_who_is() -> None:
+def test_the_new_leader_is_no_follower_of_the_log_any_more_and_says_who_is() -> None:
     pair = Pair()
     assert pair.opened.writer.followers.numbers == (NEW_LEADER, THIRD)
     pair.run()
@@ -209,7 +209,7 @@ def test_the_new_owner_is_no_follower_of_the_log_any_more_and_says_who_is() -> N
     assert origin.in_sync.named == origin.in_sync.counting == {THIRD}
 
 
-def test_a_replica_that_has_more_than_the_new_owner_is_kept_as_a_diverged_copy() -> None:
+def test_a_replica_that_has_more_than_the_new_leader_is_kept_as_a_diverged_copy() -> None:
     pair = Pair(ahead=3)
     pair.run()
     (aside,) = pair.directories.aside
@@ -264,12 +264,12 @@ def test_frames_about_a_log_that_this_node_does_not_own_are_ignored() -> None:
         pair.a.copying.receive(pair.a.link, FrameKind.COPIED, b"wrong", 0)
 
 
-def test_who_is_not_told_yet_that_the_log_has_another_owner_is_asked_again() -> None:
+def test_who_is_not_told_yet_that_the_log_has_another_leader_is_asked_again() -> None:
     pair = Pair()
-    owns, pair.b.replicas.may_write = pair.b.replicas.may_write, lambda number, log_id: log_id != pair.log_id
+    leads, pair.b.replicas.may_write = pair.b.replicas.may_write, lambda number, log_id: log_id != pair.log_id
     pair.run()
     origin = pair.a.copying.origins[pair.log_id]
-    assert [(one["state"], one["failure"]) for one in origin.states()] == [("failed", stream.NOT_OWNER)]
-    pair.b.replicas.may_write = owns
+    assert [(one["state"], one["failure"]) for one in origin.states()] == [("failed", stream.NOT_LEADER)]
+    pair.b.replicas.may_write = leads
     pair.run()
     assert [one["state"] for one in origin.states()] == ["in sync"]

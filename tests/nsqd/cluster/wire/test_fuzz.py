@@ -15,11 +15,11 @@ import msgpack
 from nsqd.cluster.membership import closed_frames as closed
 from nsqd.cluster.membership import config_frames as configs
 from nsqd.cluster.membership import deletion_frames as deleted
-from nsqd.cluster.membership import leader_frames as leaders
-from nsqd.cluster.membership.leader_frames import Extent, Hold, Owned
+from nsqd.cluster.membership import leader_frames
+from nsqd.cluster.membership.leader_frames import Extent, Hold, Leadership
 from nsqd.cluster.ownership import election_frames as elections
 from nsqd.cluster.ownership import transfer_frames as transfers
-from nsqd.cluster.ownership.election_frames import Answer, Claim, Counts, Stage, Vote
+from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteReply, VoteRequest
 from nsqd.cluster.promotion.diverged import salvage_frames as salvage
 from nsqd.cluster.remote_jobs import job_frames as jobs
 from nsqd.cluster.replication import stream
@@ -60,7 +60,7 @@ def epoch(random: Random) -> Epoch:
 
 
 def position(random: Random) -> int:
-    return edge(random, leaders.MOST_POSITION)
+    return edge(random, leader_frames.MOST_POSITION)
 
 
 def epochs(random: Random) -> stream.Epochs:
@@ -73,28 +73,30 @@ def log_epochs(random: Random) -> tuple[list[tuple[Epoch, int]], int]:
     return [(epoch(random), at) for at in starts], end
 
 
-def owners(random: Random) -> list[Owned]:
-    return [Owned(random.randbytes(16), epoch(random), random.choice(list(Hold))) for _ in range(random.randrange(4))]
+def leaders(random: Random) -> list[Leadership]:
+    return [
+        Leadership(random.randbytes(16), epoch(random), random.choice(list(Hold))) for _ in range(random.randrange(4))
+    ]
 
 
-def counts(random: Random, log_id: bytes = b"") -> Counts:
+def in_sync(random: Random, log_id: bytes = b"") -> InSyncReplicas:
     named = frozenset(random.sample(range(1024), random.randrange(4)))
-    return Counts(log_id or random.randbytes(16), epoch(random), position(random), named, random.random() < 0.5)
+    return InSyncReplicas(log_id or random.randbytes(16), epoch(random), position(random), named, random.random() < 0.5)
 
 
-def claim(random: Random) -> Claim:
+def request(random: Random) -> VoteRequest:
     number, serial = edge(random, MOST_EPOCH), edge(random, U32)
     extent, stage = Extent(epoch(random), position(random)), random.choice(list(Stage))
-    return Claim(random.randbytes(16), number, serial, epoch(random), extent, edge(random, elections.NEVER), stage)
+    return VoteRequest(
+        random.randbytes(16), number, serial, epoch(random), extent, edge(random, elections.NEVER), stage
+    )
 
 
-def vote(random: Random) -> Vote:
+def reply(random: Random) -> VoteReply:
     log_id, number, serial = random.randbytes(16), edge(random, MOST_EPOCH), edge(random, U32)
     extent, heard = Extent(epoch(random), position(random)), edge(random, elections.NEVER)
-    own_counts = counts(random, log_id) if random.random() < 0.5 else None
-    return Vote(
-        log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, own_counts
-    )
+    own = in_sync(random, log_id) if random.random() < 0.5 else None
+    return VoteReply(log_id, number, serial, random.choice(list(Answer)), edge(random, MOST_EPOCH), heard, extent, own)
 
 
 def closed_log(random: Random) -> closed.Closed:
@@ -250,16 +252,16 @@ def pack_members(words: list[Member]) -> bytes:
 
 K = FrameKind
 PARSERS = [
-    Parser("owners", owners, frame(K.OWNERS, leaders.pack_owners), leaders.unpack_owners),
-    Parser("counts", counts, frame(K.COUNTS, elections.pack_counts), elections.unpack_counts),
-    Parser("claim", claim, frame(K.CLAIM, elections.pack_claim), elections.unpack_claim),
-    Parser("vote", vote, frame(K.VOTE, elections.pack_vote), elections.unpack_vote),
+    Parser("leaders", leaders, frame(K.LEADERS, leader_frames.pack_leaders), leader_frames.unpack_leaders),
+    Parser("in sync", in_sync, frame(K.IN_SYNC, elections.pack_in_sync), elections.unpack_in_sync),
+    Parser("claim", request, frame(K.VOTE_REQUEST, elections.pack_vote_request), elections.unpack_vote_request),
+    Parser("vote", reply, frame(K.VOTE_REPLY, elections.pack_vote_reply), elections.unpack_vote_reply),
     Parser("closed", closed_log, frame(K.CLOSED, closed.pack_closed), closed.unpack_closed),
     Parser("deleted", deletions, frame(K.DELETED, deleted.pack_deleted, spread=True), deleted.unpack_deleted),
     Parser("question", question, frame(K.SALVAGE, salvage.pack_question), salvage.unpack),
     Parser("answer", answer, frame(K.SALVAGE, salvage.pack_answer), salvage.unpack),
     Parser("handover", lambda random: (random.randbytes(16), epoch(random)),
-           frame(K.HANDOVER, transfers.pack_handover, spread=True), transfers.unpack_handover),
+           frame(K.TRANSFER, transfers.pack_transfer, spread=True), transfers.unpack_transfer),
     Parser("configs", configurations, frame(K.CONFIGS, configs.pack_configs), configs.unpack_configs, True),
     Parser("members", members, pack_members, _unpack_words, True),
     Parser("identity", identity, lambda one: msgpack.packb(pack(one)), lambda data: unpack(msgpack.unpackb(data)), True),

@@ -6,7 +6,7 @@ from collections import Counter
 
 from nsqd.cluster.membership import topic_configs
 from nsqd.cluster.ownership import closed_logs as closed
-from nsqd.cluster.ownership import elections as claims
+from nsqd.cluster.ownership import elections as elections
 from nsqd.cluster.ownership import leaving
 from nsqd.cluster.promotion import deleting
 from nsqd.cluster.promotion.diverged import salvage
@@ -17,8 +17,8 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from tests.nsqd.cluster.network import Network
 
-MODULES = (claims, closed, copying, deleting, leaving, lent_jobs, log_times, salvage, topic_configs)
-OF_THE_CLUSTER = {FrameKind.MEMBERS, FrameKind.OWNERS, FrameKind.REFUSED}
+MODULES = (elections, closed, copying, deleting, leaving, lent_jobs, log_times, salvage, topic_configs)
+OF_THE_CLUSTER = {FrameKind.MEMBERS, FrameKind.LEADERS, FrameKind.REFUSED}
 
 
 class Heard(Part):
@@ -49,8 +49,8 @@ def test_a_part_is_given_the_frames_of_its_kinds_over_the_connection_that_counts
     heard = Heard()
     second.cluster.add(heard)
     network.run(5)
-    first.cluster.links[1].send_claiming(encode(FrameKind.TIME, b"a"))
-    first.cluster.links[1].send_claiming(encode(FrameKind.DELETED, b"for nobody here"))
+    first.cluster.links[1].send_first(encode(FrameKind.TIME, b"a"))
+    first.cluster.links[1].send_first(encode(FrameKind.DELETED, b"for nobody here"))
     network.run(1)
     assert (heard.content, heard.closed_links) == ([b"a"], 0)
     link = second.cluster.links[0]

@@ -167,7 +167,7 @@ def test_a_peer_that_hangs_up_during_the_handshake_is_noted_by_the_node_that_dia
     assert not accepted.closing
 
 
-def test_the_owner_is_called_at_the_time_that_it_asked_for() -> None:
+def test_the_leader_is_called_at_the_time_that_it_asked_for() -> None:
     calls = []
     end = ClusterPeer(dialed(), FakeTransport(), "127.0.0.1", "1", lambda: calls.append(1), lambda peer: None)
     assert end.next_timer() == NEVER

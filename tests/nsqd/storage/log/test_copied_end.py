@@ -102,7 +102,7 @@ def test_what_is_given_up_is_shown() -> None:
     assert node.shown == 1
 
 
-def test_of_a_log_that_is_handed_over_nobody_is_told_that_anything_is_kept() -> None:
+def test_of_a_log_that_is_transferred_nobody_is_told_that_anything_is_kept() -> None:
     told: list[int] = []
     node = Publishing()
 
@@ -113,7 +113,7 @@ def test_of_a_log_that_is_handed_over_nobody_is_told_that_anything_is_kept() -> 
 
     node.node.turn(publish)
     assert told == [1]
-    node.node.log.store.is_handed_over = True
+    node.node.log.store.is_transferred = True
     node.node.turn(publish)
     node.copy()
     node.node.turn()

@@ -1,4 +1,4 @@
-"""What the owner of a log answers about copies with more than the log has."""
+"""What the leader of a log answers about copies with more than the log has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, cast
 from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.promotion.diverged.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
 from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict
-from nsqd.cluster.replication.leader import Origin
 from nsqd.cluster.wire.node_identity import Member
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.followers import Followers
@@ -17,7 +16,7 @@ from tests.nsqd.cluster.wire.identities import node as identity
 
 LOG = b"l" * 16
 OLD, LOST, NEW = (Epoch(number, 1, bytes(8)) for number in (1, 2, 3))
-# The owner lost what lies behind 500 of the epoch LOST, and goes on with NEW.
+# The leader lost what lies behind 500 of the epoch LOST, and goes on with NEW.
 OWN = ((OLD, 0), (LOST, 400), (NEW, 500))
 COPY = ((OLD, 0), (LOST, 400))
 
@@ -31,18 +30,18 @@ class FakeOrigin:
         self.copies = SimpleNamespace(asked=(0, 1))
         self.followers: dict[int, Any] = {2: SimpleNamespace(has_replica=True, durable=2000)}
 
-    def owned(self) -> dict[str, Any]:
+    def led(self) -> dict[str, Any]:
         return {"epochs": [(epoch.pack().hex(), start) for epoch, start in self.epochs], "end": self.end}
 
 
-class Owner:
-    """Node 1, the owner of a log, in a cluster with nodes 2 and 3."""
+class Leader:
+    """Node 1, the leader of a log, in a cluster with nodes 2 and 3."""
 
     def __init__(self) -> None:
         self.cluster = Network(3).start(1).cluster
         self.cluster.membership.merge([Member(identity(2)), Member(identity(3))], 0)
         self.origin, self.now, self.is_kept, self.serial = FakeOrigin(), 0, True, 0
-        origins = {LOG: cast("Origin", self.origin)}
+        origins = {LOG: cast(Any, self.origin)}
         self.arbiter = Arbiter(self.cluster, origins, lambda then: then(self.is_kept), lambda: self.now)
 
     def ask(
@@ -64,128 +63,131 @@ class Owner:
 
 
 def test_a_copy_is_salvaged_from_the_common_point_and_goes_when_both_parts_have_their_copies() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
-    assert owner.ask(2, 900, 500) == (Verdict.WAIT, 500)  # what was made of it has no copy yet
-    owner.origin.followers[2].durable = 499
-    assert owner.ask(2, 900, 500, True) == (Verdict.WAIT, 500)  # nor has what the owner has
-    owner.origin.followers[2].durable = 500
-    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 900)
+    leader = Leader()
+    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
+    assert leader.ask(2, 900, 500) == (Verdict.WAIT, 500)  # what was made of it has no copy yet
+    leader.origin.followers[2].durable = 499
+    assert leader.ask(2, 900, 500, True) == (Verdict.WAIT, 500)  # nor has what the leader has
+    leader.origin.followers[2].durable = 500
+    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 900)
 
 
 def test_a_copy_that_has_nothing_more_goes_only_when_the_log_has_its_copies() -> None:
-    owner = Owner()
-    owner.origin.in_sync.counting = frozenset()
-    assert owner.ask(2, 480) == (Verdict.WAIT, 480)
-    owner.origin.in_sync.counting = frozenset({2})
-    assert owner.ask(2, 480) == (Verdict.LET_GO, 480)
+    leader = Leader()
+    leader.origin.in_sync.counting = frozenset()
+    assert leader.ask(2, 480) == (Verdict.WAIT, 480)
+    leader.origin.in_sync.counting = frozenset({2})
+    assert leader.ask(2, 480) == (Verdict.LET_GO, 480)
 
 
 def test_nothing_goes_before_what_was_salvaged_is_remembered_durably() -> None:
-    owner = Owner()
-    owner.is_kept = False
-    assert owner.ask(2, 900, 500, True) == (Verdict.WAIT, 500)
+    leader = Leader()
+    leader.is_kept = False
+    assert leader.ask(2, 900, 500, True) == (Verdict.WAIT, 500)
 
 
 def test_a_second_node_waits_until_what_the_first_has_made_has_its_copies_and_takes_only_the_rest() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
-    assert owner.ask(3, 950) == (Verdict.WAIT, 500)
-    assert owner.ask(3, 900) == (Verdict.WAIT, 500)
-    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
-    assert owner.ask(3, 900) == (Verdict.LET_GO, 900)
-    assert owner.ask(3, 950) == (Verdict.SALVAGE, 900)
+    leader = Leader()
+    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
+    assert leader.ask(3, 950) == (Verdict.WAIT, 500)
+    assert leader.ask(3, 900) == (Verdict.WAIT, 500)
+    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    assert leader.ask(3, 900) == (Verdict.LET_GO, 900)
+    assert leader.ask(3, 950) == (Verdict.SALVAGE, 900)
 
 
 def test_a_node_of_which_nothing_is_heard_any_more_is_not_waited_for() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
-    owner.now += PATIENCE - 1
-    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)  # it tries again: no progress
-    assert owner.ask(3, 900) == (Verdict.WAIT, 500)
-    owner.now += 1
-    assert owner.ask(3, 900) == (Verdict.SALVAGE, 500)
-    assert owner.ask(2, 900) == (Verdict.WAIT, 500)
+    leader = Leader()
+    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
+    leader.now += PATIENCE - 1
+    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)  # it tries again: no progress
+    assert leader.ask(3, 900) == (Verdict.WAIT, 500)
+    leader.now += 1
+    assert leader.ask(3, 900) == (Verdict.SALVAGE, 500)
+    assert leader.ask(2, 900) == (Verdict.WAIT, 500)
 
 
 def test_a_node_that_has_made_a_log_is_waited_for_as_long_as_it_says_so() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900) == (Verdict.SALVAGE, 500)
+    leader = Leader()
+    assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
     for _ in range(5):
-        owner.now += PATIENCE - 1
-        assert owner.ask(2, 900, 500) == (Verdict.WAIT, 500)
-    owner.now += PATIENCE - 1
-    assert owner.ask(3, 900) == (Verdict.WAIT, 500)
+        leader.now += PATIENCE - 1
+        assert leader.ask(2, 900, 500) == (Verdict.WAIT, 500)
+    leader.now += PATIENCE - 1
+    assert leader.ask(3, 900) == (Verdict.WAIT, 500)
 
 
-def test_an_owner_that_has_less_than_the_one_before_has_it_salvaged_once_more() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
-    owner.origin.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
-    assert owner.ask(2, 900, 500, True) == (Verdict.SALVAGE, 450)
-    assert owner.ask(3, 900) == (Verdict.WAIT, 450)  # what was salvaged from 500 on does not adjoin what the owner has
+def test_a_leader_that_has_less_than_the_one_before_has_it_salvaged_once_more() -> None:
+    leader = Leader()
+    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    leader.origin.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
+    assert leader.ask(2, 900, 500, True) == (Verdict.SALVAGE, 450)
+    assert leader.ask(3, 900) == (
+        Verdict.WAIT,
+        450,
+    )  # what was salvaged from 500 on does not adjoin what the leader has
 
 
 def test_what_is_not_the_same_epoch_is_not_had() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    leader = Leader()
+    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
     other = (*COPY[:1], (Epoch(2, 1, b"another!"), 400))
-    assert owner.ask(3, 900, epochs=other) == (Verdict.SALVAGE, 400)
+    assert leader.ask(3, 900, epochs=other) == (Verdict.SALVAGE, 400)
 
 
 def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about() -> None:
-    owner = Owner()
-    owner.origin.is_broken = True
-    assert owner.ask(2, 900) is None
-    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
-    assert owner.ask(2, 900) is None
+    leader = Leader()
+    leader.origin.is_broken = True
+    assert leader.ask(2, 900) is None
+    leader.arbiter = Arbiter(leader.cluster, {}, lambda then: then(True), lambda: 0)
+    assert leader.ask(2, 900) is None
 
 
 def test_who_has_closed_a_log_still_knows_what_was_salvaged() -> None:
-    owner = Owner()
-    assert owner.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
-    owner.cluster.ownership.close(make_closed(LOG, 2000, list(OWN)))
-    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
-    assert owner.ask(3, 900) == (Verdict.LET_GO, 900)
-    assert owner.ask(3, 480) == (Verdict.LET_GO, 480)
-    assert owner.ask(3, 950) == (Verdict.SALVAGE, 900)
+    leader = Leader()
+    assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
+    leader.cluster.leaders.close(make_closed(LOG, 2000, list(OWN)))
+    leader.arbiter = Arbiter(leader.cluster, {}, lambda then: then(True), lambda: 0)
+    assert leader.ask(3, 900) == (Verdict.LET_GO, 900)
+    assert leader.ask(3, 480) == (Verdict.LET_GO, 480)
+    assert leader.ask(3, 950) == (Verdict.SALVAGE, 900)
 
 
 def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
-    owner = Owner()
-    owner.cluster.ownership.close(make_closed(LOG, 2000, [*OWN, (Epoch(9, 2, bytes(8)), 1500)]))
-    owner.arbiter = Arbiter(owner.cluster, {}, lambda then: then(True), lambda: 0)
-    assert owner.ask(3, 900) is None
+    leader = Leader()
+    leader.cluster.leaders.close(make_closed(LOG, 2000, [*OWN, (Epoch(9, 2, bytes(8)), 1500)]))
+    leader.arbiter = Arbiter(leader.cluster, {}, lambda then: then(True), lambda: 0)
+    assert leader.ask(3, 900) is None
 
 
-def owner_of_another_nodes_log() -> Owner:
+def leader_of_another_nodes_log() -> Leader:
     """Return node 1, which has promoted a log into which node 2 published, and is connected to that."""
-    owner = Owner()
-    owner.origin.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
-    owner.cluster.links[2] = cast("Any", "a link")
-    return owner
+    leader = Leader()
+    leader.origin.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
+    leader.cluster.links[2] = cast("Any", "a link")
+    return leader
 
 
 def test_others_wait_until_the_node_that_published_has_told_what_it_took_along() -> None:
-    owner = owner_of_another_nodes_log()
-    epochs = owner.origin.epochs[:2]
-    assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
-    assert owner.ask(2, 900, 500, epochs=epochs) == (Verdict.WAIT, 500)
-    assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)  # what it has made has no copies yet
-    assert owner.ask(2, 900, 500, True, epochs=epochs) == (Verdict.LET_GO, 500)
-    assert owner.ask(3, 900, epochs=epochs) == (Verdict.LET_GO, 900)
-    assert owner.ask(3, 950, epochs=epochs) == (Verdict.SALVAGE, 900)
+    leader = leader_of_another_nodes_log()
+    epochs = leader.origin.epochs[:2]
+    assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+    assert leader.ask(2, 900, 500, epochs=epochs) == (Verdict.WAIT, 500)
+    assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)  # what it has made has no copies yet
+    assert leader.ask(2, 900, 500, True, epochs=epochs) == (Verdict.LET_GO, 500)
+    assert leader.ask(3, 900, epochs=epochs) == (Verdict.LET_GO, 900)
+    assert leader.ask(3, 950, epochs=epochs) == (Verdict.SALVAGE, 900)
 
 
 def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing() -> None:
     for why in ("away", "says nothing", "asks itself"):
-        owner = owner_of_another_nodes_log()
-        epochs = owner.origin.epochs[:2]
+        leader = leader_of_another_nodes_log()
+        epochs = leader.origin.epochs[:2]
         if why == "away":
-            owner.cluster.links.clear()
+            leader.cluster.links.clear()
         if why == "says nothing":
-            assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
-            owner.now += PUBLISHER_WITHIN - 1
-            assert owner.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
-            owner.now += 1
-        assert owner.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Verdict.SALVAGE, 500), why
+            assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+            leader.now += PUBLISHER_WITHIN - 1
+            assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
+            leader.now += 1
+        assert leader.ask(2 if why == "asks itself" else 3, 900, epochs=epochs) == (Verdict.SALVAGE, 500), why

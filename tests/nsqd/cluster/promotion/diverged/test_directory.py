@@ -213,7 +213,7 @@ def test_what_is_left_of_the_own_log_says_what_was_made_of_it(tmp_path: Path) ->
     assert found.is_own
     assert found.note == Note(made.log_id, made.common, CopyExtent(made.parent.position, made.epochs))
     assert directory.read(found.name) == found.note.held
-    again = directory.salvage(found.name, found.note.held, 0)  # another owner has nothing of it
+    again = directory.salvage(found.name, found.note.held, 0)  # another leader has nothing of it
     assert again is not None
     assert again.messages == 5
     assert [one.note.log_id for one in directory.found() if one.note] == [again.log_id]

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from nsqd.cluster.membership.closed_frames import make_closed
-from nsqd.cluster.membership.leader_frames import Hold, Owned
+from nsqd.cluster.membership.leader_frames import Hold, Leadership
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
-from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_OWNER, RETRY_AFTER, DivergedCopy, Salvage
+from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_LEADER, RETRY_AFTER, DivergedCopy, Salvage
 from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, unpack
 from nsqd.cluster.replication.early import AtOnce
 from nsqd.cluster.wire.frames import FrameKind, PeerError
@@ -24,7 +24,7 @@ from tests.nsqd.cluster.ownership.test_election_frames import HEAD
 from tests.nsqd.cluster.wire.identities import node as identity
 
 LOG, MADE = b"l" * 16, b"m" * 16
-OLD, OWNERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
+OLD, LEADERS = Epoch(1, 2, bytes(8)), Epoch(2, 2, b"12345678")
 HELD = CopyExtent(900, ((OLD, 0),))
 NAME, OWN = f"replicas/{LOG.hex()}.diverged-1", f"diverged/{LOG.hex()}"
 UNCLEAN_AFTER = 10 * LOOK_EVERY
@@ -79,25 +79,25 @@ class FakeArbiter:
 
 
 class Holder:
-    """Node 1, with a copy of a log that node 2 owns."""
+    """Node 1, with a copy of a log that node 2 leads."""
 
     def __init__(self) -> None:
         self.cluster = Network(1).start(1).cluster
         self.cluster.membership.merge([Member(identity(2))], 0)
-        self.cluster.ownership.learn(LOG, OWNERS)
+        self.cluster.leaders.learn(LOG, LEADERS)
         self.sent: list[bytes] = []
-        self.link = cast("Any", SimpleNamespace(send_claiming=self.sent.append, peer=identity(2)))
+        self.link = cast("Any", SimpleNamespace(send_first=self.sent.append, peer=identity(2)))
         self.cluster.links[2] = self.link
         self.origins: dict[bytes, Any] = {}
         self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}
         self.salvaged: list[bytes] = []
-        self.owned: set[bytes] = set()
+        self.led: set[bytes] = set()
         self.directory, self.arbiter, self.now = FakeDirectory(), FakeArbiter(), 0
         self.salvage = self.make()
 
     def make(self) -> Salvage:
         copying = SimpleNamespace(origins=self.origins, replicas=SimpleNamespace(kept=self.replicas))
-        promotions = SimpleNamespace(serve_salvaged=self.salvaged.append, owns=self.owned.__contains__)
+        promotions = SimpleNamespace(serve_salvaged=self.salvaged.append, leads=self.led.__contains__)
         return Salvage(
             self.cluster, cast("Any", copying), cast("Any", promotions), cast("Any", self.arbiter), self.directory,
             AtOnce(), lambda: self.now, UNCLEAN_AFTER,
@@ -116,7 +116,7 @@ class Holder:
         return said
 
     def answer(self, verdict: Verdict, start: int = 0) -> None:
-        """Let the owner answer the last question."""
+        """Let the leader answer the last question."""
         self.salvage.receive(
             self.link, FrameKind.SALVAGE, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
         )
@@ -127,12 +127,12 @@ class Holder:
             in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
             copies=SimpleNamespace(asked=(0, 1)),
             followers={2: SimpleNamespace(has_replica=True, durable=950 if is_copied else 949)},
-            owned=lambda: {"epochs": [], "end": 950},
+            led=lambda: {"epochs": [], "end": 950},
         )
         self.origins[MADE] = origin
 
 
-def test_the_owner_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
+def test_the_leader_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     holder = Holder()
@@ -165,15 +165,15 @@ def test_a_tail_without_messages_is_only_noted() -> None:
     assert holder.question()[4:] == (500, True)
 
 
-def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_owns_it() -> None:
+def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_leads_it() -> None:
     for is_closed in (True, False):
         holder = Holder()
         holder.look()
         holder.answer(Verdict.SALVAGE, 500)
         if is_closed:
-            holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
+            holder.cluster.leaders.close(make_closed(MADE, 10, [(OLD, 0)]))
         else:
-            holder.cluster.ownership.learn(MADE, OWNERS)
+            holder.cluster.leaders.learn(MADE, LEADERS)
         holder.look()
         assert holder.question().is_copied
 
@@ -188,7 +188,7 @@ def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> N
     assert holder.directory.deeds == []
 
 
-def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_owner_changes_nothing() -> None:
+def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_leader_changes_nothing() -> None:
     holder = Holder()
     holder.look()
     early = holder.question()
@@ -196,7 +196,7 @@ def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_owner_cha
     assert holder.question().serial != early.serial
     frame = pack_answer(Answer(early.serial, LOG, Verdict.LET_GO))[HEAD:]
     holder.salvage.receive(holder.link, FrameKind.SALVAGE, frame, 0)
-    holder.cluster.ownership.learn(LOG, Epoch(3, 3, bytes(8)))
+    holder.cluster.leaders.learn(LOG, Epoch(3, 3, bytes(8)))
     holder.answer(Verdict.LET_GO)
     assert holder.directory.deeds == ["read"]
 
@@ -217,18 +217,18 @@ def test_a_question_of_another_node_is_for_the_arbiter() -> None:
     assert unpack(holder.sent[0][HEAD:]) == Answer(1, LOG, Verdict.SALVAGE, 7)
 
 
-def test_the_owner_itself_asks_itself() -> None:
+def test_the_leader_itself_asks_itself() -> None:
     holder = Holder()
-    holder.cluster.ownership.learn(LOG, Epoch(3, 1, bytes(8)))
+    holder.cluster.leaders.learn(LOG, Epoch(3, 1, bytes(8)))
     holder.arbiter.verdict = Verdict.SALVAGE, 500
     holder.look()
     assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
 
 
-def test_an_owner_without_a_connection_is_waited_for() -> None:
+def test_a_leader_without_a_connection_is_waited_for() -> None:
     holder = Holder()
     holder.cluster.links.clear()
-    for _ in range(10 * NO_OWNER):
+    for _ in range(10 * NO_LEADER):
         holder.look()
     assert holder.directory.deeds == ["read"]
     holder.cluster.links[2] = holder.link
@@ -241,7 +241,7 @@ def test_an_owner_without_a_connection_is_waited_for() -> None:
 
 def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
     holder = Holder()
-    holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+    holder.cluster.leaders.close(make_closed(LOG, 2000, [(OLD, 0), (LEADERS, 500)]))
     holder.look()
     assert (holder.directory.deeds, holder.question().log_id) == (["read"], LOG)
     holder.answer(Verdict.LET_GO)  # another node has salvaged what it holds
@@ -251,11 +251,11 @@ def test_who_has_closed_a_log_is_asked_about_copies_of_it() -> None:
 def test_a_copy_of_a_closed_log_needs_nobodys_word_if_who_closed_it_is_gone() -> None:
     for why in ("forgotten", "left", "silent"):
         holder = Holder()
-        holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+        holder.cluster.leaders.close(make_closed(LOG, 2000, [(OLD, 0), (LEADERS, 500)]))
         if why == "silent":
             holder.cluster.links.clear()
             holder.look()
-            holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+            holder.look(NO_LEADER * UNCLEAN_AFTER - 1)
             assert holder.directory.deeds == ["read"]
         else:
             holder.cluster.membership.merge([Member(identity(2), Standing[why.upper()])], 0)
@@ -263,17 +263,17 @@ def test_a_copy_of_a_closed_log_needs_nobodys_word_if_who_closed_it_is_gone() ->
         assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE]), why
         holder.look()
         assert holder.directory.copies
-        holder.cluster.ownership.close(make_closed(MADE, 10, [(OLD, 0)]))
+        holder.cluster.leaders.close(make_closed(MADE, 10, [(OLD, 0)]))
         holder.look()
         assert not holder.directory.copies, why
 
 
 def test_who_has_closed_a_log_is_waited_for_as_long_as_it_answers() -> None:
     holder = Holder()
-    holder.cluster.ownership.close(make_closed(LOG, 2000, [(OLD, 0), (OWNERS, 500)]))
+    holder.cluster.leaders.close(make_closed(LOG, 2000, [(OLD, 0), (LEADERS, 500)]))
     holder.look()
     for _ in range(3):
-        holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+        holder.look(NO_LEADER * UNCLEAN_AFTER - 1)
         holder.answer(Verdict.WAIT)
     assert holder.directory.deeds == ["read"]
 
@@ -287,22 +287,22 @@ def test_all_of_a_copy_is_salvaged_when_nobody_is_to_own_its_log_any_more() -> N
         elif why == "left":
             holder.cluster.membership.merge([Member(identity(2), Standing.LEFT)], 0)
         holder.look()
-        holder.look(NO_OWNER * UNCLEAN_AFTER - 1)
+        holder.look(NO_LEADER * UNCLEAN_AFTER - 1)
         assert holder.directory.deeds == ["read"], why
         holder.look()
         assert holder.directory.deeds == ["read", 0], why
 
 
-def test_a_log_that_somebody_owns_or_may_promote_is_not_salvaged_as_a_whole() -> None:
-    for why in ("a replica is here", "it is being promoted", "its owner says so"):
+def test_a_log_that_somebody_leads_or_may_promote_is_not_salvaged_as_a_whole() -> None:
+    for why in ("a replica is here", "it is being promoted", "its leader says so"):
         holder = Holder()
         if why != "a replica is here":
             holder.replicas.clear()
         if why == "it is being promoted":
-            holder.owned.add(LOG)
-        if why == "its owner says so":
-            holder.cluster.ownership.note_said(2, identity(2).incarnation, [Owned(LOG, OWNERS, Hold.OWNS)])
-        for _ in range(10 * NO_OWNER + 2):
+            holder.led.add(LOG)
+        if why == "its leader says so":
+            holder.cluster.leaders.note_said(2, identity(2).incarnation, [Leadership(LOG, LEADERS, Hold.LEADS)])
+        for _ in range(10 * NO_LEADER + 2):
             holder.look()
         assert holder.directory.deeds == ["read"], why
 
@@ -331,14 +331,14 @@ def test_a_disk_that_is_full_leaves_the_copy_as_it_is() -> None:
     assert holder.salvaged == [MADE]
 
 
-def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_owner_has_less() -> None:
+def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_leader_has_less() -> None:
     holder = Holder()
     holder.directory.copies = {OWN: DivergedCopy(OWN, LOG, Note(b"", 500, HELD), True)}
     holder.look()
     holder.answer(Verdict.LET_GO)
     holder.look()
     assert (len(holder.sent), holder.directory.deeds) == (1, [])  # it is asked less often
-    holder.cluster.ownership.learn(LOG, Epoch(3, 2, bytes(8)))
+    holder.cluster.leaders.learn(LOG, Epoch(3, 2, bytes(8)))
     holder.look()
     assert len(holder.sent) == 2
     holder.answer(Verdict.SALVAGE, 450)

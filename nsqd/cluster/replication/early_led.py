@@ -1,6 +1,6 @@
 """What a node that starts says of the logs that it has promoted, before it has opened them.
 
-A node that starts at the same time must hear who owns its log: otherwise both would serve it. Until a log has been read, the
+A node that starts at the same time must hear who leads its log: otherwise both would serve it. Until a log has been read, the
 answer says that it is being opened, and the other node asks again.
 """
 
@@ -19,7 +19,7 @@ from nsqd.storage.log.segments import LogError
 from shared.log import log
 
 
-class EarlyOwned:
+class EarlyLed:
     """The promoted logs of a data directory. One thread reads them, and any thread may ask for `states`."""
 
     def __init__(self, data_path: Path) -> None:
@@ -39,7 +39,7 @@ class EarlyOwned:
                 log.error("CLUSTER: cannot read the promoted log in %s: %s", self._promoted.place(log_id), error)
 
     def states(self) -> list[dict[str, Any]]:
-        """Return an entry for each log, as /cluster has it in `owned`."""
+        """Return an entry for each log, as /cluster has it in `led`."""
         return list(self._states.values())
 
 

@@ -11,9 +11,9 @@ from random import Random
 import httpx
 import pytest
 
-from nsqd.cluster.replication import early_owned
+from nsqd.cluster.replication import early_led
 from nsqd.cluster.replication.early import Early, EarlyReplicas
-from nsqd.cluster.replication.early_owned import EarlyOwned
+from nsqd.cluster.replication.early_led import EarlyLed
 from nsqd.cluster.replication.offers import Offer, ask, find_offers
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import read_identity
@@ -41,17 +41,17 @@ def test_a_log_is_being_opened_until_it_was_read(tmp_path: Path) -> None:
     log_id, directory = promoted(tmp_path)
     (tmp_path / "promoted" / "other").mkdir()
     before = {one.name: one.read_bytes() for one in directory.iterdir()}
-    owned = EarlyOwned(tmp_path)
-    assert owned.states() == [{"log_id": log_id.hex(), "opening": True}]
-    assert find_offers("h:1", {"replicas": [], "owned": owned.states()}, log_id) is None
-    assert find_offers("h:1", {"replicas": [], "owned": owned.states()}, bytes(16)) == []
-    owned.read_all(lambda: True)
-    assert owned.states()[0]["opening"]
-    owned.read_all(lambda: False)
-    offers = find_offers("h:1", {"replicas": [], "owned": owned.states()}, log_id)
+    led = EarlyLed(tmp_path)
+    assert led.states() == [{"log_id": log_id.hex(), "opening": True}]
+    assert find_offers("h:1", {"replicas": [], "led": led.states()}, log_id) is None
+    assert find_offers("h:1", {"replicas": [], "led": led.states()}, bytes(16)) == []
+    led.read_all(lambda: True)
+    assert led.states()[0]["opening"]
+    led.read_all(lambda: False)
+    offers = find_offers("h:1", {"replicas": [], "led": led.states()}, log_id)
     assert offers is not None
     (offer,) = offers
-    assert (offer.owner, offer.end > 0, len(offer.epochs)) == (NODE, True, 1)
+    assert (offer.leader, offer.end > 0, len(offer.epochs)) == (NODE, True, 1)
     assert before == {one.name: one.read_bytes() for one in directory.iterdir()}
 
 
@@ -60,9 +60,9 @@ def test_a_log_that_cannot_be_read_stays_one_that_is_opened(tmp_path: Path, capl
     (directory / "log.id").write_bytes((directory / "log.id").read_bytes()[:-1])
     segment = next(one for one in directory.iterdir() if one.name.endswith(".log"))
     segment.rename(directory / f"{999:020}.0.log")
-    owned = EarlyOwned(tmp_path)
-    owned.read_all(lambda: False)
-    assert owned.states()[0]["opening"]
+    led = EarlyLed(tmp_path)
+    led.read_all(lambda: False)
+    assert led.states()[0]["opening"]
     assert "cannot read the promoted log" in caplog.text
 
 
@@ -74,7 +74,7 @@ def test_others_that_start_at_the_same_time_hear_of_it(tmp_path: Path) -> None:
         with EarlyReplicas(Early(sock), tmp_path):
             found: list[Offer] = []
             eventually(lambda: found.extend(ask(log_id, address, 5.0) or []) or found)
-            assert found[0].owner == NODE
+            assert found[0].leader == NODE
             answers = [httpx.request(method, f"http://{address}/stats") for method in ("GET", "POST", "PUT", "DELETE")]
             assert [(answer.status_code, answer.json()) for answer in answers] == [(503, {"message": "STARTING"})] * 4
 
@@ -89,9 +89,9 @@ def test_the_thread_that_reads_ends_with_the_start(tmp_path: Path, monkeypatch: 
         while True:
             interrupt()
 
-    monkeypatch.setattr(early_owned, "LogReading", endless)
+    monkeypatch.setattr(early_led, "LogReading", endless)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         with EarlyReplicas(Early(sock), tmp_path) as early:
             assert begun.wait(10)
         assert not early._reader.is_alive()
-    assert early.owned.states()[0]["opening"]
+    assert early.led.states()[0]["opening"]
