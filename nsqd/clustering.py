@@ -156,7 +156,7 @@ def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """
     most = max(joined.copying.origin.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
-    return min(most, len(joined.cluster.membership.members), 1 + options.replicas)
+    return min(most, len(joined.cluster.membership.members))
 
 
 def _numbers(options: NsqdOptions) -> tuple[int, int, int]:

@@ -167,7 +167,9 @@ class NsqdOptions(TlsOptions):
         30 * SECOND, "how long the other nodes wait for this one after SIGTERM before they suspect it"
     )
     replicas: int = option(
-        2, "number of other nodes of the cluster that keep a copy of this node's log", check=between(0, 15)
+        2,
+        "number of other nodes of the cluster that keep a copy of this node's log; if topics ask for more copies, so many do",
+        check=between(0, 15),
     )
     replicate: int = option(
         1, "nodes that must have a message before its publish is acknowledged, this one included", check=between(1, 16)
@@ -332,10 +334,8 @@ class NsqdOptions(TlsOptions):
             self.node_id,
             (self.cluster_tls_cert, self.cluster_tls_key, self.cluster_tls_ca),
         )
-        if self.replicate > self.most_copies():
-            wrong.append(
-                "--replicate is more than 1 + --replicas of a node with --cluster-address: nothing could be published"
-            )
+        if self.replicate > 1 and not self.cluster_address:
+            wrong.append("--replicate needs --cluster-address: nothing could be published")
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
                 wrong.append(f"invalid E2E processing latency percentile: {value:g}")
@@ -444,8 +444,8 @@ class NsqdOptions(TlsOptions):
         )
 
     def most_copies(self) -> int:
-        """Return how many nodes can have a copy of a message at most, this one included."""
-        return 1 + self.replicas if self.cluster_address else 1
+        """Return for how many copies a publish may ask, that of this node included. Topics may be configured with more."""
+        return max(1 + self.replicas, self.replicate) if self.cluster_address else 1
 
     def node_number(self) -> int:
         """Return the node's part of the message ids: as given, or NSQ's default from the hostname."""

@@ -606,8 +606,11 @@ class ClusterRun:
                 node.jobs.leave()
         self.jobs.send_clients_away()
 
-    def _wanted(self) -> int:
-        return min(self.sizes.replicas, len(self.members) - 1)
+    def _copies(self) -> int:
+        """Return how many nodes have each log, once all is whole."""
+        nodes = [machine.node for machine in self.members if machine.node is not None]
+        wanted = [origin.wanted for node in nodes for origin in node.copying.origins.values()]
+        return 1 + min(*wanted, len(self.members) - 1)
 
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one leader."""
@@ -642,7 +645,7 @@ class ClusterRun:
         if any(one.state != SERVING for one in promotions.values()) or self.is_orphaned:
             return False
         return all(
-            len(origin.in_sync.named) == len(origin.followers) == self._wanted()
+            len(origin.in_sync.named) == len(origin.followers) == min(origin.wanted, len(self.members) - 1)
             for origin in node.copying.origins.values()
         )
 
@@ -738,7 +741,7 @@ class ClusterRun:
             for log_id, origin in machine.node.copying.origins.items():
                 holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})
         self.jobs.books.settle()
-        self.books.settle(seen | readable, 1 + self._wanted(), holders)
+        self.books.settle(seen | readable, self._copies(), holders)
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
@@ -759,7 +762,7 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
-            self.wide.allow_copies(node, 1 + self._wanted())
+            self.wide.allow_copies(node, self._copies())
             names = [name for name in (*TOPICS, *self.wide.topics) if name != JOBS]
             consumers.extend(node.subscribe(name, 1 << 20) for name in names)
 

@@ -18,6 +18,7 @@ from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile, file_of
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
+from tests.cases import each
 from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Members, proved_link
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE, SECOND, Log
 from tests.nsqd.cluster.wire.identities import node
@@ -95,6 +96,27 @@ class Side:
         while self.work.step(Random(1)):
             pass
         return self.sent()
+
+
+def asked_to_follow(topics_ask_for: int, replicas: int) -> set[int]:
+    """The nodes that a leader with five other nodes asks to keep a copy."""
+    log, cluster, copies = Log(), _Members(node(NODE)), Copies(0)
+    log.begin()
+    others = [number for number in range(5) if number != NODE]
+    cluster.links.update({number: proved_link(cast(Listener, None), node(number)) for number in others})
+    cluster.members = [cluster.own, *map(node, others)]
+    copies.configured = topics_ask_for
+    side = LeaderSide(cast(Cluster, cluster), LogOfTest(log), copies, SteppedWork(), replicas, 60_000_000_000, 0)
+    side.tick(0)
+    return set(side.followers)
+
+
+@each(
+    "topics_ask_for, replicas, count",
+    [(1, 2, 2), (2, 2, 2), (3, 2, 3), (4, 2, 4), (16, 2, 5), (1, 0, 0), (2, 0, 2), (2, 3, 3)],
+)
+def test_one_node_more_keeps_a_copy_than_topics_wait_for(topics_ask_for: int, replicas: int, count: int) -> None:
+    assert len(asked_to_follow(topics_ask_for, replicas)) == count
 
 
 def two_segments() -> tuple[Log, int]:
