@@ -1,6 +1,6 @@
 """When each node of a cluster was last heard, also after its connection ended: what nsqlookupd can testify of it.
 
-A node that takes over a log may ask whether the log's owner is silent everywhere, or only to itself. Pure: `now` is monotonic
+A candidate for a log may ask whether the log's leader is silent everywhere, or only to itself. Pure: `now` is monotonic
 ns. What is kept is bounded, for each IP address, too: so one address cannot displace what is known of other nodes.
 
 See docs/design/nsqlookupd.md#nodes-of-a-cluster.

@@ -150,7 +150,9 @@ class NsqdOptions(TlsOptions):
     cluster_tls_key: str = option("", "path to the key of cluster-tls-cert")
     cluster_tls_ca: str = option("", "path to the certificate authority that signs the certificates of all nodes")
     failover_after: Duration = _duration(
-        5 * SECOND, "silence after which a node of the cluster is suspected to be dead", least=3 * SECOND
+        5 * SECOND,
+        "silence after which a node of the cluster is suspected to be dead (2s if nothing listens at its address any more)",
+        least=3 * SECOND,
     )
     failover_quorum: str = option(
         "majority",

@@ -178,7 +178,7 @@ class ClusterPort:
                 sock = await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
         except (OSError, UnicodeError, trio.TooSlowError) as error:
             log.debug("CLUSTER: cannot connect to %s: %s", address, error)
-            self.cluster.dial_failed(address, time.monotonic_ns())
+            self.cluster.dial_failed(address, time.monotonic_ns(), isinstance(error, ConnectionRefusedError))
             return
         link = self.cluster.dialed(address, time.monotonic_ns())
 

@@ -200,7 +200,7 @@ def test_an_operator_has_a_node_promote_the_log_of_a_lost_one(tmp_path: Path) ->
         eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
         done = promote(log_id)
         assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
-        assert "The node stands for the log." in client.get("/cluster").text
+        assert "The node stands for election." in client.get("/cluster").text
         audit = client.get("/audit").text
         assert all(words in audit for words in ("promote", "ann", nodes[0].http, log_id))
         eventually(lambda: leader() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer

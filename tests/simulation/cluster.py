@@ -257,8 +257,10 @@ class ClusterRun:
 
     def _dial(self, machine: Machine, node: ClusterNode, address: str) -> None:
         other = next((one for one in self.machines if one.address == address), None)
-        if other is None or other.node is None or not self.wires.connects(machine.address, address):
-            node.cluster.dial_failed(address, machine.mono)
+        is_reached = other is not None and self.wires.connects(machine.address, address)
+        if other is None or other.node is None or not is_reached:
+            is_refused = is_reached and self.luck.random() < 0.5  # otherwise the host is down, too
+            node.cluster.dial_failed(address, machine.mono, is_refused)
             return
         accepted = other.node.cluster.accepted(other.mono)
         if accepted is None:

@@ -4,7 +4,8 @@ What nodes tell of a member is merged by its latest word: that of the greatest i
 any number of times, gives the same members; so nodes that hear each other in the end agree. A log that was forgotten is never
 taken back: every run of a node with that log counts as forgotten, too.
 
-A member is suspected when no byte came from it for a time, by the clock of the one who listens. If the listener itself stood
+A member is suspected when no byte came from it for a time, by the clock of the one who listens: a shorter time if nobody
+listens at its address any more, because its process has ended then. If the listener itself stood
 still, it listened to nobody: it reads first what waits, and silence counts anew from then on.
 
 See docs/design/cluster.md#membership.
@@ -18,6 +19,7 @@ from dataclasses import replace
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
 
 LEAST_SUSPICION = 3_000_000_000  # ns
+GONE_AFTER = 2_000_000_000  # ns of silence after which a node is suspected at whose address nobody listens any more
 MOST_UNPROVED = 64  # members that have not proved to this node who they are
 UNPROVED_FOR = 120_000_000_000  # ns of silence after which such a member is none: nodes dial each other every 30 s
 MOST_FORGOTTEN = 1000  # logs; with a word about each node number, they fit into one frame
@@ -43,6 +45,9 @@ class Membership:
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
         self._checked = 0  # time of the last check; 0: none yet
         self._suspected: set[int] = set()
+        self._refusing: set[int] = (
+            set()
+        )  # numbers of nodes at whose addresses nobody listens, since a byte came from them
 
     @property
     def members(self) -> list[NodeIdentity]:
@@ -136,6 +141,13 @@ class Membership:
         """Note that bytes came from the present run of a node."""
         self._heard[number] = now
         self._suspected.discard(number)
+        self._refusing.discard(number)
+
+    def dialed(self, address: str, is_refused: bool) -> None:
+        """Note whether anybody listens at a node's address. If nobody does, the node's process has ended."""
+        for node in self.members:
+            if node.address == address:
+                (self._refusing.add if is_refused else self._refusing.discard)(node.number)
 
     def announced(self, number: int, back_by: int) -> None:
         """Note that the present run of a node stops, and that another will be back by a time: until then nobody suspects it."""
@@ -162,8 +174,12 @@ class Membership:
         if self.must_read_first(now):
             self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
         self._checked = now
-        late = now - self.suspect_after
-        silent = [number for number, at in self._heard.items() if at <= late and self._is_awaited(number, now)]
+        silent = [
+            number
+            for number, at in self._heard.items()
+            if now - at >= (GONE_AFTER if number in self._refusing else self.suspect_after)
+            and self._is_awaited(number, now)
+        ]
         news = sorted(set(silent) - self._suspected)
         self._suspected.update(news)
         return news
