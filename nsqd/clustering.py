@@ -41,7 +41,7 @@ from nsqd.cluster.replication.repair import Mending
 from nsqd.cluster.wire.node_identity import MOST_ZONE
 from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
-from nsqd.core.stripes import Attachment, Deletions
+from nsqd.core.shards import Attachment, Deletions
 from nsqd.http.node import Info
 from nsqd.identity import cluster_address, disque_address
 from nsqd.listeners import Listeners

@@ -151,7 +151,7 @@ class NsqdOptions(TlsOptions):
     cluster_tls_ca: str = option("", "path to the certificate authority that signs the certificates of all nodes")
     failover_after: Duration = _duration(
         5 * SECOND,
-        "silence after which a node of the cluster is suspected to be dead (2s if nothing listens at its address any more)",
+        "silence after which a node of the cluster is suspected to be dead (2s if nothing listens at its address)",
         least=3 * SECOND,
     )
     failover_quorum: str = option(

@@ -15,7 +15,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
-from nsqd.core.stripes import Attachment, Deletions, promoted_broker
+from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers

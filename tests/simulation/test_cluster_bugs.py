@@ -32,7 +32,7 @@ from nsqd.core.message.deletion import Deletion
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.sequence.mark import Promise
-from nsqd.core.stripes import Attachment
+from nsqd.core.shards import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log import checkpoint, reading, succession
@@ -255,7 +255,7 @@ def a_promise_fences(patch: Patch) -> None:
     patch.setattr(Leaders, "vote", fencing)
 
 
-def stripes_are_found_by_number(patch: Patch) -> None:
+def shards_are_found_by_number(patch: Patch) -> None:
     attach = Attachment._attach_topic
 
     def by_number(self: Attachment, theirs: Topic) -> Topic:
@@ -395,7 +395,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_leader_ignores_the_fence,
     leaders_of_one_number_are_equal,
     a_promise_fences,
-    stripes_are_found_by_number,
+    shards_are_found_by_number,
     a_log_that_owes_something_is_closed,
     deletions_are_of_names,
     a_checkpoint_does_not_repeat_the_followers,
