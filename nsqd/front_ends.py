@@ -168,7 +168,7 @@ def _warn_unserved(path: Path) -> None:
         found = PromotedDirectory(path).found()
         if found:
             log.warning(
-                "CLUSTER: %d logs of other nodes, in %s, are not served: this node has taken them over, and has no"
+                "CLUSTER: %d logs of other nodes, in %s, are not served: this node has promoted them, and has no"
                 " -cluster-address now. Start it with the cluster's options again to deliver their messages",
                 len(found), path / "promoted",
             )  # fmt: skip

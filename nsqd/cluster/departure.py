@@ -33,7 +33,7 @@ class Departure:
     def hold(self) -> None:
         self._hold()
         self._broker.agenda.leave()
-        log.info("CLUSTER: this node leaves the cluster: it takes no messages, delivers none, and hands its logs over")
+        log.info("CLUSTER: this node leaves the cluster: it takes no messages, delivers none, and transfers its logs")
 
     def in_flight(self) -> int:
         return count_in_flight(self._broker)
@@ -54,7 +54,7 @@ class Departure:
     def end(self, leaving: Leaving) -> None:
         if leaving.state is LeavingState.LEFT:
             log.info(
-                "CLUSTER: this node has left the cluster, and ends; its data directory is a copy of what others own"
+                "CLUSTER: this node has left the cluster, and ends; other nodes lead the logs in its data directory"
             )
         else:
             _tell_why_not(leaving)
@@ -73,4 +73,4 @@ def _tell_why_not(leaving: Leaving) -> None:
             log_id.hex(),
         )
     if leaving.to_transfer:
-        log.error("CLUSTER: this node ends as the leader of its log: no other node has taken it over in time")
+        log.error("CLUSTER: this node ends as the leader of its log: no other node has promoted it in time")

@@ -63,8 +63,8 @@ def join(
     except OSError as error:
         # With an incarnation that is the time, a later run is above it, too, without the file.
         if error.errno not in _FULL or incarnation > wall // 1_000_000_000:
-            raise DirectoryError(f"failed to write what is known of the cluster - {error}") from None
-        log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
+            raise DirectoryError(f"failed to write cluster.json - {error}") from None
+        log.error("CLUSTER: cannot write cluster.json: %s; trying again", error)
     credentials = Credentials(name, secret, own)
     return Cluster(
         credentials, peers, suspect_after, os.urandom, facts, time.monotonic_ns(), lambda: time.time_ns() // 1_000_000

@@ -145,7 +145,7 @@ class ClusterPort:
             self.cluster.lease = self._lease()
             self.cluster.is_full = self._is_full()
             for number in self.cluster.tick(now):
-                log.warning("CLUSTER: node %d at %s is silent", number, self._address(number))
+                log.warning("CLUSTER: no heartbeat from node %d at %s", number, self._address(number))
             while (address := self.cluster.take_due(now)) is not None:
                 nursery.start_soon(self._dial, address)
             for part in self.cluster.parts:
@@ -198,7 +198,7 @@ class ClusterPort:
         if number == self.cluster.own.number:
             raise ValueError("a node is not cut off from itself")
         self._cuts.begin(number, time.monotonic_ns() + duration if duration else UNTIL_HEALED)
-        log.info("CLUSTER: cut off from node %d, as a debug route asked", number)
+        log.info("CLUSTER: partitioned from node %d by a debug route", number)
         return self._cuts.numbers
 
     def heal(self, number: int | None) -> list[int]:
@@ -215,7 +215,7 @@ class ClusterPort:
                 peer.flush()
         cuts.end(numbers)
         for number in numbers:
-            log.info("CLUSTER: no longer cut off from node %d", number)
+            log.info("CLUSTER: no longer partitioned from node %d", number)
 
     # the log
 
@@ -236,7 +236,7 @@ class ClusterPort:
             self._forgotten = set(forgotten)
         if self.cluster.refused_itself != self._refused:
             self._refused = self.cluster.refused_itself
-            log.error("CLUSTER: another node says: %s", self._refused)
+            log.error("CLUSTER: rejected by the cluster: %s", self._refused)
 
     def _report_refusal(self, peer: ClusterPeer) -> None:
         """Tell why a connection ended before the other node was proved, each reason once in a while."""

@@ -163,7 +163,9 @@ class ClusterRoute:
         """Have this node stand for the log of a lost node, whatever its copy may lack."""
         log_id = _log_id(query(request))
         await self._node.bridge.observe(lambda: self._promote(log_id))
-        log.warning("HTTP: an operator has the log %s promoted, whatever the copy here may lack", log_id.hex())
+        log.warning(
+            "HTTP: an operator ordered the promotion of log %s, even if the replica here lacks messages", log_id.hex()
+        )
         return json_response({"log": log_id.hex()})
 
     def _promote(self, log_id: bytes) -> None:

@@ -95,7 +95,7 @@ def test_the_silence_of_one_side_is_enough_and_ends_at_its_time(node: Callable[.
         eventually(lambda: nodes_of(second)[0]["suspected"] and nodes_of(first)[1]["suspected"])
         assert (connected(first), connected(second)) == (set(), set())
         assert ask(first, "cut", node="1", **{"for": "1ms"}).json() == {"cut_off": [1]}
-        first.wait_for_line("CLUSTER: no longer cut off from node 1")
+        first.wait_for_line("CLUSTER: no longer partitioned from node 1")
         eventually(lambda: (connected(first), connected(second)) == ({1}, {0}))
         assert ask(first, "heal").json() == {"cut_off": []}
 

@@ -158,7 +158,7 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
         with node(0, third, cluster_address=first.addresses["CLUSTER"]) as first:
             assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before anybody tells it"
             with node(1, first, cluster_address=address) as again:
-                assert "node 1 was forgotten" in again.wait_for_line("CLUSTER: another node says")
+                assert "node 1 was forgotten" in again.wait_for_line("CLUSTER: rejected by the cluster")
                 assert "node 1 was forgotten" in first.wait_for_line("WARNING: CLUSTER: refused")
                 assert connected(first) == set()
             shutil.rmtree(tmp_path / "1")
@@ -186,7 +186,7 @@ def test_who_cannot_be_forgotten(node: Callable[..., Daemon], tmp_path: Path) ->
     [
         ("", b'{"incarnation": 1e999}', "FATAL: failed to read"),
         # found when the node has read its log and its tasks are being started
-        ("write_facts", b"", "FATAL: failed to write what is known of the cluster - planted"),
+        ("write_facts", b"", "FATAL: failed to write cluster.json - planted"),
         ("Replicas", b"", "FATAL: failed to read the replicas - planted"),
     ],
 )

@@ -509,7 +509,7 @@ class Cluster:
         self.membership.drop_unproved(now)
         for link in self.links.values():
             if now - link.received_at >= self._suspect_after:
-                link.give_up("the node is silent")
+                link.give_up("no heartbeat from the node")
         for link in (*self.strangers, *self.links.values()):
             link.tick(now)
         self._settle_disputes()

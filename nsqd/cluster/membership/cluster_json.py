@@ -59,7 +59,7 @@ def read_facts(directory: Path) -> ClusterFacts:
         return ClusterFacts()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PeerError) as error:
         raise DirectoryError(
-            f"failed to read {path} - {error}: remove it if it is damaged, the other nodes tell its content again"
+            f"failed to read {path} - {error}: remove it if it is damaged, the other nodes send its content again"
         ) from None
 
 

@@ -51,7 +51,7 @@ class FactsFile:
             try:
                 await trio.to_thread.run_sync(partial(write_facts, self._directory, known))
             except OSError as error:
-                log.error("CLUSTER: cannot write what is known of the nodes: %s; trying again", error)
+                log.error("CLUSTER: cannot write cluster.json: %s; trying again", error)
                 self._due = time.monotonic_ns() + KEEP_AGAIN
             else:
                 self._written = known

@@ -38,5 +38,5 @@ class Standstill(Part):
         heard = {number for number, link in links.items() if link.received_at >= since + SETTLED}
         if now < since + self._failover_after and self._linked & members - heard:
             return
-        log.info("CLUSTER: this node stood still, and held its deliveries for %.1f s", (now - since) / 1e9)
+        log.info("CLUSTER: this node was paused, and held its deliveries for %.1f s", (now - since) / 1e9)
         self._broker.resume()

@@ -65,7 +65,7 @@ def step_down_broken(cluster: Cluster, origin: LeaderSide) -> None:
     """
     log_id = cluster.own.log_id
     if origin.is_broken and cluster.leaders.holds(log_id):
-        log.critical("CLUSTER: a sync of this node's log has failed: another node may take the log over")
+        log.critical("CLUSTER: a sync of this node's log has failed: another node may promote the log")
         origin.extent()  # notes how far the followers are: they may be lost, too
         cluster.step_down(log_id)
 

@@ -109,7 +109,7 @@ class Closing(Part):
         epochs = [(unpack(bytes.fromhex(epoch)), start) for epoch, start in state["epochs"]]
         copies = max(origin.in_sync.stated.most, origin.copies.asked[1])
         word = make_closed(log_id, state["end"], epochs)
-        log.info("CLUSTER: the log %s of node %d owes nothing, and is closed", log_id.hex(), node)
+        log.info("CLUSTER: closed the log %s of node %d: it has no unfinished messages", log_id.hex(), node)
         self._promotions.end(log_id)
         self._cluster.drop_log(log_id)
         self._closed.close(word, copies)
@@ -151,10 +151,10 @@ class Closing(Part):
     def _removed_old_logs(self, result: list[bytes] | OSError) -> None:
         self._is_busy = False
         if isinstance(result, OSError):
-            log.error("CLUSTER: cannot remove what is left of closed logs: %s; trying again", result)
+            log.error("CLUSTER: cannot remove diverged copies of closed logs: %s; trying again", result)
             return
         for log_id in result:
-            log.info("CLUSTER: removed what was left of the log %s, which is closed", log_id.hex())
+            log.info("CLUSTER: removed the diverged copy of the closed log %s", log_id.hex())
 
 
 def owes_nothing(opened: OpenLog, broker: Broker) -> bool:

@@ -86,8 +86,7 @@ class Deleting(Part):
         if done:
             more = f", and {len(done) - MOST_NAMED} more" if len(done) > MOST_NAMED else ""
             log.warning(
-                "CLUSTER: deleted from the log %s, which this node has promoted, what was deleted at node %d while that was"
-                " cut off: %s%s",
+                "CLUSTER: applied to the promoted log %s the deletions of node %d, which was partitioned: %s%s",
                 led.log_id.hex(), notice.node, ", ".join(done[:MOST_NAMED]), more,
             )  # fmt: skip
 

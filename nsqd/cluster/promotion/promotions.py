@@ -392,7 +392,7 @@ class Promotions(Part):
         is_broken = opened.writer.durable.broken
         if (is_broken or now - led.failing_since >= GIVE_UP_AFTER) and not led.is_given_up:
             log.error(
-                "CLUSTER: cannot write the promoted log %s: %s; another node may take it over",
+                "CLUSTER: cannot write the promoted log %s: %s; another node may promote it",
                 led.log_id.hex(),
                 failure,
             )

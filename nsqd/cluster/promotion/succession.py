@@ -120,9 +120,9 @@ def free_path(path: Path) -> Path:
 def _report(taken: Taken, made: Succession) -> None:
     if not taken.address:
         log.warning(
-            "CLUSTER: node %d leads this node's log %s, and no node has said how much of it that node has. This node continues"
-            " with the log %s, and with all %d unfinished messages of the old one: those that the other node has, too, come"
-            " twice. The old log is kept in %s",
+            "CLUSTER: node %d leads this node's log %s, and no node has reported how much of it that node has. This node"
+            " continues with the log %s, and with all %d unfinished messages of the old one: those that the other node has,"
+            " too, are delivered twice. The old log is kept in %s",
             taken.epoch.node, made.parent.log_id.hex(), made.log_id.hex(), made.messages,
             f"{DIVERGED}/{made.parent.log_id.hex()}",
         )  # fmt: skip
@@ -130,7 +130,7 @@ def _report(taken: Taken, made: Succession) -> None:
     left_out = ", ".join(f"{name} of {count} messages" for name, count in sorted(made.dropped.items())) or "nothing"
     log.warning(
         "CLUSTER: node %d has promoted this node's log %s, and has it up to position %d. This node continues with the log %s,"
-        " and with the %d unfinished messages behind that position. Left out, because the other node delivers these messages:"
+        " and with the %d unfinished messages after that position. Left out, because the other node delivers these messages:"
         " %s. The old log is kept in %s%s",
         taken.epoch.node, made.parent.log_id.hex(), made.common, made.log_id.hex(), made.messages, left_out,
         f"{DIVERGED}/{made.parent.log_id.hex()}", "" if made.is_exact else IN_DOUBT,

@@ -3,7 +3,7 @@
 So whoever takes part in a decision about the log, after its leader is lost, finds in a copy of it who had all that was
 acknowledged. Pure: the leader's side of copying says what it sees, and writes what `wanted` returns.
 
-See docs/design/cluster.md#which-followers-count.
+See docs/design/cluster.md#in-sync-replicas.
 """
 
 from __future__ import annotations

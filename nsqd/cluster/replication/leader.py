@@ -244,7 +244,7 @@ class LeaderSide:
             "CLUSTER: node %d copies %s, %s: %d bytes behind",
             follower.number,
             self._whose,
-            "anew" if follower.is_anew else "from where it was",
+            "from scratch" if follower.is_anew else "from where it was",
             source.end - (follower.base if follower.is_anew else common),
         )
         self.pump()
@@ -424,7 +424,7 @@ class LeaderSide:
         if not self.in_sync.is_confirmed:
             durable = {follower.number: follower.durable for follower in whole}
             if self.in_sync.confirm(self._source.durable, durable):
-                log.info("CLUSTER: followers of %s that count: %s", self._whose, sorted(self.in_sync.named) or "none")
+                log.info("CLUSTER: in-sync followers of %s: %s", self._whose, sorted(self.in_sync.named) or "none")
         counted = [follower for follower in whole if follower.number in self.in_sync.counting]
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
         self.copies.set_available(1 + sum(follower.is_caught_up for follower in counted))

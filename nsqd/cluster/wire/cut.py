@@ -3,7 +3,7 @@
 While a node is cut off, what comes over a connection with it is dropped unread, and nothing is sent; the connection stays open
 until it is given up for its silence. It exists only with -debug-routes.
 
-See docs/design/cluster.md#partitions-for-rehearsals.
+See docs/design/cluster.md#partitions-for-drills.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which nodes keep a copy of a log that counts: the content of the record FOLLOWERS.
 
-See docs/design/cluster.md#which-followers-count.
+See docs/design/cluster.md#in-sync-replicas.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Salvage(Part):
 
     def _looked(self, result: tuple[list[bytes], list[DivergedCopy]] | OSError) -> None:
         if isinstance(result, OSError):
-            log.error("CLUSTER: cannot look for diverged copies: %s; trying again", result)
+            log.error("CLUSTER: cannot list the diverged copies: %s; trying again", result)
             return
         made, found = result
         self._is_finished = True
@@ -196,7 +196,7 @@ class Salvage(Part):
     def _failed(self, copy: Copy, error: OSError) -> None:
         copy.due, why = self._clock() + RETRY_AFTER, str(error.strerror or error)
         if why != copy.failure:
-            log.error("CLUSTER: cannot salvage what %s holds: %s; trying again", copy.name, why)
+            log.error("CLUSTER: cannot salvage %s: %s; trying again", copy.name, why)
         copy.failure = why
 
     # questions and answers

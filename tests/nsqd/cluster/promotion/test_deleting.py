@@ -110,10 +110,7 @@ def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest
     node.tell(node.word(node.channel()))
     assert "c" not in node.broker.topics["t"].channels
     assert node.home.topics["t"].channels["c"].shards == ()
-    assert (
-        f"deleted from the log {node.log_id.hex()}, which this node has promoted, what was deleted at node 0"
-        in caplog.text
-    )
+    assert f"applied to the promoted log {node.log_id.hex()} the deletions of node 0" in caplog.text
     assert "the channel c of the topic t" in caplog.text
     node.deleting.tick(1)
     assert node.answers() == 0, "it is not written"
@@ -136,7 +133,7 @@ def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.Lo
         node.sync()
         node.deleting.tick(1)
     assert node.answers() == 2
-    assert caplog.text.count("what was deleted at node 0") == 1
+    assert caplog.text.count("the deletions of node 0") == 1
 
 
 def test_what_is_told_before_the_log_is_open_is_done_before_anything_is_delivered_of_it() -> None:

@@ -168,6 +168,7 @@ def test_if_nobody_tells_what_the_leader_has_everything_that_is_owed_is_in_the_n
     assert made.messages == 5
     assert "node 2 leads this node's log" in caplog.text
     assert (
-        "with all 5 unfinished messages of the old one: those that the other node has, too, come twice" in caplog.text
+        "with all 5 unfinished messages of the old one: those that the other node has, too, are delivered twice"
+        in caplog.text
     )
     assert "delivers these messages" not in caplog.text

@@ -47,7 +47,7 @@ def test_the_node_is_suspected_for_its_silence_and_the_connection_given_up_witho
         assert ours.tick(NOW + at * SECOND) == ([1] if at == 5 else [])
         made.flush()
         assert transport.is_abandoned is (at == 5)
-    assert (link.closing, made.take_output()) == ("the node is silent", [])
+    assert (link.closing, made.take_output()) == ("no heartbeat from the node", [])
 
 
 def test_another_node_is_heard_as_before() -> None:

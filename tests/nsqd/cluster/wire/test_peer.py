@@ -116,7 +116,7 @@ def test_a_silent_peer_is_not_waited_for_until_it_reads() -> None:
     made.outbox.unsent = 1
     ours.tick(NOW + 6 * SECOND)
     made.flush()
-    assert (link.closing, transport.is_abandoned) == ("the node is silent", True)
+    assert (link.closing, transport.is_abandoned) == ("no heartbeat from the node", True)
 
 
 def test_who_is_refused_is_told_why_before_the_connection_ends() -> None:
