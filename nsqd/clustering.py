@@ -36,7 +36,7 @@ from nsqd.cluster.replication.directory import OldLogDirectory, PromotedDirector
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.log_times import LogTimes
 from nsqd.cluster.replication.offers import HttpReplicas
-from nsqd.cluster.replication.rejoin import is_led_by_another
+from nsqd.cluster.replication.rejoin import is_led_by_another, mend_promoted
 from nsqd.cluster.replication.repair import Mending
 from nsqd.cluster.wire.node_identity import MOST_ZONE
 from nsqd.cluster.wire.part import Part
@@ -52,9 +52,11 @@ from nsqd.protocols.disque.jobs import USUAL_COPIES
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
+from nsqd.storage.log.reading import LogReading
 from shared.listen import display
 from shared.log import log
 from shared.values import SECOND
@@ -221,6 +223,7 @@ class Promoting:
             noted=noted,
             failed=failed,
             is_lost=self._is_lost,
+            mend=self._mend,
             is_closed=cluster.leaders.closed.__contains__,
         )
 
@@ -236,10 +239,17 @@ class Promoting:
         return partial(for_a_slice, self._attachments.pop(broker).detach_some)
 
     def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
+        number, known = self._options.node_id, self._port.cluster.leaders.leader(log_id)
+        return is_led_by_another(self._others(), log_id, epochs, number, followers, known)
+
+    def _mend(self, disk: Disk, reading: LogReading) -> bool:
+        return mend_promoted(disk, reading, self._others())
+
+    def _others(self) -> HttpReplicas:
+        """Return the replicas of the other members."""
         cluster, number = self._port.cluster, self._options.node_id
         addresses = {node.number: node.http for node in cluster.membership.members if node.number != number}
-        others = HttpReplicas(addresses, self._options.rejoin_timeout / SECOND)
-        return is_led_by_another(others, log_id, epochs, number, followers, cluster.leaders.leader(log_id))
+        return HttpReplicas(addresses, self._options.rejoin_timeout / SECOND)
 
     def _copy(self, opened: OpenLog) -> None:
         log_id = opened.identity.log_id
@@ -263,7 +273,12 @@ class Promoting:
 def _mending(port: ClusterPort, opened: OpenLog) -> Mending:
     """Return what replaces damaged bytes of a log by those of replicas that other nodes keep."""
     others = partial(HttpReplicas, timeout=MEND_WITHIN)
-    return Mending(opened.disk, opened.identity.log_id, lambda: others(port.http_addresses()), time.monotonic_ns)
+    log_id, writer = opened.identity.log_id, opened.writer
+
+    def may_be_more(offered: int) -> bool:
+        return offered < len(writer.followers.numbers) or port.cluster.is_any_member_away
+
+    return Mending(opened.disk, log_id, lambda: others(port.http_addresses()), time.monotonic_ns, may_be_more)
 
 
 def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:

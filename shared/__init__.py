@@ -6,7 +6,7 @@ Read `options` first: an option is declared once. Its sources are `flags`, `envi
 `configuration`; `values`, `checks`, `secrets`, `daemon_options` and `print_config` belong to them.
 
 * The process: `startup`, `daemon`, `listen` over `unix_sockets`, `trio_thread`, `memory`, `interpreter`, `partial_import`,
-  `version`, `files` (writes that survive a power cut).
+  `version`, `files` (writes that survive a power cut), `sealed_json` (with a checksum).
 * The log: `log` over `repeats` and `lossy_stream`.
 * TLS: `tls` over `tls_strength`, `tls_any_certificate` and `tls_info`, by `tls_options`; `tls_dates` (when certificates end);
   `tls_client` and `tls_stream` for clients and for trio; `tls_mutual` and `node_certificates` for the nodes of a cluster.

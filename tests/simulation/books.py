@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nsqd.core.retention.policy import Durability
@@ -83,6 +83,9 @@ class Books:
     )  # when a leader of a log last died or changed, by log id, true ns
 
     successions: dict[bytes, bytes] = field(default_factory=dict)  # by id of a log, the one that it succeeds
+    # messages whose bytes were damaged at some machine, and which machines have them whole now
+    hit: set[int] = field(default_factory=set)
+    holds: Callable[[int, Publish], bool] = lambda machine, publish: True
 
     def publish(self, node: int, log_id: bytes, topic: str, mode: Durability, n: int, at: int) -> Publish:
         one = Publish(len(self.publishes), node, log_id, topic, mode, n, at)
@@ -156,14 +159,19 @@ class Books:
 
     def lost_by(self, publish: Publish) -> frozenset[int]:
         """Return the nodes that held a message and have lost it."""
-        return publish.lost | {
-            loss.node
-            for loss in self.losses
-            if loss.at >= publish.at
-            and loss.node in publish.holders
-            and loss.kept.get(publish.log_id, 0) < publish.position
-            and not (loss.spares_synced and publish.mode is Durability.ALWAYS)
-        }
+        damaged = {one for one in publish.holders if publish.number in self.hit and not self.holds(one, publish)}
+        return (
+            publish.lost
+            | damaged
+            | {
+                loss.node
+                for loss in self.losses
+                if loss.at >= publish.at
+                and loss.node in publish.holders
+                and loss.kept.get(publish.log_id, 0) < publish.position
+                and not (loss.spares_synced and publish.mode is Durability.ALWAYS)
+            }
+        )
 
     def owed(self) -> list[Publish]:
         """Return the publishes that must be delivered."""

@@ -3,6 +3,7 @@
 * A node keeps a replica only of a log whose leader has it among its followers, and none of a closed log.
 * Promoted logs and old logs that are closed are gone, and so is every file that was only begun.
 * No reply, election, vote or promotion waits.
+* Every channel drains: consumers of all channels finish what they get, and DRAINED_WITHIN later no message is left.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from tests.nsqd.core.node import MS, SECOND
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import ClusterRun
+    from tests.simulation.cluster_node import ClusterNode, Consumer
     from tests.simulation.machine import Machine
 
 WITHIN = 200 * SECOND
+DRAINED_WITHIN = 60 * SECOND  # messages may be deferred for 3 s, and be in flight for 20 s
 
 
 def judge_bounds(run: ClusterRun) -> None:
@@ -26,6 +29,43 @@ def judge_bounds(run: ClusterRun) -> None:
         assert run.now < deadline, f"it stays: {left}"
         run.step(250 * MS)
     run.is_healing = False
+
+
+def judge_drained(run: ClusterRun) -> None:
+    """Let consumers at all nodes finish everything. AssertionError if a channel does not drain in time."""
+    run.is_healing = True
+    began, consumers = run.now, []
+    for machine in run.members:
+        assert machine.node is not None
+        consumers += _subscribe(run, machine.node)
+    while left := {one.name: found for one in run.members if (found := _undelivered(one))}:
+        assert run.now < began + DRAINED_WITHIN, f"channels do not drain within {DRAINED_WITHIN // SECOND} s: {left}"
+        for consumer in consumers:
+            run.finish_seen(consumer)
+        run.step(250 * MS)
+    run.books.counts["ms until all channels were empty"] += (run.now - began) // MS
+    run.is_healing = False
+
+
+def _subscribe(run: ClusterRun, node: ClusterNode) -> list[Consumer]:
+    consumers: list[Consumer] = []
+
+    def subscribe() -> None:
+        run.wide.allow_copies(node, len(run.members))
+        consumers.extend(node.subscribe(name, 1 << 20) for name in run.channel_topics())
+
+    node.turn(subscribe)  # type: ignore[arg-type]
+    return consumers
+
+
+def _undelivered(machine: Machine) -> dict[str, int]:
+    """Return how many messages the channels of a node have left, by topic, in all its logs."""
+    node = machine.node
+    if node is None:
+        return {"its node is down": 1}
+    topics = [topic for broker in (node.broker, *node.broker.promoted) for topic in broker.topics.values()]
+    left = {topic.name: topic.depth + sum(sum(one.counts()) for one in topic.channels.values()) for topic in topics}
+    return {name: count for name, count in left.items() if count and name in machine.run.channel_topics()}
 
 
 def _left(run: ClusterRun, machine: Machine) -> list[str]:
@@ -64,8 +104,14 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
 
 
 def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
-    """Return True if the leader of a log has a machine's node among its followers, or if nobody leads it."""
+    """Return True if the leader of a log has a machine's node among its followers, or if nobody leads it.
+
+    Then nodes may not promote it, or nothing of it is in the replica, and its node is gone for good.
+    """
     leaders = run.leaders().get(log_id, [])
+    kept = machine.node.replicas.kept.get(log_id) if machine.node is not None else None
+    if not leaders and kept is not None and kept.replica is not None and not kept.replica.end:
+        return True
     leader_sides = [one.node.copying.leader_sides.get(log_id) for one in leaders if one.node is not None]
     has_closed = any(log_id in one.node.cluster.leaders.closed for one in run.members if one.node is not None)
     is_orphan = not run.takes_over and not leaders and not has_closed

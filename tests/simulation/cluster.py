@@ -25,16 +25,20 @@ from random import Random
 from nsqd.cluster import joined
 from nsqd.cluster.ownership.elections import Elections, Quorum
 from nsqd.cluster.promotion.promoted_log import SERVING
+from nsqd.cluster.replication import repair as mending
 from nsqd.cluster.replication.leader import LeaderSide
+from nsqd.cluster.replication.manifest import Manifest
+from nsqd.cluster.replication.replica import Replica
 from nsqd.core.message import ids
 from nsqd.core.message.epoch import Epoch
+from nsqd.storage.log import cache
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.cluster.replication.copied import judge_bytes, judge_state
 from tests.nsqd.cluster.replication.copying_run import small
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.storage.sim_disk import PowerCut
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.books import Books, Loss, Publish, number_of
-from tests.simulation.bounds import judge_bounds
+from tests.simulation.bounds import judge_bounds, judge_drained
 from tests.simulation.cluster_node import PATIENCE, TOPICS, ClusterNode, Consumer, Reply, Sizes
 from tests.simulation.departures import Departures
 from tests.simulation.jobs import Jobs
@@ -45,6 +49,7 @@ from tests.simulation.trouble import Trouble
 from tests.simulation.wide import JOBS, Wide
 from tests.simulation.wires import Wires
 
+Judge = Callable[[Archive, SimDisk, Manifest, int], object]
 HEALED_WITHIN = 200 * SECOND
 STEPS = 120  # of a round, before it is healed
 ROUNDS = 2
@@ -56,17 +61,22 @@ REPLY_WITHIN = PATIENCE + 5 * SECOND  # every publish is answered, if the node r
 @contextmanager
 def small_cluster(random: Random) -> Iterator[None]:
     """Let happen in small logs what happens at large sizes."""
-    before = ids.LEASE, joined.LEASE
+    before = ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE
     with small(random):
         joined.LEASE = ids.LEASE  # type: ignore[attr-defined]
+        cache.PAUSE = 0  # nobody sleeps
+        mending.PATIENCE = HEALED_WITHIN // 2
         try:
             yield
         finally:
-            ids.LEASE, joined.LEASE = before  # type: ignore[attr-defined]
+            ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE = before  # type: ignore[attr-defined]
 
 
 class ClusterRun:
     """One run."""
+
+    rounds = ROUNDS
+    lateness = 0.2  # how often a node that runs does nothing in a step
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
         """`nodes`: how many there are; `has_jobs`: whether there are clients of Disque. None: the seed chooses."""
@@ -84,7 +94,8 @@ class ClusterRun:
         self.archives: dict[tuple[bytes, int], Archive] = {}  # by log id and leader's machine
         self.numbers: dict[tuple[bytes, int], int] = {}  # the machine that promoted a log by an epoch of that number
         self.led_by: set[tuple[bytes, Epoch]] = set()  # epochs of new leaders, by log id, that were told
-        self.luck = Random(f"luck {seed}")  # for witnesses
+        self.luck = Random(f"luck {seed}")  # for witnesses, and hosts that are down
+        self.configs = TOPICS
         self.lookups = Lookups(self, random.choice((1, 2)), self.luck)
         self.made: set[bytes] = set()  # ids of the logs that were made of diverged copies
         self.has_seeds = random.random() < 0.3
@@ -101,7 +112,7 @@ class ClusterRun:
             self.sizes.limits = replace(self.sizes.limits, whole_job_ids=True)
         self.departures = Departures(self, Random(f"departures {seed}"))
         self.lines: list[str] = []  # what happened
-        self.is_healing = False
+        self.is_healing = self.are_clients_quiet = False
         self._asked: list[tuple[int, Machine, ClusterNode, Publish]] = []  # publishes without an answer
 
     @property
@@ -170,9 +181,10 @@ class ClusterRun:
         with small_cluster(self.random):
             try:
                 self._heal()  # the cluster is formed
-                for _ in range(ROUNDS):
+                for _ in range(self.rounds):
                     self._round()
                 judge_bounds(self)
+                judge_drained(self)
                 for machine in self.machines:
                     machine.count_duplicates()
             except AssertionError as error:
@@ -212,7 +224,7 @@ class ClusterRun:
             elif 0 <= machine.start_at <= self.now and (not machine.is_lost or machine.recover()):
                 machine.begin_start()
             return
-        if not machine.runs or (not self.is_healing and self.random.random() < 0.2):
+        if not machine.runs or (not self.is_healing and self.random.random() < self.lateness):
             return
         node = machine.node
         try:
@@ -241,10 +253,10 @@ class ClusterRun:
             self._dial(machine, node, address)
         self.lookups.serve(machine, node)
         node.step_threads()
-        busy = not self.is_healing and random.random() < 0.6
+        busy = not (self.is_healing or self.are_clients_quiet) and random.random() < 0.6
         commands = [*self._commands(machine, node), *self.operators.commands(machine, node)] if busy else []
         node.turn(*commands)
-        if machine.slow and node.syncer.job is not None and random.random() < 0.5:
+        if machine.slow and not machine.is_sluggish and node.syncer.job is not None and random.random() < 0.5:
             machine.still_until = self.now + machine.slow
         node.step_threads()
         node.events()
@@ -289,7 +301,7 @@ class ClusterRun:
 
     def _publish(self, machine: Machine, node: ClusterNode) -> Reply | None:
         random = self.random
-        return self.publish(machine, node, random.choice(list(TOPICS)), random.choice((1, 1, 2, 2, 3)))
+        return self.publish(machine, node, random.choice(list(self.configs)), random.choice((1, 1, 2, 2, 3)))
 
     def publish(self, machine: Machine, node: ClusterNode, name: str, n: int) -> Reply | None:
         """Publish one message, which asks for `n` copies. Returns what waits for the answer; None: it is refused."""
@@ -352,7 +364,7 @@ class ClusterRun:
 
     def _subscribe(self, node: ClusterNode) -> None:
         if len(node.consumers) < 4:
-            node.subscribe(self.random.choice(list(TOPICS)), self.random.choice((1, 5, 50)))
+            node.subscribe(self.random.choice(list(self.configs)), self.random.choice((1, 5, 50)))
         else:
             node.leave(self.random.choice(node.consumers))
 
@@ -375,6 +387,16 @@ class ClusterRun:
         publish.finished = True
         if not consumer.client.finish(frame[18:34]) and publish.done is None:
             publish.done = self.now, self._name_of(consumer.node)
+
+    def finish_seen(self, consumer: Consumer) -> None:
+        """Finish all messages that a client has read."""
+        for frame in consumer.seen:
+            self._finish(consumer, frame)
+        consumer.seen.clear()
+
+    def channel_topics(self) -> list[str]:
+        """Return the topics that have a channel."""
+        return [name for name in (*self.configs, *self.wide.topics) if name != JOBS]
 
     def _name_of(self, node: ClusterNode) -> int:
         return next(machine.name for machine in self.machines if machine.node is node)
@@ -544,7 +566,7 @@ class ClusterRun:
         for at, machine, node, publish in self._asked:
             if not machine.runs or machine.slow or machine.is_spoiled or machine.is_full or node.log.writer.failure:
                 continue
-            since = max(at, machine.still_until)
+            since = max(at, machine.still_until, machine.late_until)
             assert self.now - since < REPLY_WITHIN or publish.n == 1, f"waits for ever: {publish}"
 
     # the end of a round
@@ -592,7 +614,8 @@ class ClusterRun:
             disk.others, disk.cut_in = 0, None
         if machine.is_spoiled and machine.is_up:
             machine.crash(False, 0)
-        machine.is_spoiled, machine.slow = False, 0
+        machine.is_spoiled = machine.is_sluggish = False
+        machine.slow = 0
         machine.still_until = min(machine.still_until, self.now)
         machine.clock.wall = machine.clock.true
         machine.set_slowness()
@@ -726,7 +749,25 @@ class ClusterRun:
         assert replica is not None
         disk, archive = follower.disks.replicas[log_id], self.archives[log_id, leader.name]
         judge = judge_state if self.random.random() < 0.5 else judge_bytes
-        judge(archive, disk, replica.manifest, replica.end)
+        self.judge_replica(judge, log_id, archive, disk, replica)
+
+    def judge_replica(self, judge: Judge, log_id: bytes, archive: Archive, disk: SimDisk, replica: Replica) -> None:
+        """Assert that a replica is the log, cut where the replica ends."""
+        judge(archive, self.undamaged(log_id, disk), replica.manifest, replica.end)
+
+    # what kinds of runs that damage files say
+
+    def has_damage(self, machine: Machine) -> bool:
+        """Return True if a node may find damage in the log of a machine, other than by a crash."""
+        return machine.is_damaged
+
+    def undamaged(self, log_id: bytes, disk: SimDisk) -> SimDisk:
+        """Return a copy of a log, to be judged, without the damage that the run has done to it."""
+        return disk
+
+    def mend(self, missing: list[Publish]) -> set[int]:
+        """Let operators do what the documents say when messages are missing. Returns the numbers of publishes found then."""
+        return set()
 
     def _drain(self, seen: set[int]) -> None:
         """Take out all that is left, and compare. `seen`: the numbers of the jobs that clients of Disque have seen."""
@@ -734,8 +775,9 @@ class ClusterRun:
         readable = {one for machine in self.members if machine.node for one in self.wide.readable(machine.node)}
         for machine in self.members:
             seen |= self._drained(machine)
-        missing = [one for one in self.books.owed() if one.number not in seen]
-        for publish in missing:
+        if missing := [one for one in self.books.owed() if one.number not in seen]:
+            seen |= self.mend(missing)
+        for publish in [one for one in self.books.owed() if one.number not in seen]:
             assert self._is_kept_aside(publish), f"lost: {publish}; holders that lost it: {self.books.lost_by(publish)}"
             self.books.counts["kept aside"] += 1
         for publish in self.wide.lost_to_readers(readable):
@@ -769,8 +811,7 @@ class ClusterRun:
 
         def subscribe() -> None:
             self.wide.allow_copies(node, self._copies())
-            names = [name for name in (*TOPICS, *self.wide.topics) if name != JOBS]
-            consumers.extend(node.subscribe(name, 1 << 20) for name in names)
+            consumers.extend(node.subscribe(name, 1 << 20) for name in self.channel_topics())
 
         node.turn(subscribe)  # type: ignore[arg-type]
         quiet = 0

@@ -51,6 +51,7 @@ from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedCache, SteppedCle
 from tests.simulation.books import Publish
 from tests.simulation.diverged import SimDiverged
 from tests.simulation.job_node import JobNode
+from tests.simulation.mending import SimMending
 from tests.simulation.promoted import PromotedLogs, SimOldLogs
 from tests.simulation.wide import JOBS, JobClient
 
@@ -79,6 +80,7 @@ class Sizes:
         self.replace_after = random.choice((3, 10, 60)) * SECOND
         self.rate = random.choice((0, 0, 20_000))  # bytes a second for followers that are far behind
         self.quorum, self.unclean_after = Quorum.NONE, 20 * SECOND
+        self.timer, self.is_punctual = SECOND // 2, False  # between ticks of a log's timer
 
     def simulated(self, clock: Clock, random: Random) -> Simulated:
         """Return the parts of a log."""
@@ -271,6 +273,7 @@ class ClusterNode(SimNode):
         first_id: int,
         archive: Archive,
         least_epoch: Callable[[], int],
+        least_id: Callable[[], int],
     ) -> None:
         self.random, self.sizes = random, sizes
         self.replies: list[tuple[list[Promise], Reply]] = []
@@ -281,12 +284,13 @@ class ClusterNode(SimNode):
         super().__init__(
             disk, sizes.durability, clock, random, sizes.limits, sizes.segment, sizes.budget, *sizes.tail,
             entropy=random.randbytes, number=number, extend=extend, first_id=first_id,
-            least_epoch=least_epoch,
+            least_epoch=least_epoch, least_id=least_id,
         )  # fmt: skip
         archive.opened(self)
         self.archive = archive
         self.number = number
-        self._timer_due = self._tick_due = 0
+        self._timer_due = self._tick_due = self._sync_due = 0
+        self.sync_takes = 0  # ns for each step of a sync of the node's own log
         self.unwritten: list[Publish] = []  # of this turn
         self.group_end = 0  # the log's end behind the last group, before the upkeep writes anything
         self.told: dict[int, tuple[int, int]] = {}  # by node, how far it has ever said that it has the log
@@ -309,6 +313,7 @@ class ClusterNode(SimNode):
             clock.now,
         )
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
+        log.writer.files.mend = SimMending(machine, log)
         copies = log.store.copies
         self.leader_side = LeaderSide(
             cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate
@@ -414,8 +419,9 @@ class ClusterNode(SimNode):
         random = self.random
         while random.random() < 0.7 and self.work.step():
             self.events()
-        if random.random() < 0.7:
+        if random.random() < 0.7 and self.clock.now >= self._sync_due:
             self.syncer.step()
+            self._sync_due = self.clock.now + self.sync_takes
         if random.random() < 0.7:
             self.cache.step()
         if random.random() < 0.3:
@@ -425,7 +431,8 @@ class ClusterNode(SimNode):
         self.promoted.step(random)
         self.facts_file.step()
         if self.clock.now >= self._timer_due:
-            self._timer_due = self.clock.now + SECOND // 2
+            since = self._timer_due if self.sizes.is_punctual and self._timer_due else self.clock.now
+            self._timer_due = since + self.sizes.timer
             self.log.timer()
 
     def _clean(self) -> None:
@@ -485,7 +492,7 @@ class ClusterNode(SimNode):
     def make_topics(self) -> None:
         """Create the topics, with their channel. Their numbers differ from node to node."""
         wide, jobs = self.machine.run.wide, self.machine.run.jobs
-        configs = TOPICS | wide.topics | jobs.topics
+        configs = self.machine.run.configs | wide.topics | jobs.topics
         names = list(configs)
         Random(self.number).shuffle(names)
         for name in names:

@@ -35,6 +35,8 @@ class Departures:
         self._ends: dict[Machine, tuple[int, bool]] = {}  # when the process ends, true ns; whether the node has left
         self._doomed: Machine | None = None  # it is down, and an operator wants it to be forgotten
         self._is_being_kept = False  # a node writes that it is forgotten
+        # by log that is forgotten with its node: which machine has said so to an operator, and when, true ns
+        self.forgotten: dict[bytes, tuple[int, int]] = {}
 
     # while anything may happen
 
@@ -153,10 +155,15 @@ class Departures:
 
         def kept(is_kept: bool) -> None:
             if is_kept and self._doomed is machine:
+                self.note_forgotten(asked, machine.log_id)
                 self._forgotten(machine)
 
         node.facts_file.keep(kept)
         node.events()
+
+    def note_forgotten(self, asked: Machine, log_id: bytes) -> None:
+        """Note that a machine's node has told an operator that a log is forgotten with its node."""
+        self.forgotten[log_id] = asked.name, self._run.now
 
     def _forgotten(self, machine: Machine) -> None:
         run, self._doomed, self._is_being_kept = self._run, None, False
@@ -184,8 +191,11 @@ class Departures:
 
     def judge(self) -> None:
         """Nobody serves or publishes into a log that was forgotten with its node."""
+        lost = [(one.node, one.at) for one in self._run.books.losses if not one.kept]  # perhaps before others were told
+        told = self.forgotten.items()
+        known = {log_id for log_id, (name, at) in told if not any(node == name and then >= at for node, then in lost)}
         for machine in self._run.members:
             assert machine.node is not None
-            forgotten = machine.node.cluster.membership.forgotten
+            forgotten = machine.node.cluster.membership.forgotten.keys() | known
             back = [one.name for one in self._run.members if one.log_id in forgotten]
             assert not back, f"{back} publish into logs that were forgotten"

@@ -8,7 +8,7 @@ from nsqd.cluster.ownership.elections import Quorum
 from tests.nsqd.core.node import MS, SECOND
 from tests.simulation.books import Publish
 from tests.simulation.cluster import ClusterRun, small_cluster
-from tests.simulation.cluster_node import ClusterNode, Reply
+from tests.simulation.cluster_node import TOPICS, ClusterNode, Reply
 from tests.simulation.machine import Machine
 
 LONG = 1000 * SECOND  # longer than any history
@@ -23,6 +23,8 @@ class History(ClusterRun):
         sizes = self.sizes
         sizes.quorum, sizes.replicas, sizes.unclean_after = quorum, replicas, 20 * SECOND
         sizes.replace_after, sizes.rate = 10 * SECOND, 0
+        if replicas == 1:
+            self.configs = {name: one for name, one in TOPICS.items() if name != "two"}  # it would have two followers
         self.cuts_until = LONG + self.now
 
     def tell(self, story: Callable[[History], None]) -> History:
@@ -62,6 +64,11 @@ class History(ClusterRun):
         """Return the machines with a replica of the log into which a machine publishes, the first candidate first."""
         numbers = self.node(leader).leader_side.followers
         return [machine for number in numbers for machine in self.machines if machine.number == number]
+
+    def is_in_sync(self, leader: Machine) -> bool:
+        """Return True if all followers of a node's log have all of it, and count."""
+        node = self.node(leader)
+        return self.is_joined(leader) and self._is_copied(leader.log_id, node.leader_side)
 
     def leader_of(self, log_id: bytes) -> list[Machine]:
         """Return the machines that serve a log now: it should be one."""

@@ -129,7 +129,8 @@ class SimDirectory:
     def keep_diverged(self, log_id: bytes) -> str:
         self._machine.run.books.counts["replicas kept as diverged"] += 1
         disk = self._disks.replicas[log_id].kill()
-        manifest, run = read_manifest(disk), self._machine.run
+        run, is_damaged = self._machine.run, self._machine.is_damaged
+        manifest = None if is_damaged else read_manifest(disk)
         if manifest is not None and manifest.files:
             content = disk.content(manifest.files[-1].name)
             header = decode_header(content)
@@ -149,6 +150,7 @@ class MemoryReplicas:
 
     def __init__(self, machine: Machine, others: list[Machine]) -> None:
         self._machine, self._others = machine, others  # those that are asked
+        self.is_anybody_silent = False
 
     def leases(self, node: int) -> list[int]:
         return [
@@ -156,10 +158,9 @@ class MemoryReplicas:
         ]
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        offers = []
-        for other in self._others:
-            offers += self.offers_of(other, log_id) or ()
-        return offers
+        offers = [self.offers_of(other, log_id) for other in self._others]
+        self.is_anybody_silent = None in offers
+        return [one for found in offers for one in found or ()]
 
     def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:
         """Return what one machine offers; None: it does not say."""
@@ -179,7 +180,7 @@ class MemoryReplicas:
         if replicas is None or log_id not in replicas.kept:
             raise TransferError("it has no replica any more")
         self._machine.run.books.counts["ends fetched"] += 1
-        breaks = random.random() < 0.2
+        breaks = random.random() < 0.2 and not self._machine.run.is_healing
         try:
             parts = replicas.parts(replicas.kept[log_id], start)
         except (KeyError, OSError) as error:
@@ -227,7 +228,10 @@ class Machine:
         self.backup_log = b""  # id of the log that the node published into then
         self.vain_until = 0  # when its backup takes the place of what it writes meanwhile, true ns; 0: never
         self.slow = 0  # ns that a sync takes
+        self.is_sluggish = False  # its process runs, and its disk takes that long for everything
+        self.late_until = 0  # when it has done what it did not do while it was slow, true ns
         self.is_spoiled = False  # its disks fail
+        self.is_damaged = False  # its files are damaged, so far that an operator is to replace them
         self.log_id = b""
         self.fence: tuple[bytes, Epoch] | None = None  # the process goes on with another log than this one
         self.waits_since = 0  # true ns: the leader of its log is to tell how much it has; 0: it does not wait for one
@@ -306,15 +310,19 @@ class Machine:
             return
         for log_id, kept in self.early.kept.items():
             replica, archive = kept.replica, self.run.any_archive(log_id)
-            if replica is not None and archive is not None:
+            if replica is not None and archive is not None and not self.is_damaged:
                 judge = judge_state if self.run.random.random() < 0.2 else judge_bytes
-                judge(archive, self.disks.replicas[log_id].kill(), replica.manifest, replica.end)
+                self.run.judge_replica(judge, log_id, archive, self.disks.replicas[log_id].kill(), replica)
 
     def others(self) -> list[Machine]:
         """Return the machines whose nodes this one knew in its last run."""
         members = [member for member in self.disks.facts.members if member.standing is Standing.MEMBER]
         known = {member.node.http for member in members}
         return [one for one in self.run.machines if one is not self and one.http in known]
+
+    def find_replicas(self) -> MemoryReplicas:
+        """Return the replicas of all other machines."""
+        return MemoryReplicas(self, [one for one in self.run.machines if one is not self])
 
     def step_start(self) -> None:
         """Open the log when all have answered, or the time is over."""
@@ -331,7 +339,7 @@ class Machine:
         except PowerCut:
             self.crash(True)
         except LogError as error:
-            if not (self.is_spoiled or self.is_full):
+            if not (self.is_spoiled or self.is_full or self.is_damaged):
                 raise AssertionError(f"the log cannot be opened: {error}") from None
             self.node, self.early = None, None
             self.disks = self.disks.kill()
@@ -350,7 +358,8 @@ class Machine:
             self._succeed(error.taken)
             node = self._opened(others)
             found = {(topic.name, one.name) for topic in node.broker.topics.values() for one in topic.readers.values()}
-            assert expected <= found, f"the new log lacks channels of the old one: {expected - found}"
+            lacking = expected - found
+            assert not lacking or self.is_damaged, f"the new log lacks channels of the old one: {lacking}"
         except LeaderSilentError:
             self.disks, self.start_at = self.disks.kill(), run.now + SECOND
             self.waits_since = self.waits_since or run.now
@@ -358,7 +367,8 @@ class Machine:
             return
         disks = self.disks
         damage = node.log.start_results.damage
-        assert not damage.spots or self.is_spoiled, f"a crash looks like damage: {damage.spots}"
+        is_whole = not damage.spots or self.is_spoiled or self.run.has_damage(self)
+        assert is_whole, f"a crash looks like damage: {damage.spots}"
         self.log_id = node.log.identity.log_id
         self._judge_facts(node)
         run.archives[self.log_id, self.name] = node.archive
@@ -381,8 +391,9 @@ class Machine:
     def _judge_facts(self, node: ClusterNode) -> None:
         """Assert that a log, which was opened, states what it has stated for good, whatever was removed of it since."""
         writer, former = node.log.writer, self.run.books.successions.get(self.log_id)
-        assert former in (None, *(parent.log_id for parent in writer.parents)), "a log does not know the one before it"
-        knows_followers = writer.followers != Followers() or self.log_id not in self.stated
+        knows_parent = former in (None, *(parent.log_id for parent in writer.parents)) or self.is_damaged
+        assert knows_parent, "a log does not know the one before it"
+        knows_followers = writer.followers != Followers() or self.log_id not in self.stated or self.is_damaged
         assert knows_followers, "a log does not know any more which followers count"
 
     def judge_letting_go(self, log_id: bytes) -> None:
@@ -406,7 +417,7 @@ class Machine:
         rejoin = Rejoin(replicas, self.number, 0, lambda: self.clock.true, leaders, self.is_last_try)
         return ClusterNode(
             self.number, disks.log, self.clock, run.random, run.sizes, rejoin, disks.first_id, archive,
-            lambda: rejoin.least_epoch,
+            lambda: rejoin.least_epoch, lambda: rejoin.least_id,
         )  # fmt: skip
 
     @property
@@ -466,6 +477,7 @@ class Machine:
         if node is not None:
             node.work.duration = self.slow or self.run.random.choice((0, 0, 5 * MS))
             node.replicas._average = 10 * SECOND if self.slow else 0
+            node.sync_takes = self.slow if self.is_sluggish else 0
 
     # the end
 
@@ -541,7 +553,7 @@ class Machine:
         self.disks, self.durable, self.voted = Disks(self.new_disk()), {}, {}
         self.stated.clear()
         self.backup, self.vain_until = None, 0
-        self.is_lost = True
+        self.is_lost, self.is_damaged = True, False
         self.run.note(f"disk of {self.name} lost")
 
     def begin_anew(self, number: int) -> None:
@@ -551,7 +563,7 @@ class Machine:
         self.disks = Disks(self.new_disk(), diverged=before.diverged, old_logs=before.old_logs, first_id=first_id)
         self.durable, self.voted, self.log_id = {}, {}, b""
         self.stated.clear()
-        self.backup, self.vain_until, self.is_lost = None, 0, False
+        self.backup, self.vain_until, self.is_lost, self.is_damaged = None, 0, False, False
         self.number = number
         self.address, self.http = f"node{number}:4152", f"node{number}:4151"
         self.run.note(f"{self.name} begins with an empty directory as node {number}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from nsqd.cluster.promotion.promoted_log import Parts
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication.leader import LeaderSide
+from nsqd.cluster.replication.rejoin import mend_promoted
 from nsqd.cluster.replication.replica_to_log import name_replica_files
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
@@ -24,6 +25,7 @@ from nsqd.storage.log.reading import LogReading
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SYNC_EVERY, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
+from tests.simulation.mending import SimMending
 
 if TYPE_CHECKING:
     from tests.simulation.cluster_node import ClusterNode
@@ -142,6 +144,7 @@ class PromotedLogs:
             detach=self._detach,
             watch=lambda: Deletions(node.broker),
             is_lost=self._is_lost,
+            mend=lambda disk, reading: mend_promoted(disk, reading, machine.find_replicas()),
             failed=node.elections.promotion_failed,
             is_closed=node.cluster.leaders.closed.__contains__,
         )
@@ -182,6 +185,7 @@ class PromotedLogs:
         opened.store.after_write = partial(node.copied_group, leader_side)
         node.copying.add(leader_side)
         node.tellers.add(leader_side, opened)
+        opened.writer.files.mend = SimMending(self._machine, opened)
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:

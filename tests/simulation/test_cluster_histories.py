@@ -52,9 +52,12 @@ def test_a_leader_that_lost_its_end_goes_on_while_its_follower_is_down() -> None
     def story(run: History) -> None:
         leader = run.machines[0]
         (holder,) = run.followers(leader)
+        run.publish_some(leader, 2)  # the log states, durably, that two copies are asked for
+        run.wait(6)
         run.publish_some(leader, 2, 20)
         run.kill(holder)
-        run.kill(leader, is_cut=True)
+        leader.crash(True, LONG)
+        cut_to_synced(leader)
         run.start(leader)
         run.publish_some(leader, 1)
         run.start(holder)

@@ -24,6 +24,7 @@ class Trouble:
 
     def __init__(self, run: ClusterRun) -> None:
         self._run, self._random = run, run.side
+        self.is_on = True
         self._later: list[tuple[int, Callable[[], None]]] = []  # (when, what), true ns
         self._flap: set[tuple[str, str]] = set()  # directions that are cut now and then
         self._flap_due = self._flap_until = 0
@@ -31,6 +32,8 @@ class Trouble:
     def begin(self) -> None:
         """What happens at the beginning of a round, while all is well."""
         chosen = self._random.random()
+        if not self.is_on:
+            return
         if chosen < 0.3:
             self.roll()
         elif chosen < 0.6 and self._run.violence:

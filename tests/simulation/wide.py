@@ -250,6 +250,8 @@ class Wide:
         except (MessagesGone, OSError):
             return
         self._read |= found
+        if self._run.has_damage(node.machine) and len(found) < end - start:
+            return  # X-Nsq-Missing: the client reads again before it goes on
         if end > start:
             topic.set_cursor(CURSOR, Cursor(end, hold=HOLD))
 
@@ -301,8 +303,8 @@ class Wide:
 
     def allow_copies(self, node: ClusterNode, most: int) -> None:
         """Let topics ask for no more copies than there can be, now that nodes have left: otherwise they deliver nothing."""
-        topic = node.broker.topics["two"]
-        if self.is_on and (topic.config.replicate or 1) > most:
+        topic = node.broker.topics.get("two")
+        if self.is_on and topic is not None and (topic.config.replicate or 1) > most:
             config = TopicConfig(replicate=most)
             topic.configure(config)
             node.cluster.configs.configure("two", config, node.clock.wall // MS, node.number)

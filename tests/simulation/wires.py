@@ -13,6 +13,7 @@ from typing import Protocol
 
 from nsqd.cluster.wire.link import Link
 
+MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: it is heard all the same
 EOF = b""  # in place of bytes: the other end has closed
 
 
@@ -63,9 +64,10 @@ class Wires:
     def __init__(self, random: Random, now: Callable[[], int], latency: int, window: int) -> None:
         """`latency`: the longest delay in ns; `window`: bytes that a direction takes."""
         self._random, self._now = random, now
-        self._latency, self._window = latency, window
+        self.latency, self.window = latency, window
         self.wires: list[Wire] = []
         self.cut: set[tuple[str, str]] = set()  # (from, to) of directions in which nothing arrives
+        self.slow: dict[str, int] = {}  # by address: how many times as long everything takes to and from it
 
     def connects(self, one: str, other: str) -> bool:
         """Return True if a question from one address would be answered by the other."""
@@ -89,7 +91,7 @@ class Wires:
 
     def _take(self, way: Way) -> None:
         """Let bytes begin their way, in pieces."""
-        random, room = self._random, self._window - way.size
+        random, room = self._random, self.window - way.size
         data = bytes(way.waiting[:room]) if room > 0 else b""
         if not data:
             return
@@ -102,7 +104,11 @@ class Wires:
 
     def _fly(self, way: Way, data: bytes) -> None:
         latest = way.flying[-1][0] if way.flying else 0
-        way.flying.append((max(latest, self._now() + self._random.randrange(1, self._latency)), data))
+        took = self._random.randrange(1, self.latency)
+        if self.slow:
+            factor = max(self.slow.get(way.sender.address, 1), self.slow.get(way.receiver.address, 1))
+            took = max(took, min(took * factor, MOST_SLOW))
+        way.flying.append((max(latest, self._now() + took), data))
 
     def close(self, wire: Wire, place: Place) -> None:
         """One end closes. The other one learns it behind the bytes that fly."""

@@ -131,6 +131,12 @@ class Cluster:
 
     # connections
 
+    @property
+    def is_any_member_away(self) -> bool:
+        """Return True if this node has no connection to some member. Any thread may ask."""
+        others = {number for number, word in list(self.membership.words.items()) if word.standing is Standing.MEMBER}
+        return not others <= {self.own.number, *list(self.links)}
+
     def take_due(self, now: int) -> str | None:
         """Return an address to dial now, or None. `dialed` or `dial_failed` must follow."""
         if self.membership.words[self.own.number].standing is not Standing.MEMBER:

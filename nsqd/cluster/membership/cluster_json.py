@@ -10,7 +10,6 @@ file, too, takes the time, which is above every incarnation unless the clock was
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from nsqd.core.message.epoch import unpack as unpack_epoch
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.storage.directory import DirectoryError
 from shared.files import replace_file
+from shared.sealed_json import seal, unseal
 
 NAME = "cluster.json"
 
@@ -41,7 +41,7 @@ def read_facts(directory: Path) -> ClusterFacts:
     """Return the content of a data directory's file; no facts if there is none. Raises DirectoryError."""
     path = directory / NAME
     try:
-        content = json.loads(path.read_bytes())
+        content = unseal(path.read_bytes())
         leases = tuple(
             (_number(number, MOST_NUMBER), _number(lease, MOST_LEASE)) for number, lease in content["leases"]
         )
@@ -83,7 +83,7 @@ def content_of(facts: ClusterFacts) -> bytes:
         "deletions": [pack_content(log_id, word).hex() for log_id, word in facts.deletions],
         "salvaged": [_describe_salvaged(tail) for tail in facts.salvaged],
     }
-    return json.dumps(content, indent=1).encode()
+    return seal(content)
 
 
 def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:

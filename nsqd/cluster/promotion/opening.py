@@ -109,7 +109,7 @@ class Openings:
             manifest = name_files(disk)
             least, durable = (manifest.won, manifest.mark) if manifest else (0, 0)
             promoted = Promoted(self._parts.node, max(led.least, least), durable, partial(self._interrupt, led))
-            opened = self._parts.open(disk, promoted, None if manifest else partial(self._ask, led))
+            opened = self._parts.open(disk, promoted, self._parts.mend if manifest else partial(self._ask, led))
             try:
                 self._interrupt(led)
                 opened.writer.append_anchor()
@@ -127,11 +127,11 @@ class Openings:
         return opened
 
     def _ask(self, led: PromotedLog, disk: Disk, reading: LogReading) -> bool:
-        """Ask other nodes, before the next epoch begins, whether one of them leads the log. Implements Extend."""
+        """Ask other nodes, before the next epoch begins, whether one of them leads the log; mend it. Implements Extend."""
         epochs = [*reading.epochs, *(epoch for epoch, _ in reading.replay.epochs)]
         if self._parts.is_lost(led.log_id, epochs, reading.replay.followers):
             raise _LedByAnotherError
-        return False
+        return self._parts.mend(disk, reading)
 
     def fill(self, led: PromotedLog, opened: OpenLog) -> Broker | None:
         """Return a broker with what a log owes; None: it is not wanted any more."""

@@ -17,6 +17,7 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import Extend, OpenLog, Promoted
+from nsqd.storage.log.reading import LogReading
 
 WAITING, READING, FILLING, ATTACHING, SERVING = "waiting", "reading", "filling", "attaching", "serving"
 CLOSING = "closing"
@@ -49,6 +50,10 @@ class Directory(Protocol):
 
 
 def _not_lost(log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
+    return False
+
+
+def _not_mended(disk: Disk, reading: LogReading) -> bool:
     return False
 
 
@@ -89,6 +94,9 @@ class Parts:
     # Asks at a start, in a thread, whether another node has taken over the log since: the log has these epochs, and says that
     # these followers count.
     is_lost: Callable[[bytes, Sequence[Epoch], Followers], bool] = _not_lost
+    # Replaces, in a thread, what is damaged in a log that is being opened by what other nodes have. Returns True if the log has
+    # changed. Raises OSError.
+    mend: Callable[[Disk, LogReading], bool] = _not_mended
 
 
 @dataclass(slots=True)

@@ -345,14 +345,16 @@ class LeaderSide:
         if follower.at < end:
             self._hold(follower)
             if following is None and end - follower.at <= LAST:
-                self._send_bytes(follower, file, source.read(file, follower.at, end, LAST))
-                return True
+                found = source.read(file, follower.at, end, LAST)
+                if not found[1]:
+                    self._send_bytes(follower, file, found)
+                    return True
             if self._rate and source.end - self._sent(follower) > MOST_BEHIND:
                 if self._allowed <= 0:
                     return False  # the next tick goes on
                 self._allowed -= CHUNK
             follower.is_reading = True
-            read = partial(source.read, file, follower.at, end, CHUNK)
+            read = partial(source.read_mended, follower.base, file, follower.at, end, CHUNK)
             self._work.run(read, partial(self._read, follower, file, follower.at))
             return False
         if following is not None:

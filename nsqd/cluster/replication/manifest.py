@@ -5,13 +5,12 @@ A start takes only what the manifest names. It is replaced atomically, so a repl
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.epochs import Epoch, unpack
 from nsqd.storage.log.files import segment_name
+from shared.sealed_json import seal, unseal
 
 NAME = "manifest.json"
 _TEMPORARY = f"{NAME}.tmp"
@@ -65,7 +64,7 @@ def read_manifest(disk: Disk) -> Manifest | None:
         return None
     data = read_from(disk, NAME, 0, MOST)
     try:
-        content: dict[str, Any] = json.loads(data)
+        content = unseal(data)
         return Manifest(
             bytes.fromhex(content["log_id"]),
             int(content["node"]),
@@ -90,7 +89,7 @@ def write_manifest(disk: Disk, manifest: Manifest) -> None:
     }
     file = disk.create(_TEMPORARY)
     try:
-        file.append([json.dumps(content).encode()], 0)
+        file.append([seal(content)], 0)
         file.sync()
     finally:
         file.close()

@@ -61,6 +61,10 @@ class OtherReplicas(Protocol):
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         """Return the replicas of a log that other nodes offer; `followers`: those that count, as the log states it."""
 
+    @property
+    def is_anybody_silent(self) -> bool:
+        """Return True if a node has not answered what was asked last: it may have a replica, too."""
+
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> AbstractContextManager[Iterator[Part]]:
         """Return the parts of a replica from the position `start` on. Raises TransferError, also while they are read."""
 
@@ -75,6 +79,7 @@ class HttpReplicas:
         """
         self._addresses = dict(islice(((number, one) for number, one in addresses.items() if one), MOST_NODES))
         self._timeout = timeout
+        self.is_anybody_silent = False
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         """Return the replicas of a log that other nodes offer.
@@ -107,6 +112,7 @@ class HttpReplicas:
             if not waiting or is_over(self._addresses.keys() - waiting.keys()) or time.monotonic() > deadline:
                 break
             time.sleep(ASK_EVERY)
+        self.is_anybody_silent = bool(waiting)
         for address in waiting.values():
             log.info("CLUSTER: %s does not say what it knows of this node's log", address)
         return found

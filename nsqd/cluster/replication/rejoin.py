@@ -17,14 +17,13 @@ from typing import IO
 
 from nsqd.cluster.replication.common_point import Epochs, common_end
 from nsqd.cluster.replication.offers import CHUNK, Offer, OtherReplicas, TransferError
-from nsqd.cluster.replication.repair import PART, replace_bytes
+from nsqd.cluster.replication.repair import PART, replace_damage
 from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import NO_EPOCH, Epoch, unpack
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
@@ -59,7 +58,7 @@ class FailedOver(Exception):
 
 
 class LeaderSilentError(Exception):
-    """Another node leads the log, and nobody says how much of it that node has."""
+    """Nobody says what another node has of the log that this one lacks: its leader, or a node that may have what is damaged."""
 
 
 def failed_over(offers: Iterable[Offer], epochs: Iterable[Epoch], node: int) -> Taken | None:
@@ -102,6 +101,20 @@ def is_led_by_another(
     return failed_over(replicas.ask(log_id, followers), epochs, node) is not None
 
 
+def mend_promoted(disk: Disk, reading: LogReading, replicas: OtherReplicas) -> bool:
+    """Replace what is damaged in a log that another node has published into. Returns True if the log has changed.
+
+    Asks other nodes only if something is damaged. Raises OSError.
+    """
+    identity = reading.identity
+    if identity is None or not reading.log_records.damage.spots:
+        return False
+    own, end = [(epoch.pack(), start) for epoch, start in reading.replay.epochs], reading.log_records.end
+    offers = replicas.ask(identity.log_id, reading.replay.followers)
+    common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
+    return replace_damage(disk, reading.log_records, replicas, common)[0] > 0
+
+
 class Rejoin:
     """Asks the nodes that were known in the last run. Implements nsqd.storage.log.opening.Extend."""
 
@@ -117,7 +130,7 @@ class Rejoin:
         """`node`: number of this node; `lease`: what is known of the message ids that it has leased.
 
         `wall` returns ns since the epoch. `leaders`: the epochs of logs that are known, by log id. `is_last_try`: if nobody
-        says how much of the log its leader has, suppose that it has nothing.
+        says how much of the log its leader has, suppose that it has nothing; go on without what is damaged.
         """
         self._leaders, self._is_last_try = leaders or {}, is_last_try
         self._replicas = replicas
@@ -162,7 +175,11 @@ class Rejoin:
         if known > reading.start_results.leased:  # the log is an old one: what it has leased since is not in it
             self.least_id = max(self.least_id, self._first_id([known]))
         common = {offer: common_end(own, end, offer.epochs, offer.end) for offer in offers}
-        mended = [self._is_mended(disk, reading.log_records, spot, common) for spot in reading.log_records.damage.spots]
+        replaced, left = replace_damage(disk, reading.log_records, self._replicas, common)
+        if left and taken is None and self._replicas.is_anybody_silent and not self._is_last_try:
+            raise LeaderSilentError(
+                f"{left} ranges of its log are damaged, and a node that may have them does not answer"
+            )
         longer = [offer for offer in offers if offer.end > end == common[offer]]
         for offer in sorted(longer, key=lambda offer: (offer.epochs[-1][0], offer.end), reverse=True):
             log.warning(
@@ -175,7 +192,7 @@ class Rejoin:
                 log.error("CLUSTER: cannot fetch the end of this node's log from %s: %s", offer.address, error)
         if taken is not None:  # what others had of the tail is in the log now
             raise FailedOver(taken)
-        return bool(longer) or any(mended)
+        return bool(longer) or replaced > 0
 
     def _above(self, epochs: list[Epoch]) -> int:
         """Return a number above those of epochs of this node, of which the log may know nothing."""
@@ -187,19 +204,6 @@ class Rejoin:
             return first_of_new_log(self._wall(), max([self._lease, *leases]))
         except ClockError as error:
             raise LogError(str(error)) from None
-
-    def _is_mended(self, disk: Disk, records: LogRecords, spot: tuple[str, int, int], common: dict[Offer, int]) -> bool:
-        """Replace a damaged range of a segment, if a replica has its bytes. Returns False if none has. Raises OSError.
-
-        `common`: the position up to which each replica holds the same as the log.
-        """
-        name, start, stop = spot
-        header = next(segment.header for segment in records.segments if segment.name == name)
-        offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
-        if header.generation:
-            return False  # replicas have such a segment as it was before
-        segment = header.base, name, header.seed
-        return replace_bytes(disk, self._replicas, offers, header.log_id, segment, start, stop)
 
     def _fetch_end(self, disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
         """Append to the log what a replica has beyond `end`, durably. Raises OSError, TransferError."""

@@ -1,4 +1,4 @@
-"""Replace damaged bytes of this node's log by those of a replica: at a start, and when a read finds them.
+"""Replace damaged bytes of a log by those of a replica: when the log is opened, and when a read finds them.
 
 Records have a CRC that is bound to log, segment, epoch and offset, so whatever passes it is what was written there.
 
@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from nsqd.cluster.replication.offers import Offer, OtherReplicas, TransferError
-from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.files import SegmentFile
+from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.files import SegmentFile, segment_name
 from nsqd.storage.log.followers import Followers
-from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, NotASegment, WrongVersion, decode, decode_header
+from nsqd.storage.log.scan import resume
 from shared.log import log
 
 PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")  # name of a part of a replica: base, offset
 WITHIN = 5.0  # s
 TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no replica had
 MOST_FAILURES = 1000  # that are remembered
+PATIENCE = 600_000_000_000  # ns for which a message that is damaged here waits for a replica that cannot be reached
 
 
 class Mending:
@@ -31,8 +34,21 @@ class Mending:
     Whoever asks waits for WITHIN at most: what comes later is there for the next read. While nodes do not answer, nobody waits.
     """
 
-    def __init__(self, disk: Disk, log_id: bytes, find: Callable[[], OtherReplicas], clock: Callable[[], int]) -> None:
-        """`find` returns the replicas that can be asked now; `clock`: monotonic ns."""
+    def __init__(
+        self,
+        disk: Disk,
+        log_id: bytes,
+        find: Callable[[], OtherReplicas],
+        clock: Callable[[], int],
+        may_be_more: Callable[[int], bool] = lambda offered: False,
+    ) -> None:
+        """`find` returns the replicas that can be asked now; `clock`: monotonic ns.
+
+        `may_be_more` is given how many nodes have offered a replica, and returns True if another one may have one.
+        """
+        self._may_be_more = may_be_more
+        self._awaited: set[tuple[str, int]] = set()  # bytes that a node may have that could not be asked: file, offset
+        self._awaited_since = 0  # when the first of these was asked for, since some bytes were replaced last
         self._disk = disk
         self._log_id = log_id
         self._find = find
@@ -51,11 +67,12 @@ class Mending:
                 return False
             if self._thread is not None and self._thread.is_alive():
                 return False
-            found: list[bool] = []
+            found: list[bool | None] = []
             asking = partial(self._ask, found, (base, file.name, file.seed), start, stop)
             self._thread = threading.Thread(target=asking, name="mend", daemon=True)
             self._thread.start()
             self._thread.join(WITHIN)
+            self._note(place, found[0] if found else None)
             if found == [True]:
                 return True
             if not found:
@@ -66,14 +83,68 @@ class Mending:
             self._failed[place] = self._clock()
             return False
 
-    def _ask(self, found: list[bool], segment: tuple[int, str, int], start: int, stop: int) -> None:
+    def is_awaited(self, file: SegmentFile, start: int) -> bool:
+        return (file.name, start) in self._awaited and self._clock() - self._awaited_since < PATIENCE
+
+    def _note(self, place: tuple[str, int], is_replaced: bool | None) -> None:
+        """Note whether bytes were replaced; None: a node that may have them could not be asked."""
+        if is_replaced is not None:
+            self._awaited.discard(place)
+        if is_replaced or not self._awaited:
+            self._awaited_since = self._clock()
+        if is_replaced is None and len(self._awaited) < MOST_FAILURES:
+            self._awaited.add(place)
+
+    def _ask(self, found: list[bool | None], segment: tuple[int, str, int], start: int, stop: int) -> None:
+        """Add to `found` whether the bytes were replaced; None: a node that may have them could not be asked."""
         try:
             replicas = self._find()
             offers = replicas.ask(self._log_id, Followers())
-            found.append(replace_bytes(self._disk, replicas, offers, self._log_id, segment, start, stop))
+            wrong = _wrong_ranges(read_from(self._disk, segment[1], start, stop - start), start, segment[2])
+            replaced = [
+                replace_bytes(self._disk, replicas, offers, self._log_id, segment, begin, end) for begin, end in wrong
+            ]
+            is_final = None not in replaced and not self._may_be_more(len({one.address for one in offers}))
+            found.append(True if all(replaced) else False if is_final else None)
         except (OSError, ValueError) as error:
             log.error("CLUSTER: cannot replace damaged bytes of %s: %s", segment[1], error)
-            found.append(False)
+            found.append(None)
+
+
+def replace_damage(
+    disk: Disk, records: LogRecords, replicas: OtherReplicas, common: Mapping[Offer, int]
+) -> tuple[int, int]:
+    """Replace, durably, what the reading of a log has found damaged. Raises OSError.
+
+    Returns how many ranges were replaced, and how many are left that a replica may have. `common`: the position up to which
+    each replica holds the same as the log.
+    """
+    replaced = left = 0
+    for name, start, stop in records.damage.spots:
+        header = next(segment.header for segment in records.segments if segment.name == name)
+        if header.generation:
+            continue  # replicas have such a segment as it was before
+        offers = [offer for offer, end in common.items() if header.base + stop - HEADER_SIZE <= end]
+        segment = header.base, name, header.seed
+        place = header.base + start - HEADER_SIZE
+        if replace_bytes(disk, replicas, offers, header.log_id, segment, start, stop) or _restore_segments(
+            disk, replicas, offers, header.log_id, place, stop - start
+        ):
+            replaced += 1
+        else:
+            left += 1
+    return replaced, left
+
+
+def _wrong_ranges(data: bytes, start: int, seed: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a segment that hold no right records. `data` is what stands in it from offset `start` on."""
+    at = 0
+    while at < len(data):
+        after = decode(data, at, seed, start)
+        if not after:
+            after = resume(data, at, seed, start)
+            yield start + at, start + after
+        at = after
 
 
 def replace_bytes(
@@ -84,12 +155,13 @@ def replace_bytes(
     segment: tuple[int, str, int],
     start: int,
     stop: int,
-) -> bool:
+) -> bool | None:
     """Replace the bytes of a segment (base, name, seed) from offset `start` to `stop`, durably. Raises OSError.
 
-    Returns False if no replica has records that may stand there.
+    Returns False if no replica has records that may stand there, None if one that may have them does not send them.
     """
     base, name, seed = segment
+    is_failed = False
     for offer in offers:
         if base + stop - HEADER_SIZE > offer.end:
             continue
@@ -97,6 +169,7 @@ def replace_bytes(
             data = _fetch_range(replicas, offer, log_id, base, start, stop)
         except TransferError as error:
             log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
+            is_failed = True
             continue
         if not _is_right(data, start, seed):
             continue
@@ -111,7 +184,73 @@ def replace_bytes(
             stop - start, name, start, offer.address,
         )  # fmt: skip
         return True
+    return None if is_failed else False
+
+
+def _restore_segments(
+    disk: Disk, replicas: OtherReplicas, offers: Iterable[Offer], log_id: bytes, position: int, size: int
+) -> bool:
+    """Write segments that are missing from a position on, `size` bytes of records, durably. Raises OSError.
+
+    Returns False if no replica has them.
+    """
+    for offer in offers:
+        try:
+            found = _fetch_segments(replicas, offer, log_id, position, position + size)
+        except TransferError as error:
+            log.error("CLUSTER: cannot fetch damaged bytes from %s: %s", offer.address, error)
+            continue
+        if not found:
+            continue
+        for name, data in found:
+            file = disk.create(name)
+            try:
+                file.append([data], 0)
+                file.sync()
+            finally:
+                file.close()
+            log.warning("CLUSTER: the segment %s was missing, and is that of %s", name, offer.address)
+        disk.sync_directory()
+        return True
     return False
+
+
+def _fetch_segments(
+    replicas: OtherReplicas, offer: Offer, log_id: bytes, position: int, stop: int
+) -> list[tuple[str, bytes]]:
+    """Return the segments of a replica between two positions, by file name; none if it does not have them all.
+
+    Raises TransferError.
+    """
+    found: list[tuple[str, bytes]] = []
+    with replicas.fetch(offer, log_id, position) as parts:
+        for name, content in parts:
+            match = PART.fullmatch(name)
+            if match is None:
+                continue  # what is not of the log comes first
+            data = content.read(HEADER_SIZE + stop - position)
+            end = _end_of(data, log_id, position) if (int(match[1]), match[2]) == (position, None) else 0
+            if not end:
+                return []
+            found.append((segment_name(position, 0), data[:end]))
+            position += end - HEADER_SIZE
+            if position == stop:
+                return found
+    return []
+
+
+def _end_of(data: bytes, log_id: bytes, base: int) -> int:
+    """Return the offset at which the records of a segment end; 0 if it is not that of the log, or has none."""
+    try:
+        header = decode_header(data)
+    except (NotASegment, WrongVersion):
+        return 0
+    if (header.log_id, header.base, header.generation) != (log_id, base, 0):
+        return 0
+    end = HEADER_SIZE
+    while after := decode(data, end, header.seed):
+        end = after
+    return end if end > HEADER_SIZE else 0
 
 
 def _fetch_range(replicas: OtherReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:

@@ -157,7 +157,7 @@ class Cache:
         return stored.extent
 
     def _again(self, read: ReadRequest) -> None:
-        read.locations, read.found, read.failure = list(read.stored.locations), None, None
+        read.locations, read.found, read.failure, read.lost = list(read.stored.locations), None, None, set()
         self._reading[id(read.stored)] = read
         self._start(read)
 
@@ -184,6 +184,9 @@ class Cache:
             read.failure = error
             if not isinstance(error, FileNotFoundError):
                 time.sleep(PAUSE)  # the read is tried again
+        else:
+            if not all(read.found.frames) and self._is_awaited(read):
+                time.sleep(PAUSE)
 
     def collect(self) -> list[ReadRequest]:
         """Take over the extents that the thread has read. Returns the reads with `lost` messages: damaged or missing."""
@@ -198,6 +201,9 @@ class Cache:
             is_wanted = not read.sequence.is_dropped and read.stored.released < read.stored.count
             if is_wanted and read.stored.extent is None:
                 read.lost = _lost(read)
+                if read.lost and self._is_awaited(read):
+                    self._again(read)
+                    continue
                 if read.lost:
                     self.failures += len(read.lost)
                     failed.append(read)
@@ -222,6 +228,16 @@ class Cache:
         if self.retries % RETRIES_PER_LINE == 1 and read.failure.errno not in OUT_OF_RESOURCES:
             log.error("LOG: cannot read %d messages, retrying: %s", read.stored.count, read.failure)
         return True
+
+    def _is_awaited(self, read: ReadRequest) -> bool:
+        """Return True if another node may have what was found damaged, and could not be reached yet. Any thread may ask."""
+        mend = self._files.mend
+        if mend is None:
+            return False
+        try:
+            return any(mend.is_awaited(self._files.at(place[0]), place[2]) for place in read.locations)
+        except FileNotFoundError:  # a segment was removed meanwhile
+            return False
 
     def _install(self, read: ReadRequest) -> None:
         """Put an extent into memory, all of whose referenced messages were read."""

@@ -104,6 +104,22 @@ class LogSource:
             size = max(2 * size, PREFIX_SIZE + int.from_bytes(data[:4], "big") if len(data) >= 4 else 0)
             size = min(size, MOST_RECORD)
 
+    def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
+        """Return the same after damage was replaced by what other nodes have, which may take seconds. Any thread may call it.
+
+        Raises OSError, also while a replica that may have the bytes cannot be reached.
+        """
+        data, wrong = self.read(file, at, end, size)
+        mend = self._writer.files.mend
+        if not wrong or mend is None:
+            return data, wrong
+        start = at + len(data) - wrong
+        if mend(base, file, start, at + len(data)):
+            return self.read(file, at, end, size)
+        if mend.is_awaited(file, start):
+            raise OSError(f"{wrong} bytes of {file.name} are damaged, and a node that may have them cannot be reached")
+        return data, wrong
+
     def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None:
         """Keep the segments from the base `first` to `last`, None: all that follow, for `ns` nanoseconds for a node.
 

@@ -34,6 +34,9 @@ class Mend(Protocol):
         They are whole records. Returns False if that is not possible now.
         """
 
+    def is_awaited(self, file: SegmentFile, start: int) -> bool:
+        """Return True if bytes from offset `start` of a file were not replaced because a replica was unreachable: try again."""
+
 
 class SegmentFiles:
     """The files of an open log, by the segment's base. Any thread may ask; only the reactor's thread changes them."""

@@ -259,6 +259,32 @@ class SimDisk:
         """A file with that content, safely on disk."""
         self._nodes[name] = self._synced[name] = _Node(data)
 
+    def synced(self, name: str) -> bytes:
+        """Return the bytes of a file that survive a power cut; none if its name does not."""
+        node = self._synced.get(name)
+        return bytes(node.synced) if node is not None else b""
+
+    def overwrite(self, name: str, at: int, data: bytes) -> None:
+        """Replace bytes of a file, behind the back of the process that may have it open. A sync does not undo it."""
+        node = self._find(name)
+        for content in (node.data, node.synced):
+            if len(content) >= at + len(data):
+                content[at : at + len(data)] = data
+
+    def shorten(self, name: str, size: int) -> None:
+        """Cut off the end of a file likewise."""
+        node = self._find(name)
+        for content in (node.data, node.synced):
+            del content[size:]
+        node.pending = [(at, piece) for at, piece in node.pending if at + len(piece or b"") <= size]
+
+    def vanish(self, name: str) -> None:
+        """Remove a file likewise."""
+        node = self._find(name)
+        del self._nodes[name]
+        self._synced = {one: other for one, other in self._synced.items() if other is not node}
+        self._pending = [one for one in self._pending if one[2] is not node and one[1] != name]
+
     # helpers
 
     def act(self, operation: str) -> None:

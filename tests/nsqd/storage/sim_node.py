@@ -158,6 +158,7 @@ class SimNode:
         extend: Extend | None = None,
         first_id: int = 1,
         least_epoch: Callable[[], int] = lambda: 0,
+        least_id: Callable[[], int] = lambda: 0,
     ) -> None:
         number = NODE if number is None else number  # tests replace NODE
         random = random or Random(1)
@@ -181,7 +182,7 @@ class SimNode:
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random = random
         self.store = self.log.store
-        ids = IdSource(number, max(first_id, self.log.start_results.lease), self.store.lease)
+        ids = IdSource(number, max(first_id, self.log.start_results.lease, least_id()), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, policy=replace(limits.policy, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange, story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,13 @@ from hypothesis import strategies as st
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import NAME, content_of, next_incarnation, read_facts, write_facts
 from nsqd.cluster.membership.facts import ClusterFacts
+from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.membership.salvaged import SalvagedTail
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.directory import DirectoryError
+from shared.sealed_json import seal, unseal
 from tests.nsqd.cluster.membership.test_config_frames import CONFIG
 from tests.nsqd.cluster.wire.identities import NODES
 
@@ -74,11 +75,24 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: bytes) -> None:
     ],
 )
 def test_a_file_with_a_wrong_value_is_refused(tmp_path: Path, key: str, value: Any) -> None:
-    content = json.loads(content_of(ClusterFacts(1)))
+    content = unseal(content_of(ClusterFacts(1)))
     assert key in content
-    (tmp_path / NAME).write_text(json.dumps(content | {key: value}))
+    (tmp_path / NAME).write_bytes(seal(content | {key: value}))
     with pytest.raises(DirectoryError, match="remove it if it is damaged"):
         read_facts(tmp_path)
+
+
+def test_a_bit_that_flips_is_noticed(tmp_path: Path) -> None:
+    """Otherwise a node would tell the others of an epoch that nobody has begun, and no leader could have a greater one."""
+    leader = bytes(range(16)), Epoch(101, 3, b"01234567")
+    facts = ClusterFacts(7, leases=((3, 5000),), leaders=(leader,), votes=((bytes(16), Vote(201, 3)),))
+    content = content_of(facts)
+    for at in range(len(content)):
+        (tmp_path / NAME).write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        try:
+            assert read_facts(tmp_path) == facts
+        except DirectoryError:
+            continue
 
 
 def test_a_run_has_a_greater_incarnation_than_the_last_whatever_the_clock_says() -> None:

@@ -67,6 +67,9 @@ class LogOfTest:
     def read(self, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
         return self.log.files[int(file.name[:20])][at:end], 0
 
+    def read_mended(self, base: int, file: SegmentFile, at: int, end: int, size: int) -> tuple[bytes, int]:
+        return self.read(file, at, end, size)
+
     def hold(self, node: int, ns: int, first: int = 0, last: int | None = None) -> None: ...
 
 

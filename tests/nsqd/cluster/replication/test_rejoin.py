@@ -320,3 +320,23 @@ def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_hav
     taken = caught.value.taken
     assert taken.epoch == leader
     assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0
+
+
+@pytest.mark.parametrize("is_last_try", [False, True])
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_damaged_log_waits_for_nodes_that_may_have_what_is_damaged(is_silent: bool, is_last_try: bool) -> None:
+    """It would go on without these messages, and its followers would lose them, too, with its next checkpoint."""
+    disk = published()
+    name = next(name for name in disk.names() if name.endswith(".0.log") and b"x" in disk.content(name))
+    content = disk.content(name)
+    disk.overwrite(name, content.rindex(b"x"), b"y")
+    reading = LogReading(disk.kill(), 1 << 40)
+    assert reading.log_records.damage.spots
+    others = Told()
+    others.is_anybody_silent = is_silent
+    rejoin = Rejoin(others, NODE, 0, lambda: WALL, is_last_try=is_last_try)
+    if is_silent and not is_last_try:
+        with pytest.raises(LeaderSilentError, match="damaged"):
+            rejoin(disk, reading)
+    else:
+        assert not rejoin(disk, reading)

@@ -13,15 +13,18 @@ import pytest
 
 from nsqd.cluster.replication import repair as mending
 from nsqd.cluster.replication.offers import Offer, Part, TransferError
-from nsqd.cluster.replication.repair import TRY_AGAIN, Mending
+from nsqd.cluster.replication.repair import TRY_AGAIN, Mending, _end_of, replace_damage
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
+from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
+END = 1 << 40  # every position is below this
 BODIES = [b"body %d " % number * 20 for number in range(6)]
 
 
@@ -33,6 +36,8 @@ class OneReplica:
         self.end = end
         self.asked = 0
         self.is_reachable = True
+
+    is_anybody_silent = False
 
     def leases(self, node: int) -> list[int]:
         return []
@@ -71,9 +76,15 @@ class World:
             self.node.turn(partial(topic.publish, [body], len(body)))
         self.node.syncer.step()
         log = self.node.log
+        self.replicas = 1
         self.other = OneReplica(self.node.disk.kill(), log.writer.written.position)
         clock = self.node.clock
-        log.writer.files.mend = Mending(self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now)
+        log.writer.files.mend = Mending(
+            self.node.disk, log.identity.log_id, lambda: self.other, lambda: clock.now, self.may_be_more
+        )
+
+    def may_be_more(self, offered: int) -> bool:
+        return offered < self.replicas
 
     def damage(self) -> tuple[str, bytes]:
         """Damage a message in the file. Returns the file's name and what stood in it."""
@@ -160,3 +171,86 @@ def test_nobody_waits_for_long_for_nodes_that_do_not_answer(world: World, monkey
         assert BODIES[1] not in world.read()
     assert len(asked) == 1
     answers.set()
+
+
+def test_damage_is_awaited_while_a_replica_that_may_have_the_bytes_cannot_be_asked(world: World) -> None:
+    log = world.node.log
+    mend, file = log.writer.files.mend, log.writer.files.at(0)
+    assert mend is not None
+    start = place_of_the_topic(world)
+    world.damage()
+    world.other.is_reachable = False
+    assert BODIES[1] not in world.read()
+    assert mend.is_awaited(file, start)
+    world.node.advance(mending.PATIENCE)
+    assert not mend.is_awaited(file, start)
+    world.other.is_reachable = True
+    assert world.read() == BODIES
+    assert not mend.is_awaited(file, start)
+
+
+def test_damage_is_not_awaited_when_all_replicas_lack_the_bytes_too(world: World) -> None:
+    log = world.node.log
+    name, before = world.damage()
+    start = place_of_the_topic(world)
+    world.other.disk.put(name, before.replace(BODIES[1], b"x" * len(BODIES[1])))
+    assert BODIES[1] not in world.read()
+    mend, file = log.writer.files.mend, log.writer.files.at(0)
+    assert mend is not None
+    assert not mend.is_awaited(file, start)
+    world.replicas = 2
+    world.node.advance(TRY_AGAIN)
+    world.read()
+    assert mend.is_awaited(file, start)  # the other replica was not offered
+
+
+def test_what_a_follower_is_sent_is_whole_or_waits(world: World) -> None:
+    """A follower with damaged bytes would count, and a replica that has them whole be removed for it."""
+    log = world.node.log
+    source, file = LogSource(log.disk, log.writer, log.syncer, log.tidying), log.writer.files.at(0)
+    name, before = world.damage()
+    end = source.file_end(0, source.bases()[1])
+
+    def read() -> tuple[bytes, int]:
+        return source.read_mended(0, file, HEADER_SIZE, end, end)
+
+    world.other.is_reachable = False
+    with pytest.raises(OSError, match="cannot be reached"):
+        read()
+    world.node.advance(mending.PATIENCE)
+    assert read()[1] > 0  # as it is
+    world.other.is_reachable = True
+    world.node.advance(TRY_AGAIN)
+    assert read() == (before[HEADER_SIZE:end], 0)
+    assert world.node.disk.content(name) == before
+
+
+def test_a_start_fetches_a_segment_that_is_missing(world: World) -> None:
+    """Otherwise the messages in it were lost, and the followers would remove the segment, too."""
+    topic = world.node.broker.topics["t"]
+    for _ in range(20):
+        world.node.turn(partial(topic.publish, [BODIES[1]], len(BODIES[1])))
+    disk = world.node.disk.kill()
+    world.other = OneReplica(disk.kill(), world.node.log.writer.written.position)
+    _, name, *later = [name for name in disk.names() if name.endswith(".0.log")]
+    assert later
+    content = disk.content(name)
+    disk.vanish(name)
+    records = LogReading(disk, END).log_records
+    common = dict.fromkeys(world.other.ask(b"", Followers()), END)
+    assert replace_damage(disk, records, world.other, common) == (1, 0)
+    restored = disk.content(name)
+    assert restored == content[: len(restored)]
+    assert not LogReading(disk, END).log_records.damage.spots
+
+
+@pytest.mark.parametrize("wrong", [b"", b"no segment", bytes(200)])
+def test_what_is_no_segment_is_not_restored(world: World, wrong: bytes) -> None:
+    assert _end_of(wrong, world.node.log.identity.log_id, 0) == 0
+
+
+def place_of_the_topic(world: World) -> int:
+    """Return the offset at which the messages of the topic begin in the first segment."""
+    (topic,) = world.node.store.logged()
+    (location, *_) = world.node.log.history().plan(topic, 0, len(BODIES), 1 << 20).locations  # type: ignore[attr-defined]
+    return location[2]

@@ -10,6 +10,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability
 from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache
+from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
@@ -212,6 +213,45 @@ def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
     assert inbox.take() == []
     assert (node.cache.retries, node.cache.failures) == (0, 10)
     assert node.broker.topics["a"].channels["c"].depth == 0
+
+
+class Mends:
+    """Has what was damaged, and cannot be reached at first. Implements nsqd.storage.log.files.Mend."""
+
+    def __init__(self, disk: SimDisk, name: str) -> None:
+        self._disk, self._name, self._content = disk, name, disk.content(name)
+        self.is_reachable, self.is_patient = False, True
+
+    def __call__(self, base: int, file: SegmentFile, start: int, stop: int) -> bool:
+        if self.is_reachable:
+            self._disk.overwrite(self._name, start, self._content[start:stop])
+        return self.is_reachable
+
+    def is_awaited(self, file: SegmentFile, start: int) -> bool:
+        return self.is_patient and not self.is_reachable
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_damaged_messages_wait_for_a_node_that_may_have_them(is_reached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "PAUSE", 0)
+    node, disk, inbox = cold_node()
+    name = next(name for name in disk.names() if BODY in disk.content(name))
+    node.log.writer.files.mend = mends = Mends(disk, name)
+    disk.overwrite(name, disk.content(name).index(BODY), b"?")
+
+    def read() -> None:
+        for _ in range(3):
+            node.turn()
+            node.cache.step()
+        node.turn()
+
+    read()
+    assert inbox.take() == []
+    assert node.cache.failures == 0
+    mends.is_reachable, mends.is_patient = is_reached, False
+    read()
+    assert len(inbox.take()) == (10 if is_reached else 0)
+    assert node.cache.failures == (0 if is_reached else 10)
 
 
 def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None:
