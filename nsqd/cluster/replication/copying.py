@@ -35,9 +35,9 @@ class Copying(Part):
 
     def __init__(self, origin: LeaderSide, replicas: Replicas) -> None:
         self.origin = origin
-        self.origins = {origin.log_id: origin}  # by log id, also those of logs that this node has taken over
+        self.origins = {origin.log_id: origin}  # by log id, including promoted logs
         self.replicas = replicas
-        self._ends: dict[bytes, Extent] = {}  # how far logs went that are not copied any more, by log id
+        self._ends: dict[bytes, Extent] = {}  # the extents of logs that are no longer copied, by log id
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -47,7 +47,7 @@ class Copying(Part):
             return
         if kind not in TO_FOLLOWER:
             origin = self.origins.get(link.log_received or self.origin.log_id)
-            if origin is not None:  # otherwise this node does not lead the log any more
+            if origin is not None:  # otherwise this node no longer leads the log
                 origin.receive(link, kind, content)
             return
         self.replicas.receive(link, kind, content, now)
@@ -58,13 +58,13 @@ class Copying(Part):
         self._ends.pop(origin.log_id, None)
 
     def remove(self, log_id: bytes) -> None:
-        """Copy a log that this node had taken over no more. Raises KeyError if it is not copied."""
+        """Stop copying a promoted log. Raises KeyError if it is not copied."""
         origin = self.origins.pop(log_id)
         self._ends[log_id] = origin.extent()
         origin.close()
 
     def extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node leads, or how far it went; NO_REPLICA: that is not known in this run."""
+        """Return the extent of a log that this node leads or led. NO_REPLICA if unknown in this run."""
         origin = self.origins.get(log_id)
         return origin.extent() if origin is not None else self._ends.get(log_id, NO_REPLICA)
 
