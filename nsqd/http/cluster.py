@@ -191,7 +191,7 @@ class ClusterRoute:
         )
 
     def _replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        """Return what ClusterView.replica does. Runs in the trio thread. Raises HttpError 404, 503."""
+        """Return the result of ClusterView.replica. Runs in the trio thread. Raises HttpError 404, 503."""
         try:
             return self._view().replica(log_id, start)
         except KeyError:

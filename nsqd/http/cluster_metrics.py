@@ -15,7 +15,7 @@ _NODE = ["node"]
 
 
 def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """Yield the families of a node. `own` is its number, `figures` is what ClusterView.figures returns."""
+    """Yield the families of a node. `own` is its number, `figures` is the result of ClusterView.figures."""
     members = [one for one in figures["nodes"] if one["node"] != own and one["standing"] == "member"]
     counts = Counter(map(_state, members))
     nodes = GaugeMetricFamily("nsqd_cluster_nodes", "Other nodes of the cluster, by state", labels=["state"])

@@ -123,7 +123,7 @@ class Refusal:
 
 
 class Trouble(NamedTuple):
-    """What an operator should look at in a cluster."""
+    """An issue of a cluster for an operator."""
 
     subject: str  # the node, log or copy
     kind: str  # distinguishes it from other issues of the same subject
@@ -181,7 +181,7 @@ class ClusterStates:
 
 
 def shortage(one: MemberState) -> str:
-    """Return what it means for topics that fewer copies are possible than the node's followers would allow, or ""."""
+    """Return the effect on topics if fewer copies are possible than the node's followers would allow, or ""."""
     possible, wanted = one.copies_possible, one.copies_wanted
     if possible is None or wanted is None or possible >= wanted:
         return ""

@@ -31,7 +31,7 @@ class Membership:
     def __init__(self, own: NodeIdentity, suspect_after: int) -> None:
         """`suspect_after`: ns without contact after which a member is suspected (-failover-after). Raises ValueError."""
         if suspect_after < LEAST_SUSPICION:
-            raise ValueError("a silence of less than 3 s may be between two heartbeats")
+            raise ValueError("two heartbeats may be 3 s apart")
         self.own = own
         self.words: dict[int, Member] = {
             own.number: Member(own)

@@ -333,7 +333,7 @@ class Promotions(Part):
             log.error("CLUSTER: cannot keep the log %s, which another node leads, as a diverged copy: %s", name, result)
         elif result:
             log.warning(
-                "CLUSTER: another node leads the log %s now: what was recorded here is kept in %s",
+                "CLUSTER: another node leads the log %s now: the records made here are kept in %s",
                 led.log_id.hex(),
                 result,
             )

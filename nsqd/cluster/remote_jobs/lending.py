@@ -178,7 +178,7 @@ class Lending:
         self._links = links
         self._execute = execute
         self.now = 0  # monotonic ns of this turn
-        self.output: list[tuple[Link, bytes]] = []  # frames that leave when the promises of this turn are kept
+        self.output: list[tuple[Link, bytes]] = []  # frames to send when the promises of this turn are kept
         self.lent = self.borrowed = self.returned = 0  # loans since the start
         self._guests: dict[int, _Guest] = {}  # by node number
         self._known: dict[int, dict[str, int]] = {}  # the WANTs of this node that each node has
@@ -418,7 +418,7 @@ class Lending:
         if link is not None:
             self.output.append((link, frame))
 
-    # questions
+    # requests
 
     def ask(
         self, numbers: set[int], rights: bytes, request: bytes, then: Callable[[list[bytes]], None], wait: int = 0

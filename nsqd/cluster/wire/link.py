@@ -181,7 +181,7 @@ class Link:
         self._add(frame)
 
     def tick(self, now: int) -> None:
-        """Send a heartbeat if one is due; give up a handshake that takes too long."""
+        """Send a heartbeat if one is due; end a handshake that takes too long."""
         if self.closing:
             return
         if self.peer is None:
@@ -192,7 +192,7 @@ class Link:
             self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full, now)))
 
     def age(self, sent: int, now: int) -> int:
-        """Return how many ns ago the peer's monotonic clock was `sent`, less what a frame needs at least; 0: not known."""
+        """Return the ns since the peer's monotonic clock was `sent`, less the shortest time of a frame. 0 if unknown."""
         return now - sent - min(self.clocks) if self.clocks else 0
 
     @property

@@ -3,7 +3,7 @@
     SALVAGE  a request: how much may the sender salvage of its diverged copy? A serial number, the id of the log,
              the copy's end, the position from which on the sender has salvaged it already, whether the log made of that is
              copied, and the copy's epochs, each with the position at which it begins
-    SALVAGE  the reply of the log's leader: the serial number of the request, the id of the log, a verdict, and a position
+    SALVAGE  the reply of the log's leader: the serial number of the request, the id of the log, a decision, and a position
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -73,7 +73,7 @@ def unpack(content: bytes) -> Question | Answer:
     if content[:1] == bytes((_ANSWER,)) and len(content) == _TELL.size:
         _, serial, log_id, verdict, start = _TELL.unpack(content)
         if verdict not in list(Verdict):
-            raise PeerError(f"the verdict {verdict} is not known")
+            raise PeerError(f"the decision {verdict} is not known")
         return Answer(serial, log_id, Verdict(verdict), _position(start))
     size = len(content) - _ASK.size
     if content[:1] != bytes((_QUESTION,)) or not 0 <= size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:
