@@ -45,7 +45,7 @@ The rows nodes- publish over 50 or 500 connections to 1, 2 and 4 nodes that shar
 kernel spreads the connections by chance, so the nodes are not equally busy.
 
 The rows copies- publish to one of three nodes that are a cluster: without followers, with two, and with replies that wait for
-both. See `copies`. The row failover kills such a node, and stripes consumes from logs that were promoted. See `failover`.
+both. See `copies`. The row failover kills such a node, and shards consumes from logs that were promoted. See `failover`.
 
 The rows jobs- and queues- compare job servers: with `--beanstalkd PATH` and `--disque PATH` the originals take turns with
 ours. "put" and ADDJOB are one job each; "reserve + delete" and "GETJOB + ACKJOB" are two commands for one job.

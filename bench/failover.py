@@ -121,10 +121,10 @@ def _kill_leader(nodes: list[Server], followers: int) -> Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Stripes:
+class Shards:
     """Consumers of a channel that has messages in several promoted logs; implements bench.log_sizes.LogSize."""
 
-    name: str = "stripes"
+    name: str = "shards"
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """Drain a channel _RUNS times for each number of promoted logs, in turn; a line for each. Raises BenchError."""
@@ -222,6 +222,6 @@ def _until(done: Callable[[], bool], why: str, seconds: float = _WAIT) -> None:
         time.sleep(_POLL)
 
 
-def failovers() -> list[Failover | FailoverLarge | Stripes]:
+def failovers() -> list[Failover | FailoverLarge | Shards]:
     """Return the rows of `make bench` about failovers."""
-    return [Failover(), FailoverLarge(), Stripes()]
+    return [Failover(), FailoverLarge(), Shards()]

@@ -41,7 +41,7 @@ from nsqd.cluster.replication.repair import Mending
 from nsqd.cluster.wire.node_identity import MOST_ZONE
 from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
-from nsqd.core.stripes import Attachment, Deletions
+from nsqd.core.shards import Attachment, Deletions
 from nsqd.http.node import Info
 from nsqd.identity import cluster_address, disque_address
 from nsqd.listeners import Listeners
@@ -90,8 +90,8 @@ def join_cluster(
     elections = Elections(
         cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now()
     )
-    tellers = InSyncTellers(cluster, elections, copying.origin)
-    tellers.add(copying.origin, own)
+    tellers = InSyncTellers(cluster, elections, copying.leader_side)
+    tellers.add(copying.leader_side, own)
     cluster.add(copying, Transfers(cluster, elections), tellers, elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     times.own[own.identity.log_id] = own.clock.now
@@ -111,7 +111,7 @@ def join_cluster(
     closed = ClosedLogs(cluster, facts.keep)
     old, writer = OldLogDirectory(directory), own.writer
     closing = Closing(cluster, closed, promotions, copying, old, threads, lambda: writer.written.position)
-    arbiter = Arbiter(cluster, copying.origins, facts.keep, now)
+    arbiter = Arbiter(cluster, copying.leader_sides, facts.keep, now)
     diverged = DivergedDirectory(directory, cluster.own.number, stop.interrupt)
     departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
     leaving = Leaving(cluster, facts.keep, elections, departure)
@@ -119,7 +119,7 @@ def join_cluster(
         Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
         Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
-    own.store.after_write = partial(port.send_group, copying.origin)
+    own.store.after_write = partial(port.send_group, copying.leader_side)
     own.store.copies.patience = options.replicate_timeout
     own.writer.files.mend = _mending(port, own)
     cluster.add(CopyGate(cluster, broker, own.store.copies))
@@ -155,8 +155,8 @@ def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -
 
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """
-    most = max(joined.copying.origin.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
-    return min(most, len(joined.cluster.membership.members), 1 + options.replicas)
+    most = max(joined.copying.leader_side.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
+    return min(most, len(joined.cluster.membership.members))
 
 
 def _numbers(options: NsqdOptions) -> tuple[int, int, int]:
@@ -246,11 +246,11 @@ class Promoting:
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         replicas, patience, rate = _numbers(self._options)
         copies, cluster = opened.store.copies, self._port.cluster
-        origin = LeaderSide(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
-        source.tap(origin)
-        opened.store.after_write = partial(self._port.send_group, origin)
-        self._copying.add(origin)
-        self._tellers.add(origin, opened)
+        leader_side = LeaderSide(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
+        source.tap(leader_side)
+        opened.store.after_write = partial(self._port.send_group, leader_side)
+        self._copying.add(leader_side)
+        self._tellers.add(leader_side, opened)
         self._times.own[log_id] = opened.clock.now
         opened.writer.files.mend = _mending(self._port, opened)
 

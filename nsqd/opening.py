@@ -17,8 +17,8 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource, NoIds
 from nsqd.core.recovery import recover
 from nsqd.core.retention.policy import Durability
+from nsqd.core.shards import promoted_broker
 from nsqd.core.story import Story
-from nsqd.core.stripes import promoted_broker
 from nsqd.core.topology import TopicEntry, changes, restore, snapshot, take_new, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions

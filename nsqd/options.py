@@ -150,7 +150,9 @@ class NsqdOptions(TlsOptions):
     cluster_tls_key: str = option("", "path to the key of cluster-tls-cert")
     cluster_tls_ca: str = option("", "path to the certificate authority that signs the certificates of all nodes")
     failover_after: Duration = _duration(
-        5 * SECOND, "time without contact after which a node of the cluster is suspected", least=3 * SECOND
+        5 * SECOND,
+        "time without contact after which a node of the cluster is suspected (2s if its host refuses connections)",
+        least=3 * SECOND,
     )
     failover_quorum: str = option(
         "majority",
@@ -167,7 +169,9 @@ class NsqdOptions(TlsOptions):
         30 * SECOND, "how long the other nodes wait for this one after SIGTERM before they suspect it"
     )
     replicas: int = option(
-        2, "number of other nodes of the cluster that keep a replica of this node's log", check=between(0, 15)
+        2,
+        "number of other nodes of the cluster that keep a replica of this node's log, or more if topics ask for more copies",
+        check=between(0, 15),
     )
     replicate: int = option(
         1, "nodes that must have a message before its publish is acknowledged, this one included", check=between(1, 16)
@@ -332,10 +336,8 @@ class NsqdOptions(TlsOptions):
             self.node_id,
             (self.cluster_tls_cert, self.cluster_tls_key, self.cluster_tls_ca),
         )
-        if self.replicate > self.most_copies():
-            wrong.append(
-                "--replicate is more than 1 + --replicas of a node with --cluster-address: nothing could be published"
-            )
+        if self.replicate > 1 and not self.cluster_address:
+            wrong.append("--replicate needs --cluster-address: nothing could be published")
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
                 wrong.append(f"invalid E2E processing latency percentile: {value:g}")
@@ -444,8 +446,8 @@ class NsqdOptions(TlsOptions):
         )
 
     def most_copies(self) -> int:
-        """Return how many nodes can have a copy of a message at most, this one included."""
-        return 1 + self.replicas if self.cluster_address else 1
+        """Return for how many copies a publish may ask, that of this node included. Topics may be configured with more."""
+        return max(1 + self.replicas, self.replicate) if self.cluster_address else 1
 
     def node_number(self) -> int:
         """Return the node's part of the message ids: as given, or NSQ's default from the hostname."""

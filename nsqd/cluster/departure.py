@@ -39,7 +39,7 @@ class Departure:
         return count_in_flight(self._broker)
 
     def followed(self) -> Sequence[Followed]:
-        return [origin.followed() for origin in self._copying.origins.values()]
+        return [leader_side.followed() for leader_side in self._copying.leader_sides.values()]
 
     def promoting(self) -> Iterable[bytes]:
         return self._promotions.unannounced()

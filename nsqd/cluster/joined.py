@@ -123,17 +123,17 @@ class Joined:
             "closed": [describe_closed(word) for word in self.cluster.leaders.closed.values()],
             **{part.shown_as: part.figures() for part in self.cluster.parts if part.shown_as},
         }
-        origin, replicas = self.copying.origin, self.copying.replicas
-        figures |= {"copies": origin.figures(), "followers": origin.states(), "replicas": replicas.states()}
+        leader_side, replicas = self.copying.leader_side, self.copying.replicas
+        figures |= {"copies": leader_side.figures(), "followers": leader_side.states(), "replicas": replicas.states()}
         figures |= {"replica_failures": replicas.failures, "led": self._led()}
         figures["failovers"] = self._promotions.failovers.figures()
         return figures
 
     def _led(self) -> list[dict[str, object]]:
         """Return the entries of the logs that this node leads: first the one into which it publishes."""
-        own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.origin.led()}
+        own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.leader_side.led()}
         promoted = self._promotions.figures()
-        begun = {log_id.hex(): origin.led() for log_id, origin in self.copying.origins.items()}
+        begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         return [own, *(told_of_promoted(one, begun.get(str(one["log_id"]))) for one in promoted)]
 
     def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:

@@ -100,11 +100,11 @@ def make_copying(
     behind, 0: no limit. Raises DirectoryError.
     """
     source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
-    origin = LeaderSide(cluster, source, opened.store.copies, work, replicas, patience, rate)
-    source.tap(origin)
+    leader_side = LeaderSide(cluster, source, opened.store.copies, work, replicas, patience, rate)
+    source.tap(leader_side)
     try:
         kept = Replicas(ReplicaDirectory(directory), work, time.monotonic_ns, cluster.may_write_replica)
     except OSError as error:
         raise DirectoryError(f"failed to read the replicas - {error}") from None
     kept.open_all()
-    return Copying(origin, kept)
+    return Copying(leader_side, kept)

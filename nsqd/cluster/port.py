@@ -110,15 +110,15 @@ class ClusterPort:
         self.events()
         self._reactor.wake()
 
-    def send_group(self, origin: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
+    def send_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """Send a log's newest group to its followers before this node syncs it, so that all sync at the same time.
 
         `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it. Bytes for which no client
         waits are sent together with the next groups, within SEND_WITHIN.
         """
         if is_awaited:
-            origin.ask_for_word(is_durable)
-        elif origin.has_batch:
+            leader_side.ask_for_word(is_durable)
+        elif leader_side.has_batch:
             self._wake_by(self._reactor.now + SEND_WITHIN)
         for peer in self._peers:
             peer.send_now()
@@ -178,7 +178,7 @@ class ClusterPort:
                 sock = await trio.to_thread.run_sync(_connect, address, abandon_on_cancel=True)
         except (OSError, UnicodeError, trio.TooSlowError) as error:
             log.debug("CLUSTER: cannot connect to %s: %s", address, error)
-            self.cluster.dial_failed(address, time.monotonic_ns())
+            self.cluster.dial_failed(address, time.monotonic_ns(), isinstance(error, ConnectionRefusedError))
             return
         link = self.cluster.dialed(address, time.monotonic_ns())
 

@@ -18,6 +18,6 @@ Read from the bottom up. Each line may import only the lines above it, and names
 * `tubes`, `topic_state`: all tubes of a node; the durable state of a topic. `queues`: tubes as clients of Disque see them;
   `imports`: jobs of other nodes, by queue.
 * `broker`: the steps of a turn. Start here for the view from above.
-* `observation`, `recovery`, `topology`, `stripes`, `stripe_deletions`: views of all topics; topics from a log's states, or from
+* `observation`, `recovery`, `topology`, `shards`, `shard_deletions`: views of all topics; topics from a log's states, or from
   nsqd.dat; topics of promoted logs, and what is deleted of them.
 """

@@ -86,10 +86,10 @@ class Broker:
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         self.put_waiters: dict[PutWaiter, None] = {}  # clients whose put waits until enough nodes can have a copy
-        # those of the logs that the node has promoted; all share its agenda and its scan (stripes.py)
+        # those of the logs that the node has promoted; all share its agenda and its scan (shards.py)
         self.promoted: list[Broker] = []
         self.last_place = 0  # the place of the latest of them: see NodeContext
-        self.last_stripe = 0  # the number by which workers know the latest tube of a promoted log; each is 1 lower
+        self.last_shard = 0  # the number by which workers know the latest tube of a promoted log; each is 1 lower
 
     def join(self, home: Broker) -> None:
         """Take part in the turns of `home` from now on. Its topics move one by one (Topic.move)."""

@@ -66,9 +66,9 @@ class Topic:
         "publish",
         "readers",
         "scan_entry",
+        "shards",
         "shut",
         "starting",
-        "stripes",
     )
 
     def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
@@ -85,7 +85,7 @@ class Topic:
         self.deleted = False
         self.shut = False  # True: it is deleted, or `refusal` says why nothing can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
-        self.stripes: tuple[Topic, ...] = ()  # topics of this name of promoted logs: see nsqd/core/stripes.py
+        self.shards: tuple[Topic, ...] = ()  # topics of this name of promoted logs: see nsqd/core/shards.py
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
@@ -253,8 +253,8 @@ class Topic:
 
     def configure(self, config: TopicConfig) -> None:
         """Use and record `config`, so that it also holds after restarts. It holds for the topic in all logs."""
-        for stripe in self.stripes:
-            stripe.configure(config)
+        for shard in self.shards:
+            shard.configure(config)
         self.journal.configure(config)
         self.apply_config(config)
 
@@ -334,8 +334,8 @@ class Topic:
 
     def start(self) -> None:
         """Begin to distribute: the channels that nsqlookupd knows exist now."""
-        for stripe in self.stripes:
-            stripe.start()
+        for shard in self.shards:
+            shard.start()
         self.starting = False
         self.distribute()
 
@@ -386,8 +386,8 @@ class Topic:
 
     def empty(self) -> None:
         """Drop the messages that no reader has been given yet, also those of promoted logs."""
-        for stripe in self.stripes:
-            stripe.empty()
+        for shard in self.shards:
+            shard.empty()
         offsets = self.offsets
         first, end = offsets.distributed, offsets.end
         if first == end:

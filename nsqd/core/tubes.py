@@ -136,7 +136,7 @@ class Tubes:
         tube = self.tube(name)
         if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
             return
-        if tube is not None and any(stripe.jobs.count for stripe in tube.stripes):
+        if tube is not None and any(shard.jobs.count for shard in tube.shards):
             return
         topic = self._topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
@@ -151,7 +151,7 @@ class Tubes:
         retains = topic.offsets.end > 0 and topic.config.over(self._limits.policy).retains
         plain = topic.config == TopicConfig() and not topic.cursors and not retains
         is_tubes_alone = topic.is_tubes_own and not topic.intake.is_foreign and not topic.channels
-        return is_tubes_alone and plain and not topic.stripes
+        return is_tubes_alone and plain and not topic.shards
 
     # workers
 
@@ -201,7 +201,7 @@ class Tubes:
         """Release all jobs that the worker has reserved, but for those of other nodes."""
         for key, ordinal in list(worker.holds):
             if key != BORROWED:
-                tube = self.waiters.striped[key] if key < 0 else self.index.holders[key]
+                tube = self.waiters.sharded[key] if key < 0 else self.index.holders[key]
                 job = tube.jobs.get(ordinal)
                 if job is not None:
                     release(tube, job)
@@ -257,12 +257,12 @@ class Tubes:
                     tube.offer()
 
     def everywhere(self, name: str) -> tuple[Tube, ...]:
-        """Return the tube of that name and its stripes; () if it has not been made."""
+        """Return the tube of that name and its shards; () if it has not been made."""
         tube = self.tube(name)
-        return (tube, *tube.stripes) if tube is not None else ()
+        return (tube, *tube.shards) if tube is not None else ()
 
     def first(self, name: str, state: JobState) -> tuple[Tube, Job] | None:
-        """Return the job in that state that a worker, or kick, would take first, of the tube and its stripes, and its tube."""
+        """Return the job in that state that a worker, or kick, would take first, of the tube and its shards, and its tube."""
         found = [(tube, job) for tube in self.everywhere(name) if (job := _first(tube, state)) is not None]
         if state is JobState.READY:
             return min(found, key=lambda one: turn_of(one[1]), default=None)
@@ -292,7 +292,7 @@ class Tubes:
             tube = queues.get(name)
             if tube is None:
                 continue
-            for one in (tube, *tube.stripes) if tube.stripes else (tube,):
+            for one in (tube, *tube.shards) if tube.shards else (tube,):
                 if one.scan_entry is not None and one.scan_entry[0] <= now:
                     one.scan(now, RELEASED_AT_ONCE)
                 if one in awake and not self._agenda.is_held:
@@ -390,9 +390,9 @@ class Tubes:
         return sum(tube.table.urgent for tube in self.all())
 
     def all(self) -> Iterator[Tube]:
-        """Yield all tubes and all stripes."""
+        """Yield all tubes and all shards."""
         yield from self.waiters.queues.values()
-        yield from self.waiters.striped.values()
+        yield from self.waiters.sharded.values()
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of the tubes does not hold."""

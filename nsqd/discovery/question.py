@@ -52,12 +52,12 @@ async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]
 async def heard_nodes_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> dict[int, float]:
     """Return how many s ago an nsqlookupd heard each node of a cluster, by node number. For the rest see `_ask`.
 
-    A node of which it says nothing was not heard. Raises AnswerError.
+    A node that is not there was not heard, or its connection has ended. Raises AnswerError.
     """
     nodes = (await _ask(url, {}, timeouts, tls)).get("cluster_nodes")
     heard: dict[int, float] = {}
     for node in nodes if isinstance(nodes, list) else ():
-        if not isinstance(node, dict) or node.get("cluster") != cluster:
+        if not isinstance(node, dict) or node.get("cluster") != cluster or node.get("connected") is not True:
             continue
         number, ago = node.get("node_id"), node.get("last_heard")
         if type(number) is not int or not 0 <= number <= MOST_NUMBER or not isinstance(ago, int | float):

@@ -141,13 +141,13 @@ class Attention:
         return False
 
     def _add_topic(self, topic: Topic) -> None:
-        if topic.paused is not None or topic.stripes or not topic.channels:
+        if topic.paused is not None or topic.shards or not topic.channels:
             depth, paused = topic_depth(topic), is_paused(topic)
             if paused or (depth and not topic.channels):
                 messages, oldest = topic.intake.message_count, oldest_of_topic(topic)
                 self.topics.append(TopicRow(topic.name, depth, messages, oldest, paused, _paused_at(topic)))
         for channel in topic.channels.values():
-            if channel.stripes or not _is_quiet(channel):
+            if channel.shards or not _is_quiet(channel):
                 self._add_channel(topic, channel)
 
     def _add_channel(self, topic: Topic, channel: Channel) -> None:
@@ -180,7 +180,7 @@ class Attention:
         return self._since > 0 and 0 < oldest_of_channel(channel) < self._since
 
     def _add_tube(self, tube: Tube) -> None:
-        everywhere = (tube, *tube.stripes)
+        everywhere = (tube, *tube.shards)
         buried = sum(one.table.counts[JobState.BURIED] for one in everywhere)
         paused = any(one.paused is not None or one.pause_until > self._now for one in everywhere)
         if tube.deleted or not (buried or paused):
@@ -239,14 +239,14 @@ def everything(broker: Broker) -> Iterator[Topic | Tube]:
 
 
 def _is_quiet(channel: Channel) -> bool:
-    """Return whether a channel without stripes has no reason to be listed, by what costs least: that is so of nearly all."""
+    """Return whether a channel without shards has no reason to be listed, by what costs least: that is so of nearly all."""
     failed = channel.requeue_count or channel.timeout_count or channel.paused is not None
     return not failed and not channel.depth and not len(channel.buried)
 
 
 def _paused_at(item: Topic | Channel) -> int:
-    """Return since when the topic, the channel or the first paused stripe of it is paused, s since the epoch; 0: not known."""
-    return next((one.paused.at for one in (item, *item.stripes) if one.paused is not None), 0)
+    """Return since when the topic, the channel or the first paused shard of it is paused, s since the epoch; 0: not known."""
+    return next((one.paused.at for one in (item, *item.shards) if one.paused is not None), 0)
 
 
 def _worst(limit: int, rows: list[Row], rank: Callable[[Row], Any]) -> list[dict[str, Any]]:

@@ -187,7 +187,7 @@ def clients_of(listed: list[ListedMessage], peers: list[Peer]) -> dict[int, dict
 
 
 def _home(owner: DeliveryOwner | None) -> Consumer | None:
-    """Return the consumer of the home channel for an owner, which may be its member in a stripe."""
+    """Return the consumer of the home channel for an owner, which may be its member in a shard."""
     if not isinstance(owner, Consumer):
         return None
     return owner.window.home if owner.window is not None else owner

@@ -20,22 +20,22 @@ M = TypeVar("M")
 
 
 def parts_of_channel(broker: Broker, topic: str, channel: str) -> list[tuple[Topic, Channel]]:
-    """Return the channel and its stripes, each with its topic. Raises HttpError 404 if the channel does not exist."""
+    """Return the channel and its shards, each with its topic. Raises HttpError 404 if the channel does not exist."""
     found = existing_channel(broker, topic, channel)
-    return _with_topics(broker.topics[topic], (found, *found.stripes))
+    return _with_topics(broker.topics[topic], (found, *found.shards))
 
 
 def parts_of_tube(broker: Broker, name: str) -> list[tuple[Topic, Tube]]:
-    """Return the tube and its stripes, each with its topic. Raises HttpError 404 if the tube does not exist.
+    """Return the tube and its shards, each with its topic. Raises HttpError 404 if the tube does not exist.
 
     One that clients only use or watch has no parts.
     """
     tube = existing_tube(broker, name)
-    return [] if tube is None else _with_topics(broker.topics[name], (tube, *tube.stripes))
+    return [] if tube is None else _with_topics(broker.topics[name], (tube, *tube.shards))
 
 
 def _with_topics(topic: Topic, readers: Iterable[R]) -> list[tuple[Topic, R]]:
-    topics = (topic, *topic.stripes)
+    topics = (topic, *topic.shards)
     return [(one, reader) for reader in readers for one in topics if one.readers.get(reader.number) is reader]
 
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.retention.policy import MOST_COPIES, Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node
@@ -41,7 +41,7 @@ class TopicConfigRoutes:
     async def change(self, request: Request) -> Response:
         """Change the settings that are given, and no others."""
         arguments = query(request)
-        name, change = topic_name(arguments), read_config(arguments, self._node.options.most_copies())
+        name, change = topic_name(arguments), read_config(arguments, bool(self._node.options.cluster_address))
         if change is None:
             raise HttpError(400, "MISSING_ARG_DURABILITY_OR_RETENTION")
         broker = self._node.broker
@@ -65,10 +65,10 @@ def changes_what_is_there(node: Node, name: str, change: Change) -> bool:
     return any(change(config) != config for config in known)
 
 
-def read_config(arguments: dict[str, str], most_copies: int) -> Change | None:
+def read_config(arguments: dict[str, str], in_cluster: bool) -> Change | None:
     """Return a function that makes the changes that the arguments name in settings, or None if they change nothing.
 
-    `most_copies`: nodes that can have a copy of a message at most. Raises HttpError 400.
+    `in_cluster`: other nodes can have copies. Raises HttpError 400.
     """
     changes: dict[str, Any] = {}
     for key, read in _READERS.items():
@@ -79,8 +79,8 @@ def read_config(arguments: dict[str, str], most_copies: int) -> Change | None:
                 raise HttpError(400, f"INVALID_{key.upper()}") from None
     if not changes:
         return None
-    if (changes.get("replicate") or 1) > most_copies:
-        raise HttpError(400, "INVALID_REPLICATE")  # a node keeps no more replicas: nothing could ever be published
+    if (changes.get("replicate") or 1) > 1 and not in_cluster:
+        raise HttpError(400, "INVALID_REPLICATE")  # nothing could ever be published
     if is_ephemeral(arguments["topic"]):
         raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
     return lambda config: replace(config, **changes)
@@ -92,9 +92,9 @@ def _at_least_0(value: int) -> int:
     return value
 
 
-def _attempts(value: int) -> int:
-    if not 0 <= value <= MAX_ATTEMPTS:
-        raise ValueError(f"expected 0 to {MAX_ATTEMPTS} attempts")
+def _between(least: int, most: int, value: int) -> int:
+    if not least <= value <= most:
+        raise ValueError(f"expected {least} to {most}")
     return value
 
 
@@ -102,8 +102,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "durability": Durability,
     "retention": lambda text: _at_least_0(parse_duration(text)),
     "retention_bytes": lambda text: _at_least_0(parse_int(text)),
-    "replicate": lambda text: _at_least_0(parse_int(text) - 1) + 1,
-    "max_attempts": lambda text: _attempts(parse_int(text)),
+    "replicate": lambda text: _between(1, MOST_COPIES, parse_int(text)),
+    "max_attempts": lambda text: _between(0, MAX_ATTEMPTS, parse_int(text)),
 }
 
 

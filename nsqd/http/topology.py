@@ -66,7 +66,7 @@ class Topology:
         Who may create it may set how a new one keeps its messages. What is set already needs the right to configure.
         """
         arguments = query(request)
-        name, change = topic_name(arguments), read_config(arguments, self._node.options.most_copies())
+        name, change = topic_name(arguments), read_config(arguments, bool(self._node.options.cluster_address))
 
         def create() -> bool:
             if change is not None and changes_what_is_there(self._node, name, change):

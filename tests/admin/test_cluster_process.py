@@ -109,7 +109,7 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
         assert "only 2 copies are possible now; topics that need 3 or more reject publishes" in text
         assert f"<pre>{down['recover']}</pre>" in text
         eventually(lambda: "log of node 2</a> (it is not served: leader lost" in page(admin, "/"))
-        assert "it is down" in page(admin, "/alarms")
+        eventually(lambda: "it is down" in page(admin, "/alarms"))
 
         words = shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2")))
         recovered = run(*words)

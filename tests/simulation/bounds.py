@@ -66,7 +66,9 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
 def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
     """Return True if the leader of a log has a machine's node among its followers, or if nobody leads it."""
     leaders = run.leaders().get(log_id, [])
-    origins = [one.node.copying.origins.get(log_id) for one in leaders if one.node is not None]
+    leader_sides = [one.node.copying.leader_sides.get(log_id) for one in leaders if one.node is not None]
     has_closed = any(log_id in one.node.cluster.leaders.closed for one in run.members if one.node is not None)
     is_orphan = not run.takes_over and not leaders and not has_closed
-    return is_orphan or any(origin is not None and machine.number in origin.followers for origin in origins)
+    return is_orphan or any(
+        leader_side is not None and machine.number in leader_side.followers for leader_side in leader_sides
+    )

@@ -257,8 +257,10 @@ class ClusterRun:
 
     def _dial(self, machine: Machine, node: ClusterNode, address: str) -> None:
         other = next((one for one in self.machines if one.address == address), None)
-        if other is None or other.node is None or not self.wires.connects(machine.address, address):
-            node.cluster.dial_failed(address, machine.mono)
+        is_reached = other is not None and self.wires.connects(machine.address, address)
+        if other is None or other.node is None or not is_reached:
+            is_refused = is_reached and self.luck.random() < 0.5  # otherwise the host is down, too
+            node.cluster.dial_failed(address, machine.mono, is_refused)
             return
         accepted = other.node.cluster.accepted(other.mono)
         if accepted is None:
@@ -606,8 +608,11 @@ class ClusterRun:
                 node.jobs.leave()
         self.jobs.send_clients_away()
 
-    def _wanted(self) -> int:
-        return min(self.sizes.replicas, len(self.members) - 1)
+    def _copies(self) -> int:
+        """Return how many nodes have each log, once all is whole."""
+        nodes = [machine.node for machine in self.members if machine.node is not None]
+        wanted = [leader_side.wanted for node in nodes for leader_side in node.copying.leader_sides.values()]
+        return 1 + min(*wanted, len(self.members) - 1)
 
     def is_whole(self) -> bool:
         """Return True if all nodes are in sync with their followers, and each log has one leader."""
@@ -628,8 +633,10 @@ class ClusterRun:
         return log_id in self.leaders() or any(log_id in node.cluster.leaders.closed for node in nodes)
 
     def _is_in_sync(self, machine: Machine, node: ClusterNode) -> bool:
-        origins = node.copying.origins.items()
-        return self.is_joined(machine) and all(self._is_copied(log_id, origin) for log_id, origin in origins)
+        leader_sides = node.copying.leader_sides.items()
+        return self.is_joined(machine) and all(
+            self._is_copied(log_id, leader_side) for log_id, leader_side in leader_sides
+        )
 
     def is_joined(self, machine: Machine) -> bool:
         """Return True if a node hears all others, serves all its logs, and has all its followers."""
@@ -642,13 +649,15 @@ class ClusterRun:
         if any(one.state != SERVING for one in promotions.values()) or self.is_orphaned:
             return False
         return all(
-            len(origin.in_sync.named) == len(origin.followers) == self._wanted()
-            for origin in node.copying.origins.values()
+            len(leader_side.in_sync.named)
+            == len(leader_side.followers)
+            == min(leader_side.wanted, len(self.members) - 1)
+            for leader_side in node.copying.leader_sides.values()
         )
 
-    def _is_copied(self, log_id: bytes, origin: LeaderSide) -> bool:
+    def _is_copied(self, log_id: bytes, leader_side: LeaderSide) -> bool:
         """Return True if a log is with all its followers."""
-        source, followers = origin._source, origin.followers
+        source, followers = leader_side._source, leader_side.followers
         end, bases = source.end, list(dict.fromkeys(source.bases()))
         return source.durable == end and all(
             one.durable == end and self._has(number, log_id, bases) for number, one in followers.items()
@@ -693,7 +702,7 @@ class ClusterRun:
             elif not self._is_in_sync(machine, node):
                 links, suspected = sorted(node.cluster.links), set(node.cluster.membership.suspected)
                 lines.append(
-                    f"{machine.name}: {node.origin.states()}, end {node.source.end}, durable"
+                    f"{machine.name}: {node.leader_side.states()}, end {node.source.end}, durable"
                     f" {node.log.writer.durable.position} {links=} {suspected=} {node.replicas.states()}"
                     f" {node.cluster.refused_itself!r} {[one.closing for one in node.cluster.strangers]}"
                     f" {node.led()} {node.elections.figures()}"
@@ -707,8 +716,8 @@ class ClusterRun:
         """Each replica is its leader's log."""
         for machine in self.members:
             assert machine.node is not None
-            for log_id, origin in machine.node.copying.origins.items():
-                for number in origin.followers:
+            for log_id, leader_side in machine.node.copying.leader_sides.items():
+                for number in leader_side.followers:
                     self._judge_copy(log_id, machine, next(one for one in self.members if one.number == number))
 
     def _judge_copy(self, log_id: bytes, leader: Machine, follower: Machine) -> None:
@@ -735,10 +744,10 @@ class ClusterRun:
         holders, names = {}, {one.number: one.name for one in self.members}
         for machine in self.members:
             assert machine.node is not None
-            for log_id, origin in machine.node.copying.origins.items():
-                holders[log_id] = frozenset({machine.name, *(names[number] for number in origin.followers)})
+            for log_id, leader_side in machine.node.copying.leader_sides.items():
+                holders[log_id] = frozenset({machine.name, *(names[number] for number in leader_side.followers)})
         self.jobs.books.settle()
-        self.books.settle(seen | readable, 1 + self._wanted(), holders)
+        self.books.settle(seen | readable, self._copies(), holders)
         self.is_healing = False
 
     def _is_kept_aside(self, publish: Publish) -> bool:
@@ -759,7 +768,7 @@ class ClusterRun:
         consumers: list[Consumer] = []
 
         def subscribe() -> None:
-            self.wide.allow_copies(node, 1 + self._wanted())
+            self.wide.allow_copies(node, self._copies())
             names = [name for name in (*TOPICS, *self.wide.topics) if name != JOBS]
             consumers.extend(node.subscribe(name, 1 << 20) for name in names)
 

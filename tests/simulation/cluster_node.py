@@ -228,13 +228,13 @@ class Consumer:
 class _WatchedCopying(Copying):
     """Copying that notes how far each follower has ever said that it has the node's own log: written, and durable."""
 
-    def __init__(self, origin: LeaderSide, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
-        super().__init__(origin, replicas)
+    def __init__(self, leader_side: LeaderSide, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
+        super().__init__(leader_side, replicas)
         self._told = told
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         super().receive(link, kind, content, now)
-        for number, one in self.origin.followers.items() if kind is FrameKind.COPIED else ():
+        for number, one in self.leader_side.followers.items() if kind is FrameKind.COPIED else ():
             if one.has_replica:
                 known = self._told.get(number, (0, 0))
                 self._told[number] = max(known[0], one.written), max(known[1], one.durable)
@@ -310,14 +310,14 @@ class ClusterNode(SimNode):
         )
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         copies = log.store.copies
-        self.origin = LeaderSide(
+        self.leader_side = LeaderSide(
             cluster, self.source, copies, self.work, sizes.replicas, sizes.replace_after, sizes.rate
         )
-        self.archive.after = self.origin
+        self.archive.after = self.leader_side
         self.source.tap(self.archive)
         self.replicas = Replicas(directory, self.work, lambda: clock.now, cluster.may_write_replica)
         self.replicas.open_all()
-        self.copying = _WatchedCopying(self.origin, self.replicas, self.told)
+        self.copying = _WatchedCopying(self.leader_side, self.replicas, self.told)
         cluster.add(self.copying)
         log.store.after_write = self._copied_group
         copies.patience = PATIENCE
@@ -329,8 +329,8 @@ class ClusterNode(SimNode):
         self.elections = elections = Elections(
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
-        self.tellers = InSyncTellers(cluster, elections, self.origin)
-        self.tellers.add(self.origin, log)
+        self.tellers = InSyncTellers(cluster, elections, self.leader_side)
+        self.tellers.add(self.leader_side, log)
         cluster.add(_Watch(self), Transfers(cluster, elections), self.tellers, elections)
         self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
@@ -344,7 +344,7 @@ class ClusterNode(SimNode):
             cluster,
             self.copying,
             promotions,
-            Arbiter(cluster, self.copying.origins, keep, lambda: clock.now),
+            Arbiter(cluster, self.copying.leader_sides, keep, lambda: clock.now),
             SimDiverged(machine),
             self.work,
             lambda: clock.now,
@@ -356,8 +356,8 @@ class ClusterNode(SimNode):
 
     def led(self) -> list[dict[str, Any]]:
         """Return what /cluster tells of the logs that this node leads."""
-        own = {"node": self.number, "state": SERVING, **self.origin.led()}
-        begun = {log_id.hex(): origin.led() for log_id, origin in self.copying.origins.items()}
+        own = {"node": self.number, "state": SERVING, **self.leader_side.led()}
+        begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         promoted = self.promoted.promotions.figures()
         return [own, *({"epochs": [], "end": 0} | begun.get(str(one["log_id"]), {}) | one for one in promoted)]
 
@@ -375,12 +375,12 @@ class ClusterNode(SimNode):
         for publish in self.unwritten:
             publish.position = self.group_end
         self.unwritten.clear()
-        self.copied_group(self.origin, is_awaited, is_durable)
+        self.copied_group(self.leader_side, is_awaited, is_durable)
 
-    def copied_group(self, origin: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
+    def copied_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """What the port does when a group of a log was written."""
         if is_awaited:
-            origin.ask_for_word(is_durable)
+            leader_side.ask_for_word(is_durable)
         self.flush()
 
     # a turn

@@ -60,7 +60,7 @@ class History(ClusterRun):
 
     def followers(self, leader: Machine) -> list[Machine]:
         """Return the machines with a replica of the log into which a machine publishes, the first candidate first."""
-        numbers = self.node(leader).origin.followers
+        numbers = self.node(leader).leader_side.followers
         return [machine for number in numbers for machine in self.machines if machine.number == number]
 
     def leader_of(self, log_id: bytes) -> list[Machine]:

@@ -15,7 +15,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import NoIds
 from nsqd.core.retention.policy import Durability
-from nsqd.core.stripes import Attachment, Deletions, promoted_broker
+from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
@@ -94,7 +94,7 @@ class OpenedLog:
         self.log, self.disk, self.archive = opened, disk, archive
         self.end = opened.writer.written.position  # where the log ended
         self.log_id = opened.identity.log_id
-        self.origin: LeaderSide | None = None
+        self.leader_side: LeaderSide | None = None
         assert isinstance(opened.syncer, SteppedSyncer)
         assert isinstance(opened.cache, SteppedCache)
         cleaner, spare = opened.tidying._cleaner, opened.writer._spare
@@ -174,14 +174,14 @@ class PromotedLogs:
         one.archive.opened(cast(SimNode, one))
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         sizes, copies = node.sizes, opened.store.copies
-        one.origin = origin = LeaderSide(
+        one.leader_side = leader_side = LeaderSide(
             node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate, log_id
         )
-        one.archive.after = origin
+        one.archive.after = leader_side
         source.tap(one.archive)
-        opened.store.after_write = partial(node.copied_group, origin)
-        node.copying.add(origin)
-        node.tellers.add(origin, opened)
+        opened.store.after_write = partial(node.copied_group, leader_side)
+        node.copying.add(leader_side)
+        node.tellers.add(leader_side, opened)
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:

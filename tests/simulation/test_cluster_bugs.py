@@ -20,7 +20,7 @@ from nsqd.cluster.promotion.diverged import arbiter
 from nsqd.cluster.promotion.diverged.note import CopyExtent
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import common_point as common
-from nsqd.cluster.replication import leader as origin
+from nsqd.cluster.replication import leader as leader_side
 from nsqd.cluster.replication import replicas as replicas
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.replica import Replica
@@ -32,7 +32,7 @@ from nsqd.core.message.deletion import Deletion
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.sequence.mark import Promise
-from nsqd.core.stripes import Attachment
+from nsqd.core.shards import Attachment
 from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log import checkpoint, reading, succession
@@ -76,7 +76,7 @@ def hole_in_a_replica(patch: Patch) -> None:
     patch.setattr(Replica, "append", with_holes)
 
 
-def marks_of_the_origin_are_believed(patch: Patch) -> None:
+def marks_of_the_leader_side_are_believed(patch: Patch) -> None:
     append = Replica.append
 
     def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
@@ -96,7 +96,7 @@ def epochs_are_told_apart_by_number(patch: Patch) -> None:
         numbers = [[(epoch[:4], start) for epoch, start in table] for table in (ours, theirs)]
         return common.common_end(numbers[0], our_end, numbers[1], their_end)
 
-    patch.setattr(origin, "common_end", by_number)
+    patch.setattr(leader_side, "common_end", by_number)
     patch.setattr(replicas, "common_end", by_number)
 
 
@@ -255,7 +255,7 @@ def a_promise_fences(patch: Patch) -> None:
     patch.setattr(Leaders, "vote", fencing)
 
 
-def stripes_are_found_by_number(patch: Patch) -> None:
+def shards_are_found_by_number(patch: Patch) -> None:
     attach = Attachment._attach_topic
 
     def by_number(self: Attachment, theirs: Topic) -> Topic:
@@ -376,7 +376,7 @@ def what_was_salvaged_is_not_served(patch: Patch) -> None:
 BUGS: list[Callable[[Patch], None]] = [
     gate_off_by_one,
     hole_in_a_replica,
-    marks_of_the_origin_are_believed,
+    marks_of_the_leader_side_are_believed,
     epochs_are_told_apart_by_number,
     replay_begins_at_the_first_segment,
     a_recovery_skips_no_leases,
@@ -395,7 +395,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_leader_ignores_the_fence,
     leaders_of_one_number_are_equal,
     a_promise_fences,
-    stripes_are_found_by_number,
+    shards_are_found_by_number,
     a_log_that_owes_something_is_closed,
     deletions_are_of_names,
     a_checkpoint_does_not_repeat_the_followers,

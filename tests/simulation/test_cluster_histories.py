@@ -201,7 +201,7 @@ def test_a_third_node_takes_over_from_the_new_leader_and_all_return(is_new_leade
     assert History(seed, Quorum.ANY).tell(story).books.counts["successions"] == 2
 
 
-def stripes_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
+def shards_of(run: History, machine: Machine, log_id: bytes) -> dict[str, Topic]:
     """Return the topics of a promoted log that a machine serves."""
     broker = run.node(machine).promoted.promotions.logs[log_id].broker
     assert broker is not None
@@ -249,16 +249,16 @@ def test_a_node_that_is_cut_off_publishes_deletes_and_empties_while_another_prom
             run.start(leader)
         run.until(lambda: leader.is_up and leader.log_id != log_id)
         assert "extra" not in run.node(leader).broker.topics["always"].channels
-        stripes = stripes_of(run, new_leader, log_id)
-        run.until(lambda: "extra" not in stripes["always"].channels)
-        assert "work" not in stripes["two"].channels
-        assert "os" not in stripes
-        assert not any(stripes["interval"].channels["work"].counts())
-        assert stripes["always"].channels["work"].depth == 5
+        shards = shards_of(run, new_leader, log_id)
+        run.until(lambda: "extra" not in shards["always"].channels)
+        assert "work" not in shards["two"].channels
+        assert "os" not in shards
+        assert not any(shards["interval"].channels["work"].counts())
+        assert shards["always"].channels["work"].depth == 5
         home = run.node(new_leader).broker.topics
         assert {*home["always"].channels} == {"work", "extra"}
         extra = home["always"].channels["extra"]
-        assert (extra.stripes, extra.depth) == ((), 2), "the new leader's own messages stay"
+        assert (extra.shards, extra.depth) == ((), 2), "the new leader's own messages stay"
         found = run.finish_all(new_leader, "interval")
         assert found == {one.number for own in led for one in own if one.node == new_leader.name}
         assert (len(run.finish_all(leader, "interval")), len(run.finish_all(leader))) == (2, 5)
@@ -287,15 +287,15 @@ def test_a_third_node_that_takes_over_hears_of_deletions_from_the_log_or_from_th
         (new_leader,) = {*run.leader_of(log_id)} & {*others}
         run.wait(10)
         run.join()
-        first = stripes_of(run, new_leader, log_id)
+        first = shards_of(run, new_leader, log_id)
         run.until(lambda: not any(first["always"].channels["work"].counts()))
         run.wait(seed)
         run.kill(new_leader)
         run.until(run.is_served(log_id, run.machines))
         (third,) = run.leader_of(log_id)
-        stripes = stripes_of(run, third, log_id)
-        run.until(lambda: not any(stripes["always"].channels["work"].counts()))
-        assert stripes["interval"].channels["work"].depth == 5
+        shards = shards_of(run, third, log_id)
+        run.until(lambda: not any(shards["always"].channels["work"].counts()))
+        assert shards["interval"].channels["work"].depth == 5
         run.start(new_leader)
 
     assert History(seed, Quorum.MAJORITY).tell(story).books.counts["successions"] >= 1

@@ -87,9 +87,9 @@ class Trouble:
         """
         run, random = self._run, self._random
         leader = random.choice(run.machines)
-        if leader.node is None or not leader.node.origin.followers or not run.may_lose():
+        if leader.node is None or not leader.node.leader_side.followers or not run.may_lose():
             return
-        followers = [one for one in run.machines if one.number in leader.node.origin.followers]
+        followers = [one for one in run.machines if one.number in leader.node.leader_side.followers]
         late = random.choice(followers)
         length = random.choice((1, 6, 9)) * SECOND
         run.wires.cut |= {(leader.address, late.address), (late.address, leader.address)}

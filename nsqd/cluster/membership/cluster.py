@@ -154,12 +154,18 @@ class Cluster:
 
     def dialed(self, address: str, now: int) -> Link:
         """Return the link over a connection that was made to `address`."""
+        self.membership.dialed(address, is_refused=False)
         link, dial = self._begin(True, now), self._dials[address]
         dial.link, dial.nonce = link, link.handshake.nonce
         return link
 
-    def dial_failed(self, address: str, now: int) -> None:
-        """Note that no connection could be made, or that it did not last: the address is dialed again after a pause."""
+    def dial_failed(self, address: str, now: int, is_refused: bool = False) -> None:
+        """Note that no connection could be made, or that it did not last: the address is dialed again after a pause.
+
+        `is_refused`: the host has answered that nobody listens there.
+        """
+        if is_refused:
+            self.membership.dialed(address, is_refused=True)
         dial = self._dials[address]
         jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not dial each other in step
         dial.is_busy, dial.link, dial.due = False, None, now + int(dial.pause * (0.5 + jitter))

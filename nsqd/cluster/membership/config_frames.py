@@ -21,7 +21,8 @@ from nsqd.core.retention.policy import Durability, TopicConfig
 from penstock.protocol.names import is_valid_name
 from penstock.protocol.nsq import MAX_ATTEMPTS
 
-MOST_CONFIGS = 1000  # in one frame, and that a node remembers
+MOST_IN_FRAME = 1000
+MOST_CONFIGS = 10_000  # topics of which a node remembers the configuration
 MOST_VALUE = (1 << 62) - 1
 FIELDS = 8  # of a configuration
 
@@ -66,13 +67,13 @@ def from_fields(fields: Any) -> VersionedConfig:
 
 
 def pack_configs(words: Iterable[VersionedConfig] | None) -> bytes:
-    """Return the frame of up to MOST_CONFIGS topics: empty at the end, None if the sender does not know them yet."""
+    """Return the frame of up to MOST_IN_FRAME topics: empty at the end, None if the sender does not know them yet."""
     return encode(FrameKind.CONFIGS, msgpack.packb(None if words is None else [to_fields(word) for word in words]))
 
 
 def unpack_configs(content: bytes) -> list[VersionedConfig] | None:
     """Return the configurations that the peer has sent, as for `pack_configs`. Raises PeerError."""
-    found = unpack_message(content, MOST_CONFIGS)
+    found = unpack_message(content, MOST_IN_FRAME)
     if found is None:
         return None
     if not isinstance(found, list):

@@ -4,8 +4,9 @@ Records of a member are merged by the latest one: that of the greatest incarnati
 any number of times, gives the same members; so connected nodes converge. A forgotten log is never accepted again:
 every run of a node with that log counts as forgotten, too.
 
-A member is suspected when no byte came from it for a time, by the clock of this node. If this node itself was paused,
-it first reads what waits in its connections, and restarts every timeout.
+A member is suspected when no byte came from it for a time, by the clock of this node: a shorter time if its address refuses
+connections, because then its process has ended. If this node itself was paused, it first reads what waits in its connections,
+and restarts every timeout.
 
 See docs/design/cluster.md#membership.
 """
@@ -18,6 +19,7 @@ from dataclasses import replace
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
 
 LEAST_SUSPICION = 3_000_000_000  # ns
+GONE_AFTER = 2_000_000_000  # ns without contact until a node is suspected whose address refuses connections
 MOST_UNPROVED = 64  # members that have not proved their identity to this node
 UNPROVED_FOR = (
     120_000_000_000  # ns without contact after which such a member is dropped: nodes dial each other every 30 s
@@ -43,6 +45,9 @@ class Membership:
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
         self._checked = 0  # time of the last check; 0: none yet
         self._suspected: set[int] = set()
+        self._refusing: set[int] = (
+            set()
+        )  # numbers of nodes at whose addresses nobody listens, since a byte came from them
 
     @property
     def members(self) -> list[NodeIdentity]:
@@ -136,6 +141,13 @@ class Membership:
         """Note that bytes came from the present run of a node."""
         self._heard[number] = now
         self._suspected.discard(number)
+        self._refusing.discard(number)
+
+    def dialed(self, address: str, is_refused: bool) -> None:
+        """Record whether a node's address refuses connections: then the node's process has ended."""
+        for node in self.members:
+            if node.address == address:
+                (self._refusing.add if is_refused else self._refusing.discard)(node.number)
 
     def announced(self, number: int, back_by: int) -> None:
         """Record that the present run of a node stops, and will be back by a time: until then it is not suspected."""
@@ -162,8 +174,12 @@ class Membership:
         if self.must_read_first(now):
             self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
         self._checked = now
-        late = now - self.suspect_after
-        silent = [number for number, at in self._heard.items() if at <= late and self._is_awaited(number, now)]
+        silent = [
+            number
+            for number, at in self._heard.items()
+            if now - at >= (GONE_AFTER if number in self._refusing else self.suspect_after)
+            and self._is_awaited(number, now)
+        ]
         news = sorted(set(silent) - self._suspected)
         self._suspected.update(news)
         return news

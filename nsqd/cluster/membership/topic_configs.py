@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 
 from nsqd.cluster.membership.config_frames import (
     MOST_CONFIGS,
+    MOST_IN_FRAME,
     MOST_VALUE,
     VersionedConfig,
     pack_configs,
@@ -106,7 +108,8 @@ class TopicConfigs(Part):
     @staticmethod
     def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
         """Send a node configurations, if there are any."""
-        if some := list(words):
+        rest = iter(words)
+        while some := list(islice(rest, MOST_IN_FRAME)):
             link.send_first(pack_configs(some))
 
     # what holds

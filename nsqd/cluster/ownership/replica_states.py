@@ -57,16 +57,16 @@ class KeptReplicas:
         return self._ended.setdefault(log_id, at)
 
 
-def step_down_broken(cluster: Cluster, origin: LeaderSide) -> None:
+def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
     """Step down as the leader of the log into which this node publishes, once a sync of it has failed (law R19).
 
     From then on no publish is acknowledged until a restart, and nothing that comes later is sent to followers. Call it several
     times a second.
     """
     log_id = cluster.own.log_id
-    if origin.is_broken and cluster.leaders.holds(log_id):
+    if leader_side.is_broken and cluster.leaders.holds(log_id):
         log.critical("CLUSTER: a sync of this node's log has failed: another node may promote the log")
-        origin.extent()  # notes how far the followers are: they may be lost, too
+        leader_side.extent()  # notes how far the followers are: they may be lost, too
         cluster.step_down(log_id)
 
 
@@ -78,11 +78,13 @@ class InSyncTellers(Part):
         self._cluster, self._elections, self._own = cluster, elections, own
         self._tellers: dict[bytes, InSyncTeller] = {}  # by log id
 
-    def add(self, origin: LeaderSide, opened: OpenLog) -> None:
+    def add(self, leader_side: LeaderSide, opened: OpenLog) -> None:
         """Begin to send the followers of a log that this node leads."""
         identity, writer = opened.identity, opened.writer
         end = lambda: writer.written.position  # noqa: E731
-        self._tellers[identity.log_id] = InSyncTeller(self._elections, origin, identity.log_id, identity.epoch, end)
+        self._tellers[identity.log_id] = InSyncTeller(
+            self._elections, leader_side, identity.log_id, identity.epoch, end
+        )
 
     def remove(self, log_id: bytes) -> None:
         """Send no further lists of the followers of a log."""
@@ -99,11 +101,11 @@ class InSyncTeller:
     """Sends all nodes the in-sync followers of one log that this node leads."""
 
     def __init__(
-        self, elections: Elections, origin: LeaderSide, log_id: bytes, epoch: Epoch, end: Callable[[], int]
+        self, elections: Elections, leader_side: LeaderSide, log_id: bytes, epoch: Epoch, end: Callable[[], int]
     ) -> None:
         """`epoch`: by which this node leads the log; `end`: returns the position at which the log ends."""
         self._elections = elections
-        self._origin = origin
+        self._leader_side = leader_side
         self._log_id, self._epoch = log_id, epoch
         self._end = end
         self._counting: frozenset[int] | None = None
@@ -111,11 +113,11 @@ class InSyncTeller:
 
     def tick(self, links: Iterable[tuple[int, Link]]) -> None:
         """Send changes to the connected nodes, by node number. Call it several times a second."""
-        origin = self._origin
-        counting = origin.in_sync.counting
+        leader_side = self._leader_side
+        counting = leader_side.in_sync.counting
         if counting != self._counting:
             self._counting, self._position = counting, self._end()
         for number, link in links:
-            follower = origin.followers.get(number)
+            follower = leader_side.followers.get(number)
             is_whole = follower is not None and follower.link is link and follower.is_caught_up
             self._elections.in_sync(self._log_id, self._epoch, self._position, counting, link, is_whole)

@@ -69,7 +69,7 @@ class Closing(Part):
     def _go_on_closing(self, log_id: bytes) -> None:
         word = self._cluster.leaders.closed[log_id]
         if word.epoch.node == self._cluster.own.number:
-            self._closed.close(word, self._copying.origin.in_sync.stated.most)
+            self._closed.close(word, self._copying.leader_side.in_sync.stated.most)
         else:
             self._promotions.lose(log_id)
 
@@ -92,9 +92,9 @@ class Closing(Part):
             if led.state == CLOSED and self._is_void(log_id):
                 self._promotions.lose(log_id)
             return
-        origin = self._copying.origins.get(log_id)
-        if origin is not None and not self._is_published(led) and owes_nothing(led.log, led.broker):
-            self._close(log_id, led.node, origin)
+        leader_side = self._copying.leader_sides.get(log_id)
+        if leader_side is not None and not self._is_published(led) and owes_nothing(led.log, led.broker):
+            self._close(log_id, led.node, leader_side)
 
     def _is_published(self, led: PromotedLog) -> bool:
         """Return True if the node that published into a log may return with what it has published since."""
@@ -104,10 +104,10 @@ class Closing(Part):
             return led.log_id not in membership.forgotten
         return word.standing is Standing.MEMBER and word.node.log_id == led.log_id
 
-    def _close(self, log_id: bytes, node: int, origin: LeaderSide) -> None:
-        state = origin.led()
+    def _close(self, log_id: bytes, node: int, leader_side: LeaderSide) -> None:
+        state = leader_side.led()
         epochs = [(unpack(bytes.fromhex(epoch)), start) for epoch, start in state["epochs"]]
-        copies = max(origin.in_sync.stated.most, origin.copies.asked[1])
+        copies = max(leader_side.in_sync.stated.most, leader_side.copies.asked[1])
         word = make_closed(log_id, state["end"], epochs)
         log.info("CLUSTER: closed the log %s of node %d: it has no unfinished messages", log_id.hex(), node)
         self._promotions.end(log_id)
@@ -137,7 +137,7 @@ class Closing(Part):
 
     def _look_at_old_logs(self) -> None:
         """Remove the diverged copies of closed logs, if the followers have this node's own log as it was at the start."""
-        if not self._is_busy and is_copied(self._copying.origin, self._start, self._cluster):
+        if not self._is_busy and is_copied(self._copying.leader_side, self._start, self._cluster):
             self._is_busy = True
             self._work.run(self._remove_old_logs, self._removed_old_logs)
 

@@ -19,7 +19,7 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
 from nsqd.core.message.deletion import LogDeletions
-from nsqd.core.stripe_deletions import delete_from_promoted
+from nsqd.core.shard_deletions import delete_from_promoted
 from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nsqd.core.broker import Broker
-from nsqd.core.stripes import Deletions
+from nsqd.core.shards import Deletions
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.clocks import Anchor
 from nsqd.storage.log.disk import Disk

@@ -33,9 +33,9 @@ class Copying(Part):
 
     takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
 
-    def __init__(self, origin: LeaderSide, replicas: Replicas) -> None:
-        self.origin = origin
-        self.origins = {origin.log_id: origin}  # by log id, including promoted logs
+    def __init__(self, leader_side: LeaderSide, replicas: Replicas) -> None:
+        self.leader_side = leader_side
+        self.leader_sides = {leader_side.log_id: leader_side}  # by log id, including promoted logs
         self.replicas = replicas
         self._ends: dict[bytes, Extent] = {}  # the extents of logs that are no longer copied, by log id
         self._tick_due = 0
@@ -46,37 +46,37 @@ class Copying(Part):
             link.log_received = unpack_log(content)
             return
         if kind not in TO_FOLLOWER:
-            origin = self.origins.get(link.log_received or self.origin.log_id)
-            if origin is not None:  # otherwise this node no longer leads the log
-                origin.receive(link, kind, content)
+            leader_side = self.leader_sides.get(link.log_received or self.leader_side.log_id)
+            if leader_side is not None:  # otherwise this node no longer leads the log
+                leader_side.receive(link, kind, content)
             return
         self.replicas.receive(link, kind, content, now)
 
-    def add(self, origin: LeaderSide) -> None:
+    def add(self, leader_side: LeaderSide) -> None:
         """Copy another log that this node leads, too."""
-        self.origins[origin.log_id] = origin
-        self._ends.pop(origin.log_id, None)
+        self.leader_sides[leader_side.log_id] = leader_side
+        self._ends.pop(leader_side.log_id, None)
 
     def remove(self, log_id: bytes) -> None:
         """Stop copying a promoted log. Raises KeyError if it is not copied."""
-        origin = self.origins.pop(log_id)
-        self._ends[log_id] = origin.extent()
-        origin.close()
+        leader_side = self.leader_sides.pop(log_id)
+        self._ends[log_id] = leader_side.extent()
+        leader_side.close()
 
     def extent(self, log_id: bytes) -> Extent:
         """Return the extent of a log that this node leads or led. NO_REPLICA if unknown in this run."""
-        origin = self.origins.get(log_id)
-        return origin.extent() if origin is not None else self._ends.get(log_id, NO_REPLICA)
+        leader_side = self.leader_sides.get(log_id)
+        return leader_side.extent() if leader_side is not None else self._ends.get(log_id, NO_REPLICA)
 
     def pump(self, now: int) -> None:
         self.replicas.turn(now)
-        for origin in self.origins.values():
-            origin.pump()
+        for leader_side in self.leader_sides.values():
+            leader_side.pump()
 
     def tick(self, now: int) -> None:
         """Do what is due by time. Call it several times a second."""
-        for origin in list(self.origins.values()):
-            origin.tick(now)
+        for leader_side in list(self.leader_sides.values()):
+            leader_side.tick(now)
         if now >= self._tick_due:
             self._tick_due = now + TICK
             self.replicas.tick(now)

@@ -59,7 +59,7 @@ class LeaderSide:
         rate: int = 0,
         log_id: bytes = b"",
     ) -> None:
-        """`replicas`: how many other nodes keep a copy; `patience`: ns after which a dead one is replaced.
+        """`replicas`: how many other nodes keep a copy, if no topic asks for more; `patience`: ns until a dead one is replaced.
 
         `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit. `log_id`: of a log
         that this node has promoted, b"": the log into which it publishes.
@@ -141,7 +141,13 @@ class LeaderSide:
             for node in cluster.membership.members
             if node is not own
         ]
-        return chosen(self.log_id, candidates, self._replicas)
+        return chosen(self.log_id, candidates, self.wanted)
+
+    @property
+    def wanted(self) -> int:
+        """Return how many nodes shall keep a copy: one more than topics wait for, so that publishes outlive the loss of one."""
+        most = self.copies.configured
+        return max(self._replicas, most) if most > 1 else self._replicas
 
     def _has_room(self, number: int, now: int) -> bool:
         """Return True if a node may have space for a replica. A node that stopped for lack of it counts as full for a while."""
@@ -158,7 +164,7 @@ class LeaderSide:
 
         They get DROP once only assigned followers are in sync, and these have durably all that the log had at that time.
         """
-        if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self._replicas:
+        if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self.wanted:
             self._settled = None
             return
         if self._settled is None:
@@ -443,9 +449,9 @@ class LeaderSide:
         members = {node.number for node in membership.members}
         going = [one for one in self.in_sync.named & members if membership.is_going(one)]
         expected = [one for one in going if one not in membership.suspected]
-        needed = wanted if len(wanted) == self._replicas else []
+        needed = wanted if len(wanted) == self.wanted else []
         fewest, most = self.copies.asked
-        change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self._replicas)), now)
+        change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self.wanted)), now)
         if change is not None:
             self.in_sync.change(change, self._source.state_followers(change))
             self.ask_for_word(is_durable=True)

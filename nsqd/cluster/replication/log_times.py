@@ -61,8 +61,8 @@ class LogTimes(Part):
     def tick(self, now: int) -> None:
         """Send and write the times that are due. Call it several times a second; `now` in monotonic ns."""
         for log_id, time in self.own.items():
-            origin = self._copying.origins.get(log_id)
-            for follower in origin.followers.values() if origin is not None else ():
+            leader_side = self._copying.leader_sides.get(log_id)
+            for follower in leader_side.followers.values() if leader_side is not None else ():
                 known, at = self._told.get((log_id, follower.number), (None, 0))
                 if follower.has_replica and (known is not follower.link or now - at >= TELL_EVERY):
                     self._told[log_id, follower.number] = follower.link, now

@@ -206,7 +206,7 @@ class Link:
         self.queued += len(frame)
 
     def send_of(self, log_id: bytes, usual: bytes, frame: bytes) -> None:
-        """Send a frame by which the log `log_id` is copied; `usual`: the log that its origin publishes into."""
+        """Send a frame by which the log `log_id` is copied; `usual`: the log that its leader publishes into."""
         if log_id != (self.log_sent or usual):
             self.log_sent = log_id
             self.send(encode(FrameKind.LOG, log_id))

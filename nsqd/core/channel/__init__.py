@@ -4,7 +4,7 @@ Read `channel` first, then `commands` (RDY, FIN, REQ, TOUCH). A message is in on
 or deferred (nsqd/core/timing/deferred.py).
 
 * `failures`: which deliveries have failed, so that a message is buried after too many.
-* `dispatch`: whose turn it is under RDY; `consumer`: a window, its counts and its sink; `window`: the same over stripes.
+* `dispatch`: whose turn it is under RDY; `consumer`: a window, its counts and its sink; `window`: the same over shards.
 * `actions` and `listing`: what operators do to single messages, and see of them.
 * `unfinished`: what an emptied channel gives up, released bit by bit.
 * `state`: what survives a restart.

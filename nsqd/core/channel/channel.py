@@ -71,8 +71,8 @@ class Channel:
         "paused",
         "requeue_count",
         "scan_entry",
+        "shards",
         "start",
-        "stripes",
         "timeout_count",
         "topic_name",
     )
@@ -111,7 +111,7 @@ class Channel:
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.stripes: tuple[Channel, ...] = ()  # channels of this name of promoted logs: see window.py
+        self.shards: tuple[Channel, ...] = ()  # channels of this name of promoted logs: see window.py
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
@@ -194,7 +194,7 @@ class Channel:
             self.measures.returned(what, ordinal, message_id, attempts)
 
     def count_with(self, home: Channel) -> None:
-        """Count as a stripe of `home` from now on.
+        """Count as a shard of `home` from now on.
 
         All that this channel has came now, and latencies are recorded where those of `home` are: percentiles cannot be added.
         """
@@ -215,9 +215,9 @@ class Channel:
         self.wake()
 
     def empty(self) -> None:
-        """Drop all messages in all states, also of the stripes: ready, in flight, deferred and buried."""
-        for stripe in self.stripes:
-            stripe.empty()
+        """Drop all messages in all states, also of the shards: ready, in flight, deferred and buried."""
+        for shard in self.shards:
+            shard.empty()
         self.journal.finish_all(self.offsets.distributed)
         self._agenda.reclaimer.add(release_all(self._give_up(), self.journal))
         self.start = self.offsets.distributed
@@ -238,7 +238,7 @@ class Channel:
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. The topic calls this when it deletes the channel.
 
-        Stripes stay, without consumers.
+        Shards stay, without consumers.
         """
         self.dispatch.close()
         self.empty()

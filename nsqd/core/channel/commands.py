@@ -28,10 +28,10 @@ def set_ready(channel: Channel, consumer: Consumer, count: int) -> None:
 def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False) -> list[tuple[bytes, str]]:
     """Carry out FIN for all `ids` (16 bytes each, end to end). Return (id, reason) of those that failed, in order.
 
-    `alone`: the messages are looked for in this channel only, and not in its stripes.
+    `alone`: the messages are looked for in this channel only, and not in its shards.
     """
     if consumer.window is not None and not alone:
-        return _finish_in_stripes(consumer.window, ids)
+        return _finish_in_shards(consumer.window, ids)
     failed: list[tuple[bytes, str]] = []
     in_flight, position, total = channel.in_flight, 0, len(ids)
     while position < total:
@@ -55,8 +55,8 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes, alone: bool = False
     return failed
 
 
-def _finish_in_stripes(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
-    """Carry out FIN for messages of a channel or its stripes. See `finish`."""
+def _finish_in_shards(window: Window, ids: bytes) -> list[tuple[bytes, str]]:
+    """Carry out FIN for messages of a channel or its shards. See `finish`."""
     failed: list[tuple[bytes, str]] = []
     while ids:
         size = _of_one_node(ids) if len(ids) > ID_SIZE else ID_SIZE
@@ -83,7 +83,7 @@ def _finish_elsewhere(window: Window, likely: Channel, missed: list[tuple[bytes,
 
 
 def _of_one_node(ids: bytes) -> int:
-    """Return the size of the first of `ids` (16 bytes each) that are those of one node: stripes seldom share one.
+    """Return the size of the first of `ids` (16 bytes each) that are those of one node: shards seldom share one.
 
     It looks at the last three of NODE_DIGITS: the first one is the same for all numbers of nodes.
     """
@@ -95,15 +95,15 @@ def _of_one_node(ids: bytes) -> int:
     return (len(column) - len(column.lstrip(column[:1]))) * ID_SIZE
 
 
-def _in_stripes(
+def _in_shards(
     channel: Channel, consumer: Consumer, message_id: bytes, command: Callable[[Channel, Consumer], str]
 ) -> str:
     """Carry out a command for a message that the channel itself does not have in flight. Return why it failed, or ""."""
     reasons = [channel.in_flight.why_not(message_id)]
     window = consumer.window
-    stripes = window.holders()[1:] if window is not None and consumer is window.home else []
-    for stripe, member in stripes:
-        reasons.append(command(stripe, member))
+    shards = window.holders()[1:] if window is not None and consumer is window.home else []
+    for shard, member in shards:
+        reasons.append(command(shard, member))
         if not reasons[-1]:
             return ""
     return NOT_OWNER if NOT_OWNER in reasons else NOT_IN_FLIGHT
@@ -113,7 +113,7 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
     """Carry out REQ: make a message ready after `delay` ns, or bury it if it is given up. Return why it failed, or ""."""
     found = channel.in_flight.take_answered(consumer, message_id)
     if found is None:
-        return _in_stripes(channel, consumer, message_id, lambda c, m: requeue(c, m, message_id, delay, now))
+        return _in_shards(channel, consumer, message_id, lambda c, m: requeue(c, m, message_id, delay, now))
     attempts, ordinal = found[0].attempts, found[1]
     message = Message(ordinal, attempts, found[0].failures + 1)
     consumer.requeue_count += 1
@@ -134,7 +134,7 @@ def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int,
     """
     found = channel.in_flight.take_answered(consumer, message_id)
     if found is None:
-        return _in_stripes(channel, consumer, message_id, lambda c, m: touch(c, m, message_id, timeout, longest, now))
+        return _in_shards(channel, consumer, message_id, lambda c, m: touch(c, m, message_id, timeout, longest, now))
     run, ordinal = found
     deadline = min(now + timeout, run.delivered + longest)
     channel.in_flight.hold_on(run, ordinal, message_id, deadline)

@@ -83,9 +83,9 @@ class Consumer:
         self.msg_timeout = msg_timeout  # ns until an unanswered delivery times out
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
         self.distance = distance  # SAME_ZONE, SAME_REGION or ELSEWHERE: the nearer is served first
-        # the RDY window; with stripes, what is in flight plus what is free of `window`
+        # the RDY window; with shards, what is in flight plus what is free of `window`
         self.ready = 0
-        self.window: Window | None = None  # over the stripes of the channel; None: it has none
+        self.window: Window | None = None  # over the shards of the channel; None: it has none
         self.counted = 0  # of `in_flight`, what `window` knows of
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out

@@ -60,7 +60,7 @@ class Dispatch:
         self.ready.pop(consumer, None)
 
     def close(self) -> None:
-        """Prepare for the end of the channel: let it have no stripes, and be none (window.py)."""
+        """Prepare for the end of the channel: let it have no shards, and be none (window.py)."""
 
     def pass_on(self) -> None:
         """Take note that the channel was woken, and can deliver nothing after all."""
@@ -82,7 +82,7 @@ class Dispatch:
                 last = depth
                 order = dict.fromkeys(again) | self.ready  # they come to the front, in their order
                 self.ready.clear()
-                self.ready.update(order)  # in place: stripes share it
+                self.ready.update(order)  # in place: shards share it
                 depth = self._serve(supply, len(again), depth, now)
                 # The shares were too small if some consumer had no room for its share, so the others are served again. A
                 # consumer that samples is served once: it could go on through the whole backlog.

@@ -10,7 +10,7 @@ The oldest message keeps a consumer silent: it is *stuck at* it. Until the consu
 however often its window is emptied by time-outs and filled again. So a window that times out bit by bit counts once. A consumer
 that has a single message in flight is never stuck: each message fails by itself.
 
-With stripes (window.py), all messages of a client count as one window.
+With shards (window.py), all messages of a client count as one window.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOWERED = "max_attempts was lowered"  # a message that had failed so often befor
 
 
 def note_lost(channel: Channel, consumer: Consumer) -> None:
-    """Note which messages of the channel and its stripes have failed, for the consumer is leaving. None was taken out yet."""
+    """Note which messages of the channel and its shards have failed, for the consumer is leaving. None was taken out yet."""
     held = _held(channel, consumer)
     runs = _runs(held)
     if not runs:

@@ -1,8 +1,8 @@
-"""The stripes of a channel, and the windows by which its consumers span them.
+"""The shards of a channel, and the windows by which its consumers span them.
 
-A *stripe* is the channel of a promoted log, beside the *home channel* of the same name, to which consumers subscribe. A
+A *shard* is the channel of a promoted log, beside the *home channel* of the same name, to which consumers subscribe. A
 consumer has one `Consumer` in each of these channels, its *members*, and one `Window`: whatever the members have in flight
-together never exceeds its RDY. A channel without stripes knows nothing of all this; with the first stripe it is given another
+together never exceeds its RDY. A channel without shards knows nothing of all this; with the first shard it is given another
 Dispatch.
 
 All channels share the consumers that are ready: those whose window is not full, and whose sink has room. A channel is *active*
@@ -13,7 +13,7 @@ The law that this file keeps: while a consumer is ready, each channel that can d
 the others when it has been served. So a window that opens wakes a single channel. The channels take turns: the one that has
 just delivered is woken last. One that delivers many messages at once keeps its turn for a short time.
 
-See docs/design/channel.md#stripes.
+See docs/design/channel.md#shards.
 """
 
 from __future__ import annotations
@@ -38,50 +38,50 @@ NODE_DIGITS = 4  # of a message id: the node that issued it
 SOMEBODY: dict[Consumer, None] = {Consumer(CLOSED_SINK, 0, 0, 0): None}
 
 
-class Stripes:
-    """A home channel and its stripes, the consumers that are ready, and the channels that take turns."""
+class Shards:
+    """A home channel and its shards, the consumers that are ready, and the channels that take turns."""
 
     __slots__ = ("_turn_ends", "active", "home", "ready", "routes")
 
     def __init__(self, home: Channel) -> None:
-        """Begin without stripes. From now on each consumer of the channel has a window."""
+        """Begin without shards. From now on each consumer of the channel has a window."""
         self.home = home
         self.ready = home.dispatch.ready  # consumers of the home channel, in the order in which they are served
         self.active: dict[Channel, None] = {}  # channels that may have messages, the next in turn first
         self._turn_ends = 0  # monotonic ns; the channel whose turn it is keeps it until then
         # by the first digits of message ids: the channel in which such an id was last found in flight
         self.routes: dict[bytes, Channel] = {}
-        home.dispatch = StripedDispatch(home.dispatch, home, self)
+        home.dispatch = ShardedDispatch(home.dispatch, home, self)
         for consumer in home.consumers.values():
             consumer.window = Window(self, consumer)
         home.wake()
 
-    def add(self, stripe: Channel) -> None:
-        """Let all consumers of the home channel consume from `stripe`, too. It must have no consumers."""
-        stripe.dispatch = StripedDispatch(stripe.dispatch, stripe, self)
-        stripe.count_with(self.home)
-        self.home.stripes += (stripe,)
+    def add(self, shard: Channel) -> None:
+        """Let all consumers of the home channel consume from `shard`, too. It must have no consumers."""
+        shard.dispatch = ShardedDispatch(shard.dispatch, shard, self)
+        shard.count_with(self.home)
+        self.home.shards += (shard,)
         for consumer in self.home.consumers.values():
-            window_of(consumer).add(stripe)
-        stripe.wake()
+            window_of(consumer).add(shard)
+        shard.wake()
 
-    def remove(self, stripe: Channel) -> None:
-        """Take `stripe` out. What its consumers have in flight from it counts no more; FINs for that will fail."""
+    def remove(self, shard: Channel) -> None:
+        """Take `shard` out. What its consumers have in flight from it counts no more; FINs for that will fail."""
         home = self.home
-        for consumer in list(stripe.consumers.values()):
-            window_of(consumer).drop(stripe)
-        stripe.dispatch = plain(stripe.dispatch, {})
-        self.active.pop(stripe, None)
-        home.stripes = tuple(one for one in home.stripes if one is not stripe)
-        self.routes = {digits: channel for digits, channel in self.routes.items() if channel is not stripe}
-        if not home.stripes:
+        for consumer in list(shard.consumers.values()):
+            window_of(consumer).drop(shard)
+        shard.dispatch = plain(shard.dispatch, {})
+        self.active.pop(shard, None)
+        home.shards = tuple(one for one in home.shards if one is not shard)
+        self.routes = {digits: channel for digits, channel in self.routes.items() if channel is not shard}
+        if not home.shards:
             self._end()
         for consumer in home.consumers.values():
             home.refresh(consumer)
         self.wake_active()  # it may have been the one that wakes the others
 
     def _end(self) -> None:
-        """Make the home channel one without stripes again."""
+        """Make the home channel one without shards again."""
         self.active.clear()
         for consumer in self.home.consumers.values():
             consumer.ready = window_of(consumer).rdy
@@ -134,46 +134,46 @@ class Stripes:
         assert all(channel.dispatch.ready is self.ready for channel in self.active)
 
     def __repr__(self) -> str:
-        return f"<Stripes: {len(self.home.stripes)} beside {self.home.name}>"
+        return f"<Shards: {len(self.home.shards)} beside {self.home.name}>"
 
 
 class Window:
-    """How many messages one consumer may have in flight, over a home channel and its stripes."""
+    """How many messages one consumer may have in flight, over a home channel and its shards."""
 
-    __slots__ = ("_stripes", "home", "members", "rdy", "taken")
+    __slots__ = ("_shards", "home", "members", "rdy", "taken")
 
-    def __init__(self, stripes: Stripes, home: Consumer) -> None:
-        """Take over the RDY count of `home`, the consumer of the home channel, and join all stripes there are."""
-        self._stripes = stripes
+    def __init__(self, shards: Shards, home: Consumer) -> None:
+        """Take over the RDY count of `home`, the consumer of the home channel, and join all shards there are."""
+        self._shards = shards
         self.home = home
         self.rdy = home.ready  # messages; what the client asked for
-        self.members: dict[Channel, Consumer] = {stripes.home: home}
+        self.members: dict[Channel, Consumer] = {shards.home: home}
         self.taken = home.counted = home.in_flight  # the sum of `counted` of the members
-        for stripe in stripes.home.stripes:
-            self.add(stripe)
+        for shard in shards.home.shards:
+            self.add(shard)
 
     # members
 
-    def add(self, stripe: Channel) -> None:
-        """Subscribe to a stripe as the home consumer did to its channel."""
+    def add(self, shard: Channel) -> None:
+        """Subscribe to a shard as the home consumer did to its channel."""
         home = self.home
-        sink = StripeSink(self)
-        member = sink.member = stripe.subscribe(sink, home.msg_timeout, home.sample_rate, home.distance)
+        sink = ShardSink(self)
+        member = sink.member = shard.subscribe(sink, home.msg_timeout, home.sample_rate, home.distance)
         member.window = self
-        self.members[stripe] = member
+        self.members[shard] = member
 
-    def drop(self, stripe: Channel) -> None:
-        """Forget the member of a stripe that goes, with what it has in flight."""
-        member = self.members.pop(stripe)
+    def drop(self, shard: Channel) -> None:
+        """Forget the member of a shard that goes, with what it has in flight."""
+        member = self.members.pop(shard)
         self.taken -= member.counted
-        del stripe.consumers[member]
+        del shard.consumers[member]
         member.sink, member.window = CLOSED_SINK, None
 
     def end(self) -> None:
-        """Unsubscribe from all stripes: the client leaves the home channel."""
+        """Unsubscribe from all shards: the client leaves the home channel."""
         members, self.members = self.members, {}
         self.home.window = None
-        self._stripes.ready.pop(self.home, None)
+        self._shards.ready.pop(self.home, None)
         for channel, member in members.items():
             if member is not self.home:
                 member.window = None
@@ -192,7 +192,7 @@ class Window:
 
         Wake a channel if it has just become so.
         """
-        home, ready = self.home, self._stripes.ready
+        home, ready = self.home, self._shards.ready
         if member is not home:
             self.count(member)
         free = self.count(home)
@@ -203,7 +203,7 @@ class Window:
             home.room = home.sink.room()
             if home.room > 0:
                 ready[home] = None
-                self._stripes.wake_next()
+                self._shards.wake_next()
 
     # commands
 
@@ -213,7 +213,7 @@ class Window:
 
     def likely_holder(self, ids: bytes) -> Channel:
         """Return the channel that is likely to have these messages of one node in flight (16 bytes each)."""
-        route = self._stripes.routes.get(ids[:NODE_DIGITS])
+        route = self._shards.routes.get(ids[:NODE_DIGITS])
         return self._find_route(ids) if route is None else route
 
     def _find_route(self, ids: bytes) -> Channel:
@@ -222,11 +222,11 @@ class Window:
             if channel.in_flight.why_not(first) != NOT_IN_FLIGHT:
                 self.note_route(first, channel)
                 return channel
-        return self._stripes.home
+        return self._shards.home
 
     def note_route(self, message_id: bytes, channel: Channel) -> None:
         """Note where a message was found, for `likely_holder`. There are as many routes as nodes that issued messages."""
-        self._stripes.routes[message_id[:NODE_DIGITS]] = channel
+        self._shards.routes[message_id[:NODE_DIGITS]] = channel
 
     # figures
 
@@ -238,8 +238,8 @@ class Window:
         return f"<Window: RDY {self.rdy}, {self.rdy - self.taken} free, {len(self.members)} members>"
 
 
-class StripeSink:
-    """The sink of a member in a stripe: it passes everything to that of the home channel's. Implements ConsumerSink."""
+class ShardSink:
+    """The sink of a member in a shard: it passes everything to that of the home channel's. Implements ConsumerSink."""
 
     __slots__ = ("_window", "member")
 
@@ -264,27 +264,27 @@ class StripeSink:
         self._window.home.sink.flush()
 
     def evicted(self) -> None:
-        raise AssertionError("a stripe is taken out before it is deleted")
+        raise AssertionError("a shard is taken out before it is deleted")
 
     def __repr__(self) -> str:
-        return f"<StripeSink of {self._window!r}>"
+        return f"<ShardSink of {self._window!r}>"
 
 
-class StripedDispatch(Dispatch):
-    """The Dispatch of a home channel that has stripes, or of a stripe. All consumers have windows."""
+class ShardedDispatch(Dispatch):
+    """The Dispatch of a home channel that has shards, or of a shard. All consumers have windows."""
 
-    __slots__ = ("_channel", "stripes")
+    __slots__ = ("_channel", "shards")
 
-    def __init__(self, before: Dispatch, channel: Channel, stripes: Stripes) -> None:
+    def __init__(self, before: Dispatch, channel: Channel, shards: Shards) -> None:
         """Go on for `before`, the channel's Dispatch until now. The channel is to be woken next."""
         super().__init__(before.nearest_first, before.random_below)
         self.ready, self.deliveries = SOMEBODY, before.deliveries
         self._channel = channel
-        self.stripes = stripes
+        self.shards = shards
 
     def join(self, consumer: Consumer) -> None:
-        if self._channel is self.stripes.home:
-            consumer.window = Window(self.stripes, consumer)
+        if self._channel is self.shards.home:
+            consumer.window = Window(self.shards, consumer)
 
     def refresh(self, consumer: Consumer) -> bool:
         """Look again at the whole window. Return False: a channel that can deliver is awake already."""
@@ -297,22 +297,22 @@ class StripedDispatch(Dispatch):
         consumer.ready = 0
 
     def close(self) -> None:
-        stripes = self.stripes
-        for stripe in stripes.home.stripes if self._channel is stripes.home else (self._channel,):
-            stripes.remove(stripe)
+        shards = self.shards
+        for shard in shards.home.shards if self._channel is shards.home else (self._channel,):
+            shards.remove(shard)
 
     def serve(self, supply: Supply, depth: int, now: int) -> None:
-        stripes = self.stripes
+        shards = self.shards
         if self.ready is SOMEBODY:
-            self.ready = stripes.ready
-            stripes.active[self._channel] = None
-        if stripes.ready:
+            self.ready = shards.ready
+            shards.active[self._channel] = None
+        if shards.ready:
             super().serve(supply, depth, now)
-            if stripes.ready:
-                stripes.wake_active()
+            if shards.ready:
+                shards.wake_active()
 
     def pass_on(self) -> None:
-        self.stripes.wake_active()
+        self.shards.wake_active()
 
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
         ready, channel, before = self.ready, self._channel, depth
@@ -328,7 +328,7 @@ class StripedDispatch(Dispatch):
                 home.room = consumer.room
                 ready[home] = None
         if depth != before:
-            self.stripes.note_turn(channel, before - depth, now)
+            self.shards.note_turn(channel, before - depth, now)
         return depth
 
     def _message_count(self, consumers: list[Consumer]) -> int:
@@ -336,36 +336,36 @@ class StripedDispatch(Dispatch):
         return sum(window_of(home).members[channel].message_count for home in consumers)
 
     def check(self) -> None:
-        home = self.stripes.home
-        assert self._channel is home or self._channel in home.stripes
+        home = self.shards.home
+        assert self._channel is home or self._channel in home.shards
         assert self._channel.dispatch is self
-        assert (self.ready is SOMEBODY) == (self._channel not in self.stripes.active)
-        self.stripes.check()
+        assert (self.ready is SOMEBODY) == (self._channel not in self.shards.active)
+        self.shards.check()
 
     def check_consumers(self, consumers: Mapping[DeliveryOwner, Consumer]) -> None:
-        home = self.stripes.home
-        assert all(list(window_of(consumer).members) == [home, *home.stripes] for consumer in consumers.values())
+        home = self.shards.home
+        assert all(list(window_of(consumer).members) == [home, *home.shards] for consumer in consumers.values())
 
 
 def window_of(consumer: Consumer) -> Window:
-    """Return the window of a consumer of a channel that has stripes."""
+    """Return the window of a consumer of a channel that has shards."""
     assert consumer.window is not None
     return consumer.window
 
 
-def plain(striped: Dispatch, ready: dict[Consumer, None]) -> Dispatch:
-    """Return a Dispatch for a channel that has no stripes any more, and is none. `ready`: its ready consumers."""
-    dispatch = Dispatch(striped.nearest_first, striped.random_below)
-    dispatch.ready, dispatch.deliveries = ready, striped.deliveries
+def plain(sharded: Dispatch, ready: dict[Consumer, None]) -> Dispatch:
+    """Return a Dispatch for a channel that has no shards any more, and is none. `ready`: its ready consumers."""
+    dispatch = Dispatch(sharded.nearest_first, sharded.random_below)
+    dispatch.ready, dispatch.deliveries = ready, sharded.deliveries
     return dispatch
 
 
-def link(home: Channel, stripe: Channel) -> None:
-    """Make `stripe`, which has no consumers, a stripe of `home`."""
+def link(home: Channel, shard: Channel) -> None:
+    """Make `shard`, which has no consumers, a shard of `home`."""
     dispatch = home.dispatch
-    (dispatch.stripes if isinstance(dispatch, StripedDispatch) else Stripes(home)).add(stripe)
+    (dispatch.shards if isinstance(dispatch, ShardedDispatch) else Shards(home)).add(shard)
 
 
 def unlink(channel: Channel) -> None:
-    """Take a stripe out, or all stripes of a home channel. Does nothing for any other channel."""
+    """Take a shard out, or all shards of a home channel. Does nothing for any other channel."""
     channel.dispatch.close()

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from nsqd.core.channel.channel import Channel
 from nsqd.core.observation.held_changes import HeldChanges
 from nsqd.core.observation.series_block import SIZE, WIDTH, Block, Ring, Values, read_back
-from nsqd.core.observation.stripe_counts import StripeCounts
+from nsqd.core.observation.shard_counts import ShardCounts
 from nsqd.core.observation.sums import channel_sums, topic_depth
 from nsqd.core.topic import Topic
 
@@ -71,7 +71,7 @@ class Series:
         self._changed = array("q")  # by place: the serial number of the short step in which anything changed last
         self._free: list[int] = []  # places
         self._held = HeldChanges()  # by place
-        self._striped: dict[Channel, StripeCounts] = {}  # of the channels that have stripes, or had some
+        self._sharded: dict[Channel, ShardCounts] = {}  # of the channels that have shards, or had some
 
     def record(self, topics: Iterable[Topic], at: int) -> Iterator[None]:
         """Note the steps that end at `at` (s since the epoch), in portions of about 0.1 ms. Nothing may be noted meanwhile.
@@ -84,7 +84,7 @@ class Series:
         for topic in topics:
             if topic.legal and not topic.deleted:
                 yield from self._look_at(topic)
-        self._striped = {channel: counts for channel, counts in self._striped.items() if not channel.deleted}
+        self._sharded = {channel: counts for channel, counts in self._sharded.items() if not channel.deleted}
         for ring in rings:
             ring.begin(at)
         for number, block in enumerate(self._blocks):
@@ -118,15 +118,15 @@ class Series:
 
     def _state(self, channel: Channel) -> tuple[int, ...]:
         """Return the values of a channel: its counters since the process started, and its levels."""
-        striped = self._striped.get(channel)
-        if striped is None and not channel.stripes:
+        sharded = self._sharded.get(channel)
+        if sharded is None and not channel.shards:
             published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
             deferred, buried = channel.deferred_count, len(channel.buried)
             finished = published - depth - in_flight - deferred - buried
             return published, finished, channel.requeue_count, channel.timeout_count, buried, depth, in_flight, deferred
-        if striped is None:
-            striped = self._striped[channel] = StripeCounts()
-        sums, look = channel_sums(channel), striped.look_at(channel)
+        if sharded is None:
+            sharded = self._sharded[channel] = ShardCounts()
+        sums, look = channel_sums(channel), sharded.look_at(channel)
         if look.attached and channel in self._places:
             self._held.shift(self._places[channel], look.attached)
         return *look.counts, sums.buried, sums.depth, sums.in_flight, sums.deferred

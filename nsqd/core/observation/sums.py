@@ -1,4 +1,4 @@
-"""The figures of a topic or a channel over all logs that the node owns: the home one and its stripes together."""
+"""The figures of a topic or a channel over all logs that the node owns: the home one and its shards together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ChannelSums(NamedTuple):
     requeued: int
     timed_out: int
     dropped: int
-    paused: bool  # here, or in any stripe
+    paused: bool  # here, or in any shard
 
     @property
     def unfinished(self) -> int:
@@ -32,9 +32,9 @@ class ChannelSums(NamedTuple):
 
 
 def channel_sums(channel: Channel) -> ChannelSums:
-    """Return the figures of a home channel with those of its stripes."""
+    """Return the figures of a home channel with those of its shards."""
     own = _of_one(channel)
-    if not channel.stripes:
+    if not channel.shards:
         return own
     *sums, paused = map(sum, zip(*map(_of_one, everywhere(channel)), strict=True))
     return ChannelSums._make([*sums, paused > 0])
@@ -62,23 +62,23 @@ def deliveries_by_distance(channel: Channel) -> list[int]:
 
 def topic_depth(topic: Topic) -> int:
     """Return how many messages no reader has been given yet."""
-    return topic.depth + sum(stripe.depth for stripe in topic.stripes)
+    return topic.depth + sum(shard.depth for shard in topic.shards)
 
 
 def topic_backend_depth(topic: Topic) -> int:
     """Return how many of these are on disk only."""
-    return topic.backend_depth + sum(stripe.backend_depth for stripe in topic.stripes)
+    return topic.backend_depth + sum(shard.backend_depth for shard in topic.shards)
 
 
 def is_paused(topic: Topic) -> bool:
     """Return True if the topic is paused in any log."""
-    return topic.paused is not None or any(stripe.paused is not None for stripe in topic.stripes)
+    return topic.paused is not None or any(shard.paused is not None for shard in topic.shards)
 
 
 def everywhere(channel: Channel) -> Iterator[Channel]:
-    """Yield the channel itself and its stripes."""
+    """Yield the channel itself and its shards."""
     yield channel
-    yield from channel.stripes
+    yield from channel.shards
 
 
 def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
@@ -95,13 +95,13 @@ def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
 
 def oldest_of_topic(topic: Topic) -> int:
     """Return when the next message was published that is not distributed yet: see backlog_age."""
-    times = (backlog_age.oldest_of_topic(one) for one in (topic, *topic.stripes))
+    times = (backlog_age.oldest_of_topic(one) for one in (topic, *topic.shards))
     return min((time for time in times if time), default=0)
 
 
 def oldest_of_channel(channel: Channel) -> int:
     """Return when the next message to be delivered was published, whichever log has the earliest: see backlog_age."""
-    if not channel.stripes:
+    if not channel.shards:
         return backlog_age.oldest_of_channel(channel)
     times = (backlog_age.oldest_of_channel(one) for one in everywhere(channel) if one.depth)
     return min((time for time in times if time), default=0)

@@ -6,6 +6,8 @@ The node has a StoragePolicy, and a number of attempts for each topic; a topic m
 from dataclasses import dataclass
 from enum import Enum
 
+MOST_COPIES = 16  # for which a publish or a topic may ask
+
 
 class Durability(Enum):
     """The guarantee behind an OK. See docs/operating.md for what each mode can lose."""

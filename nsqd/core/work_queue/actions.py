@@ -56,12 +56,12 @@ def named(tube: Tube, numbers: Iterable[int]) -> list[Job]:
 def behind(tube: Tube, client_id: int) -> int:
     """Return the ordinal behind the job that clients name so, even if the job is gone.
 
-    If the tube has stripes or is one, jobs come in the order of their numbers: all of a node before those of the next one.
+    If the tube has shards or is one, jobs come in the order of their numbers: all of a node before those of the next one.
     """
     found, sequence = tube.index.find(client_id), tube.index.sequence(client_id)
     if found is not None and found[0] is tube:
         return found[1] + 1
-    first = next(iter(tube.jobs), None) if tube.stripes or tube.key < 0 else None
+    first = next(iter(tube.jobs), None) if tube.shards or tube.key < 0 else None
     if first is not None and first.id >> 48 != client_id >> 48:
         return 0 if first.id > client_id else tube.jobs.end
     return tube.jobs.behind(sequence)

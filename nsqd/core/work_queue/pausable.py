@@ -22,12 +22,12 @@ LONGEST_PAUSE = (1 << 32) - 1  # s that a pause may last, as with pause-tube
 
 
 class Pausable(ABC):
-    """What of a tube can be paused: it, and its stripes with it."""
+    """What of a tube can be paused: it, and its shards with it."""
 
-    __slots__ = ("journal", "pause_asked", "pause_until", "paused", "stripes")
+    __slots__ = ("journal", "pause_asked", "pause_until", "paused", "shards")
 
     journal: ReaderJournal
-    stripes: Sequence[Pausable]
+    shards: Sequence[Pausable]
 
     def __init__(self) -> None:
         self.pause_until = self.pause_asked = 0  # end of the pause (monotonic ns); length asked for (ns); 0: not paused
@@ -42,8 +42,8 @@ class Pausable(ABC):
 
         If the queue is paused for jobs that go, that ends.
         """
-        for stripe in self.stripes:
-            stripe.pause_for(ns, now)
+        for shard in self.shards:
+            shard.pause_for(ns, now)
         if self.paused is not None and self.paused.out:
             self._set_paused(replace(self.paused, out=False) if self.paused.into else None)
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
@@ -51,8 +51,8 @@ class Pausable(ABC):
 
     def pause_queue(self, paused: Pause | None) -> None:
         """Pause the queue of that name as `paused` says, until the next call, also over restarts; None: end all pauses."""
-        for stripe in self.stripes:
-            stripe.pause_queue(paused)
+        for shard in self.shards:
+            shard.pause_queue(paused)
         if paused != self.paused:
             self._set_paused(paused)
         self.restore_pause(paused)
@@ -64,7 +64,7 @@ class Pausable(ABC):
         self.pause_until = self.pause_asked = ENDLESS if self.is_held else 0
 
     def inherit_pause(self, home: Pausable) -> None:
-        """Take part in the pause of the tube that this one becomes a stripe of, unless its own queue keeps its jobs back."""
+        """Take part in the pause of the tube that this one becomes a shard of, unless its own queue keeps its jobs back."""
         if self.is_held:
             return
         if home.is_held:

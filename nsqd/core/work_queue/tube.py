@@ -71,10 +71,10 @@ class Tube(Pausable):
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
         self.max_attempts = parts.max_attempts
         self.index = index
-        self.key = parts.number  # by which workers know the tube; negative: it is a stripe
-        self.stripes: tuple[Tube, ...] = ()  # tubes of this name of promoted logs
+        self.key = parts.number  # by which workers know the tube; negative: it is a shard
+        self.shards: tuple[Tube, ...] = ()  # tubes of this name of promoted logs
         self._made_among = waiters
-        self.waiters = waiters  # a stripe's are those of the node's own log
+        self.waiters = waiters  # a shard's are those of the node's own log
         self.listed = listed
         self.name = WORK
         self.deleted = False
@@ -492,21 +492,21 @@ class Tube(Pausable):
         self.table = JobTable()
         self.jobs = self.table.jobs
         self.waiters.forget(self)
-        self.waiters.striped.pop(self.key, None)
+        self.waiters.sharded.pop(self.key, None)
         self._made_among.remove(self.topic_name, self)
         self.listed.hide(self.topic_name)
 
-    # stripes
+    # shards
 
-    def become_stripe(self, home: Tube, key: int) -> None:
+    def become_shard(self, home: Tube, key: int) -> None:
         """Let the workers of the node's own tube `home` reserve these jobs, too. No worker may have watched this tube before.
 
         `key`: a negative number that is never used again.
         """
         assert not self.reserved
         self.key, self.waiters, self.listed = key, home.waiters, home.listed
-        self.waiters.striped[key] = self
-        home.stripes += (self,)
+        self.waiters.sharded[key] = self
+        home.shards += (self,)
         self.inherit_pause(home)
         if self.jobs.count:
             self.listed.show(self.topic_name)
@@ -514,12 +514,12 @@ class Tube(Pausable):
         if self.table.counts[JobState.READY]:
             self.offer()
 
-    def end_stripe(self, home: Tube | None) -> None:
+    def end_shard(self, home: Tube | None) -> None:
         """Take the jobs away from the workers again, also reserved ones. `home`: as before; None: it is deleted."""
         if home is not None:
-            home.stripes = tuple(one for one in home.stripes if one is not self)
+            home.shards = tuple(one for one in home.shards if one is not self)
         self._end_reservations()
-        self.waiters.striped.pop(self.key, None)
+        self.waiters.sharded.pop(self.key, None)
         self.waiters.forget(self)
 
     def _end_reservations(self) -> None:

@@ -23,7 +23,7 @@ class JobQueue(Protocol):
     topic_name: str
     table: JobTable
 
-    stripes: Any  # tubes of the same name of promoted logs: a sequence of queues of the same class
+    shards: Any  # tubes of the same name of promoted logs: a sequence of queues of the same class
     pause_until: int  # monotonic ns: no job is given out before this
 
     def next_ready(self) -> Job | None:
@@ -60,24 +60,24 @@ def turn_of(job: Job) -> tuple[int, int, int]:
     return job.priority, job.id & SEQUENCE, job.id
 
 
-def _earlier(found: tuple[Q, Job] | None, stripes: Sequence[Q], now: int) -> tuple[Q, Job] | None:
-    """Return `found`, or the ready job of a stripe that comes before it."""
-    for stripe in stripes:
-        job = stripe.next_ready() if stripe.pause_until <= now else None
+def _earlier(found: tuple[Q, Job] | None, shards: Sequence[Q], now: int) -> tuple[Q, Job] | None:
+    """Return `found`, or the ready job of a shard that comes before it."""
+    for shard in shards:
+        job = shard.next_ready() if shard.pause_until <= now else None
         if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
-            found = stripe, job
+            found = shard, job
     return found
 
 
 class Waiters(Generic[Q]):
     """All workers of a node that wait for a job or for the disk. A node has one such object."""
 
-    __slots__ = ("_blocked", "_by_tube", "awake", "changed", "count", "guests", "names_left", "queues", "striped")
+    __slots__ = ("_blocked", "_by_tube", "awake", "changed", "count", "guests", "names_left", "queues", "sharded")
 
     def __init__(self) -> None:
         self.queues: dict[str, Q] = {}  # all tubes of the node's own log, by name
-        # by the negative numbers with which workers know them: tubes of promoted logs, which are stripes of one of `queues`
-        self.striped: dict[int, Q] = {}
+        # by the negative numbers with which workers know them: tubes of promoted logs, which are shards of one of `queues`
+        self.sharded: dict[int, Q] = {}
         self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
         self.names_left = (
             MOST_NAMES  # how many names workers may still watch that are given jobs in this turn, together
@@ -95,7 +95,7 @@ class Waiters(Generic[Q]):
         self.forget(queue)
 
     def forget(self, queue: Q) -> None:
-        """Forget a tube that is deleted, or that is a stripe no more."""
+        """Forget a tube that is deleted, or that is a shard no more."""
         self.awake.pop(queue, None)
         self.read_completed(queue)
 
@@ -194,8 +194,8 @@ class Waiters(Generic[Q]):
                 job = queue.next_ready()
                 if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
                     found = queue, job
-                if self.striped:
-                    found = _earlier(found, queue.stripes, now)
+                if self.sharded:
+                    found = _earlier(found, queue.shards, now)
             if found is None:
                 return None
             body = found[0].body(found[1])

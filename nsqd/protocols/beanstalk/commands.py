@@ -10,10 +10,10 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from nsqd.core.message.attributes import is_word
+from nsqd.core.retention.policy import MOST_COPIES
 from shared.foreign import BEGINNINGS, Foreign, recognize, recognize_line
 
 MAX_LINE = 224  # bytes, including CR LF
-MOST_COPIES = 16  # that a put-replicated may ask for
 MOST_JOBS = 100  # jobs in a reserve-batch or a delete-batch
 _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 _NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+(?= |\Z)|[!-~]+")

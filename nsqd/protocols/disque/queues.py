@@ -25,7 +25,7 @@ MOST_SCANNED = 1_000  # queues or jobs in a reply, whatever COUNT says, and jobs
 MOST_LOOKED_AT = 10_000  # jobs that one reply passes over
 _WORDS = {(False, False): b"none", (True, False): b"in", (False, True): b"out", (True, True): b"all"}
 _ORDINAL_BITS = 40  # of a cursor; the number of the tube stands before them
-_STRIPE = 1 << 63  # in a cursor: the tube is one of a promoted log
+_SHARD = 1 << 63  # in a cursor: the tube is one of a promoted log
 
 
 def length(client: Client, arguments: list[bytes]) -> None:
@@ -167,7 +167,7 @@ def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, QueuedJob]]
     """Yield the jobs from the cursor on, each with the cursor from which on it would come first."""
     waiters = client.context.queues.tubes.waiters
     placed = [(tube.number, tube) for tube in waiters.queues.values()]
-    placed += [(_STRIPE >> _ORDINAL_BITS | -key, tube) for key, tube in waiters.striped.items()]
+    placed += [(_SHARD >> _ORDINAL_BITS | -key, tube) for key, tube in waiters.sharded.items()]
     only = client.context.queue(wanted.queue) if wanted.queue is not None else None
     for place, tube in sorted(placed, key=lambda one: one[0]):
         base = place << _ORDINAL_BITS

@@ -157,7 +157,7 @@ class Subscription:
                 self.ask_again_at = now + LOOK_AGAIN
 
     def in_flight(self) -> int:
-        """Return how many messages the client has, also of stripes."""
+        """Return how many messages the client has, also of shards."""
         consumer = self.consumer
         if consumer is None:
             return 0

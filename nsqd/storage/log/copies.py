@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from nsqd.core.retention.policy import MOST_COPIES
 from nsqd.core.sequence.mark import Mark
-
-MOST_COPIES = 16
 
 
 @dataclass(slots=True)
@@ -40,6 +39,7 @@ class Copies:
         self.patience = 0  # ns after which a reply is given up; 0: never
         self._given_up = 0  # how often replies were given up since the start, but for those with a limit of their own
         self.available = 1  # copies that are possible now, this node's included
+        self.configured = 1  # the most copies that a topic was configured with since the start
         self.on_available: Callable[[int], None] = lambda available: None
 
     def _of(self, n: int, is_durable: bool) -> _Marks:

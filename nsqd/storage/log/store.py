@@ -190,6 +190,7 @@ class LogStore:
             self._topics.pop(topic, None)
         self._strict += (mode not in (None, Durability.OS)) - (before is not Durability.OS)
         self._syncer.relaxed = self._syncer.durability is Durability.OS and not self._strict
+        self.copies.configured = max(self.copies.configured, replicate)
         return self.marks_of(mode, replicate)
 
     def marks_of(self, mode: Durability | None, replicate: int, has_limit: bool = False) -> tuple[Mark, ...]:

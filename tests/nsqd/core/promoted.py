@@ -2,7 +2,7 @@
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
-from nsqd.core.stripes import Attachment, Deletions, promoted_broker
+from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.node import SECOND, Node
 

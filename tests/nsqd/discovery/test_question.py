@@ -58,8 +58,8 @@ async def test_an_error_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         await ask()
 
 
-def heard(cluster: Any, number: Any, ago: Any) -> dict[str, Any]:
-    return {"cluster": cluster, "node_id": number, "last_heard": ago}
+def heard(cluster: Any, number: Any, ago: Any, connected: Any = True) -> dict[str, Any]:
+    return {"cluster": cluster, "node_id": number, "last_heard": ago, "connected": connected}
 
 
 async def heard_nodes() -> dict[int, float]:
@@ -68,8 +68,14 @@ async def heard_nodes() -> dict[int, float]:
 
 async def test_the_latest_word_about_each_node_of_the_cluster_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(
-        monkeypatch, {"cluster_nodes": [heard("c", 1, 7.5), heard("c", 1, 2), heard("d", 2, 1), heard("c", 0, 0)]}
-    )
+        monkeypatch,
+        {
+            "cluster_nodes": [
+                heard("c", 1, 7.5), heard("c", 1, 2), heard("d", 2, 1), heard("c", 0, 0),
+                heard("c", 1, 1, connected=False), heard("c", 3, 1, connected=False), heard("c", 4, 1, connected="yes"),
+            ]
+        },
+    )  # fmt: skip
     assert await heard_nodes() == {1: 2.0, 0: 0.0}
 
 

@@ -1,4 +1,4 @@
-"""The client that has a message, and its end; and where a channel has stripes: one connection, and messages of several logs."""
+"""The client that has a message, and its end; and where a channel has shards: one connection, and messages of several logs."""
 
 import asyncio
 import json

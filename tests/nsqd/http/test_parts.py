@@ -25,7 +25,7 @@ from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import PromotedLog, promote
 from tests.nsqd.http.test_stats_in_turn import Bridge
 
-STRIPE = 1 << 48  # the offset of the first message of the first promoted log
+SHARD = 1 << 48  # the offset of the first message of the first promoted log
 
 
 class Http:
@@ -97,14 +97,14 @@ def http(node: Node) -> Http:
 
 def counts(node: Node) -> list[tuple[int, ...]]:
     channel = node.channel("t", "c")
-    return [tuple(one.counts()) for one in (channel, *channel.stripes)]
+    return [tuple(one.counts()) for one in (channel, *channel.shards)]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_pages_have_the_messages_of_all_logs(http: Http, limit: int) -> None:
     found = http.pages("/channel/messages", "messages", **CHANNEL, state="ready", limit=limit)
     assert [one["body"] for one in found] == ["own0", "own1", "own2", "a0", "a1", "a2", "b0", "b1"]
-    assert [one["offset"] for one in found] == [0, 1, 2, STRIPE, STRIPE + 1, STRIPE + 2, 2 * STRIPE, 2 * STRIPE + 1]
+    assert [one["offset"] for one in found] == [0, 1, 2, SHARD, SHARD + 1, SHARD + 2, 2 * SHARD, 2 * SHARD + 1]
     assert http("/channel/messages", **CHANNEL, state="ready", limit=limit)["total"] == 8
     for one in found:
         assert http.raw("/channel/message", **CHANNEL, offset=one["offset"]).decode() == one["body"]
@@ -112,22 +112,22 @@ def test_pages_have_the_messages_of_all_logs(http: Http, limit: int) -> None:
 
 def test_an_offset_or_a_page_of_a_log_that_is_not_there(http: Http) -> None:
     with pytest.raises(HttpError, match="MESSAGE_NOT_FOUND"):
-        http("/channel/message", **CHANNEL, offset=9 * STRIPE)
+        http("/channel/message", **CHANNEL, offset=9 * SHARD)
     for after in ("@9:", "@1", "@x:1", "@"):
         with pytest.raises(HttpError, match="INVALID_ARG_AFTER"):
             http("/channel/messages", **CHANNEL, state="ready", after=after)
-    assert http("/channel/messages/finish", **CHANNEL, offset=9 * STRIPE) == {"finished": 0}
+    assert http("/channel/messages/finish", **CHANNEL, offset=9 * SHARD) == {"finished": 0}
 
 
 def test_actions_take_the_messages_of_the_log_that_the_offset_names(node: Node, http: Http) -> None:
-    assert http("/channel/messages/finish", **CHANNEL, offset=f"1,{STRIPE},{STRIPE + 2}") == {"finished": 3}
+    assert http("/channel/messages/finish", **CHANNEL, offset=f"1,{SHARD},{SHARD + 2}") == {"finished": 3}
     assert counts(node) == [(2, 0, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0)]
-    assert http("/channel/messages/requeue", **CHANNEL, offset=STRIPE + 1, delay=1000) == {"requeued": 1}
-    assert http("/channel/messages/bury", **CHANNEL, offset=2 * STRIPE) == {"buried": 1}
+    assert http("/channel/messages/requeue", **CHANNEL, offset=SHARD + 1, delay=1000) == {"requeued": 1}
+    assert http("/channel/messages/bury", **CHANNEL, offset=2 * SHARD) == {"buried": 1}
     assert counts(node) == [(2, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 1)]
-    assert http("/channel/messages/move", **CHANNEL, offset=2 * STRIPE + 1, to="u") == {"moved": 1}
+    assert http("/channel/messages/move", **CHANNEL, offset=2 * SHARD + 1, to="u") == {"moved": 1}
     assert node.broker.topics["u"].depth == 1
-    assert http("/channel/messages/kick", **CHANNEL, offset=2 * STRIPE) == {"kicked": 1}
+    assert http("/channel/messages/kick", **CHANNEL, offset=2 * SHARD) == {"kicked": 1}
     assert counts(node) == [(2, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 0)]
 
 
@@ -163,9 +163,9 @@ def test_jobs_of_all_logs() -> None:
 
 
 def test_a_page_passes_over_logs_that_have_nothing_to_list(node: Node, http: Http) -> None:
-    assert http("/channel/messages/bury", **CHANNEL, offset=2 * STRIPE) == {"buried": 1}
+    assert http("/channel/messages/bury", **CHANNEL, offset=2 * SHARD) == {"buried": 1}
     page = http("/channel/messages", **CHANNEL, state="buried", limit=1)
-    assert [one["offset"] for one in page["messages"]] == [2 * STRIPE]
+    assert [one["offset"] for one in page["messages"]] == [2 * SHARD]
     assert "next" not in page
 
 
@@ -176,4 +176,4 @@ def test_where_pages_begin(node: Node, http: Http) -> None:
         after = following_page(parts, index, place) if place else following_page(parts, index - 1, "")
         assert at_page(parts, after) == (index, place)
     assert following_page(parts, 2, "") == ""
-    assert ordinals_in(parts[1][0], [5, STRIPE + 6, 2 * STRIPE + 7]) == [6]
+    assert ordinals_in(parts[1][0], [5, SHARD + 6, 2 * SHARD + 7]) == [6]

@@ -44,12 +44,12 @@ class Arbiter:
     def __init__(
         self,
         cluster: Cluster,
-        origins: Mapping[bytes, LeaderSide],
+        leader_sides: Mapping[bytes, LeaderSide],
         keep: Keep,
         clock: Callable[[], int],
     ) -> None:
-        """`origins`: by log id; `clock` returns monotonic ns."""
-        self._cluster, self._origins, self._keep, self._clock = cluster, origins, keep, clock
+        """`leader_sides`: by log id; `clock` returns monotonic ns."""
+        self._cluster, self._leader_sides, self._keep, self._clock = cluster, leader_sides, keep, clock
         self._pending: dict[bytes, Pending] = {}  # by log id
         self._asked: set[bytes] = set()  # logs about which the nodes that published into them have asked
         self._waited: dict[bytes, int] = {}  # since when others wait for that, monotonic ns, by log id
@@ -87,17 +87,19 @@ class Arbiter:
             self._cluster.salvaged.add(tail_of(log_id, number, taken, question.end, question.epochs))
         if self._is_pending_of(number, question):
             del self._pending[log_id]
-        origin = self._origins.get(log_id)
-        if origin is None or is_copied(origin, common, self._cluster):  # a closed log has no unfinished messages of it
+        leader_side = self._leader_sides.get(log_id)
+        if leader_side is None or is_copied(
+            leader_side, common, self._cluster
+        ):  # a closed log has no unfinished messages of it
             self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
         else:
             tell(Verdict.WAIT)
 
     def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
         """Return the epochs and the end of a log that is open here, or that this node has closed. None otherwise."""
-        origin = self._origins.get(log_id)
-        if origin is not None:
-            return None if origin.is_broken else epochs_of(origin)
+        leader_side = self._leader_sides.get(log_id)
+        if leader_side is not None:
+            return None if leader_side.is_broken else epochs_of(leader_side)
         word = self._cluster.leaders.closed.get(log_id)
         if word is None or word.epoch.node != self._cluster.own.number:
             return None
@@ -141,20 +143,20 @@ def packed(epochs: Iterable[tuple[Epoch, int]]) -> Epochs:
     return [(epoch.pack(), start) for epoch, start in epochs]
 
 
-def epochs_of(origin: LeaderSide) -> tuple[Epochs, int]:
+def epochs_of(leader_side: LeaderSide) -> tuple[Epochs, int]:
     """Return the epochs of a log that this node leads, and its end."""
-    figures = origin.led()
+    figures = leader_side.led()
     return [(bytes.fromhex(epoch), start) for epoch, start in figures["epochs"]], figures["end"]
 
 
-def is_copied(origin: LeaderSide, position: int, cluster: Cluster) -> bool:
+def is_copied(leader_side: LeaderSide, position: int, cluster: Cluster) -> bool:
     """Return True if a log is durable up to a position in as many copies as its publishes asked for, this node's included.
 
     If the cluster has fewer members: in all of them.
     """
-    others = min(max(origin.in_sync.stated.most, origin.copies.asked[1]), len(cluster.membership.members)) - 1
+    others = min(max(leader_side.in_sync.stated.most, leader_side.copies.asked[1]), len(cluster.membership.members)) - 1
     having = sum(
-        one.has_replica and one.durable >= position and number in origin.in_sync.counting
-        for number, one in origin.followers.items()
+        one.has_replica and one.durable >= position and number in leader_side.in_sync.counting
+        for number, one in leader_side.followers.items()
     )
     return having >= others

@@ -214,12 +214,12 @@ class Salvage(Part):
         leaders, log_id = self._cluster.leaders, note.log_id
         if not log_id or log_id in leaders.closed:
             return True
-        leader, origin = leaders.leader(log_id), self._copying.origins.get(log_id)
-        if origin is None:
+        leader, leader_side = leaders.leader(log_id), self._copying.leader_sides.get(log_id)
+        if leader_side is None:
             return leader is not None and leader.node != self._cluster.own.number
         if copy.made_end is None:
-            copy.made_end = epochs_of(origin)[1]
-        return is_copied(origin, copy.made_end, self._cluster)
+            copy.made_end = epochs_of(leader_side)[1]
+        return is_copied(leader_side, copy.made_end, self._cluster)
 
     def _whom(self, log_id: bytes) -> int | None:
         """Return the number of the node to ask about a log: its leader, or the node that closed it. None if unknown."""
@@ -250,7 +250,11 @@ class Salvage(Part):
         An unreachable leader may have all unfinished messages, so it is waited for. A replica here may still be promoted.
         """
         cluster, leaders, membership = self._cluster, self._cluster.leaders, self._cluster.membership
-        if log_id in self._copying.replicas.kept or self._promotions.leads(log_id) or log_id in self._copying.origins:
+        if (
+            log_id in self._copying.replicas.kept
+            or self._promotions.leads(log_id)
+            or log_id in self._copying.leader_sides
+        ):
             return False
         leader = leaders.leader(log_id)
         if leader is None or leader.node == cluster.own.number:

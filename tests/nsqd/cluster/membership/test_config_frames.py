@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from nsqd.cluster.membership.config_frames import (
-    MOST_CONFIGS,
+    MOST_IN_FRAME,
     MOST_VALUE,
     VersionedConfig,
     pack_configs,
@@ -45,15 +45,15 @@ def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) ->
 
 @each(
     "content",
-    [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_CONFIGS + 1)],
+    [{}, 7, [7], [[]], [to_fields(CONFIG)[:-1]], [[*to_fields(CONFIG), 1]], [to_fields(CONFIG)] * (MOST_IN_FRAME + 1)],
 )
 def test_what_is_no_list_of_configurations_is_refused(content: Any) -> None:
     with pytest.raises(PeerError):
         unpack_configs(msgpack.packb(content))
 
 
-def test_as_many_as_a_node_remembers_fit_into_a_frame() -> None:
-    words = [CONFIG._replace(topic=f"{number:064}", at=MOST_VALUE) for number in range(MOST_CONFIGS)]
+def test_as_many_as_are_told_at_once_fit_into_a_frame() -> None:
+    words = [CONFIG._replace(topic=f"{number:064}", at=MOST_VALUE) for number in range(MOST_IN_FRAME)]
     frame = pack_configs(words)
     assert len(frame) < 1 << 20
     assert unpack_configs(frame[HEAD:]) == words

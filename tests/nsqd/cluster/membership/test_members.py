@@ -96,6 +96,31 @@ def test_a_later_run_replaces_an_earlier_one_and_whoever_left_is_no_member() -> 
     assert found.merge([Member(node(1, 1), Standing.LEFT), Member(node(2)), Member(node(3))], 1) == []  # old words
 
 
+def test_a_node_at_whose_address_nobody_listens_is_suspected_sooner() -> None:
+    found = membership(1, 2)
+    look(found, 1, 4, heard=(1, 2))
+    found.dialed(node(1).address, is_refused=True)
+    assert look(found, 4, 20, heard=()) == {5: [1], 3 + AFTER // SECOND: [2]}
+    found.heard(1, 20 * SECOND)
+    assert look(found, 20, 40) == {20 + AFTER // SECOND: [1]}, "it was back, and is silent now"
+
+
+def test_a_node_that_listens_again_is_waited_for_as_ever() -> None:
+    found = membership(1)
+    look(found, 1, 4, heard=(1,))
+    found.dialed(node(1).address, is_refused=True)
+    found.dialed(node(1).address, is_refused=False)
+    found.dialed("another:1", is_refused=True)
+    assert look(found, 4, 20) == {3 + AFTER // SECOND: [1]}
+
+
+def test_a_node_that_was_heard_a_moment_ago_is_not_suspected_though_it_refuses() -> None:
+    found = membership(1)
+    look(found, 1, 10, heard=(1,))
+    found.dialed(node(1).address, is_refused=True)
+    assert look(found, 10, 11) == {}
+
+
 def test_a_forgotten_log_is_not_taken_back_and_its_number_is_free() -> None:
     found = membership(1, 3)
     found.merge([Member(node(3), Standing.FORGOTTEN)], 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsqd.cluster.joining import CopyGate
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.membership.config_frames import MOST_CONFIGS, MOST_VALUE, VersionedConfig
+from nsqd.cluster.membership.config_frames import MOST_CONFIGS, MOST_IN_FRAME, MOST_VALUE, VersionedConfig
 from nsqd.cluster.membership.topic_configs import TopicConfigs, use
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
@@ -65,6 +65,17 @@ def test_of_too_many_topics_those_are_remembered_that_were_set_last() -> None:
     assert known.learn(CONFIG._replace(topic="new", at=MOST_CONFIGS + 1))
     assert len(known.known) == MOST_CONFIGS
     assert "t0" not in known.known
+
+
+def test_a_node_that_joins_is_told_of_more_topics_than_fit_into_a_frame() -> None:
+    network = Network(1)
+    first = network.start(0)
+    for number in range(2 * MOST_IN_FRAME + 1):
+        first.cluster.configs.configure(f"t{number}", CONFIG.config, 9, 0)
+    second = network.start(1, seeds=[first.own.address])
+    network.run(5)
+    assert second.cluster.configs.known == first.cluster.configs.known
+    assert len(second.cluster.configs.known) == 2 * MOST_IN_FRAME + 1
 
 
 def test_all_nodes_hear_of_a_change_also_those_that_come_later() -> None:

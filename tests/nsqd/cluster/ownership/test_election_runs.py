@@ -59,7 +59,7 @@ def promise_is_not_durable(patch: Patch) -> None:
 
 def promise_is_forgotten_at_a_start(patch: Patch) -> None:
     begin = Leaders.__init__
-    patch.setattr(Leaders, "__init__", lambda self, known=(), votes=(): begin(self, known, ()))
+    patch.setattr(Leaders, "__init__", lambda self, known=(), votes=(), closed=(): begin(self, known, (), closed))
 
 
 def promise_fences(patch: Patch) -> None:

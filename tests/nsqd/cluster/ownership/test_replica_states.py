@@ -79,12 +79,12 @@ class OneFollower:
 
 
 def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
-    side, told, origin, end = Side(), Told(), OneFollower(), 100
+    side, told, leader_side, end = Side(), Told(), OneFollower(), 100
     link = side.link
-    teller = InSyncTeller(cast(Elections, told), cast(LeaderSide, origin), LOG_ID, FIRST, lambda: end)
+    teller = InSyncTeller(cast(Elections, told), cast(LeaderSide, leader_side), LOG_ID, FIRST, lambda: end)
     teller.tick([(2, link)])
     assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
-    assert origin.in_sync.confirm(100, {1: 100})
+    assert leader_side.in_sync.confirm(100, {1: 100})
     end = 150
     teller.tick([(2, link)])
     end = 200
@@ -94,13 +94,13 @@ def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everythi
         (LOG_ID, FIRST, 150, {1}, link, False),
         (LOG_ID, FIRST, 150, {1}, link, False),
     ]
-    origin.followers[1] = type("F", (), {"link": link, "is_caught_up": True})()
+    leader_side.followers[1] = type("F", (), {"link": link, "is_caught_up": True})()
     teller.tick([(1, link)])
     assert told.words[-1] == (LOG_ID, FIRST, 150, {1}, link, True)
-    origin.followers[1].link = None  # the follower of a connection before
+    leader_side.followers[1].link = None  # the follower of a connection before
     teller.tick([(1, link)])
     assert told.words[-1][-1] is False
-    origin.in_sync.change(Followers((), 2, 2), 210)
+    leader_side.in_sync.change(Followers((), 2, 2), 210)
     teller.tick([(1, link)])
     assert told.words[-1] == (LOG_ID, FIRST, 200, frozenset(), link, False)
 
@@ -120,12 +120,12 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
 ) -> None:
     own = replace(identity(3), epoch=Epoch(1, 3, bytes(8)).pack())
     cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes)
-    origin = BrokenLog()
-    step_down_broken(cluster, cast(LeaderSide, origin))
+    leader_side = BrokenLog()
+    step_down_broken(cluster, cast(LeaderSide, leader_side))
     assert cluster.leaders.holds(own.log_id)
-    origin.is_broken = True
-    step_down_broken(cluster, cast(LeaderSide, origin))
-    step_down_broken(cluster, cast(LeaderSide, origin))
+    leader_side.is_broken = True
+    step_down_broken(cluster, cast(LeaderSide, leader_side))
+    step_down_broken(cluster, cast(LeaderSide, leader_side))
     assert cluster.leaders.stepped_down == {own.log_id: None}
-    assert origin.noted == 1, "how far the followers are"
+    assert leader_side.noted == 1, "how far the followers are"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]

@@ -13,7 +13,7 @@ from typing import cast
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.promotion.promoted_log import SERVING, Parts
 from nsqd.cluster.promotion.promotions import Promotions
-from nsqd.cluster.replication import leader as origin_module
+from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.manifest import read_manifest
@@ -245,14 +245,14 @@ class Third:
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         self.owner_work = SteppedWork()
         cluster, copies = cast(Cluster, members), opened.store.copies
-        origin = LeaderSide(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
-        source.tap(origin)
+        leader_side = LeaderSide(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
+        source.tap(leader_side)
         self.leader = Copying(cast(LeaderSide, _NoLog()), cast(Replicas, _NoReplicas()))
-        self.leader.origins = {self.log_id: origin}
+        self.leader.leader_sides = {self.log_id: leader_side}
         self.ours = proved_link(_Ear(self.leader), identity(NUMBER))
         self.theirs = proved_link(_Ear(self.copying), identity(NEW_LEADER))
         members.links[NUMBER] = self.ours
-        return origin
+        return leader_side
 
     def step(self, now: int) -> None:
         """Let bytes arrive, and work be done."""
@@ -314,7 +314,7 @@ class PromotingRun(CopyingRun):
         """Let anything happen, and take a replica over now and then. AssertionError if something is wrong."""
         with small(self.random):
             # so that replicas are complete before long, though the log has large checkpoints; `small` sets it back
-            origin_module.CHUNK = origin_module.MOST_BEHIND = 20_000
+            leader_module.CHUNK = leader_module.MOST_BEHIND = 20_000
             for step in range(steps):
                 self._step()
                 if step % 40 == 39:

@@ -60,8 +60,10 @@ class ClosingNode:
         self.closed = ClosedLogs(self.cluster, lambda then: then(True))
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
         self.own = FakeOrigin(self.node, b"o" * 16)
-        origins = {self.log_id: FakeOrigin(self.node, self.log_id)}
-        self.copying = cast("Copying", SimpleNamespace(origin=self.own, origins=origins, replicas=self.node.replicas))
+        leader_sides = {self.log_id: FakeOrigin(self.node, self.log_id)}
+        self.copying = cast(
+            "Copying", SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
+        )
         self.now = 0
         self.closing = self.make()
 

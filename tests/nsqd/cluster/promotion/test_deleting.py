@@ -19,8 +19,8 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import IdSource, NoIds
-from nsqd.core.stripes import Attachment, promoted_broker
-from nsqd.core.stripes import Deletions as Noted
+from nsqd.core.shards import Attachment, promoted_broker
+from nsqd.core.shards import Deletions as Noted
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.cluster.network import Network
 from tests.nsqd.cluster.promotion.test_promotions import new_leader
@@ -109,7 +109,7 @@ def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest
     node = served()
     node.tell(node.word(node.channel()))
     assert "c" not in node.broker.topics["t"].channels
-    assert node.home.topics["t"].channels["c"].stripes == ()
+    assert node.home.topics["t"].channels["c"].shards == ()
     assert f"applied to the promoted log {node.log_id.hex()} the deletions of node 0" in caplog.text
     assert "the channel c of the topic t" in caplog.text
     node.deleting.tick(1)

@@ -18,7 +18,7 @@ from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
-from nsqd.core.stripes import Deletions
+from nsqd.core.shards import Deletions
 from nsqd.storage.log.clocks import NO_BOOT, NOTE, Anchor, write_note
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import Epoch

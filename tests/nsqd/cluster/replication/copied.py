@@ -1,4 +1,4 @@
-"""What a replica must be: the log's bytes, and a log that replay takes for the origin's, cut at the replica's end."""
+"""What a replica must be: the log's bytes, and a log that replay takes for the leader's, cut at the replica's end."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, cast
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.replication import leader as origin_module
+from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import replica as replica_module
 from nsqd.cluster.replication import replicas as replicas_module
 from nsqd.cluster.replication import stream
@@ -55,12 +55,12 @@ _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (ids, "LEASE", (64,)),
     (checkpoint, "SLICE", (0, 1000 * SECOND)),
     (tidying, "SLICE", (0, 1000 * SECOND)),
-    (origin_module, "MOST_LIVE", (500, 5000)),
-    (origin_module, "MOST_BEHIND", (3000, 20_000)),
-    (origin_module, "CHUNK", (500, 4000)),
-    (origin_module, "LAST", (100, 1000)),
-    (origin_module, "OUT_OF_SYNC", (1, 5 * SECOND)),
-    (origin_module, "HOLD", (1, SECOND, 30 * SECOND)),
+    (leader_module, "MOST_LIVE", (500, 5000)),
+    (leader_module, "MOST_BEHIND", (3000, 20_000)),
+    (leader_module, "CHUNK", (500, 4000)),
+    (leader_module, "LAST", (100, 1000)),
+    (leader_module, "OUT_OF_SYNC", (1, 5 * SECOND)),
+    (leader_module, "HOLD", (1, SECOND, 30 * SECOND)),
     (replica_module, "MARK_EVERY", (500, 5000, 1 << 30)),
     (replicas_module, "RETRY_AFTER", (SECOND,)),
     (replicas_module, "QUICK", (0, 1_000_000)),
@@ -176,7 +176,7 @@ class _NoReplicas:
     """The side of a node that keeps no replicas."""
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        raise PeerError("the origin was asked as if it were a follower")
+        raise PeerError("the leader was asked as if it were a follower")
 
     def turn(self, now: int) -> None: ...
     def tick(self, now: int) -> None: ...
@@ -274,7 +274,7 @@ class Pipe:
     ours: Link
     theirs: Link
     to_follower: bytearray = field(default_factory=bytearray)  # on the way
-    to_origin: bytearray = field(default_factory=bytearray)
+    to_leader_side: bytearray = field(default_factory=bytearray)
     _waiting: dict[int, bytearray] = field(default_factory=dict)  # what each end has said and the network has not taken
 
     def said(self, link: Link) -> bytearray:
@@ -315,7 +315,7 @@ class CopyingRun:
         return disk
 
     def _open(self, disk: SimDisk, clock: Clock) -> None:
-        """Begin a life of the origin."""
+        """Begin a life of the leader."""
         self.node = node = SimNode(
             disk,
             self.durability,
@@ -335,12 +335,12 @@ class CopyingRun:
         self.own = NodeIdentity(NODE, own.incarnation, log.identity.log_id, own.epoch, own.address)
         self.cluster = _Members(self.own)
         self.work = SteppedWork()
-        self.origin = LeaderSide(
+        self.leader_side = LeaderSide(
             cast(Cluster, self.cluster), self.source, Copies(self.source.end), self.work, len(FOLLOWERS), 60 * SECOND
         )
-        self.archive.after = self.origin
+        self.archive.after = self.leader_side
         self.source.tap(self.archive)
-        self.copying = Copying(self.origin, cast(Replicas, _NoReplicas()))
+        self.copying = Copying(self.leader_side, cast(Replicas, _NoReplicas()))
 
     # the run
 
@@ -357,17 +357,17 @@ class CopyingRun:
             if random.random() < 0.6:
                 self.node.turn(*self.users.commands())
                 if random.random() < 0.3:
-                    self.origin.ask_for_word(True)
+                    self.leader_side.ask_for_word(True)
             self._work_of_node()
         except PowerCut:
-            self._restart_origin(is_cut=random.random() < 0.7)
+            self._restart_leader_side(is_cut=random.random() < 0.7)
         self._let_pass(random.choice((1, 20, 300, 2500)) * MS if random.random() < 0.3 else 0)
         for number in FOLLOWERS:
             if number not in self.pipes and random.random() < 0.2:
                 self._connect(number)
         self._network(self.slowness)
         if random.random() < self.restarts:
-            self._restart_origin(is_cut=random.random() < 0.7)
+            self._restart_leader_side(is_cut=random.random() < 0.7)
         if random.random() < self.restarts / 2:
             self._live_in_vain()
         for follower in self.followers:
@@ -409,7 +409,7 @@ class CopyingRun:
             if ns:
                 self.node.advance(ns)
         except PowerCut:
-            self._restart_origin(is_cut=True)
+            self._restart_leader_side(is_cut=True)
         for follower in self.followers:
             self._do(follower, lambda follower=follower: follower.copying.tick(self.now))  # type: ignore[misc]
 
@@ -449,8 +449,8 @@ class CopyingRun:
                 pass
             pipe = self.pipes.get(follower.number)
             if pipe is not None and random.random() >= slowness:
-                _move(pipe.said(pipe.theirs), pipe.to_origin, random)
-                pipe.ours.receive(_taken(pipe.to_origin, random), self.node.clock.now)
+                _move(pipe.said(pipe.theirs), pipe.to_leader_side, random)
+                pipe.ours.receive(_taken(pipe.to_leader_side, random), self.node.clock.now)
                 self._judge_counted()
             if pipe is not None:
                 assert not pipe.ours.closing, f"the node closes the connection: {pipe.ours.closing}"
@@ -467,14 +467,14 @@ class CopyingRun:
 
     def _judge_counted(self) -> None:
         """What the node counts as copied is copied."""
-        for number, one in self.origin.followers.items():
+        for number, one in self.leader_side.followers.items():
             told = self.followers[FOLLOWERS.index(number)].told
             if one.has_replica:
                 assert one.written <= max(told) or one.durable <= told[1], f"node {number} counts for more than it told"
 
     # restarts and faults
 
-    def _restart_origin(self, is_cut: bool, disk: SimDisk | None = None) -> None:
+    def _restart_leader_side(self, is_cut: bool, disk: SimDisk | None = None) -> None:
         """Kill the node, or cut its power, and start it again. `disk`: what it finds in place of its own disk."""
         random, node = self.random, self.node
         for number in FOLLOWERS:
@@ -485,10 +485,10 @@ class CopyingRun:
         self._open(disk, node.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=is_cut))
 
     def _live_in_vain(self) -> None:
-        """A life of the origin that is undone: its disk is again what it was. The next epoch has the same number."""
+        """A life of the leader that is undone: its disk is again what it was. The next epoch has the same number."""
         random = self.random
         disk = self.node.disk.kill()
-        self._restart_origin(is_cut=False)
+        self._restart_leader_side(is_cut=False)
         self.undone.add(self.node.log.identity.epoch)
         self._connect_all()
         activity = random.choice((0.1, 0.9))
@@ -498,7 +498,7 @@ class CopyingRun:
             self.copying.tick(self.node.clock.now)
             self._network(0)
             self._connect_all()
-        self._restart_origin(is_cut=True, disk=disk)
+        self._restart_leader_side(is_cut=True, disk=disk)
         for _ in range(random.choice((0, 20))):  # it writes more than what was undone before anybody is told
             self.node.turn(*self.users.commands())
 
@@ -566,11 +566,11 @@ class CopyingRun:
         """Everything works from now on: soon all followers have everything."""
         random = self.random
         if self.source.is_broken:
-            self._restart_origin(is_cut=False)
+            self._restart_leader_side(is_cut=False)
         self.node.disk.repair()
         while self.users._consumers:
             self.node.turn(self.users.leave)  # nothing times out any more, so the log comes to rest
-        for _ in range(HEALED_WITHIN + 2 * self.source.end // origin_module.MOST_BEHIND):
+        for _ in range(HEALED_WITHIN + 2 * self.source.end // leader_module.MOST_BEHIND):
             for follower in self.followers:
                 if follower.disk is not None:
                     follower.disk.repair()
@@ -593,15 +593,15 @@ class CopyingRun:
                 break
         else:
             raise AssertionError(
-                f"not in sync: {self.origin.states()}, {[one.replicas.states() for one in self.followers]}"
+                f"not in sync: {self.leader_side.states()}, {[one.replicas.states() for one in self.followers]}"
             )
         for follower in self.followers:
             self._judge_whole(follower)
 
     def _is_whole(self) -> bool:
         end = self.source.end
-        ours = self.origin.followers
-        return self.origin.in_sync.named == set(FOLLOWERS) <= ours.keys() and all(
+        ours = self.leader_side.followers
+        return self.leader_side.in_sync.named == set(FOLLOWERS) <= ours.keys() and all(
             ours[follower.number].durable == end and self._has_segments_of_node(follower) for follower in self.followers
         )
 

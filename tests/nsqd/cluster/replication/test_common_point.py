@@ -41,7 +41,7 @@ FIRST, SECOND, THIRD = epoch(1), epoch(2), epoch(3)
         ([(FIRST, 0), (SECOND, 100)], 150, [(FIRST, 0), (SECOND, 100)], 100, 100),
         # an epoch that was begun and lost as a whole: another one begins where it began
         ([(FIRST, 0), (THIRD, 100)], 150, [(FIRST, 0), (SECOND, 100)], 130, 100),
-        # histories with another origin's log, and with one that shares nothing
+        # histories with another leader's log, and with one that shares nothing
         ([(SECOND, 0)], 100, [(FIRST, 0)], 100, 0),
         # the same epoch, begun elsewhere: one of the tables is wrong, so nothing is known
         ([(FIRST, 0)], 100, [(FIRST, 10)], 100, 0),
@@ -52,8 +52,8 @@ def test_where_two_copies_part(ours: Table, our_end: int, theirs: Table, their_e
     assert common_end(theirs, their_end, ours, our_end) == common
 
 
-def test_h1_the_origin_loses_its_unsynced_tail_while_its_follower_is_down() -> None:
-    """The follower has 100 bytes of the first epoch. The origin kept 70 of them, and has written more since than it lost."""
+def test_h1_the_leader_side_loses_its_unsynced_tail_while_its_follower_is_down() -> None:
+    """The follower has 100 bytes of the first epoch. The leader kept 70 of them, and has written more since than it lost."""
     ours = [(FIRST, 0), (SECOND, 70)]
     for our_end in (70, 80, 100, 1000):
         assert common_end(ours, our_end, [(FIRST, 0)], 100) == 70

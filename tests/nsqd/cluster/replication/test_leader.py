@@ -1,4 +1,4 @@
-"""The origin's side of copying, over a log of the test: what is sent to a follower that has said what it has."""
+"""The leader's side of copying, over a log of the test: what is sent to a follower that has said what it has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import Extent
-from nsqd.cluster.replication import leader as origin_module
+from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
@@ -18,6 +18,7 @@ from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile, file_of
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, decode_header
+from tests.cases import each
 from tests.nsqd.cluster.replication.copying_run import SteppedWork, _Members, proved_link
 from tests.nsqd.cluster.replication.test_replica import FIRST, NODE, SECOND, Log
 from tests.nsqd.cluster.wire.identities import node
@@ -70,7 +71,7 @@ class LogOfTest:
 
 
 class Side:
-    """An origin with one follower, played by the test."""
+    """A leader with one follower, played by the test."""
 
     def __init__(self, log: Log, rate: int = 0) -> None:
         self.source = LogOfTest(log)
@@ -79,8 +80,10 @@ class Side:
         self.link: Link = proved_link(cast(Listener, None), node(FOLLOWER))
         cluster.links[FOLLOWER] = self.link
         cluster.members = [cluster.own, node(FOLLOWER)]
-        self.origin = LeaderSide(cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate)
-        self.origin.tick(0)
+        self.leader_side = LeaderSide(
+            cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate
+        )
+        self.leader_side.tick(0)
         assert self.sent() == [(FrameKind.FOLLOW, stream.pack_follow(1)[5:])]
 
     def sent(self) -> list[tuple[FrameKind, bytes]]:
@@ -91,10 +94,31 @@ class Side:
 
     def have(self, have: stream.Have) -> list[tuple[FrameKind, bytes]]:
         """Say what the follower has. Returns what is sent then."""
-        self.origin.receive(self.link, FrameKind.HAVE, stream.pack_have(have)[5:])
+        self.leader_side.receive(self.link, FrameKind.HAVE, stream.pack_have(have)[5:])
         while self.work.step(Random(1)):
             pass
         return self.sent()
+
+
+def asked_to_follow(topics_ask_for: int, replicas: int) -> set[int]:
+    """The nodes that a leader with five other nodes asks to keep a copy."""
+    log, cluster, copies = Log(), _Members(node(NODE)), Copies(0)
+    log.begin()
+    others = [number for number in range(5) if number != NODE]
+    cluster.links.update({number: proved_link(cast(Listener, None), node(number)) for number in others})
+    cluster.members = [cluster.own, *map(node, others)]
+    copies.configured = topics_ask_for
+    side = LeaderSide(cast(Cluster, cluster), LogOfTest(log), copies, SteppedWork(), replicas, 60_000_000_000, 0)
+    side.tick(0)
+    return set(side.followers)
+
+
+@each(
+    "topics_ask_for, replicas, count",
+    [(1, 2, 2), (2, 2, 2), (3, 2, 3), (4, 2, 4), (16, 2, 5), (1, 0, 0), (2, 0, 2), (2, 3, 3)],
+)
+def test_one_node_more_keeps_a_copy_than_topics_wait_for(topics_ask_for: int, replicas: int, count: int) -> None:
+    assert len(asked_to_follow(topics_ask_for, replicas)) == count
 
 
 def two_segments() -> tuple[Log, int]:
@@ -124,15 +148,15 @@ def test_a_log_goes_to_its_end_and_a_broken_one_as_far_as_a_follower_had_it() ->
     log, second = two_segments()
     side = Side(log)
     side.source.table.append((SECOND.pack(), log.end))
-    assert side.origin.extent() == Extent(FIRST, log.end), "nothing was written in the second epoch"
+    assert side.leader_side.extent() == Extent(FIRST, log.end), "nothing was written in the second epoch"
     side.source.table[1] = SECOND.pack(), second
-    assert side.origin.extent() == Extent(SECOND, log.end)
+    assert side.leader_side.extent() == Extent(SECOND, log.end)
     side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}))
-    side.origin.followers[FOLLOWER].has_replica, side.origin.followers[FOLLOWER].written = True, second
+    side.leader_side.followers[FOLLOWER].has_replica, side.leader_side.followers[FOLLOWER].written = True, second
     side.source.is_broken = True
-    assert side.origin.extent() == Extent(FIRST, second)
-    side.origin.followers.clear()
-    assert side.origin.extent() == Extent(FIRST, second), "the follower was lost, too"
+    assert side.leader_side.extent() == Extent(FIRST, second)
+    side.leader_side.followers.clear()
+    assert side.leader_side.extent() == Extent(FIRST, second), "the follower was lost, too"
 
 
 def test_a_replica_goes_on_where_it_ends() -> None:
@@ -154,26 +178,26 @@ def test_a_log_in_which_nothing_stands_yet() -> None:
     assert [kind for kind, _ in side.have(stream.Have(0, [], {}))] == [FrameKind.ANEW]
     side.source.log.begin()
     side.source.log.write(b"one")
-    side.origin.pump()
+    side.leader_side.pump()
     assert [kind for kind, _ in side.sent()] == [FrameKind.SEGMENT, FrameKind.BYTES, FrameKind.SWITCH]
 
 
 def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> None:
     log, second = two_segments()
     side = Side(log)
-    before, origin_module.LAST = origin_module.LAST, 0
+    before, leader_module.LAST = leader_module.LAST, 0
     try:
         first = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
-        side.origin.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
+        side.leader_side.receive(side.link, FrameKind.HAVE, stream.pack_have(first)[5:])
         side.sent()
         log.write(b"four")
         end = log.end
         log.write(b"five")
-        side.origin.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
+        side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
         later = stream.Have(end, [(FIRST.pack(), 0)], {0: 0, second: 0})
         sent = side.have(later)
     finally:
-        origin_module.LAST = before
+        leader_module.LAST = before
     assert sent == [
         (FrameKind.RESUME, stream.pack_resume([(FIRST.pack(), 0)])[5:]),
         *_bytes(second, HEADER_SIZE + end - second, log.files[second][HEADER_SIZE + end - second :]),
@@ -183,25 +207,25 @@ def test_what_was_read_for_a_place_is_not_sent_as_if_it_stood_elsewhere() -> Non
 def test_a_segment_that_was_rewritten_before_it_was_reached_begins_a_new_exchange() -> None:
     log, second = two_segments()
     side = Side(log)
-    side.link.unsent = 2 * origin_module.CHUNK  # the network takes nothing
+    side.link.unsent = 2 * leader_module.CHUNK  # the network takes nothing
     have = stream.Have(second, [(FIRST.pack(), 0)], {0: 0})
     assert [kind for kind, _ in side.have(have)] == [FrameKind.RESUME]
     log.files[second] = SegmentHeader(NODE, 1, bytes(16), second, epoch=FIRST).encode()
     side.link.unsent = 0
-    side.origin.pump()
+    side.leader_side.pump()
     assert side.sent() == []
-    side.origin.tick(origin_module.ASK_AFTER)
+    side.leader_side.tick(leader_module.ASK_AFTER)
     assert side.sent() == [(FrameKind.FOLLOW, stream.pack_follow(2)[5:])]
 
 
 def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origin_module, "MOST_BEHIND", 0)
-    monkeypatch.setattr(origin_module, "LAST", 0)
+    monkeypatch.setattr(leader_module, "MOST_BEHIND", 0)
+    monkeypatch.setattr(leader_module, "LAST", 0)
     log, _ = two_segments()
     side = Side(log, rate=1)
     kinds = [kind for kind, _ in side.have(stream.Have(0, [], {}))]
     assert kinds == [FrameKind.ANEW, FrameKind.SEGMENT]
-    side.origin.tick(1_000_000_000)
+    side.leader_side.tick(1_000_000_000)
     while side.work.step(Random(1)):
         pass
     assert [kind for kind, _ in side.sent()][:1] == [FrameKind.BYTES]
@@ -210,9 +234,9 @@ def test_a_follower_that_is_far_behind_is_sent_no_more_than_the_rate_allows(monk
 def test_an_answer_to_an_earlier_question_does_not_count() -> None:
     log, second = two_segments()
     side = Side(log)
-    side.origin.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
-    side.origin.followers[FOLLOWER].ask_at = 1
-    side.origin.tick(1)
+    side.leader_side.receive(side.link, FrameKind.GAVE_UP, b"for a moment")
+    side.leader_side.followers[FOLLOWER].ask_at = 1
+    side.leader_side.tick(1)
     assert side.sent() == [(FrameKind.FOLLOW, stream.pack_follow(2)[5:])]
     assert side.have(stream.Have(0, [], {}, asked=1)) == []  # it was on the way
     found = side.have(stream.Have(second, [(FIRST.pack(), 0)], {0: 0}, asked=2))
@@ -221,7 +245,7 @@ def test_an_answer_to_an_earlier_question_does_not_count() -> None:
 
 
 def live() -> Side:
-    """Return an origin whose follower keeps up."""
+    """Return a leader whose follower keeps up."""
     log, _ = two_segments()
     side = Side(log)
     side.have(stream.Have(0, [], {}))
@@ -231,7 +255,7 @@ def live() -> Side:
 def wrote(side: Side, *contents: bytes) -> tuple[FrameKind, bytes]:
     """Write to the log. Returns the frame with what was written."""
     base, at, data = side.source.log.write(*contents)
-    side.origin.wrote(base, at, [data], len(data))
+    side.leader_side.wrote(base, at, [data], len(data))
     return _bytes(base, at, data)[0]
 
 
@@ -239,10 +263,10 @@ def test_what_nobody_waits_for_is_sent_together() -> None:
     side = live()
     wrote(side, b"four")
     wrote(side, b"five")
-    assert side.origin.has_batch
+    assert side.leader_side.has_batch
     assert side.sent() == []
-    side.origin.send_batch()
-    assert not side.origin.has_batch
+    side.leader_side.send_batch()
+    assert not side.leader_side.has_batch
     (sent,) = side.sent()
     base, at, data = stream.unpack_bytes(sent[1])
     assert side.source.log.files[base][at:] == data
@@ -252,13 +276,13 @@ def test_what_nobody_waits_for_is_sent_together() -> None:
 def test_what_somebody_waits_for_is_sent_at_once() -> None:
     side = live()
     frame = wrote(side, b"four")
-    side.origin.ask_for_word(is_durable=False)
+    side.leader_side.ask_for_word(is_durable=False)
     assert side.sent() == [frame]
 
 
 def test_much_is_sent_at_once() -> None:
     side = live()
-    frame = wrote(side, bytes(origin_module.BATCH))
+    frame = wrote(side, bytes(leader_module.BATCH))
     assert side.sent() == [frame]
 
 
@@ -266,7 +290,7 @@ def test_a_segment_begins_behind_the_bytes_of_the_one_before() -> None:
     side = live()
     frame = wrote(side, b"four")
     header = side.source.log.begin()
-    side.origin.began(decode_header(header))
+    side.leader_side.began(decode_header(header))
     assert side.sent() == [frame, (FrameKind.SEGMENT, header)]
 
 
@@ -274,12 +298,12 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     side = live()
     frame = wrote(side, b"four")
     late = proved_link(cast(Listener, None), node(FOLLOWER + 1))
-    side.origin.followers[FOLLOWER + 1] = origin_module.Follower(FOLLOWER + 1, late, asked=1)
+    side.leader_side.followers[FOLLOWER + 1] = leader_module.Follower(FOLLOWER + 1, late, asked=1)
     end = side.source.end
     have = stream.Have(end, [(FIRST.pack(), 0)], dict.fromkeys(side.source.log.files, 0))
-    side.origin.receive(late, FrameKind.HAVE, stream.pack_have(have)[5:])
+    side.leader_side.receive(late, FrameKind.HAVE, stream.pack_have(have)[5:])
     assert side.sent() == [frame]
-    side.origin.send_batch()
+    side.leader_side.send_batch()
     kinds = [kind for kind, _ in FrameReader().feed(b"".join(late.drain()))]
     assert FrameKind.BYTES not in kinds
 
@@ -287,7 +311,7 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
 def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_not_needed() -> None:
     log, second = two_segments()
     side = Side(log)
-    cluster = cast(_Members, side.origin._cluster)
+    cluster = cast(_Members, side.leader_side._cluster)
     others = [node(number) for number in (2, 3)]
     cluster.members += others
     for other in others:
@@ -299,13 +323,13 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_no
         nonlocal now
         for _ in range(4):
             now += 1_000_000_000
-            side.origin.tick(now)
-            for number, follower in list(side.origin.followers.items()):
+            side.leader_side.tick(now)
+            for number, follower in list(side.leader_side.followers.items()):
                 if follower.is_asked:
                     have = stream.Have(log.end, [(FIRST.pack(), 0)], {0: 0, second: 0}, follower.asked)
-                    side.origin.receive(cluster.links[number], FrameKind.HAVE, stream.pack_have(have)[5:])
+                    side.leader_side.receive(cluster.links[number], FrameKind.HAVE, stream.pack_have(have)[5:])
                 copied = stream.pack_copied(log.end, log.end)[5:]
-                side.origin.receive(cluster.links[number], FrameKind.COPIED, copied)
+                side.leader_side.receive(cluster.links[number], FrameKind.COPIED, copied)
             for number, link in cluster.links.items():
                 for kind, content in FrameReader().feed(b"".join(link.drain())):
                     if kind is FrameKind.DROP:
@@ -313,11 +337,11 @@ def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_no
                         assert stream.unpack_drop(content) == [(FIRST.pack(), 0)]
 
     lives_on()
-    (first,) = side.origin.followers
+    (first,) = side.leader_side.followers
     link = cluster.links.pop(first)
     now += 60_000_000_000
     lives_on()
-    (second_choice,) = side.origin.followers
+    (second_choice,) = side.leader_side.followers
     assert second_choice in told
     cluster.links[first] = link
     lives_on()

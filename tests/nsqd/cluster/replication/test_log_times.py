@@ -34,8 +34,8 @@ class Times:
     def __init__(self, member: SimMember) -> None:
         self.kept: dict[bytes, Any] = {}
         self.followers: dict[int, Any] = {}
-        origins = {member.own.log_id: SimpleNamespace(followers=self.followers)}
-        copying = SimpleNamespace(replicas=SimpleNamespace(kept=self.kept), origins=origins)
+        leader_sides = {member.own.log_id: SimpleNamespace(followers=self.followers)}
+        copying = SimpleNamespace(replicas=SimpleNamespace(kept=self.kept), leader_sides=leader_sides)
         clocks = Clocks(lambda: 1, lambda: 1000, lambda: 10, BOOT)
         self.times = LogTimes(member.cluster, cast("Copying", copying), clocks, cast("Work", AtOnce()))
         member.cluster.add(self.times)

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from nsqd.cluster.replication import common_point as common
-from nsqd.cluster.replication import leader as origin
+from nsqd.cluster.replication import leader as leader_side
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.manifest import ReplicaFile
 from nsqd.cluster.replication.replica import Replica, ReplicaSync
@@ -106,5 +106,5 @@ def test_a_replica_that_is_kept_as_a_diverged_copy_is_sent_only_what_it_lacked(m
             base for base, stop in zip(bases, following, strict=True) if base not in have.segments or stop > end
         )
 
-    monkeypatch.setattr(origin, "first_missing", first_missing)
+    monkeypatch.setattr(leader_side, "first_missing", first_missing)
     assert_found(1833)

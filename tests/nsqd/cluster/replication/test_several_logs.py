@@ -67,15 +67,15 @@ class Side:
         self.members = _Members(self.own)
         self.members.members = [self.own, identity(other)]
         self.replicas, self.work = replicas, work
-        self.copying = Copying(self.origin_of(log, b""), replicas)
+        self.copying = Copying(self.leader_side_of(log, b""), replicas)
         self.sent: list[tuple[bytes, FrameKind, bytes]] = []  # frames, each with the log that it is about
 
-    def origin_of(self, log: OpenLog, log_id: bytes) -> LeaderSide:
+    def leader_side_of(self, log: OpenLog, log_id: bytes) -> LeaderSide:
         source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         cluster = cast(Cluster, self.members)
-        origin = LeaderSide(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0, log_id)
-        source.tap(origin)
-        return origin
+        leader_side = LeaderSide(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0, log_id)
+        source.tap(leader_side)
+        return leader_side
 
     def connect(self, peer: NodeIdentity) -> None:
         self.members.members = [self.own, peer]
@@ -135,7 +135,7 @@ class Pair:
         self.opened = opened
 
     def _copy(self, opened: OpenLog) -> None:
-        self.a.copying.add(self.a.origin_of(opened, opened.identity.log_id))
+        self.a.copying.add(self.a.leader_side_of(opened, opened.identity.log_id))
 
     def run(self) -> None:
         """Let all of it happen until nothing more does."""
@@ -205,8 +205,8 @@ def test_the_new_leader_is_no_follower_of_the_log_any_more_and_says_who_is() -> 
     assert pair.opened.writer.followers.numbers == (NEW_LEADER, THIRD)
     pair.run()
     assert pair.opened.writer.followers == Followers((THIRD,), 2, 3)
-    origin = pair.a.copying.origins[pair.log_id]
-    assert origin.in_sync.named == origin.in_sync.counting == {THIRD}
+    leader_side = pair.a.copying.leader_sides[pair.log_id]
+    assert leader_side.in_sync.named == leader_side.in_sync.counting == {THIRD}
 
 
 def test_a_replica_that_has_more_than_the_new_leader_is_kept_as_a_diverged_copy() -> None:
@@ -241,7 +241,7 @@ def test_a_log_that_is_let_go_is_not_copied_any_more() -> None:
     pair.new_leader.promotions.parts.end_copying = pair.a.copying.remove
     pair.run()
     pair.new_leader.promotions.lose(pair.log_id)
-    assert list(pair.a.copying.origins) == [pair.a.own.log_id]
+    assert list(pair.a.copying.leader_sides) == [pair.a.own.log_id]
     pair.a.copying.receive(pair.a.link, FrameKind.COPIED, stream.pack_copied(1 << 40, 1 << 40)[5:], pair.now)
     pair.new_leader.run()
     assert not pair.a.replicas.is_promoted(pair.log_id)
@@ -268,8 +268,8 @@ def test_who_is_not_told_yet_that_the_log_has_another_leader_is_asked_again() ->
     pair = Pair()
     leads, pair.b.replicas.may_write = pair.b.replicas.may_write, lambda number, log_id: log_id != pair.log_id
     pair.run()
-    origin = pair.a.copying.origins[pair.log_id]
-    assert [(one["state"], one["failure"]) for one in origin.states()] == [("failed", stream.NOT_LEADER)]
+    leader_side = pair.a.copying.leader_sides[pair.log_id]
+    assert [(one["state"], one["failure"]) for one in leader_side.states()] == [("failed", stream.NOT_LEADER)]
     pair.b.replicas.may_write = leads
     pair.run()
-    assert [one["state"] for one in origin.states()] == ["in sync"]
+    assert [one["state"] for one in leader_side.states()] == ["in sync"]

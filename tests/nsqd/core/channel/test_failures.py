@@ -151,38 +151,38 @@ def test_a_consumer_that_works_on_a_touched_message_leaves_the_rest_behind() -> 
     assert buried(consumer.channel) == [(0, 1, 1, "connection lost")]
 
 
-def test_a_window_over_stripes_is_one_window() -> None:
+def test_a_window_over_shards_is_one_window() -> None:
     node = a_node(1)
     node.channel("t", "c")
     log = promote(node, 9, "t", "c", b"x", b"y")
-    channel, stripe = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
-    stripe.max_attempts = 1
+    channel, shard = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
+    shard.max_attempts = 1
     consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
     node.advance(MS)
     node.publish("t", b"0", b"1")
     got = {one.body: one.id for one in inbox.take()}
     assert sorted(got) == [b"0", b"1", b"x", b"y"]
     node.advance(TIMEOUT + SECOND)
-    assert (buried(stripe), buried(channel)) == ([(0, 1, 1, "timed out")], [])
+    assert (buried(shard), buried(channel)) == ([(0, 1, 1, "timed out")], [])
     inbox.take()
     consumer.finish(got[b"1"])
     consumer.leave(node.broker)
-    assert len(buried(stripe)) + len(buried(channel)) <= 3  # nothing that lay behind
+    assert len(buried(shard)) + len(buried(channel)) <= 3  # nothing that lay behind
     node.broker.check()
 
 
-def test_a_lost_client_with_stripes_fails_once() -> None:
+def test_a_lost_client_with_shards_fails_once() -> None:
     node = a_node(1)
     node.channel("t", "c")
     log = promote(node, 9, "t", "c", b"x", b"y")
-    channel, stripe = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
-    stripe.max_attempts = 1
+    channel, shard = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
+    shard.max_attempts = 1
     consumer, inbox = node.subscribe("t", "c", 10)
     node.advance(MS)
     node.publish("t", b"0", b"1")
     assert len(inbox.take()) == 4
     consumer.leave(node.broker)
-    assert (buried(stripe), buried(channel)) == ([(0, 1, 1, "connection lost")], [])
+    assert (buried(shard), buried(channel)) == ([(0, 1, 1, "connection lost")], [])
     node.broker.check()
 
 

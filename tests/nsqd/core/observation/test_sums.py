@@ -31,12 +31,12 @@ def client(node: Node) -> Client:
     consumer, inbox = node.subscribe("t", "c", ready=8)
     node.publish("t", b"own1", b"own2", b"own3")
     log = promote(node, 8, "t", "c", *[b"%d" % i for i in range(5)])
-    own, theirs = inbox.take()[:3], node.channel("t", "c").stripes[0]
+    own, theirs = inbox.take()[:3], node.channel("t", "c").shards[0]
     came = theirs.in_flight.runs()
     consumer.finish(own[0].id)
     consumer.requeue(own[1].id, 5 * SECOND, node.now)
-    stripe_ids = [one for run in came for one in run.members(9)]
-    consumer.requeue(stripe_ids[0], 5 * SECOND, node.now)
+    shard_ids = [one for run in came for one in run.members(9)]
+    consumer.requeue(shard_ids[0], 5 * SECOND, node.now)
     consumer.set_ready(0)
     node.publish("t", b"own4")
     log.publish("t", b"5")
@@ -104,7 +104,7 @@ def test_an_attachment_is_no_step_back_of_what_was_finished() -> None:
     assert (columns["depth"][-1] or 0) + (columns["in_flight"][-1] or 0) == 2
 
 
-def test_pauses_of_a_stripe_are_told(node: Node) -> None:
+def test_pauses_of_a_shard_are_told(node: Node) -> None:
     log = PromotedLog(node, 8)
     log.channels("t", "c")
     log.broker.pause(log.broker.topics["t"], True, by="ann")

@@ -40,9 +40,9 @@ class Leader:
     def __init__(self) -> None:
         self.cluster = Network(3).start(1).cluster
         self.cluster.membership.merge([Member(identity(2)), Member(identity(3))], 0)
-        self.origin, self.now, self.is_kept, self.serial = FakeOrigin(), 0, True, 0
-        origins = {LOG: cast(Any, self.origin)}
-        self.arbiter = Arbiter(self.cluster, origins, lambda then: then(self.is_kept), lambda: self.now)
+        self.leader_side, self.now, self.is_kept, self.serial = FakeOrigin(), 0, True, 0
+        leader_sides = {LOG: cast(Any, self.leader_side)}
+        self.arbiter = Arbiter(self.cluster, leader_sides, lambda then: then(self.is_kept), lambda: self.now)
 
     def ask(
         self,
@@ -66,17 +66,17 @@ def test_a_copy_is_salvaged_from_the_common_point_and_goes_when_both_parts_have_
     leader = Leader()
     assert leader.ask(2, 900) == (Verdict.SALVAGE, 500)
     assert leader.ask(2, 900, 500) == (Verdict.WAIT, 500)  # what was made of it has no copy yet
-    leader.origin.followers[2].durable = 499
+    leader.leader_side.followers[2].durable = 499
     assert leader.ask(2, 900, 500, True) == (Verdict.WAIT, 500)  # nor has what the leader has
-    leader.origin.followers[2].durable = 500
+    leader.leader_side.followers[2].durable = 500
     assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 900)
 
 
 def test_a_copy_that_has_nothing_more_goes_only_when_the_log_has_its_copies() -> None:
     leader = Leader()
-    leader.origin.in_sync.counting = frozenset()
+    leader.leader_side.in_sync.counting = frozenset()
     assert leader.ask(2, 480) == (Verdict.WAIT, 480)
-    leader.origin.in_sync.counting = frozenset({2})
+    leader.leader_side.in_sync.counting = frozenset({2})
     assert leader.ask(2, 480) == (Verdict.LET_GO, 480)
 
 
@@ -120,7 +120,7 @@ def test_a_node_that_has_made_a_log_is_waited_for_as_long_as_it_says_so() -> Non
 def test_a_leader_that_has_less_than_the_one_before_has_it_salvaged_once_more() -> None:
     leader = Leader()
     assert leader.ask(2, 900, 500, True) == (Verdict.LET_GO, 500)
-    leader.origin.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
+    leader.leader_side.epochs = ((OLD, 0), (LOST, 400), (Epoch(9, 2, bytes(8)), 450))
     assert leader.ask(2, 900, 500, True) == (Verdict.SALVAGE, 450)
     assert leader.ask(3, 900) == (
         Verdict.WAIT,
@@ -137,7 +137,7 @@ def test_what_is_not_the_same_epoch_is_not_had() -> None:
 
 def test_a_log_that_is_not_open_here_or_whose_disk_fails_is_not_answered_about() -> None:
     leader = Leader()
-    leader.origin.is_broken = True
+    leader.leader_side.is_broken = True
     assert leader.ask(2, 900) is None
     leader.arbiter = Arbiter(leader.cluster, {}, lambda then: then(True), lambda: 0)
     assert leader.ask(2, 900) is None
@@ -163,14 +163,14 @@ def test_a_log_that_another_node_has_closed_is_not_answered_about() -> None:
 def leader_of_another_nodes_log() -> Leader:
     """Return node 1, which has promoted a log into which node 2 published, and is connected to that."""
     leader = Leader()
-    leader.origin.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
+    leader.leader_side.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
     leader.cluster.links[2] = cast("Any", "a link")
     return leader
 
 
 def test_others_wait_until_the_node_that_published_has_told_what_it_took_along() -> None:
     leader = leader_of_another_nodes_log()
-    epochs = leader.origin.epochs[:2]
+    epochs = leader.leader_side.epochs[:2]
     assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)
     assert leader.ask(2, 900, 500, epochs=epochs) == (Verdict.WAIT, 500)
     assert leader.ask(3, 900, epochs=epochs) == (Verdict.WAIT, 500)  # what it has made has no copies yet
@@ -182,7 +182,7 @@ def test_others_wait_until_the_node_that_published_has_told_what_it_took_along()
 def test_a_node_that_published_is_not_waited_for_if_it_is_away_or_says_nothing() -> None:
     for why in ("away", "says nothing", "asks itself"):
         leader = leader_of_another_nodes_log()
-        epochs = leader.origin.epochs[:2]
+        epochs = leader.leader_side.epochs[:2]
         if why == "away":
             leader.cluster.links.clear()
         if why == "says nothing":

@@ -88,7 +88,7 @@ class Holder:
         self.sent: list[bytes] = []
         self.link = cast("Any", SimpleNamespace(send_first=self.sent.append, peer=identity(2)))
         self.cluster.links[2] = self.link
-        self.origins: dict[bytes, Any] = {}
+        self.leader_sides: dict[bytes, Any] = {}
         self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}
         self.salvaged: list[bytes] = []
         self.led: set[bytes] = set()
@@ -96,7 +96,7 @@ class Holder:
         self.salvage = self.make()
 
     def make(self) -> Salvage:
-        copying = SimpleNamespace(origins=self.origins, replicas=SimpleNamespace(kept=self.replicas))
+        copying = SimpleNamespace(leader_sides=self.leader_sides, replicas=SimpleNamespace(kept=self.replicas))
         promotions = SimpleNamespace(serve_salvaged=self.salvaged.append, leads=self.led.__contains__)
         return Salvage(
             self.cluster, cast("Any", copying), cast("Any", promotions), cast("Any", self.arbiter), self.directory,
@@ -123,13 +123,13 @@ class Holder:
 
     def serve(self, is_copied: bool) -> None:
         """Let what was made be served."""
-        origin = SimpleNamespace(
+        leader_side = SimpleNamespace(
             in_sync=SimpleNamespace(stated=SimpleNamespace(most=2), counting=frozenset({2})),
             copies=SimpleNamespace(asked=(0, 1)),
             followers={2: SimpleNamespace(has_replica=True, durable=950 if is_copied else 949)},
             led=lambda: {"epochs": [], "end": 950},
         )
-        self.origins[MADE] = origin
+        self.leader_sides[MADE] = leader_side
 
 
 def test_the_leader_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(

@@ -2,10 +2,10 @@
 
 A promoted log has a Broker of its own, into which nothing is published. It takes part in the turns of the *home broker*: both
 have one agenda and one scan, and a turn ends with a group in each log. Each topic and channel of the promoted log exists in the
-home broker as well, where clients and operators find it; the promoted one is a *stripe* of it. What operators do to a topic or
-channel at home is done to its stripes.
+home broker as well, where clients and operators find it; the promoted one is a *shard* of it. What operators do to a topic or
+channel at home is done to its shards.
 
-See docs/design/channel.md#stripes.
+See docs/design/channel.md#shards.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Attachment:
     """The attachment of one promoted broker to the home broker, made and taken back step by step."""
 
     def __init__(self, home: Broker, promoted: Broker, deletions: Deletions | None = None) -> None:
-        """Begin without stripes, within a turn. `promoted` comes from `promoted_broker`, and has its topics.
+        """Begin without shards, within a turn. `promoted` comes from `promoted_broker`, and has its topics.
 
         `deletions`: deletions in this node's own log since it leads the promoted one; None: none.
         """
         self._home = home
         self._promoted = promoted
-        self._attached: set[str] = set()  # names of the topics whose channels at home get stripes
+        self._attached: set[str] = set()  # names of the topics whose channels at home get shards
         self._shared: set[str] = set()  # names of promoted topics whose readers were all made for the home's channels
         self._held: Topic | None = None  # the home topic that distributes nothing until its channels are made
         promoted.join(home)
@@ -139,7 +139,7 @@ class Attachment:
             held.start()
 
     def _attach_topic(self, theirs: Topic) -> Topic:
-        """Make the home topic if there is none, and let it know the stripe. A pause of either holds for the stripe."""
+        """Make the home topic if there is none, and let it know the shard. A pause of either holds for the shard."""
         home, name = self._home, theirs.name
         is_new = name not in home.topics
         ours = self._beyond_limits(name, "")
@@ -147,7 +147,7 @@ class Attachment:
             ours.is_tubes_own = theirs.is_tubes_own
             if theirs.config != TopicConfig():
                 ours.configure(theirs.config)
-        ours.stripes += (theirs,)
+        ours.shards += (theirs,)
         self._attached.add(name)
         theirs.move(home.agenda)
         for reader in theirs.readers.values():
@@ -163,12 +163,12 @@ class Attachment:
             self._beyond_limits(ours.name, name)  # which calls `_channel_created`
 
     def _link(self, ours: Topic, theirs: Topic, name: str) -> None:
-        home, stripe = ours.channels[name], theirs.channels[name]
-        if stripe in home.stripes:
+        home, shard = ours.channels[name], theirs.channels[name]
+        if shard in home.shards:
             return
-        if home.paused and not stripe.paused:
-            self._promoted.set_pause(stripe, home.paused)
-        link(home, stripe)
+        if home.paused and not shard.paused:
+            self._promoted.set_pause(shard, home.paused)
+        link(home, shard)
 
     def _attach_tube(self, ours: Topic, theirs: Topic) -> None:
         """Let workers reserve the jobs of the promoted topic's tube, if it has one."""
@@ -178,8 +178,8 @@ class Attachment:
             before, registry.is_open = registry.is_open, True
             home = self._home.tubes.attach(ours)
             registry.is_open = before
-            self._home.last_stripe -= 1
-            tube.become_stripe(home, self._home.last_stripe)
+            self._home.last_shard -= 1
+            tube.become_shard(home, self._home.last_shard)
 
     def _beyond_limits(self, topic: str, channel: str) -> Topic:
         """Return the home topic of that name, with that channel unless it is "". What exists is not refused."""
@@ -205,7 +205,7 @@ class Attachment:
         theirs.distribute()
 
     def _channel_created(self, topic: str, name: str) -> None:
-        """Give a channel that was just made at home its stripe."""
+        """Give a channel that was just made at home its shard."""
         if topic not in self._attached:
             return
         theirs = self._promoted.topics.get(topic)
@@ -222,7 +222,7 @@ class Attachment:
         for theirs in list(promoted.topics.values()):
             ours = home.topics.get(theirs.name)
             if ours is not None:
-                ours.stripes = tuple(one for one in ours.stripes if one is not theirs)
+                ours.shards = tuple(one for one in ours.shards if one is not theirs)
             if theirs.name not in self._attached:
                 continue
             home.agenda.cancel_scan(theirs)
@@ -236,7 +236,7 @@ class Attachment:
         if isinstance(reader, Channel):
             unlink(reader)
         elif isinstance(reader, Tube) and reader.key < 0:
-            reader.end_stripe(self._home.tubes.tube(reader.topic_name))
+            reader.end_shard(self._home.tubes.tube(reader.topic_name))
         self._home.scan.discard(reader)
         self._home.agenda.remove_reader(reader)
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from nsqd.core.channel import commands, window
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_ZONE
-from nsqd.core.channel.window import Stripes, Window
+from nsqd.core.channel.window import Shards, Window
 from nsqd.core.limits import Limits
 from nsqd.storage import stored_extent
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
@@ -82,7 +82,7 @@ class ModelLog:
     is_shared: bool = False  # its channels were made for those of the home topic
 
 
-class StripesMachine(RuleBasedStateMachine):
+class ShardsMachine(RuleBasedStateMachine):
     """Any history of a home topic and promoted ones."""
 
     def __init__(self) -> None:
@@ -450,10 +450,10 @@ class StripesMachine(RuleBasedStateMachine):
                 channel = topic.channels[name]
                 assert sum(channel.counts()) == part.owed()
                 assert bool(channel.paused) == part.paused
-                assert number == HOME or channel in self.topic.channels[name].stripes
+                assert number == HOME or channel in self.topic.channels[name].shards
                 assert not self.could_deliver(channel, name), "nothing waits while a client has room"
         for name, channel in self.topic.channels.items():
-            assert len(channel.stripes) == len(list(self.parts(name))) - 1
+            assert len(channel.shards) == len(list(self.parts(name))) - 1
 
     def could_deliver(self, channel: Channel, name: str) -> bool:
         is_free = any(
@@ -479,8 +479,8 @@ def split(ids: bytes) -> list[bytes]:
     return [ids[at : at + 16] for at in range(0, len(ids), 16)]
 
 
-TestStripes = StripesMachine.TestCase
-TestStripes.settings = settings(max_examples=tries(EXAMPLES, in_short=8), stateful_step_count=40, deadline=None)
+TestShards = ShardsMachine.TestCase
+TestShards.settings = settings(max_examples=tries(EXAMPLES, in_short=8), stateful_step_count=40, deadline=None)
 
 
 # nothing starves
@@ -541,7 +541,7 @@ def found_by_the_model() -> bool:
         phases=[Phase.generate],
     )
     try:
-        run_state_machine_as_test(StripesMachine, settings=effort)
+        run_state_machine_as_test(ShardsMachine, settings=effort)
     except (AssertionError, KeyError, StopIteration):
         return True
     return False
@@ -554,13 +554,13 @@ def test_it_is_found_if_a_window_counts_only_its_own_channel(monkeypatch: pytest
 
 
 def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stripes, "wake_next", lambda self: self.home.wake())
+    monkeypatch.setattr(Shards, "wake_next", lambda self: self.home.wake())
     assert found_by_the_model()
 
 
 @pytest.mark.campaign  # 12 s
 def test_it_is_found_if_a_channel_that_was_served_does_not_wake_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stripes, "wake_active", lambda self: None)
+    monkeypatch.setattr(Shards, "wake_active", lambda self: None)
     assert found_by_the_model()
 
 
@@ -576,5 +576,5 @@ def test_it_is_found_if_fins_are_looked_for_at_home_only(monkeypatch: pytest.Mon
 
 
 def test_it_is_found_if_the_channels_do_not_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stripes, "note_turn", lambda self, channel, count, now: None)
+    monkeypatch.setattr(Shards, "note_turn", lambda self, channel, count, now: None)
     assert any(map(starving, range(100)))

@@ -2,7 +2,7 @@
 
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.message.deletion import Deletion, DeletionKind
-from nsqd.core.stripe_deletions import delete_from_promoted
+from nsqd.core.shard_deletions import delete_from_promoted
 from tests.nsqd.core.node import Node, bodies
 from tests.nsqd.core.promoted import PromotedLog, promote
 
@@ -36,7 +36,7 @@ def test_a_channel_goes_and_the_home_channel_of_its_name_keeps_its_messages_and_
     assert not inbox.gone
     assert {*bodies(inbox.take())} == {b"own", b"x"}
     assert consumer.finish(first[0].id) == [(first[0].id, NOT_IN_FLIGHT)]
-    assert node.channel("t", "c").stripes == (other.broker.topics["t"].channels["c"],)
+    assert node.channel("t", "c").shards == (other.broker.topics["t"].channels["c"],)
     assert delete(node, log, deletion) == [], "it may be told again"
 
 
@@ -85,7 +85,7 @@ def test_a_topic_goes_and_the_home_topic_of_its_name_stays(node: Node) -> None:
     assert delete(node, log, topic_of(log)) == ["the topic t"]
     assert not inbox.gone
     assert "t" not in log.broker.topics
-    assert len(node.broker.topics["t"].stripes) == 1
+    assert len(node.broker.topics["t"].shards) == 1
     node.channel("t", "e")
 
 
@@ -98,9 +98,9 @@ def test_a_topic_with_a_tube_goes_and_the_tube_at_home_stays(node: Node) -> None
     log.attach()
     home = node.broker.tubes.tube("t")
     assert home is not None
-    assert len(home.stripes) == 1
+    assert len(home.shards) == 1
     delete(node, log, topic_of(log))
-    assert home.stripes == ()
+    assert home.shards == ()
     assert home.jobs.count == 1
     assert "t" in node.broker.tubes.names_of_all()
 

@@ -1,4 +1,4 @@
-"""Stripes: consumers, operators and limits of a node that owns more than one log."""
+"""Shards: consumers, operators and limits of a node that owns more than one log."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ from nsqd.core.message.ids import NoIds
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
-from nsqd.core.stripes import Attachment, Deletions, promoted_broker
+from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
@@ -31,7 +31,7 @@ def test_a_consumer_gets_the_messages_of_both_logs_under_one_rdy(node: Node) -> 
     assert consumer.window.total("finish_count") == 3
 
 
-def test_a_consumer_that_comes_later_gets_the_stripes_too(node: Node) -> None:
+def test_a_consumer_that_comes_later_gets_the_shards_too(node: Node) -> None:
     promote(node, 8, "t", "c", b"a")
     promote(node, 9, "t", "c", b"b")
     consumer, inbox = node.subscribe("t", "c", ready=1)
@@ -43,22 +43,22 @@ def test_a_consumer_that_comes_later_gets_the_stripes_too(node: Node) -> None:
 
 
 @pytest.mark.parametrize("ready", [1, 2, 7])
-@pytest.mark.parametrize("stripes", [1, 3])
-def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, stripes: int) -> None:
+@pytest.mark.parametrize("shards", [1, 3])
+def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, shards: int) -> None:
     node.channel("t", "c")
     node.publish("t", *[b"0-%d" % i for i in range(600)])
-    for origin in range(1, stripes + 1):
+    for origin in range(1, shards + 1):
         promote(node, 7 + origin, "t", "c", *[b"%d-%d" % (origin, i) for i in range(600)])
     consumer, inbox = node.subscribe("t", "c", ready=ready)
     served = []
-    for _ in range(8 * (stripes + 1)):
+    for _ in range(8 * (shards + 1)):
         came = inbox.take()
         assert 0 < len(came) <= ready
         served.append({body[:1] for body in bodies(came)})
         consumer.finish(ids(came))
         node.turn()
-    for at in range(len(served) - stripes - 1):
-        assert set.union(*served[at : at + stripes + 1]) == {b"%d" % log for log in range(stripes + 1)}
+    for at in range(len(served) - shards - 1):
+        assert set.union(*served[at : at + shards + 1]) == {b"%d" % log for log in range(shards + 1)}
 
 
 def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_time(node: Node) -> None:
@@ -88,11 +88,11 @@ def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(no
     node.turn()
     consumer.set_ready(1)  # wakes the channel that is next
     (woken,) = [log for log in logs if log.broker.topics["t"].channels["c"] in node.broker.agenda.awake]
-    stripe = woken.broker.topics["t"].channels["c"]
+    shard = woken.broker.topics["t"].channels["c"]
     if goes == "emptied":
-        stripe.empty()
+        shard.empty()
     elif goes == "paused":
-        woken.broker.pause(stripe, True)
+        woken.broker.pause(shard, True)
     else:
         while woken.attachment.detach_some(1):
             pass
@@ -101,20 +101,20 @@ def test_a_channel_that_is_woken_and_has_nothing_left_lets_the_others_deliver(no
     assert came != b"%d" % logs.index(woken)
 
 
-def test_a_stripe_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(node: Node) -> None:
+def test_a_shard_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=0)
     log = promote(node, 8, "t", "c", b"their")
     node.publish("t", b"own")
     consumer.set_ready(1)
-    stripe = log.broker.topics["t"].channels["c"]
-    assert stripe in node.broker.agenda.awake
+    shard = log.broker.topics["t"].channels["c"]
+    assert shard in node.broker.agenda.awake
     while log.attachment.detach_some(1):
         pass
     node.turn()
     assert bodies(inbox.take()) == [b"own"]
 
 
-def test_each_stripe_is_delivered_in_its_order(node: Node) -> None:
+def test_each_shard_is_delivered_in_its_order(node: Node) -> None:
     node.channel("t", "c")
     promote(node, 8, "t", "c", *[b"%03d" % i for i in range(100)])
     node.publish("t", *[b"x%03d" % i for i in range(100)])
@@ -133,10 +133,10 @@ def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
     node.publish("t", b"own")
     log = promote(node, 8, "t", "c", b"a", b"b", b"c")
     came = {one.body: one.id for one in inbox.take()}
-    stripe = log.broker.topics["t"].channels["c"]
+    shard = log.broker.topics["t"].channels["c"]
     assert consumer.requeue(came[b"a"], 0, node.now) == ""
     assert consumer.finish(came[b"b"] + came[b"own"]) == []
-    assert stripe.requeue_count == 1
+    assert shard.requeue_count == 1
     node.turn()
     again = inbox.take()
     assert [(one.body, one.attempts) for one in again] == [(b"a", 2)]
@@ -146,7 +146,7 @@ def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
     assert [(one.body, one.attempts) for one in inbox.take()] == [(b"a", 3)]  # c was touched
     node.advance(SECOND)
     assert {one.body for one in inbox.take()} == {b"a", b"c"}
-    assert stripe.timeout_count == 3
+    assert shard.timeout_count == 3
 
 
 def test_a_failed_command_says_why(node: Node) -> None:
@@ -175,7 +175,7 @@ def test_fins_of_several_logs_in_any_mixture(node: Node) -> None:
     failed = consumer.finish(b"".join(mixed))
     assert (unknown, NOT_IN_FLIGHT) in failed
     assert len({one.id for one in came}) == 20, "ids of two logs meet in this test, and only in a test"
-    assert sum(channel.in_flight_count for channel in (consumer.channel, *consumer.channel.stripes)) == 0
+    assert sum(channel.in_flight_count for channel in (consumer.channel, *consumer.channel.shards)) == 0
 
 
 def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
@@ -192,12 +192,12 @@ def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
     assert len(inbox.take()) == 1
     consumer.leave(node.broker)
     node.turn()
-    stripe = log.broker.topics["t"].channels["c"]
-    assert not stripe.consumers
-    assert stripe.in_flight_count == 1
+    shard = log.broker.topics["t"].channels["c"]
+    assert not shard.consumers
+    assert shard.in_flight_count == 1
     node.advance(61 * SECOND)
-    assert stripe.in_flight_count == 0
-    assert stripe.depth == 2
+    assert shard.in_flight_count == 0
+    assert shard.depth == 2
 
 
 def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> None:
@@ -212,7 +212,7 @@ def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> 
     assert {*bodies(inbox.take())} == {b"a", b"b"}
 
 
-def test_requeue_on_disconnect_holds_for_stripes() -> None:
+def test_requeue_on_disconnect_holds_for_shards() -> None:
     node = Node(Limits(requeue_on_disconnect=True))
     consumer, inbox = node.subscribe("t", "c", ready=5)
     log = promote(node, 8, "t", "c", b"a", b"b")
@@ -223,7 +223,7 @@ def test_requeue_on_disconnect_holds_for_stripes() -> None:
     node.broker.check()
 
 
-def test_topology_and_sampling_hold_for_stripes() -> None:
+def test_topology_and_sampling_hold_for_shards() -> None:
     node = Node(Limits(topology_aware=True))
     channel = node.channel("t", "c")
     near, far, sampled = Inbox(), Inbox(), Inbox()
@@ -232,8 +232,8 @@ def test_topology_and_sampling_hold_for_stripes() -> None:
     log = promote(node, 8, "t", "c", b"a", b"b", b"c")
     assert bodies(near.take()) == [b"a", b"b"]
     assert bodies(far.take()) == [b"c"]
-    stripe = log.broker.topics["t"].channels["c"]
-    assert stripe.dispatch.deliveries == [2, 0, 1]
+    shard = log.broker.topics["t"].channels["c"]
+    assert shard.dispatch.deliveries == [2, 0, 1]
     Client(node.channel("s", "c"), sampled, SECOND, 1).set_ready(2000)
     log = promote(node, 9, "s", "c", *[b"%d" % i for i in range(1000)])
     kept = len(sampled.take())
@@ -332,7 +332,7 @@ def test_a_new_channel_gets_nothing_of_a_log_that_had_channels(node: Node) -> No
     assert list(log.broker.topics["t"].channels) == ["c"]
 
 
-def test_a_pause_at_home_holds_for_the_stripe_and_ends_for_both(node: Node) -> None:
+def test_a_pause_at_home_holds_for_the_shard_and_ends_for_both(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=5)
     channel = node.channel("t", "c")
     node.broker.pause(channel, True, until=1_800_000_000 + 2000)
@@ -376,7 +376,7 @@ def test_an_end_of_a_pause_that_only_the_promoted_log_has(node: Node) -> None:
     assert bodies(inbox.take()) == [b"a"]
 
 
-def test_a_channel_that_is_deleted_at_home_goes_in_its_stripes(node: Node) -> None:
+def test_a_channel_that_is_deleted_at_home_goes_in_its_shards(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a", b"b")
     inbox.take()
@@ -386,7 +386,7 @@ def test_a_channel_that_is_deleted_at_home_goes_in_its_stripes(node: Node) -> No
     assert log.broker.topics["t"].channels == {}
     _, inbox = node.subscribe("t", "c", ready=5)
     assert inbox.take() == []
-    assert node.channel("t", "c").stripes == ()
+    assert node.channel("t", "c").shards == ()
     assert node.held() == 0
 
 
@@ -437,7 +437,7 @@ def test_what_is_deleted_while_a_log_is_opened_is_not_made_again(node: Node) -> 
     assert {name: list(topic.channels) for name, topic in topics.items()} == {"u": ["c"], "v": ["c"], "w": ["c", "d"]}
     assert [topics[name].channels["c"].depth for name in "uvw"] == [0, 0, 0]
     assert list(log.broker.topics) == ["u", "w"]
-    assert not topics["v"].stripes
+    assert not topics["v"].shards
     node.channel("u", "d")
     delete_channel(topics["u"], "d")
     deletions.end()
@@ -456,10 +456,10 @@ def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_bein
     while log.attach_some():
         pass
     assert log.broker.topics["t"].depth == 1
-    assert node.broker.topics["t"].stripes == (log.broker.topics["t"],)
+    assert node.broker.topics["t"].shards == (log.broker.topics["t"],)
 
 
-def test_emptying_empties_the_stripes(node: Node) -> None:
+def test_emptying_empties_the_shards(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a", b"b")
     (first,) = inbox.take()
@@ -499,13 +499,13 @@ def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: N
     assert node.broker.promoted == []
     assert consumer.window is None
     assert consumer.ready == 2
-    assert node.channel("t", "c").stripes == ()
+    assert node.channel("t", "c").shards == ()
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     node.advance(100 * SECOND)
     assert inbox.take() == []
 
 
-def test_one_of_two_stripes_goes(node: Node) -> None:
+def test_one_of_two_shards_goes(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a", b"b")
     promote(node, 9, "t", "c", b"x", b"y")
@@ -514,13 +514,13 @@ def test_one_of_two_stripes_goes(node: Node) -> None:
     assert bodies(inbox.take()) == [b"x"]
 
 
-def test_a_read_of_the_promoted_log_wakes_the_stripe(node: Node) -> None:
+def test_a_read_of_the_promoted_log_wakes_the_shard(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a")
-    stripe = log.broker.topics["t"].channels["c"]
+    shard = log.broker.topics["t"].channels["c"]
     (first,) = inbox.take()
     log.publish("t", b"b")
-    stripe.backlog.reading = True
+    shard.backlog.reading = True
     consumer.finish(first.id)
     node.turn()
     assert inbox.take() == []
@@ -565,11 +565,11 @@ def test_nothing_can_be_published_into_a_promoted_log() -> None:
         source.issue_ids(1)
 
 
-def test_what_stripes_say_of_themselves(node: Node) -> None:
+def test_what_shards_say_of_themselves(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c", ready=3)
     log = promote(node, 8, "t", "c", b"a")
     channel = node.channel("t", "c")
     assert repr(consumer.window) == "<Window: RDY 3, 2 free, 2 members>"
-    assert repr(consumer.window.members[channel.stripes[0]].sink) == f"<StripeSink of {consumer.window!r}>"
-    assert repr(channel.dispatch.stripes) == "<Stripes: 1 beside c>"  # type: ignore[attr-defined]
+    assert repr(consumer.window.members[channel.shards[0]].sink) == f"<ShardSink of {consumer.window!r}>"
+    assert repr(channel.dispatch.shards) == "<Shards: 1 beside c>"  # type: ignore[attr-defined]
     assert repr(log.attachment).startswith("<Attachment of <Broker: ")

@@ -92,7 +92,7 @@ def test_a_waiting_worker_gets_the_job_of_a_log_that_is_promoted(wire: Wire) -> 
     assert wire.said() == b"RESERVED %d 3\r\njob\r\n" % (THEIRS + 1)
 
 
-def test_a_delayed_job_of_a_stripe_wakes_a_waiting_worker(wire: Wire) -> None:
+def test_a_delayed_job_of_a_shard_wakes_a_waiting_worker(wire: Wire) -> None:
     promote(wire, 8, (0, b"job"), delay=5)
     wire.send(b"reserve-with-timeout 10\r\n")
     assert wire.said() == b""
@@ -140,7 +140,7 @@ def test_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
     assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
 
 
-def test_a_pause_of_the_tube_holds_for_its_stripes(wire: Wire) -> None:
+def test_a_pause_of_the_tube_holds_for_its_shards(wire: Wire) -> None:
     promote(wire, 8, (0, b"a"))
     assert wire.ask(b"pause-tube default 10\r\n") == b"PAUSED\r\n"
     promote(wire, 9, (0, b"b"))
@@ -149,7 +149,7 @@ def test_a_pause_of_the_tube_holds_for_its_stripes(wire: Wire) -> None:
     assert {reserved(wire)[1], reserved(wire)[1]} == {b"a", b"b"}
 
 
-def test_an_empty_tube_stays_while_a_stripe_has_jobs(wire: Wire) -> None:
+def test_an_empty_tube_stays_while_a_shard_has_jobs(wire: Wire) -> None:
     promote(wire, 8, (0, b"a"), (0, b"b"), tube="t")
     wire.ask(b"watch t\r\nignore default\r\n")
     number, _ = reserved(wire)
@@ -168,7 +168,7 @@ def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
     assert wire.ask(b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
     assert wire.peer.worker.holds == {}
     assert log.broker.topics == {}
-    assert wire.node.broker.tubes.waiters.striped == {}
+    assert wire.node.broker.tubes.waiters.sharded == {}
     put(wire, 0, b"own")
     assert reserved(wire)[1] == b"own"
 

@@ -42,11 +42,11 @@ def delete_from_promoted(home: Broker, promoted: Broker, deletions: Iterable[Del
 def _delete_topic(home: Broker, promoted: Broker, topic: Topic) -> None:
     ours = home.topics.get(topic.name)
     if ours is not None:
-        ours.stripes = tuple(one for one in ours.stripes if one is not topic)
+        ours.shards = tuple(one for one in ours.shards if one is not topic)
     tube = home.tubes.tube(topic.name)
     for reader in list(topic.readers.values()):
         if isinstance(reader, Tube) and reader.key < 0:
-            reader.end_stripe(tube)
+            reader.end_shard(tube)
     promoted.delete_topic(topic.name)
     if tube is not None:
         home.tubes.listed.show(topic.name)  # the tube that has gone was shown under the same name

@@ -1,7 +1,7 @@
 """A log that a node promotes or gives back is no activity: nobody published, finished or requeued its messages then."""
 
 from nsqd.core.observation.series import COUNTERS, NAMES, Series
-from nsqd.core.observation.stripe_counts import StripeCounts
+from nsqd.core.observation.shard_counts import ShardCounts
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.observation.test_series import T0, columns, last, note
 from tests.nsqd.core.promoted import promote
@@ -58,7 +58,7 @@ def test_what_becomes_of_the_messages_of_an_attached_log_counts_from_then_on() -
 
 
 def test_messages_that_come_and_go_with_logs_are_told() -> None:
-    node, counts = Node(), StripeCounts()
+    node, counts = Node(), ShardCounts()
     channel = node.channel("t", "c")
     node.publish("t", b"own")
     assert counts.look_at(channel) == ((1, 0, 0, 0), 0)
@@ -66,7 +66,7 @@ def test_messages_that_come_and_go_with_logs_are_told() -> None:
     other = promote(node, 9, "t", "c", b"c")
     assert counts.look_at(channel) == ((1, 0, 0, 0), 3)
     assert counts.look_at(channel).attached == 0
-    assert repr(counts) == "<StripeCounts of 2 stripes>"
+    assert repr(counts) == "<ShardCounts of 2 shards>"
     log.detach()
     assert counts.look_at(channel) == ((1, 0, 0, 0), -2)
     other.detach()
@@ -78,8 +78,8 @@ def test_a_channel_that_is_deleted_is_forgotten() -> None:
     node.channel("t", "c")
     promote(node, 8, "t", "c", b"theirs")
     note(series, node, T0 + 10)
-    assert len(series._striped) == 1
+    assert len(series._sharded) == 1
     node.broker.topics["t"].delete_channel("c")
     node.turn()
     note(series, node, T0 + 20)
-    assert series._striped == {}
+    assert series._sharded == {}
