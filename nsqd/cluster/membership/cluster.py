@@ -162,7 +162,7 @@ class Cluster:
     def dial_failed(self, address: str, now: int, is_refused: bool = False) -> None:
         """Note that no connection could be made, or that it did not last: the address is dialed again after a pause.
 
-        `is_refused`: the host has answered that nobody listens there.
+        `is_refused`: the host has refused the connection.
         """
         if is_refused:
             self.membership.dialed(address, is_refused=True)

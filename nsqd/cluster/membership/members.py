@@ -47,7 +47,7 @@ class Membership:
         self._suspected: set[int] = set()
         self._refusing: set[int] = (
             set()
-        )  # numbers of nodes at whose addresses nobody listens, since a byte came from them
+        )  # numbers of nodes whose addresses have refused a connection since their last byte
 
     @property
     def members(self) -> list[NodeIdentity]:

@@ -145,7 +145,7 @@ class LeaderSide:
 
     @property
     def wanted(self) -> int:
-        """Return how many nodes shall keep a copy: one more than topics wait for, so that publishes outlive the loss of one."""
+        """Return the number of followers: one more than topics wait for, so that publishes outlive the loss of one."""
         most = self.copies.configured
         return max(self._replicas, most) if most > 1 else self._replicas
 

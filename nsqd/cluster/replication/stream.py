@@ -1,19 +1,19 @@
 """The frames by which a node copies its log to another one, its follower. All numbers are big-endian.
 
-    leader    FOLLOW    asks the peer to keep a replica of the leader's log; the peer answers HAVE. A number that counts up
+    leader    FOLLOW    asks the peer to keep a replica of the leader's log; the peer sends HAVE. A number that counts up
     follower  HAVE      what the replica holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
-                        the latest FOLLOW. It comes once more, unasked, when a replica that was given up can be continued
-    leader    RESUME     bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
-    leader    ANEW      the replica holds something else from a base on, or has a gap there: [base, [[epoch, start], ...]]. What
-                        follows is written aside
+                        the latest FOLLOW. It is sent again, unasked, when a replica that was stopped can be continued
+    leader    RESUME    bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
+    leader    ANEW      a full resync: the replica differs from a base on, or has a gap there: [base, [[epoch, start], ...]].
+                        The bytes that follow are written apart
     leader    SEGMENT   a segment begins; its header of HEADER bytes
     leader    BYTES     bytes of a segment: its base, their offset in the file, and the bytes
-    leader    SWITCH    what was written aside is complete, up to a position: it becomes the replica
+    leader    SWITCH    the resync is complete, up to a position: it becomes the replica
     leader    KEEP      the segments that the leader has, once the replica is durable up to a position: [position, [base, ...]]
     leader    SYNC      a client waits until the bytes sent before are written (0) or durable (1): COPIED is to follow at once
     follower  COPIED    the positions up to which the replica is written, and durable
     follower  GAVE_UP   the replica cannot be continued at present, with the reason in UTF-8
-    leader    DROP      the replica is not needed any more: [[epoch, start], ...], the epochs of the log
+    leader    DROP      the replica is no longer needed: [[epoch, start], ...], the epochs of the log
     both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
                         first LOG, they are about the log that the leader publishes into
 
