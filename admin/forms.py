@@ -207,7 +207,7 @@ class Forms:
         node, log_id, by = form["node"], form.get("log", ""), form.get("by", "")
         lost = next((one for one in found.logs if one.log_id == log_id and str(one.node) == node), None)
         if lost is None or lost.state != LOST:
-            raise HttpError(409, f"No node that answers has lost the owner of this log of node {node}.")
+            raise HttpError(409, f"No responding node has lost the leader of this log of node {node}.")
         if by not in (str(one.node) for one in lost.takers if one.may_promote):
             raise FieldError("by", f"Node {by[:20]} has no complete copy of this log, or is promoting it.", 409)
         there = next((one.asked for one in found.nodes if str(one.node) == by), "")

@@ -67,7 +67,7 @@ DID = {
     "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
     "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
     "configure": "Settings changed.",
-    "promote": "The node stands for election. This page shows what comes of it.",
+    "promote": "The node is a candidate for the log. This page shows the result.",
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
     "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.", "move": "Moved", "republish": "Published.",

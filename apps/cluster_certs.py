@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DAYS = 3650
 MOST_DAYS = 36500
 SERVER, ADMIN = "server", "nsqadmin"  # the files of the daemons
-CLIENT = "client"  # who gets a certificate if nobody is named
+CLIENT = "client"  # the client that gets a certificate if none is named
 WHAT = "make the certificates for TLS: of the daemons, of their clients, and of the nodes of a cluster"
 DETAILS = """
 DIR gets a certificate authority, ca.pem and ca-key.pem, and certificates with their keys:

@@ -1,4 +1,4 @@
-"""`penstock cluster forget --node N`: tell the nodes of a cluster that one of them will not come back."""
+"""`penstock cluster forget --node N`: have a cluster forget a node that will not come back."""
 
 import argparse
 import json
@@ -9,14 +9,14 @@ import httpx
 from apps.node_client import AccessError, add_address, open_client, why_refused
 
 MOST_NUMBER = 1023  # of a node
-WHAT = "tell the nodes of a cluster that one of them will not come back"
+WHAT = "have a cluster forget a node that will not come back"
 DETAILS = """
-The node must be down. The others choose followers without it from now on, and do not dial it. Its log is never taken back: a
-node that starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have
-the number. Copies of the log stay on the other nodes until you remove them. See docs/operations/lost-node.md.
+The node must be down. The others choose followers without it, and do not dial it. Its log is never accepted again: a node that
+starts with its data directory, or with one that was recovered, is refused. A node with a new data directory may have the
+number. Copies of the log stay on the other nodes until you remove them. See docs/operations/lost-node.md.
 
-The certificate and the secret of the node are as good as before. If they may be stolen, make a new authority, and give all
-other nodes new certificates and another secret: penstock cluster certs NEW-DIRECTORY --nodes COUNT.
+The certificate and the secret of the node are still valid. If they may be stolen, make a new authority, and give all other
+nodes new certificates and another secret: penstock cluster certs NEW-DIRECTORY --nodes COUNT.
 """
 STILL_GOOD = """\
 Its certificate and the secret are still accepted, for a node with that number and an empty data directory. If they may be

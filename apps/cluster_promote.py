@@ -1,4 +1,4 @@
-"""`penstock cluster promote`: have a node take over the log of a lost node, though its copy may lack something."""
+"""`penstock cluster promote`: have a node promote the log of a lost node, even if its replica may lack messages."""
 
 import argparse
 import json
@@ -9,17 +9,17 @@ import httpx
 from apps.cluster_forget import number_of_node
 from apps.node_client import AccessError, add_address, open_client, why_refused
 
-WHAT = "have a node take over the log of a lost node, though its copy may lack something"
+WHAT = "have a node promote the log of a lost node, even if its replica may lack messages"
 DETAILS = """
-The leader of the log must be lost. A node that has everything promotes the log by itself, unless -failover-quorum=none; this
-command is for copies that may lack something. What it costs: messages that were acknowledged and are not in the copy are not
-delivered, unless the lost node comes back with its disk; messages that were finished, and whose finish is not in the copy, are
-delivered again. The failover is final. A majority of the nodes must promise it, an nsqlookupd that hears the leader postpones
-it, and a node with a longer copy promotes the log instead. See what comes of it at /cluster, and docs/operations/lost-node.md.
+The leader of the log must be lost. A node with a complete replica promotes the log by itself, unless -failover-quorum=none;
+this command is for replicas that may lack messages. Acknowledged messages that are not in the replica are not delivered, unless
+the lost node comes back with its disk; finished messages whose finish is not in the replica are delivered again. The failover
+is final. A majority of the nodes must vote for it, an nsqlookupd that is in contact with the leader postpones it, and a node
+with a longer replica promotes the log instead. /cluster shows the result; see docs/operations/lost-node.md.
 """
 ADVICE = {
     "NO_REPLICA": "nsqd at {address} has no whole copy of the log {log}; see http://{address}/cluster",
-    "OWNER_IS_THERE": "the leader of the log {log} is there: it is not lost",
+    "OWNER_IS_THERE": "the leader of the log {log} is connected: it is not lost",
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
     "INVALID_ARG_LOG": "{log} is not a log id, which has 32 hexadecimal digits",
 }
@@ -31,7 +31,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "promote", help=WHAT, description=WHAT, epilog=DETAILS, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     which = promote.add_mutually_exclusive_group(required=True)
-    which.add_argument("--log", metavar="ID", help="id of the log, as /cluster tells it")
+    which.add_argument("--log", metavar="ID", help="id of the log, as in /cluster")
     which.add_argument(
         "--node", type=number_of_node, metavar="N", help="number of the lost node: all logs that it leads"
     )
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _failed(f"{address} did not answer as an nsqd in a cluster")
     if not logs:
         return _failed(f"nsqd at {address} knows no log whose leader is node {arguments.node} and is lost")
-    text = f"nsqd at {address} stands for election as leader of {', '.join(logs)}; see http://{address}/cluster"
+    text = f"nsqd at {address} is a candidate for {', '.join(logs)}; see http://{address}/cluster"
     print(json.dumps({"logs": logs}) if arguments.json else text)
     return 0
 

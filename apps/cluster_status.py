@@ -21,11 +21,11 @@ from shared.http.bounded import AnswerError, parse_object, read_whole
 from shared.values import SECOND, parse_duration
 
 MOST_ANSWER, MOST_MEMORY = 8 << 20, 64 << 20  # bytes of an answer, and of what is parsed of it
-MOST_ASKED = 1024  # addresses, as nodes tell them of each other
+MOST_ASKED = 1024  # addresses, as nodes report them of each other
 PATIENCE = 5.0  # s for one node to answer
 POLL_EVERY = 0.5  # s between two looks of `wait`
 MOST_SHOWN = 20  # reasons of one kind
-NO_ANSWER = 3  # exit code: no node tells anything
+NO_ANSWER = 3  # exit code: no node responds
 STATUS = "say whether a cluster is whole, degraded or at risk, and whether one more node may go"
 WAIT = "wait until a cluster is whole, or until one more node may go"
 CODES = """
@@ -135,7 +135,7 @@ def _failed(command: str, why: str) -> int:
 
 
 def _ask(client: httpx.Client, address: str) -> dict[str, Any]:
-    """Return what the node at an address answers to /cluster. Raises ValueError, AnswerError, httpx.HTTPError, InvalidURL."""
+    """Return the response of a node to /cluster. Raises ValueError, AnswerError, httpx.HTTPError, InvalidURL."""
     with client.stream("GET", f"{url_of(address)}/cluster") as answer:
         content = read_whole(answer.iter_bytes(), MOST_ANSWER)
         if answer.status_code != 200:

@@ -1,4 +1,4 @@
-"""`penstock leave`: have a node hand its logs over to other nodes, and leave the cluster for good."""
+"""`penstock leave`: have a node transfer its logs to other nodes, and leave the cluster permanently."""
 
 import argparse
 import sys
@@ -11,30 +11,30 @@ import httpx
 from apps.node_client import AccessError, add_address, open_client, why_refused
 
 TIMEOUT = 10.0  # s for an answer
-ASK_EVERY = 0.5  # s between two questions how far the node is
-SILENT_FOR = 10.0  # s after which a node that does not answer is given up
-WHAT = "have a node hand its logs over to other nodes, and leave the cluster for good"
+ASK_EVERY = 0.5  # s between two requests for the progress
+SILENT_FOR = 10.0  # s until an unresponsive node is given up
+WHAT = "have a node transfer its logs to other nodes, and leave the cluster permanently"
 DETAILS = """
-The node takes no messages and delivers none from then on. It waits for what is in flight, for half of the limit at most, and
-asks nodes that have all of its logs to own them. Then it says that it has left, and its process ends: make sure that nothing
-starts it again. What is not handed over within the limit stays its own; the process ends as well, and the other nodes take over
-as from a node that was lost. Its data directory is a copy then: keep it until they have. A node that left may join again, best
-with a new data directory. See docs/operations/draining.md.
+The node takes no messages and delivers none from then on. It waits for messages in flight, for half of the limit at most, and
+asks nodes that have all of its logs to lead them. Then it announces that it has left, and its process ends: make sure that
+nothing starts it again. A log that is not transferred within the limit stays its own; the process ends as well, and there is a
+failover as for a lost node. Until then keep its data directory, which is a copy. A node that left may join again, best with a
+new data directory. See docs/operations/draining.md.
 """
 ADVICE = {
     "NO_CLUSTER": "nsqd at {address} is in no cluster: it has no -cluster-address",
     "INVALID_ARG_LIMIT": "the limit must be a duration from 1ns to 24h, such as 60s",
 }
 TEXTS = {
-    "waiting": "waiting for {in_flight} messages that are in flight",
-    "handing over": "handing over {count} logs",
-    "telling": "telling the other nodes",
+    "waiting": "waiting for {in_flight} messages in flight",
+    "handing over": "transferring {count} logs",
+    "telling": "notifying the other nodes",
     "left": "the node has left the cluster",
     "gave up": "{count} logs were not transferred in time: the node ends as their leader, and its disk is still a copy",
 }
 LACKING = (
-    "the node ends, and has not left: the nodes that own these logs now may lack messages that its disk has: {logs}; "
-    "{count} other logs were not handed over"
+    "the node ends, and has not left: the new leaders of these logs may lack messages that its disk has: {logs}; "
+    "{count} other logs were not transferred"
 )
 UNCLAIMED = "; its disk has a copy of these logs, whose leader is lost and which no other node leads: {logs}"
 
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _leave(client: httpx.Client, address: str, limit: str) -> int:
-    """Have a node leave, tell how far it is, and return the exit code."""
+    """Have a node leave, print the progress, and return the exit code."""
     last = ""
     answer = _ask(lambda: client.post("/cluster/leave", params={"limit": limit}))
     if answer is None:
@@ -94,7 +94,7 @@ def _ask(ask: Callable[[], httpx.Response]) -> httpx.Response | None:
 
 
 def describe(state: dict[str, Any]) -> str:
-    """Return a line that tells how far a node is. Raises KeyError, ValueError or TypeError if that is no answer of a node."""
+    """Return a line with the progress of a node. Raises KeyError, ValueError or TypeError if that is no answer of a node."""
     text = TEXTS[state["state"]].format(in_flight=int(state["in_flight"]), count=len(state["logs"]))
     if state["state"] == "gave up" and state["lacking"]:
         text = LACKING.format(logs=_named(state["lacking"]), count=len(state["logs"]))

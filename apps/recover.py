@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(client: httpx.Client, address: str) -> Any:
-    """Return what the node at an address answers to /cluster. Raises httpx.HTTPError, InvalidURL, ValueError."""
+    """Return the response of the node at an address to /cluster. Raises httpx.HTTPError, InvalidURL, ValueError."""
     answer = client.get(f"{url_of(address)}/cluster", timeout=ASK)
     if answer.status_code != 200:
         raise ValueError(why_refused(answer, {}, address))
@@ -155,7 +155,7 @@ def _counts(replica: dict[str, Any], number: int) -> bool:
 
 
 def _why_not(replica: dict[str, Any]) -> str:
-    """Return why a copy cannot be read at present; "": it can."""
+    """Return why a copy cannot be read at present, or ""."""
     return str(replica["failure"]) or ("it is being opened" if replica.get("opening") else "")
 
 

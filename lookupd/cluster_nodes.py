@@ -1,6 +1,6 @@
 """When each node of a cluster was last heard, also after its connection ended: what nsqlookupd can testify of it.
 
-A candidate for a log may ask whether the log's leader is silent everywhere, or only to itself. Pure: `now` is monotonic
+A candidate for a log may ask whether the log's leader is unreachable everywhere, or only to itself. Pure: `now` is monotonic
 ns. What is kept is bounded, for each IP address, too: so one address cannot displace what is known of other nodes.
 
 See docs/design/nsqlookupd.md#nodes-of-a-cluster.
@@ -29,7 +29,7 @@ class HeardNode:
 
 
 class ClusterNodes:
-    """The nodes of clusters that were heard within KEEP, the one that is silent for the longest time in front."""
+    """The nodes of clusters in contact within KEEP, the one with the oldest contact first."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -63,7 +63,7 @@ class ClusterNodes:
         self._heard.move_to_end(key)
 
     def nodes(self, now: int) -> list[HeardNode]:
-        """Return the nodes that are known, the one that is silent for the longest time first."""
+        """Return the known nodes, the one with the oldest contact first."""
         self._expire(now)
         return [
             HeardNode(info, key in self._connections, (now - at) / SECOND) for key, (info, at) in self._heard.items()

@@ -1,4 +1,4 @@
-"""How a node joins its cluster: the port for other nodes, the copies of its log, and the logs that it takes over.
+"""How a node joins its cluster: the port for other nodes, the replicas of its log, and the logs that it promotes.
 
 A node that is in no cluster does not import this module.
 """
@@ -63,7 +63,7 @@ from shared.values import SECOND
 
 AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock
 SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
-MEND_WITHIN = 2.0  # s for other nodes to say whether they have bytes that are damaged here
+MEND_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are damaged here
 
 
 def join_cluster(
@@ -134,7 +134,7 @@ def join_cluster(
 
 
 class DaemonPart(Part):
-    """What the daemon does for the cluster."""
+    """The daemon's calls for the cluster."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class DaemonPart(Part):
 
 
 def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -> int:
-    """Return how many nodes must be able to have a copy before this node, which starts, keeps what it promises its clients.
+    """Return how many nodes must be able to have a copy before this node, which starts, can keep its promises to clients.
 
     `has_disque`: clients of Disque ask for USUAL_COPIES.
     """
@@ -186,7 +186,7 @@ def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Pat
 
 
 class Promoting:
-    """What the node does for the logs that it promotes."""
+    """The node's calls for the logs that it promotes."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class Promoting:
 
 
 def _mending(port: ClusterPort, opened: OpenLog) -> Mending:
-    """Return what replaces damaged bytes of a log by those of replicas that other nodes keep."""
+    """Return the repair of a log's damaged bytes from the replicas of other nodes."""
     others = partial(HttpReplicas, timeout=MEND_WITHIN)
     log_id, writer = opened.identity.log_id, opened.writer
 

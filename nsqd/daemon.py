@@ -195,7 +195,7 @@ class Daemon:
         self._lent_jobs: LentJobs | None = None
         self._beanstalk_context: BeanstalkContext | None = None
         self._disque_context: DisqueContext | None = None
-        self.is_fenced = trio.Event()  # set: another node owns the log
+        self.is_fenced = trio.Event()  # set: another node leads the log
         self._fencing_epoch: Epoch | None = None  # by which it does
         self.has_left = trio.Event()  # set: the node has left its cluster, or gave up leaving, and ends
 

@@ -148,7 +148,7 @@ class Members:
         return NodeFacts(number, host, port, priority, is_leaving, silent_ms, heard_ms)
 
     def _has_failed(self, number: int) -> bool:
-        """Return True if a node is silent for twice the time after which it is suspected, and a majority hears this node.
+        """Return True if a node is unreachable for twice -failover-after, and this node is connected to a majority.
 
         Disque asks the majority whether they suspect it, too.
         """

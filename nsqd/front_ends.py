@@ -105,7 +105,7 @@ def open_in_cluster(
     """Read the log and build the broker. In a cluster, fetch the end of the log from other nodes that have more of it.
 
     If another node has promoted the log, another one is begun. `leaders`: epochs of logs that are known, beside those in
-    cluster.json, by log id; `is_last_try` as in Rejoin. Raises DirectoryError, OwnerSilentError.
+    cluster.json, by log id; `is_last_try` as in Rejoin. Raises DirectoryError, LeaderSilentError.
     """
     _resume_succession(directory.path)
     if not options.cluster_address:
@@ -161,7 +161,7 @@ def _begin(options: NsqdOptions, directory: DataDirectory, rejoin: Rejoin, lease
 
 
 def _warn_unserved(path: Path) -> None:
-    """Say what a node that is in no cluster does not serve, if an earlier run has taken over logs."""
+    """Log which promoted logs of an earlier run are not served, because the node is in no cluster."""
     if (path / "promoted").is_dir():
         from nsqd.cluster.replication.directory import PromotedDirectory
 
@@ -187,7 +187,7 @@ def _resume_succession(path: Path) -> None:
 
 
 def _succeed(directory: DataDirectory, taken: Taken, lease: int) -> Counter[str]:
-    """Begin another log, because another node has taken over the one of the directory. Raises DirectoryError.
+    """Begin another log, because another node has promoted the one of the directory. Raises DirectoryError.
 
     Returns how many messages may come twice because of that, by reason.
     """

@@ -119,7 +119,7 @@ def read_log(
 def open_promoted(
     options: NsqdOptions, wake: Callable[[], None], disk: Disk, promoted: Promoted, extend: Extend | None
 ) -> OpenLog:
-    """Open a log that this node has taken over. Any thread may call it.
+    """Open a promoted log. Any thread may call it.
 
     Its records are synced within a second, and nobody publishes into it. Raises LogError, OSError, and what `extend` or
     `promoted.interrupt` raises.
@@ -129,7 +129,7 @@ def open_promoted(
 
 
 def make_promoted_broker(home: Broker, opened: OpenLog) -> Broker:
-    """Return an empty broker for a log that this node has taken over, in whose turns `home` takes it along."""
+    """Return an empty broker for a promoted log, which runs in the turns of `home`."""
     ids = NoIds(opened.identity.node, opened.start_results.lease)
     return promoted_broker(home, opened.store, ids, opened.history())
 

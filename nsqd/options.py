@@ -151,16 +151,16 @@ class NsqdOptions(TlsOptions):
     cluster_tls_ca: str = option("", "path to the certificate authority that signs the certificates of all nodes")
     failover_after: Duration = _duration(
         5 * SECOND,
-        "silence after which a node of the cluster is suspected to be dead (2s if nothing listens at its address)",
+        "time without contact after which a node of the cluster is suspected (2s if its host refuses connections)",
         least=3 * SECOND,
     )
     failover_quorum: str = option(
         "majority",
-        "whose promise a node needs to take over a lost log: majority, any (all that can be reached), none (nobody does)",
+        "votes needed for a failover: majority, any (of reachable nodes), or none (no automatic failover)",
         read=read_word("none", "majority", "any"),
     )
     unclean_after: Duration = _duration(
-        600 * SECOND, "how long a lost node is waited for if the copies of its log may lack messages", least=MILLISECOND
+        600 * SECOND, "delay before a failover to a replica that may lack messages", least=MILLISECOND
     )
     rejoin_timeout: Duration = _duration(
         2 * SECOND, "how long a start waits for another node that may have more of this node's log", least=MILLISECOND
@@ -170,7 +170,7 @@ class NsqdOptions(TlsOptions):
     )
     replicas: int = option(
         2,
-        "number of other nodes of the cluster that keep a copy of this node's log; if topics ask for more copies, so many do",
+        "number of other nodes of the cluster that keep a replica of this node's log, or more if topics ask for more copies",
         check=between(0, 15),
     )
     replicate: int = option(
@@ -181,11 +181,11 @@ class NsqdOptions(TlsOptions):
     )
     replication_rate: int = option(
         0,
-        "bytes a second that are read for nodes that are more than 64 MiB behind with their copy (0: no limit)",
+        "bytes a second that are read for followers that are more than 64 MiB behind (0: no limit)",
         check=at_least(0),
     )
     rereplicate_after: Duration = _duration(
-        60 * SECOND, "how long a node that keeps a copy may be away before another one gets a copy instead"
+        60 * SECOND, "how long a follower may be disconnected before another node replaces it"
     )
     max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
     max_connections_per_ip: int = option(
@@ -435,7 +435,7 @@ class NsqdOptions(TlsOptions):
             max_channels=self.max_channels,
             max_attempts=read_attempts(self.max_attempts),
             requeue_on_disconnect=self.requeue_on_disconnect,
-            whole_job_ids=bool(self.cluster_address),  # a node may own the logs of others, with other node numbers
+            whole_job_ids=bool(self.cluster_address),  # a node may lead the logs of others, with other node numbers
             topology_aware=TOPOLOGY_AWARE in self.enable_experiment,
             latency_percentiles=self.e2e_processing_latency_percentile,
             latency_window=self.e2e_processing_latency_window_time,

@@ -1,6 +1,6 @@
 """`penstock verify DIR`: check a data directory or a replica, and print what it holds. Changes nothing.
 
-Logs in DIR/promoted, which the node has taken over, are checked first, and the worst log decides.
+Promoted logs, in DIR/promoted, are checked first, and the worst log decides.
 
 Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
 damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
@@ -60,7 +60,7 @@ def _code(findings: Findings) -> int:
 
 
 def _promoted_logs(path: Path) -> list[Disk]:
-    """Return the logs that the node of a data directory has taken over. Raises OSError."""
+    """Return the promoted logs of a data directory. Raises OSError."""
     return [RealDisk(one, is_read_only=True) for one in sorted((path / "promoted").glob("*/log"))]
 
 

@@ -1,4 +1,4 @@
-"""What a node that leaves its cluster does to its clients and logs. Implements nsqd.cluster.ownership.leaving.LeavingNode."""
+"""The effects of leaving on a node's clients and logs. Implements nsqd.cluster.ownership.leaving.LeavingNode."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Joined:
         nursery.start_soon(self._facts.run)
         await self.port.run(nursery)
 
-    # what is told to it
+    # events
 
     def leave(self, limit: int) -> None:
         self._leaving.begin(limit, time.monotonic_ns())
@@ -98,12 +98,12 @@ class Joined:
         return self.port.heal(number)
 
     def announce_restart(self, grace: int) -> None:
-        """Tell the other nodes that this one stops, and will be back within `grace` ns."""
+        """Announce to the other nodes that this one stops, and will be back within `grace` ns."""
         self.cluster.announce_restart(grace // 1_000_000)
         self.port.wake()
 
     def stop_promoting(self) -> None:
-        """Take over no log any more: this node stops. No thread that does so is waited for longer than for what is at hand."""
+        """Promote no more logs: this node stops. Threads that promote one end after their current step."""
         self._stop.is_begun = True
         self._promotions.stop()
 
@@ -112,10 +112,10 @@ class Joined:
         self._promotions.close()
         self.copying.close()
 
-    # what is known
+    # state
 
     def figures(self) -> dict[str, object]:
-        """Return what is known of the nodes and of the copies of logs, for /cluster."""
+        """Return the state of the nodes and of the replicas, for /cluster."""
         refusals = sorted(self.cluster.refusals.items())
         figures: dict[str, object] = {
             "nodes": self._nodes(),
@@ -130,7 +130,7 @@ class Joined:
         return figures
 
     def _led(self) -> list[dict[str, object]]:
-        """Return what is told of the logs that this node leads: first that into which it publishes."""
+        """Return the entries of the logs that this node leads: first the one into which it publishes."""
         own = {"node": self.cluster.own.number, "state": SERVING, **self.copying.leader_side.led()}
         promoted = self._promotions.figures()
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
@@ -164,7 +164,7 @@ class Joined:
         return kept.replica is None if kept is not None else self._promotions.leads(log_id)
 
     def _nodes(self) -> list[dict[str, object]]:
-        """Return what is known of each node, by its number."""
+        """Return the state of each node, by its number."""
         cluster = self.cluster
         suspected = cluster.membership.suspected
         return [
@@ -185,10 +185,10 @@ class Joined:
 
 
 def safe_id(cluster: Cluster, number: int, wall: int) -> int:
-    """Return the message id with which a lost node is to go on at `wall` (ns since the epoch).
+    """Return the message id with which a lost node is to continue at `wall` (ns since the epoch).
 
-    It is above all that the others were told, and above the time: the node may have been lost before, and have issued ids since
-    that nobody was told of.
+    It is above all leases that other nodes know, and above the time: the node may have been lost before, and have issued ids
+    since that no other node knows.
     """
     lease = cluster.leases.get(number, 0)
     try:
@@ -199,7 +199,7 @@ def safe_id(cluster: Cluster, number: int, wall: int) -> int:
 
 
 def told_of_promoted(promoted: dict[str, Any], begun: dict[str, Any] | None) -> dict[str, object]:
-    """Return what /cluster tells of a promoted log. `begun`: its epochs and its end; None: it is not open."""
+    """Return the entry of a promoted log in /cluster. `begun`: its epochs and its end, or None if it is not open."""
     if begun is not None:
         return {"opening": False, **begun, **promoted}
     return {"epochs": [], "end": 0, "opening": promoted["state"] not in (LOST, CLOSED), **promoted}

@@ -1,4 +1,4 @@
-"""Join the cluster at the start of the node: who it is in this run, and what it knows of the others."""
+"""Join the cluster at the start of the node: its identity in this run, and what it knows of the others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def join(
 
 
 class CopyGate(Part):
-    """Says how many copies of a message are possible: none, not even here, until the topics' configurations are known."""
+    """Sets how many copies of a message are possible: none, not even here, until the topics' configurations are known."""
 
     def __init__(self, cluster: Cluster, broker: Broker, copies: Copies) -> None:
         self._configs, self._broker, self._copies = cluster.configs, broker, copies

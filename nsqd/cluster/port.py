@@ -29,13 +29,13 @@ from shared.listen import parse_address
 from shared.log import log
 from shared.tls_mutual import MutualCertificates
 
-SEND_WITHIN = 5_000_000  # ns in which followers are sent what nobody waits for
+SEND_WITHIN = 5_000_000  # ns within which followers are sent bytes for which no client waits
 DIAL_TIMEOUT = 5.0  # s
-FIND_EVERY = 5.0  # s between two questions to nsqlookupd
+FIND_EVERY = 5.0  # s between two requests to nsqlookupd
 MOST_CONNECTIONS = 4096
 MOST_REASONS = 1000  # for refusals that are remembered, so that the log does not repeat them
 QUIET = 60_000_000_000  # ns between two lines about one reason
-# Both sides of a connection between nodes always read: how much may wait for the network is bounded by what is sent.
+# Both sides of a connection between nodes always read, so only the sent bytes bound what waits for the network.
 BOUNDS = OutputBounds(unsent=1 << 40)
 
 
@@ -66,11 +66,11 @@ class ClusterPort:
         self._lease = lease
         self._limiter = ConnectionLimiter("CLUSTER", ConnectionLimits(MOST_CONNECTIONS), refused)
         self._peers: dict[ClusterPeer, None] = {}
-        self._cuts = Cuts() if may_be_cut else None  # the nodes that are cut off
-        self._connected: dict[int, Link] = {}  # the links that the log was told of, by node number
-        self._forgotten: set[bytes] = set()  # ids of logs that were forgotten, which the log was told of
-        self._quiet_until: dict[str, int] = {}  # by address and reason: when the log tells of it again, monotonic ns
-        self._refused = ""  # what the log was told of
+        self._cuts = Cuts() if may_be_cut else None  # the partitioned nodes
+        self._connected: dict[int, Link] = {}  # the logged links, by node number
+        self._forgotten: set[bytes] = set()  # ids of the forgotten logs that were logged
+        self._quiet_until: dict[str, int] = {}  # by address and reason: when it may be logged again, monotonic ns
+        self._refused = ""  # the logged reason
         self._on_refused = on_refused
 
     def listen(self, sock: socket.socket) -> None:
@@ -98,7 +98,7 @@ class ClusterPort:
             self.events()
 
     def events(self) -> None:
-        """Take note of what came, and let every connection say what it has to say."""
+        """Handle the input, and let every connection queue its output."""
         self._report()
         now = time.monotonic_ns()
         for part in self.cluster.parts:
@@ -106,15 +106,15 @@ class ClusterPort:
         self.flush()
 
     def wake(self) -> None:
-        """Go on after work that was done elsewhere."""
+        """Continue after work of other threads."""
         self.events()
         self._reactor.wake()
 
     def send_group(self, leader_side: LeaderSide, is_awaited: bool, is_durable: bool) -> None:
         """Send a log's newest group to its followers before this node syncs it, so that all sync at the same time.
 
-        `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it. What nobody waits for is
-        sent together with the next groups, within SEND_WITHIN.
+        `is_awaited`: replies wait until they have written it or, with `is_durable`, have synced it. Bytes for which no client
+        waits are sent together with the next groups, within SEND_WITHIN.
         """
         if is_awaited:
             leader_side.ask_for_word(is_durable)
@@ -130,14 +130,14 @@ class ClusterPort:
             peer.wake_by(due)
 
     def flush(self) -> None:
-        """Let every connection say what it has to say with this turn."""
+        """Let every connection queue its output of this turn."""
         for peer in list(self._peers):
             peer.flush()
 
     # by the clock
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Dial nodes, send heartbeats, and find out who is silent, until cancelled."""
+        """Dial nodes, send heartbeats, and check for missing ones, until cancelled."""
         while True:
             now = time.monotonic_ns()
             if self._cuts is not None:
@@ -155,7 +155,7 @@ class ClusterPort:
             await trio.sleep(TICK / 1e9)
 
     def _is_full(self) -> bool:
-        """Return True if there is no space for another replica: those that are here give up at two thirds of this."""
+        """Return True if there is no space for another replica: existing ones stop at two thirds of this."""
         try:
             usage = disk_usage(self._directory)
         except OSError:
@@ -163,7 +163,7 @@ class ClusterPort:
         return usage.free < 3 * reserve_of(usage.total)
 
     async def discover(self, find: Callable[[str], Awaitable[list[str] | None]]) -> None:
-        """Ask `find` again and again for addresses of nodes of the cluster with that name, until cancelled; None: ask soon."""
+        """Ask `find` repeatedly for addresses of nodes of the cluster with that name, until cancelled; None: ask soon."""
         while True:
             found = await find(self.cluster.name)
             if found is not None:
@@ -196,7 +196,7 @@ class ClusterPort:
     def cut_off(self, number: int, duration: int) -> list[int]:
         assert self._cuts is not None
         if number == self.cluster.own.number:
-            raise ValueError("a node is not cut off from itself")
+            raise ValueError("a node cannot be partitioned from itself")
         self._cuts.begin(number, time.monotonic_ns() + duration if duration else UNTIL_HEALED)
         log.info("CLUSTER: partitioned from node %d by a debug route", number)
         return self._cuts.numbers
@@ -208,7 +208,7 @@ class ClusterPort:
         return self._cuts.numbers
 
     def _heal(self, cuts: Cuts, numbers: Collection[int]) -> None:
-        """End cuts. A connection that lived through one lacks what was dropped, so another one takes its place."""
+        """End partitions. A connection that survived one lacks what was dropped, so it is replaced."""
         for peer in list(self._peers):
             if peer.link is not None and cuts.number_of(peer.link) in numbers:
                 peer.link.give_up(CUT_OFF)
@@ -239,7 +239,7 @@ class ClusterPort:
             log.error("CLUSTER: rejected by the cluster: %s", self._refused)
 
     def _report_refusal(self, peer: ClusterPeer) -> None:
-        """Tell why a connection ended before the other node was proved, each reason once in a while."""
+        """Log why a connection ended before the other node was proved, each reason at most once in QUIET."""
         assert peer.link is not None
         now, why = time.monotonic_ns(), f"{peer.remote_ip} {peer.link.closing}"
         if now >= self._quiet_until.get(why, 0):
@@ -253,7 +253,7 @@ class ClusterPort:
         return word.node.address if word is not None else "an unknown address"
 
     def http_addresses(self) -> dict[int, str]:
-        """Return where the nodes that are connected answer over HTTP, by node number. Any thread may ask."""
+        """Return the HTTP addresses of the connected nodes, by node number. Any thread may ask."""
         words = self.cluster.membership.words
         return {number: words[number].node.http for number in list(self.cluster.links) if number in words}
 

@@ -158,7 +158,7 @@ class Broker:
         return True
 
     def resume(self) -> None:
-        """Deliver again what was held because the node had stood still: other nodes have told who owns its logs."""
+        """Resume deliveries after a pause of the process: other nodes have reported the leaders of its logs."""
         self.agenda.resume()
         for tubes in (self.tubes, *(promoted.tubes for promoted in self.promoted)):
             tubes.offer_all()

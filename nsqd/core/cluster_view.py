@@ -33,7 +33,7 @@ class ClusterView(Protocol):
     """The cluster as one node knows it. Its methods are for the trio thread."""
 
     def figures(self) -> dict[str, Any]:
-        """Return what is known of the nodes and of the copies of logs, as JSON has it."""
+        """Return the state of the nodes and of the replicas, as JSON has it."""
 
     def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
         """Return the parts of this node's replica of a log from the position `start` on.
@@ -44,7 +44,7 @@ class ClusterView(Protocol):
         """
 
     def readable_replica(self, log_id: bytes) -> ReadableReplica:
-        """Return how to read this node's replica of a log. Raises KeyError if there is none, or it is not complete."""
+        """Return a reader of this node's replica of a log. Raises KeyError if there is none, or it is not complete."""
 
     def promoted_logs(self) -> dict[bytes, tuple[int, PromotedLog]]:
         """Return the promoted logs that are served, by log id, each with the number of the node that published into it."""
@@ -60,29 +60,29 @@ class ClusterView(Protocol):
         """
 
     def configured(self, topic: str, config: TopicConfig) -> None:
-        """Tell all nodes how an operator has configured a topic, within a turn: it holds everywhere."""
+        """Send an operator's configuration of a topic to all nodes, within a turn: it holds everywhere."""
 
     def config_of(self, topic: str) -> TopicConfig | None:
-        """Return how an operator has configured a topic, as far as this node was told; None: nobody has."""
+        """Return the configuration of a topic by an operator, as far as this node knows. None if there is none."""
 
     def leave(self, limit: int) -> None:
-        """Begin to leave the cluster for good, within `limit` ns; then the process ends. Once is enough."""
+        """Begin to leave the cluster permanently, within `limit` ns; then the process ends. Further calls do nothing."""
 
     def leaving_state(self) -> dict[str, Any]:
-        """Return how far the leaving is, as JSON has it."""
+        """Return the progress of leaving, as JSON has it."""
 
     def promote(self, log_id: bytes) -> None:
-        """Stand for election as leader of a lost node's log, because an operator says so.
+        """Become a candidate for the log of a lost node, on an operator's order.
 
         This node's replica may lack messages. Raises KeyError if there is no complete replica of the log here, ValueError if
-        its leader is there.
+        its leader is connected.
         """
 
     def cut_off(self, number: int, duration: int) -> list[int]:
-        """Be silent towards a node for so many ns, 0: until `heal`. Returns the numbers of all that are cut off.
+        """Partition this node from another one for `duration` ns, 0: until `heal`. Returns all partitioned nodes.
 
         Only for a node with -debug-routes. Raises ValueError if it is this node.
         """
 
     def heal(self, number: int | None) -> list[int]:
-        """End the silence towards a node, None: towards all. Returns the numbers of those that are still cut off."""
+        """End the partition from a node, None: from all. Returns the numbers of the nodes that are still partitioned."""

@@ -1,4 +1,4 @@
-"""Delete from a promoted log what an operator has deleted at the node that published into it, while that node was cut off.
+"""Apply to a promoted log the deletions at the node that published into it, while that node was partitioned.
 
 Only the topics and channels of the promoted log are touched, by their numbers. The topics and channels of the same names in the
 home broker stay, with the messages of the node's own log and of other promoted logs.

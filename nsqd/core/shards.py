@@ -79,7 +79,7 @@ class Attachment:
     def __init__(self, home: Broker, promoted: Broker, deletions: Deletions | None = None) -> None:
         """Begin without shards, within a turn. `promoted` comes from `promoted_broker`, and has its topics.
 
-        `deletions`: what was deleted at home since this node owns the log; None: nothing.
+        `deletions`: deletions in this node's own log since it leads the promoted one; None: none.
         """
         self._home = home
         self._promoted = promoted

@@ -1,4 +1,4 @@
-"""/cluster and the routes below it: the nodes of the cluster, as this node knows them, and copies of their logs.
+"""/cluster and the routes below it: the nodes of the cluster, as this node knows them, and replicas of their logs.
 
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
@@ -18,53 +18,53 @@
        "moved": 0, "moved_all": 0, "salvaged": 0}},
      "diverged": [{"name": "replicas/ID.diverged-1", "log_id": "ID", "salvaged": true, "made": "...", "failure": ""}, ...]}
 
-`connected` is false for the node that answers. `standing` is member, left or forgotten. `lease`: the message id of that node
-below which ids may have been issued, as far as this node was told. `refused` are nodes that have the secret and are not
-accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a copy of this node's
-log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `replicas` are the copies that this node
-keeps of the logs of others; what one holds is not known while it is `opening`. Positions count the bytes of a log.
-`knows_configs` is false until another node has told this one how topics are configured: until then it takes no message.
-`copies`: how many copies of a message are possible now, this node's included; the nodes that shall keep a copy and have no
-connection; those whose copies count for replies; how many replies were given up since the start, because no copy was made in
-time. `refusing`: the topics to which nothing can be published because they ask for more copies, of which 100 are
-named. `replica_failures`: how often this node gave up a replica for a while. `elections`: how many elections on logs of lost
-nodes this node has won (clean: with a replica that has everything), has lost, has called off because the leader came back, and
-has postponed because an nsqlookupd hears the leader. For each log
-whose replica is here, or that had a candidate: its leader and its epoch, whether the leader is lost, whether the replica would
-be promoted at once, what this node does (standing for election, promoting), what it has voted as [number, node], and why its
-last election failed. `led` are the logs that this node leads, first that
-into which it publishes, then those that it has promoted: `node` has published into it, `epochs` each tell where one begins, and
-`state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs that owe
-nothing any more, and are removed: `node` led it last. `failovers`: how long the last failover by this node took, in
-seconds, and how many messages may be delivered twice because a log has changed its leader; docs/guarantees.md
-says what the reasons mean. `diverged`: copies with what the leader of their log may lack, by the names of their directories;
-`made` is the log that was made of that, and is among `led`. A node that is in no cluster answers 404 NO_CLUSTER.
+`connected` is false for the responding node. `standing` is member, left or forgotten. `lease`: the message id of that node
+below which ids may have been issued, as far as this node knows. `refused` are nodes that have the secret and are not
+accepted by this node, or do not accept it, with the reason. `followers` are the nodes that keep a replica of this node's
+log: their `state` is asked, catching up, in sync or failed, and `behind` is in bytes. `replicas` are the replicas that this
+node keeps of the logs of others; their content is not known while they are `opening`. Positions count the bytes of a log.
+`knows_configs` is false until this node has the topics' configurations from another one: until then it takes no messages.
+`copies`: the number of possible copies of a message, this node's included; `away`: the assigned followers without a
+connection; `counting`: the in-sync followers; and the number of replies given up since the start, because no copy was made in
+time. `refusing`: the topics that refuse publishes because they ask for more copies, of which 100 are
+named. `replica_failures`: how often this node stopped a replica for a while. `elections`: the number of elections that this
+node has won (clean: with a complete replica), has lost, has called off because the leader came back, and
+has postponed because an nsqlookupd is in contact with the leader. For each log
+with a replica here, or with a candidate: its leader and its epoch, whether the leader is lost, whether the replica would
+be promoted at once, the state of this node (candidate, promoting), its vote as [number, node], and why its
+last election failed. `led` are the logs that this node leads, first the one
+into which it publishes, then the promoted ones: `node` has published into it, `epochs` have the position where each begins, and
+`state` is starting, waiting, reading, filling, attaching, serving, failed, lost or closed. `closed` are the logs without
+unfinished messages, which are removed: `node` led it last. `failovers`: the duration of this node's last failover, in
+seconds, and the messages that may be delivered twice because a log has another leader; docs/guarantees.md
+explains the reasons. `diverged`: copies with bytes that the leader of their log may lack, by the names of their directories;
+`made` is the log that was made of them, and is among `led`. A node that is in no cluster returns 404 NO_CLUSTER.
 
 /cluster/replica?log=ID sends a replica as a tar stream. Unpacked, it is a data directory with which the leader of the log
 starts again, and asks the other nodes first whether the log is still its own: cluster.json names them. With `from`, a position,
-only what follows it is sent; a part that begins within a segment is named SEGMENT@OFFSET.
+only the bytes from there on are sent; a part that begins within a segment is named SEGMENT@OFFSET.
 
-POST /cluster/forget?node=N says that a node will not come back. All nodes of the cluster are told; the answer,
-{"forgotten": N}, comes when the node that is asked has it on disk. The log of the node is never taken back: a run of it is
+POST /cluster/forget?node=N forgets a node that will not come back. All nodes of the cluster are notified; the response,
+{"forgotten": N}, comes when this node has it on disk. The log of the node is never accepted again: a run of it is
 refused. A new data directory may have the number again. 404 NODE_NOT_FOUND if no node has that number; 409 NODE_IS_CONNECTED if
-the node is connected, or is not suspected yet, or is the one that is asked; 503 CANNOT_WRITE if it cannot be written: then
+the node is connected, or is not suspected yet, or is this node; 503 CANNOT_WRITE if it cannot be written: then
 the node tries again.
 
-POST /cluster/leave?limit=60s has the node that is asked leave the cluster for good: it takes no messages and delivers none,
-waits for what is in flight, hands its logs over to nodes that have all of them, says that it has left, and ends 3 s later. GET
-/cluster/leave tells how far it is:
+With POST /cluster/leave?limit=60s this node leaves the cluster permanently: it takes no messages and delivers none,
+waits for messages in flight, transfers its logs to nodes that have all of them, announces that it has left, and ends 3 s later.
+GET /cluster/leave returns the progress:
 
-    {"state": "transferring", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
+    {"state": "handing over", "in_flight": 0, "logs": [{"log_id": "...", "asked": 2}], "lacking": [], "leaderless": []}
 
-`state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be handed over, with
-the node that was asked last; `lacking` are those that got a leader which may lack messages that this node has, because it was
-cut off; `unclaimed` are those of which it has a copy, and whose leader is lost: no node has taken them over. It gives up
-after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends as one that dies.
+`state` is staying, waiting, handing over, telling, left or gave up; `logs` are those that are still to be transferred, with
+the node that was asked last; `lacking` are those with a new leader that may lack messages of this node, because this node was
+partitioned; `leaderless` are those of which it has a copy, and whose leader is lost: no node has promoted them. It gives up
+after `limit` (a day at most, else 400 INVALID_ARG_LIMIT), or at the end if a log is `lacking`: then it ends without leaving.
 
-POST /cluster/promote?log=ID has the node that is asked stand for the log of a lost node, though its copy may lack messages that
-were acknowledged, or that some were finished. The answer, {"log": "ID"}, says that it tries: other nodes
-must promise as for any election, an nsqlookupd that hears the leader postpones it, and a node with a longer copy promotes the
-log instead. /cluster tells what comes of it. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
+With POST /cluster/promote?log=ID this node becomes a candidate for the log of a lost node, though its replica may lack
+acknowledged messages, or finishes. The response, {"log": "ID"}, means that it tries: other nodes
+must vote as in any election, an nsqlookupd that is in contact with the leader postpones it, and a node with a longer replica
+promotes the log instead. /cluster shows the result. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +160,7 @@ class ClusterRoute:
         return json_response(await self._node.bridge.observe(lambda: self._view().leaving_state()))
 
     async def promote(self, request: Request) -> Response:
-        """Have this node stand for the log of a lost node, whatever its copy may lack."""
+        """Begin an election for the log of a lost node, even if the replica here may lack messages."""
         log_id = _log_id(query(request))
         await self._node.bridge.observe(lambda: self._promote(log_id))
         log.warning(
@@ -191,7 +191,7 @@ class ClusterRoute:
         )
 
     def _replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        """Return what ClusterView.replica does. Runs in the trio thread. Raises HttpError 404, 503."""
+        """Return the result of ClusterView.replica. Runs in the trio thread. Raises HttpError 404, 503."""
         try:
             return self._view().replica(log_id, start)
         except KeyError:

@@ -15,7 +15,7 @@ _NODE = ["node"]
 
 
 def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """Yield the families of a node. `own` is its number, `figures` is what ClusterView.figures returns."""
+    """Yield the families of a node. `own` is its number, `figures` is the result of ClusterView.figures."""
     members = [one for one in figures["nodes"] if one["node"] != own and one["standing"] == "member"]
     counts = Counter(map(_state, members))
     nodes = GaugeMetricFamily("nsqd_cluster_nodes", "Other nodes of the cluster, by state", labels=["state"])
@@ -27,7 +27,7 @@ def cluster_families(own: int, figures: Mapping[str, Any]) -> Iterator[Metric]:
         yield from _replicas(figures["replicas"])
         yield CounterMetricFamily(
             "nsqd_cluster_replica_failures",
-            "How often this node gave up a copy of another node's log for a while: its disk failed, or has too little space",
+            "How often this node stopped a replica of another node's log for a while: its disk failed, or has too little space",
             figures["replica_failures"],
         )
         yield from _failovers(figures)
@@ -113,7 +113,7 @@ def _replicas(replicas: list[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _failovers(figures: Mapping[str, Any]) -> Iterator[Metric]:
-    """Yield what became of elections on the logs of lost nodes, and of the logs that this node has promoted."""
+    """Yield the results of elections for the logs of lost nodes, and the logs that this node has promoted."""
     elections, failovers = figures["elections"], figures["failovers"]
     results = {f"won_{copy}": count for copy, count in elections["won"].items()}
     results |= {result: elections[result] for result in ("failed", "called_off", "postponed")}
@@ -137,12 +137,12 @@ def _failovers(figures: Mapping[str, Any]) -> Iterator[Metric]:
         promoted.add_metric([state], states[state])
     yield promoted
     yield GaugeMetricFamily(
-        "nsqd_cluster_closed_logs", "Closed logs: they no longer owe any message, and this node remembers them",
+        "nsqd_cluster_closed_logs", "Closed logs: all their messages are finished, and this node remembers them",
         len(figures["closed"]),
     )  # fmt: skip
     seconds = failovers["last_seconds"]
     yield GaugeMetricFamily(
-        "nsqd_cluster_failover_seconds", "Duration of this node's last failover: until it delivered what the log owes", seconds
+        "nsqd_cluster_failover_seconds", "Duration of this node's last failover: until it delivered the log's messages", seconds
     )  # fmt: skip
     twice = CounterMetricFamily(
         "nsqd_cluster_possible_duplicates", "Messages that may be delivered twice because a log has changed its leader",

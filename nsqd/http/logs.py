@@ -2,7 +2,7 @@
 
 Without `log` it is the log into which the node publishes. `log` is what /topic/offsets tells, or only its first part, the id of
 the log. It may name a log that this node has promoted, or one of which it has a replica: that is read as far as the replica was
-durable when it was opened, and cannot be changed. The past of a dead node is read in this way before anybody promotes its log.
+durable when it was opened, and cannot be changed. The past of a lost node is read in this way before its log is promoted.
 
 404 LOG_NOT_FOUND: this node has no such log. 503 LOG_OPENING: it has, and cannot read it yet. 409 OTHER_LOG: the topic's number
 in the log is another one, because it was deleted and made again; or the node has no such log, but one that has a topic of that
@@ -181,7 +181,7 @@ class Replicas:
             return self._opened
 
     def _find(self, log_id: bytes) -> ReadableReplica | None:
-        """Return how to read a replica; None: there is none, or the node owns the log. Runs in the trio thread."""
+        """Return a reader of a replica. None if there is none, or this node leads the log. Runs in the trio thread."""
         node = self._node
         assert node.cluster is not None
         try:

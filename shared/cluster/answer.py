@@ -1,4 +1,4 @@
-"""What a node answers on /cluster, with nothing in it that may not be there. Pure.
+"""The response of a node to /cluster, with defaults for missing parts. Pure.
 
 Nodes may lie: a value of a wrong type counts as absent, and lists and texts are cut.
 """
@@ -46,20 +46,20 @@ class LedWord:
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What a node says of a log that it has a copy of, or is a candidate for."""
+    """The state of a log at a node that has a copy of it, or is a candidate for it."""
 
     log_id: str
     leader: int
     epoch: int  # the leader's number
     is_lost: bool  # the leader is
     is_clean: bool
-    state: str  # standing for election, promoting or ""
+    state: str  # candidate, promoting or ""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node answered, with nothing in it that may not be there."""
+    """The response of a node, with defaults for missing parts."""
 
     asked: str
     name: str
@@ -91,7 +91,7 @@ class Answer:
 
 
 def read_answer(asked: str, data: JsonObject) -> Answer | None:
-    """Return what the node that was `asked`, an HTTP address, answered; None if it names no cluster or no node number."""
+    """Return the response of the node `asked`, an HTTP address. None if it names no cluster or no node number."""
     name, own = text(data.get("name"))[:LONGEST_TEXT], _node_number(data.get("node"))
     if not name or own is None:
         return None

@@ -1,4 +1,4 @@
-"""Who leads which log of a cluster, and what nodes do about the logs of lost nodes, merged from all answers. Pure."""
+"""The leader of each log of a cluster, and the failovers of lost nodes' logs, merged from all responses. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_LOGS = 1000  # that are listed
 
 
 def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
-    """Return all logs that nodes own, have closed, or know the lost leader of; by the node that published into them."""
+    """Return all logs that nodes lead, have closed, or whose lost leader they know; by the node that published into them."""
     found: dict[str, LogState] = {}
     for by, answer in sorted(answers.items()):
         for one in answer.led:
@@ -23,7 +23,7 @@ def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
     for log_id, leader, takers in _lost(answers):
         if log_id not in found:
             found[log_id] = LogState(log_id, _publisher(answers, log_id), leader, LOST, takers)
-        else:  # its leader answers, and others do not hear it: what they do about it matters only once they do it
+        else:  # its leader responds, but not to others: their failover matters only once it is in progress
             found[log_id].takers = [one for one in takers if one.state]
     for _, answer in sorted(answers.items()):
         for log_id, node in answer.closed.items():
@@ -32,7 +32,7 @@ def logs_of(answers: Mapping[int, Answer]) -> list[LogState]:
 
 
 def several_leaders(logs: list[LogState]) -> Iterator[str]:
-    """Yield which logs several nodes own, by their own answers."""
+    """Yield the logs that several nodes lead, by their own responses."""
     for one in logs:
         if one.also_led_by:
             names = ", ".join(map(str, [one.leader, *one.also_led_by[:10]]))

@@ -86,7 +86,7 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
             led_by=taken.get(word.log_id),
         )  # fmt: skip
         cluster.nodes.append(_with_recovery(node, answers, copies) if state == DOWN else node)
-    # What only others tell of is left out first: a node that lies may have made it up.
+    # Nodes that only others report are left out first: a false report may have invented them.
     listed = sorted(cluster.nodes, key=lambda node: not node.asked)[:MOST_NODES]
     cluster.nodes_left_out = len(cluster.nodes) - len(listed)
     cluster.nodes = sorted(listed, key=lambda node: node.node)
@@ -98,7 +98,7 @@ def _merged(name: str, found: Iterable[Answer]) -> ClusterState:
 
 
 def _latest(answers: Mapping[int, Answer]) -> dict[int, Word]:
-    """Return the word that holds about each node: its own, or else that of the greatest incarnation and the latest standing."""
+    """Return the record of each node: its own, or the one with the greatest incarnation, then the latest standing."""
     found: dict[int, tuple[tuple[bool, int, int], Word]] = {}
     for by, answer in sorted(answers.items()):
         for one, word in answer.words.items():
@@ -121,7 +121,7 @@ def _older_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
 
 
 def _forgotten_runs(answers: Mapping[int, Answer]) -> Iterator[str]:
-    """Yield which nodes answer though others were told to forget the log that they have."""
+    """Yield the nodes that respond though others have forgotten their log."""
     for one, answer in sorted(answers.items()):
         words = {by: other.words.get(one) for by, other in sorted(answers.items()) if by != one}
         own = answer.words.get(one)
@@ -176,7 +176,7 @@ def _node(one: int, word: Word, state: str, answer: Answer | None) -> MemberStat
 
 
 def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[int]:
-    """Return the nodes besides its leader that have all of a log. Of one that the leader has promoted, they say so themselves.
+    """Return the nodes in addition to its leader that have all of a log. For a promoted log, by their own responses.
 
     Of a log whose leader is lost, those with a complete copy.
     """
@@ -190,7 +190,7 @@ def _replicas(log: LogState, answers: Mapping[int, Answer], latest: Mapping[int,
 
 
 def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[LogCopy]:
-    """Return all copies of logs that leaders or followers report. Of contradictions, the worse is believed."""
+    """Return all copies of logs that leaders or followers report. Of contradictions, the worse is used."""
     found: dict[tuple[int, int, str], LogCopy] = {}
     for leader, answer in answers.items():
         log_id = latest[leader].log_id
@@ -214,7 +214,7 @@ def _copies(answers: Mapping[int, Answer], latest: Mapping[int, Word]) -> list[L
 
 
 def _of_both(led: LogCopy, replica: LogCopy) -> LogCopy:
-    """Return a copy of which its leader and its follower tell."""
+    """Return a copy that both its leader and its follower report."""
     if replica.failure:
         return replace(led, state="failed", failure=replica.failure)
     if led.state == "away":
@@ -239,7 +239,7 @@ def _with_lag(copies: Iterable[LogCopy], answers: Mapping[int, Answer]) -> list[
 def _with_recovery(node: MemberState, answers: Mapping[int, Answer], copies: Iterable[LogCopy]) -> MemberState:
     """Return a node that is down with the figures of the longest copy of its log, and the command that fetches it."""
     usable = [copy for copy in copies if copy.leader == node.node and copy.state == "complete"]
-    if not usable or node.led_by is not None:  # its log goes on elsewhere
+    if not usable or node.led_by is not None:  # its log continues elsewhere
         return node
     longest = max(usable, key=lambda copy: (copy.written or 0, copy.durable or 0))
     source = shlex.quote(answers[longest.follower].asked)

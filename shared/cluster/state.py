@@ -32,13 +32,13 @@ class LogCopy:
 
     @property
     def is_bad(self) -> bool:
-        """True if somebody has to act: the copy failed, or is not being written though it should be."""
+        """True if an operator must act: the copy failed, or is not being written though it should be."""
         return self.state in ("failed", "away", "incomplete")
 
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """A node of the cluster, by its own answer or, if it gave none, as the others know it. None: nobody tells."""
+    """A node of the cluster, by its own response or, without one, as the others know it. None where unknown."""
 
     node: int
     address: str  # where the other nodes reach it
@@ -46,7 +46,7 @@ class MemberState:
     asked: str  # the HTTP address under which it answered; "": it did not answer
     state: str  # up, down, suspected, restarting, no answer, left or forgotten
     connected_to: list[int]
-    others: int  # members besides this node
+    others: int  # members except this node
     suspected_by: list[int]
     copies_possible: int | None  # copies of a message of its topics that are possible now; None: unknown
     copies_wanted: int | None
@@ -54,22 +54,22 @@ class MemberState:
     last_position: int | None = None  # of a node that is down: how far the longest copy of its log is; None: no copy
     led_by: int | None = None  # the node that leads its log now
     recover: str = ""  # the command that makes its data directory again, if it is down
-    knows_configs: bool = True  # False: it takes no messages until another node has told it how topics are configured
+    knows_configs: bool = True  # False: it takes no messages until it has the topics' configurations from another node
     refusing: list[str] = field(default_factory=list)  # topics that ask for more copies than are possible, some of them
     refusing_count: int = 0
 
     @property
     def is_bad(self) -> bool:
-        """True if somebody has to act: no node, or not every node, is connected to this one."""
+        """True if an operator must act: no node, or not every node, is connected to this one."""
         return self.state in (DOWN, SUSPECTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """What a node does about a log whose leader is lost."""
+    """The state of a failover at one node."""
 
     node: int
-    state: str  # standing for election, promoting, or "": it waits
+    state: str  # candidate, promoting, or "": it waits
     is_clean: bool  # as far as it knows, its copy has everything that was acknowledged
     reason: str  # why its last election failed
     has_copy: bool  # its copy is complete, so it may promote the log
@@ -81,7 +81,7 @@ class Taker:
 
     @property
     def words(self) -> str:
-        """What the page says of it."""
+        """The text on the page."""
         if self.state:
             return f"node {self.node} is {self.state} it"
         copy = "" if self.is_clean else ", its copy may be incomplete" if self.has_copy else ", it has no copy"
@@ -90,12 +90,12 @@ class Taker:
 
 @dataclass(slots=True)
 class LogState:
-    """A log, and who leads it."""
+    """A log, and its leader."""
 
     log_id: str
     node: int | None  # that publishes or has published into it; None: unknown
     leader: int | None  # the node that leads it, or led it last; None: unknown, or it is closed
-    # what the leader says (serving if all is well), leader lost, or closed (it no longer owes any message)
+    # the state at the leader (serving if all is well), leader lost, or closed (all its messages are finished)
     state: str
     takers: list[Taker] = field(default_factory=list)
     also_led_by: list[int] = field(default_factory=list)
@@ -108,7 +108,7 @@ class LogState:
 
     @property
     def is_bad(self) -> bool:
-        """True if somebody has to act, or soon would."""
+        """True if an operator must act, or soon would."""
         return self.state in (LOST, "failed")
 
 
@@ -123,11 +123,11 @@ class Refusal:
 
 
 class Trouble(NamedTuple):
-    """What an operator should look at in a cluster."""
+    """An issue of a cluster for an operator."""
 
     subject: str  # the node, log or copy
-    kind: str  # tells it from other troubles of the same subject
-    words: str  # may differ with each look
+    kind: str  # distinguishes it from other issues of the same subject
+    words: str  # may differ in each response
     is_critical: bool = True
 
 
@@ -144,7 +144,7 @@ class ClusterState:
     nodes_left_out: int = 0
     copies_left_out: int = 0
     issues: list[str] = field(default_factory=list)
-    quorum: str = ""  # whose votes a promotion needs: majority, any, none; "": no node tells
+    quorum: str = ""  # whose votes a promotion needs: majority, any, none; "": unknown
 
     def json(self) -> JsonObject:
         """Return the cluster in the form of /api/cluster."""
@@ -181,7 +181,7 @@ class ClusterStates:
 
 
 def shortage(one: MemberState) -> str:
-    """Return what it means for topics that fewer copies are possible than the node's followers would allow, or ""."""
+    """Return the effect on topics if fewer copies are possible than the node's followers would allow, or ""."""
     possible, wanted = one.copies_possible, one.copies_wanted
     if possible is None or wanted is None or possible >= wanted:
         return ""

@@ -48,7 +48,7 @@ class Verdict:
 
 
 def verdict_of(cluster: ClusterState) -> Verdict:
-    """Return whether a cluster is whole, as far as the nodes tell that answer."""
+    """Return the health of a cluster, from the nodes that respond."""
     members = [one for one in cluster.nodes if one.state in _MEMBERS]
     at_risk = tuple(_at_risk(cluster, len(members)))
     degraded = tuple(_degraded(cluster))
@@ -107,7 +107,7 @@ def _unsafe(cluster: ClusterState, members: list[MemberState]) -> Iterator[str]:
         yield "it has no other node"
         return
     if cluster.quorum == "none":
-        yield "-failover-quorum is none: an operator must say which node leads the log of a lost one"
+        yield "-failover-quorum is none: an operator must choose the new leader of a lost node's log"
     elif cluster.quorum != "any" and up - 1 < len(members) // 2 + 1:
         yield f"{up - 1} of {len(members)} nodes would be up, too few for a majority: no replica would be promoted"
     for log in cluster.logs:

@@ -200,7 +200,7 @@ def test_an_operator_has_a_node_promote_the_log_of_a_lost_one(tmp_path: Path) ->
         eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
         done = promote(log_id)
         assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
-        assert "The node stands for election." in client.get("/cluster").text
+        assert "The node is a candidate for the log." in client.get("/cluster").text
         audit = client.get("/audit").text
         assert all(words in audit for words in ("promote", "ann", nodes[0].http, log_id))
         eventually(lambda: leader() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
@@ -229,7 +229,7 @@ def test_the_page_of_a_broken_cluster(tmp_path: Path, request: pytest.FixtureReq
         nodes[0].kill()
         nodes[1].kill()
         eventually(lambda: not state(admin))
-        eventually(lambda: "No node that answers is in a cluster." in page(admin))
+        eventually(lambda: "No responding node is in a cluster." in page(admin))
         assert NAVIGATION in page(admin)  # it was there, and who looks for it has a reason
 
 
@@ -250,7 +250,7 @@ def test_metrics_say_that_a_follower_is_gone(tmp_path: Path) -> None:
 
 def test_without_a_cluster_there_is_no_link_and_the_page_says_so(cluster: Cluster, tmp_path: Path) -> None:
     assert NAVIGATION not in httpx.get(cluster.url).text
-    assert "No node that answers is in a cluster." in httpx.get(f"{cluster.url}/cluster").text
+    assert "No responding node is in a cluster." in httpx.get(f"{cluster.url}/cluster").text
     assert httpx.get(f"{cluster.url}/api/cluster").json() == {"clusters": [], "message": ""}
     with nsqd(tmp_path) as alone:
         assert "nsqd_cluster" not in httpx.get(f"http://{alone.http}/metrics").text

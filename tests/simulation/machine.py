@@ -410,7 +410,7 @@ class Machine:
                 assert len(having) >= publish.n - 1, f"let go before there are copies: {publish}"
 
     def _opened(self, others: list[Machine]) -> ClusterNode:
-        """Return a node whose log is open. Raises FailedOver, OwnerSilentError, LogError."""
+        """Return a node whose log is open. Raises FailedOver, LeaderSilentError, LogError."""
         run, disks = self.run, self.disks
         archive = run.archive_of(self.log_id, self)
         replicas, leaders = MemoryReplicas(self, others), dict([self.fence]) if self.fence is not None else {}

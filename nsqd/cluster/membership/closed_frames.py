@@ -1,7 +1,7 @@
 """The frame about logs that are closed, in two forms. All numbers are big-endian.
 
-    CLOSED  a log owes nothing, and nobody publishes into it: its id, its end, and its epochs, each with the position at
-            which it begins
+    CLOSED  a log has no unfinished messages, and no node publishes into it: its id, its end, and its epochs, each with the
+            position at which it begins
     CLOSED  the sender has durably that a log is closed: its id, and nothing else
 
 See docs/design/cluster.md#closed-logs.
@@ -23,7 +23,7 @@ _HEAD, _EPOCH = Struct(">16sQ"), Struct(f">{SIZE}sQ")
 
 
 class Closed(NamedTuple):
-    """The word of a log's leader that nothing is owed of it any more, and how far its copy went."""
+    """A closed log, as its leader reports it: it has no unfinished messages. With the end of the leader's copy."""
 
     log_id: bytes
     end: int  # position at which its leader's copy ends
@@ -36,7 +36,7 @@ class Closed(NamedTuple):
 
 
 def make_closed(log_id: bytes, end: int, epochs: list[tuple[Epoch, int]]) -> Closed:
-    """Return the word about a log with these epochs, the latest of which are kept. Raises ValueError."""
+    """Return the record of a closed log with these epochs, the latest of which are kept. Raises ValueError."""
     word = Closed(log_id, end, tuple(epochs[-MOST_EPOCHS:]))
     starts = [start for _, start in word.epochs]
     if len(log_id) != LOG_ID_SIZE or not starts or any(epoch.node > MOST_NUMBER for epoch, _ in word.epochs):
@@ -47,13 +47,13 @@ def make_closed(log_id: bytes, end: int, epochs: list[tuple[Epoch, int]]) -> Clo
 
 
 def pack_closed(word: Closed) -> bytes:
-    """Return the frame that says that a log is closed."""
+    """Return the frame that reports a closed log."""
     epochs = b"".join(_EPOCH.pack(epoch.pack(), start) for epoch, start in word.epochs)
     return encode(FrameKind.CLOSED, _HEAD.pack(word.log_id, word.end) + epochs)
 
 
 def unpack_closed(content: bytes) -> Closed:
-    """Return which log is closed. Raises PeerError."""
+    """Return the closed log. Raises PeerError."""
     size = len(content) - _HEAD.size
     if not 0 < size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:
         raise PeerError("CLOSED is not whole")
@@ -66,10 +66,10 @@ def unpack_closed(content: bytes) -> Closed:
 
 
 def pack_closed_kept(log_id: bytes) -> bytes:
-    """Return the frame that says that the sender has durably that a log is closed."""
+    """Return the frame that confirms that the sender has the record of a closed log durably."""
     return encode(FrameKind.CLOSED, log_id)
 
 
 def is_kept(content: bytes) -> bool:
-    """Return True if the content of a frame is the id of a closed log, of which the sender knows that durably."""
+    """Return True if a frame confirms that the sender has the record of a closed log durably."""
     return len(content) == LOG_ID_SIZE

@@ -1,7 +1,8 @@
-"""A node's part in its cluster: which connections there are, whom to dial and when, and what is passed on.
+"""A node's part in its cluster: its connections, which addresses to dial and when, and which updates to forward.
 
-It does no input or output: the leader makes connections, gives each one's bytes to its Link, sends what the link has, and calls
-`tick` every TICK. Each pair of nodes keeps one connection. If both have dialed, that of the node with the lower number stays.
+It does no input or output: its owner makes connections, gives each one's bytes to its Link, sends what the link has, and calls
+`tick` every TICK. Each pair of nodes keeps one connection. If both have dialed, the one that the node with the lower number
+dialed stays.
 
 See docs/design/cluster.md#connections.
 """
@@ -33,7 +34,7 @@ from nsqd.core.message.id_ranges import common_number
 TICK = 250_000_000  # ns
 # by which the incarnation of a run may exceed those that are known: that of a node without a file is the time in s
 MOST_RUNS_AHEAD = 1 << 33
-MOST_STRANGERS = 64  # accepted connections whose peer has not proved who it is
+MOST_STRANGERS = 64  # accepted connections whose peer has not proved its identity
 MOST_FOUND = 64  # addresses that were found and not given
 MOST_DIALS = 32  # addresses that are being dialed at a time
 SECOND_CONNECTION = "there is a connection already"  # why one of two connections between a pair of nodes is closed
@@ -44,14 +45,14 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 500_000_000, 30_000_000_000  # ns between two dia
 
 @dataclass(slots=True)
 class _Dial:
-    """What is known of an address that may be dialed."""
+    """An address that may be dialed."""
 
     due: int = 0  # monotonic ns
     pause: int = _FIRST_PAUSE  # after the next failure
     link: Link | None = None  # the connection that was made to it
-    is_busy: bool = False  # a connection is being made, or is there
+    is_busy: bool = False  # a connection is being made, or exists
     nonce: bytes = b""  # of this node in the last handshake there
-    number: int = -1  # of the node that proved there last who it is; -1: none has
+    number: int = -1  # of the node that last proved its identity there; -1: none has
 
 
 class Cluster:
@@ -69,25 +70,24 @@ class Cluster:
     ) -> None:
         """Begin at `now` without a connection. Raises ValueError.
 
-        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns so many random bytes; `facts`: what an earlier
-        run of this node knew; `wall`: returns the time in ms since the epoch, by default that which no configuration exceeds.
+        `seeds`: addresses of other nodes (-cluster-peer); `random`: returns the given number of random bytes; `facts`: the
+        facts of an earlier run of this node; `wall`: returns the time in ms since the epoch, by default one that no
+        configuration exceeds.
         """
         self.own, self.name = credentials.own, credentials.cluster
         self.membership = Membership(credentials.own, suspect_after)
         self.membership.merge(facts.members, now)
         self.membership.proved.update(word.node.number for word in facts.members)
         self.lease = 0
-        self.leases: dict[int, int] = dict(facts.leases)  # the lease that each node told last, by its number
+        self.leases: dict[int, int] = dict(facts.leases)  # the latest lease of each node, by its number
         self.is_full = False  # this node has no space for another replica
         self.full: set[int] = set()  # numbers of the nodes that said so of themselves
         self.links: dict[int, Link] = {}  # the connection to each node whose identity is proved
         self.strangers: list[Link] = []  # the other connections
-        # by node number: the address of a node that proved who it is, and why it was refused, or refused this node
+        # by node number: the address of a node that proved its identity, and why it was refused, or refused this node
         self.refusals: dict[int, tuple[str, str]] = {}
-        self.refused_itself = ""  # why another node says that this one must not go on; "": none does
-        self.highest = (
-            credentials.own.incarnation
-        )  # of the runs of this node's number that it was told of: the next is above
+        self.refused_itself = ""  # why another node rejects this one; "": none does
+        self.highest = credentials.own.incarnation  # of the known runs of this node's number: the next is above
         self.deletions = Deletions(facts.deletions)  # from logs that this node has lost
         self.parts: list[Part] = []
         self.configs = TopicConfigs(self.links, facts.configs, facts.knows_configs, wall, self.parts)  # of topics
@@ -103,11 +103,11 @@ class Cluster:
         self._seeds = [address for address in seeds if address != credentials.own.address]
         self._found: list[str] = []  # addresses of nodes that nsqlookupd knows
         self.is_leaving = False  # it hands its logs over, and ends
-        self.is_searching = False  # nsqlookupd is to tell them, and has not yet
+        self.is_searching = False  # nsqlookupd is asked for them, and has not responded yet
         self._dials: dict[str, _Dial] = {}
-        # words about another run of a node, by its number, while the known run has a connection here
+        # records of another run of a node, by its number, while the known run has a connection here
         self._withheld: dict[int, Member] = {}
-        # by node number: what others say of a node that is heard here, that it has left or was forgotten
+        # by node number: records of others that a connected node has left or was forgotten
         self._doubted: dict[int, Member] = {}
         # numbers of nodes that have closed their connection, or have not had one since this node started
         self._ended = {word.node.number for word in facts.members} - {self.own.number}
@@ -168,7 +168,7 @@ class Cluster:
     def dial_failed(self, address: str, now: int, is_refused: bool = False) -> None:
         """Note that no connection could be made, or that it did not last: the address is dialed again after a pause.
 
-        `is_refused`: the host has answered that nobody listens there.
+        `is_refused`: the host has refused the connection.
         """
         if is_refused:
             self.membership.dialed(address, is_refused=True)
@@ -178,7 +178,7 @@ class Cluster:
         dial.pause = min(2 * dial.pause, _LONGEST_PAUSE)
 
     def accepted(self, now: int) -> Link | None:
-        """Return the link over a connection that somebody has made; None if there are too many strangers: close it."""
+        """Return the link over an accepted connection. None if there are too many strangers: close it."""
         if sum(not link.is_dialer for link in self.strangers) >= MOST_STRANGERS:
             return None
         return self._begin(False, now)
@@ -189,7 +189,7 @@ class Cluster:
         return link
 
     def closed(self, link: Link, now: int) -> None:
-        """Note that a connection is gone. If it had no reason of its own, the peer has closed it."""
+        """Handle the end of a connection. Without a reason of its own, the peer has closed it."""
         by_peer = not link.closing
         link.closing = link.closing or "the connection was closed"
         if link in self.strangers:
@@ -218,13 +218,13 @@ class Cluster:
         for part in self.parts:
             part.closed(link)
 
-    # what links tell
+    # calls of links
 
     def words(self) -> list[Member]:
         return self.membership.all_words()
 
     def words_to_keep(self) -> list[Member]:
-        """Return what the next run of this node is to know of nodes: not those of which it was only told."""
+        """Return the member records for the next run of this node: only of nodes that proved their identity."""
         proved = self.membership.proved_members()
         return [word for word in self.words() if word.standing is not Standing.MEMBER or word.node.number in proved]
 
@@ -232,7 +232,7 @@ class Cluster:
         self._check(peer)
         other = self.links.get(peer.number)
         if other is not None:
-            self.membership.heard(peer.number, now)  # whoever it refuses has shown that it lives
+            self.membership.heard(peer.number, now)  # a node that is refused is alive, too
             is_better = _rank(other, self.own, peer) > _rank(link, self.own, peer)
             if is_better and not other.closing and now - other.received_at < _ALIVE:
                 raise PeerError(SECOND_CONNECTION)
@@ -249,7 +249,7 @@ class Cluster:
             link.announce_restart(self._back_in)
 
     def _check(self, peer: NodeIdentity) -> None:
-        """Raise PeerError if a node is not wanted in view of what is known of its number and of its log."""
+        """Raise PeerError if a node must be refused because of what is known of its number or its log."""
         number, members = peer.number, self.membership.members
         if peer.log_id in self.membership.forgotten:
             gone = Member(peer, Standing.FORGOTTEN)
@@ -272,7 +272,7 @@ class Cluster:
             raise PeerError(f"node number {number} is that of the node at {known.node.address}, which may be alive")
 
     def _clash(self, node: NodeIdentity) -> str:
-        """Return why a node cannot be a member because of the message ids in its log; "": it can."""
+        """Return why the message ids in a node's log exclude it from the cluster, or ""."""
         for other in self.membership.members:
             number = common_number(node.ids, other.ids) if other.number != node.number else None
             if number is not None:
@@ -318,13 +318,13 @@ class Cluster:
         self._pass_on(link, self.membership.merge(believed, now))
 
     def _within_room(self, words: list[Member]) -> list[Member]:
-        """Leave out members that nobody has proved to be, as far as there are too many of them."""
+        """Leave out unproved members, as far as there are too many of them."""
         room, known = self.membership.room(), self.membership.words
         new = [word for word in words if word.standing is Standing.MEMBER and word.node.number not in known]
         return [word for word in words if word not in new[room:]] if len(new) > room else words
 
     def _is_plausible(self, link: Link, word: Member) -> bool:
-        """Return False if what a node tells of another one cannot be so, or is for that one to say."""
+        """Return False if a node's record of another one is impossible, or only that node may send it."""
         node, known = word.node, self.membership.words.get(word.node.number)
         latest = max(self.own.incarnation, known.node.incarnation if known is not None else 0)
         if node.incarnation > latest + MOST_RUNS_AHEAD:
@@ -338,12 +338,12 @@ class Cluster:
         return False
 
     def _take_doubted(self, now: int) -> None:
-        """Take over that nodes are gone that were heard when others said so, and are silent for too long now."""
+        """Accept that nodes are gone which were connected when others reported it, and are suspected now."""
         for number in self._doubted.keys() & self.membership.suspected:
             self._pass_on(None, self.membership.merge([self._doubted.pop(number)], now))
 
     def _is_believed(self, word: Member, connected: NodeIdentity | None) -> bool:
-        """Return True if a word holds though another run of its node is `connected`: that run ends, or is not meant."""
+        """Return True if a record is accepted though another run of its node is `connected`: that run ends, or is not meant."""
         if self.membership.is_going(word.node.number):
             return True
         is_of_log = connected is not None and connected.log_id == word.node.log_id
@@ -351,7 +351,7 @@ class Cluster:
         return word.standing is Standing.FORGOTTEN and (is_of_log or is_older)
 
     def _pass_on(self, source: Link | None, news: list[Member]) -> None:
-        """Tell all peers but the source of the news. A connection to a node that is gone ends."""
+        """Forward records to all peers except their source. A connection to a node that is gone ends."""
         for word in news:
             link = self.links.get(word.node.number)
             if link is None or link.peer is None or link.peer.log_id != word.node.log_id:
@@ -363,7 +363,7 @@ class Cluster:
                 link.send_words(news)
 
     def forget(self, number: int, now: int) -> None:
-        """Note that an operator says that a node will not come back, and tell all nodes. Its log is never taken back.
+        """Forget a node on an operator's order, and notify all nodes. Its log is never accepted again.
 
         Raises KeyError if no node has that number, ValueError if it is this node or one that may be up: it is connected, or
         its connection broke lately, as those do that are about to be replaced.
@@ -375,19 +375,19 @@ class Cluster:
         self._pass_on(None, self.membership.merge([replace(known, standing=Standing.FORGOTTEN)], now))
 
     def leave(self) -> None:
-        """Tell all nodes that this one has left: it counts in no majority and gets no replicas. A later run may join."""
+        """Announce that this node has left: it counts in no majority and gets no replicas. A later run may join."""
         word = Member(self.own, Standing.LEFT)
         self.membership.words[self.own.number] = word
         for link in self.links.values():
             link.send_words([word])
 
-    # who leads which log
+    # the leaders of logs
 
     def announce_leader(self, log_id: bytes, epoch: Epoch) -> None:
-        """Note that this node leads a log by an epoch from now on, and tell all nodes.
+        """Record that this node leads a log by an epoch from now on, and notify all nodes.
 
         The first record of the epoch is durable. At a start, call `resume_leader` for each promoted log before it is opened:
-        what no node says that it leads is taken over after -unclean-after.
+        a log without a reported leader is promoted after -unclean-after.
         """
         if epoch.node != self.own.number:
             return  # the log was never led by this node
@@ -398,19 +398,19 @@ class Cluster:
             self.led(log_id, epoch)
 
     def led(self, log_id: bytes, epoch: Epoch) -> None:
-        """Let all parts know that a log has another leader."""
+        """Notify all parts that a log has another leader."""
         for part in self.parts:
             part.led(log_id, epoch)
 
     def resume_leader(self, log_id: bytes) -> None:
-        """Tell all nodes that this one has a log in its directory, and goes on as its leader if it was that in its last run.
+        """Notify all nodes that this one has a log in its directory, and continues as its leader if it led it before.
 
-        Call it before there is a connection: nodes take a log over that its leader does not name with its first words.
+        Call it before there is a connection: nodes promote a log that its leader does not name in its first update.
         """
         self.announce_leader(log_id, self.leaders.leader(log_id) or Epoch(0, self.own.number, bytes(8)))
 
     def step_down(self, log_id: bytes, asked: int | None = None) -> None:
-        """Tell all nodes that this one cannot go on as the leader of a log that it leads: another may take over at once.
+        """Step down as the leader of a log, and notify all nodes: another one may promote it at once.
 
         `asked`: the number of the node that is to lead it, None: any.
         """
@@ -418,14 +418,14 @@ class Cluster:
         self._tell_leaders(None, [log_id])
 
     def drop_log(self, log_id: bytes) -> None:
-        """Note that this node does not hold a log any more that another node leads."""
+        """Record that this node no longer holds a log that another node leads."""
         self.leaders.held.pop(log_id, None)
         self.leaders.stepped_down.pop(log_id, None)
 
     def may_write_replica(self, number: int, log_id: bytes) -> bool:
-        """Return True if a node may write the replica of a log here: it leads the log, or proved its id and nobody leads it."""
+        """Return True if a node may write the replica of a log here: it leads the log, or proved its id and none leads it."""
         if log_id in self.leaders.closed or (self.is_leaving and log_id in self.leaders.held):
-            return False  # who takes the log of a node that leaves over is not to make a replica of it there
+            return False  # the new leader of a log that is transferred must not make a replica of it there
         leader = self.leaders.leader(log_id)
         if leader is not None and leader.node == number:
             return True
@@ -466,7 +466,7 @@ class Cluster:
             self.led(log_id, self.leaders.epochs[log_id])
 
     def _settle_disputes(self) -> None:
-        """Take over what was not believed when it came, and is now."""
+        """Apply updates that were refused when they came, and are accepted now."""
         settled = self.disputes.settled()
         news = [log_id for log_id, epoch in settled if self.leaders.learn(log_id, epoch)]
         self._tell_leaders(None, news)
@@ -474,12 +474,12 @@ class Cluster:
             self.led(log_id, self.leaders.epochs[log_id])
 
     def tell_leader(self, link: Link, log_id: bytes) -> None:
-        """Tell one node who leads a log."""
+        """Send one node the leader of a log."""
         if log_id in self.leaders.epochs:
             link.send_first(pack_leaders([self.leaders.word(log_id)]))
 
     def _tell_leaders(self, source: Link | None, log_ids: list[bytes]) -> None:
-        """Tell all peers but the source of the news who leads some logs."""
+        """Send all peers except the source the leaders of some logs."""
         words = [self.leaders.word(log_id) for log_id in log_ids if log_id in self.leaders.epochs]
         for link in self.links.values():
             if link is not source and words:
@@ -524,31 +524,31 @@ class Cluster:
         return silent
 
     def _is_first(self) -> bool:
-        """Return True if each node that this one was told of is connected, and has only begun as well: there was no cluster."""
+        """Return True if each known node is connected, and has only begun as well: there was no cluster."""
         numbers = {node.number for node in self.membership.members}
         numbers |= {self._number_at(address) for address in (*self._seeds, *self._found)}
         return not self.is_searching and numbers - {self.own.number} <= self.links.keys() & self.configs.ignorant
 
     def _number_at(self, address: str) -> int:
-        """Return the number of the node that proved at an address who it is; -1: none has."""
+        """Return the number of the node that proved its identity at an address; -1: none has."""
         dial = self._dials.get(address, _Dial())
         peer = dial.link.peer if dial.link is not None else None
         return peer.number if peer is not None else dial.number
 
     def announce_restart(self, grace: int) -> None:
-        """Tell all nodes, also those that connect from now on, that this one stops and will be back within `grace` ms."""
+        """Announce to all nodes, also to new connections, that this one stops and will be back within `grace` ms."""
         self._back_in = grace
         for link in self.links.values():
             link.announce_restart(grace)
 
 
 def _rank(link: Link, own: NodeIdentity, peer: NodeIdentity) -> tuple[bool, bytes]:
-    """Return what both nodes compute alike for each of two connections between them: that with the greater rank stays."""
+    """Return the rank of a connection, which both nodes compute alike: of two, the one with the greater rank stays."""
     return link.is_dialer == (own.number < peer.number), link.handshake.hello
 
 
 def _why_not(known: Member, node: NodeIdentity) -> str:
-    """Return why a run of a node is not accepted, in view of a later word about its number."""
+    """Return why a run of a node is not accepted, given a later record of its number."""
     if known.standing is Standing.FORGOTTEN and known.node.log_id == node.log_id:
         return f"node {node.number} was forgotten: its log is not taken back, start it with a new data directory"
     if known.standing is Standing.LEFT and known.node == node:

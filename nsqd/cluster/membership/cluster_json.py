@@ -1,10 +1,10 @@
-"""`cluster.json` in the data directory: what a node must know of its cluster before anybody tells it.
+"""`cluster.json` in the data directory: what a node must know of its cluster before it is connected.
 
-It holds the number of the last run (the incarnation), the latest word about each node, the message ids that each may have
-issued, who leads which log, what this node has voted to those that stand for a log, which logs are closed, what was deleted
-from logs that this node has lost, how topics are configured, and which tails of copies were salvaged.
+It holds the number of the last run (the incarnation), the latest record of each node, the message ids that each may have
+issued, the leader of each log, the votes of this node, which logs are closed, what was deleted
+from logs that this node has lost, the configurations of topics, and which tails of copies were salvaged.
 
-The incarnation does not depend on the log: a node whose log is lost goes on above it, and a node that lost the
+The incarnation does not depend on the log: a node whose log is lost continues above it, and a node that lost the
 file, too, takes the time, which is above every incarnation unless the clock was set back by more than the time since.
 """
 
@@ -87,7 +87,7 @@ def content_of(facts: ClusterFacts) -> bytes:
 
 
 def for_another(facts: ClusterFacts, number: int) -> ClusterFacts:
-    """Return what the node `number` is to know, which has lost its own file, of what this node knows."""
+    """Return the part of this node's facts for the node `number`, which has lost its own file."""
     members = tuple(member for member in facts.members if member.node.number != number)
     return replace(facts, incarnation=0, members=members, votes=(), deletions=(), salvaged=())
 
@@ -117,7 +117,7 @@ def _member(fields: dict[str, Any]) -> Member:
 
 
 def describe_closed(word: Closed) -> dict[str, Any]:
-    """Return what cluster.json and /cluster tell of a closed log."""
+    """Return the entry of a closed log in cluster.json and /cluster."""
     epochs = [(epoch.pack().hex(), start) for epoch, start in word.epochs]
     return {"log_id": word.log_id.hex(), "node": word.epoch.node, "epochs": epochs, "end": word.end}
 
@@ -162,7 +162,7 @@ def _log_id(text: str) -> bytes:
 
 
 def facts_of(cluster: Cluster) -> ClusterFacts:
-    """Return what the file is to hold of what a node knows of its cluster."""
+    """Return the facts that the file is to hold."""
     leaders = cluster.leaders
     return ClusterFacts(
         cluster.highest,
@@ -179,5 +179,5 @@ def facts_of(cluster: Cluster) -> ClusterFacts:
 
 
 def known_members(members: Iterable[Member]) -> tuple[Member, ...]:
-    """Return words about nodes in the order in which the file has them."""
+    """Return member records in the order of the file."""
     return tuple(sorted(members, key=lambda member: (member.node.number, member.node.incarnation, member.node.log_id)))

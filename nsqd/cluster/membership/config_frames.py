@@ -1,8 +1,8 @@
 """The frame about the configurations of topics.
 
     CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
-             number), and the five parts of the configuration, nil where the node's setting applies. An empty list: that
-             was all. nil: the sender does not know them, because it has only begun
+             number), and the five parts of the configuration, nil where the node's setting applies. An empty list: the
+             end. nil: the sender does not know them, because it has only begun
 
 See docs/design/cluster.md#configurations-of-topics.
 """
@@ -37,12 +37,12 @@ class VersionedConfig(NamedTuple):
 
     @property
     def version(self) -> tuple[int, int]:
-        """Return what orders the words about one topic."""
+        """Return the order of the versions of one topic."""
         return self.at, self.node
 
 
 def to_fields(word: VersionedConfig) -> list[Any]:
-    """Return a word as a list, for the frame and for cluster.json."""
+    """Return a configuration as a list, for the frame and for cluster.json."""
     config = word.config
     durability = config.durability.value if config.durability is not None else None
     own = config.retention, config.retention_bytes, config.replicate, config.max_attempts
@@ -50,7 +50,7 @@ def to_fields(word: VersionedConfig) -> list[Any]:
 
 
 def from_fields(fields: Any) -> VersionedConfig:
-    """Return the word that a list holds. Raises ValueError."""
+    """Return the configuration in a list. Raises ValueError."""
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise ValueError(f"a configuration has {FIELDS} fields")
     topic, at, node, durability, *numbers = fields
@@ -67,12 +67,12 @@ def from_fields(fields: Any) -> VersionedConfig:
 
 
 def pack_configs(words: Iterable[VersionedConfig] | None) -> bytes:
-    """Return the frame about up to MOST_IN_FRAME topics; of none: that was all; None: the sender does not know them yet."""
+    """Return the frame of up to MOST_IN_FRAME topics: empty at the end, None if the sender does not know them yet."""
     return encode(FrameKind.CONFIGS, msgpack.packb(None if words is None else [to_fields(word) for word in words]))
 
 
 def unpack_configs(content: bytes) -> list[VersionedConfig] | None:
-    """Return what the peer knows of topics, as for `pack_configs`. Raises PeerError."""
+    """Return the configurations that the peer has sent, as for `pack_configs`. Raises PeerError."""
     found = unpack_message(content, MOST_IN_FRAME)
     if found is None:
         return None

@@ -1,8 +1,9 @@
-"""The frame about what was deleted from a log that another node had promoted meanwhile, in two forms. Numbers are big-endian.
+"""The frame of deletions in a log that another node had promoted meanwhile, in two forms. Numbers are big-endian.
 
     DELETED  to the leader of a log: its id; the last epoch and the end of the part that both had when the sender, which
-             published into it, was cut off; and for each deletion its kind, the numbers of topic and channel, and an ordinal
-    DELETED  the leader of a log has durably that this was deleted: the log's id, and nothing else
+             published into it, was partitioned; and for each deletion its kind, the numbers of topic and channel, and an
+             ordinal
+    DELETED  the leader of a log has the deletions durably: the log's id, and nothing else
 
 See docs/design/cluster.md#deletions.
 """
@@ -21,7 +22,7 @@ _HEAD, _DELETION = Struct(">16s14sQ"), Struct(">BIIQ")
 
 
 def pack_deleted(log_id: bytes, word: LogDeletions) -> bytes:
-    """Return the frame that tells the leader of a log what was deleted, up to MOST_DELETIONS of it."""
+    """Return the frame that sends up to MOST_DELETIONS deletions to the leader of a log."""
     return encode(FrameKind.DELETED, pack_content(log_id, word))
 
 
@@ -32,7 +33,7 @@ def pack_content(log_id: bytes, word: LogDeletions) -> bytes:
 
 
 def unpack_deleted(content: bytes) -> tuple[bytes, LogDeletions]:
-    """Return the id of a log, and what was deleted from it. Raises PeerError."""
+    """Return the id of a log, and the deletions in it. Raises PeerError."""
     size = len(content) - _HEAD.size
     if not 0 < size <= MOST_DELETIONS * _DELETION.size or size % _DELETION.size:
         raise PeerError("DELETED is not whole")
@@ -48,10 +49,10 @@ def unpack_deleted(content: bytes) -> tuple[bytes, LogDeletions]:
 
 
 def pack_deleted_kept(log_id: bytes) -> bytes:
-    """Return the frame that says that the sender, which leads a log, has durably what was deleted from it."""
+    """Return the frame that confirms that the leader of a log has its deletions durably."""
     return encode(FrameKind.DELETED, log_id)
 
 
 def is_kept(content: bytes) -> bool:
-    """Return True if the content of a frame is the id of a log whose leader has durably what was deleted from it."""
+    """Return True if a frame confirms that the leader of a log has its deletions durably."""
     return len(content) == LOG_ID_SIZE

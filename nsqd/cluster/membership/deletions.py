@@ -1,7 +1,7 @@
-"""What was deleted at this node from logs that it has lost: the node that leads such a log is told, until the log is closed.
+"""Deletions at this node in logs that it has lost. They are sent to the leader of such a log, until the log is closed.
 
-The leader answers when it has recorded the deletions durably in the log. It is told again after a while, over each new
-connection, and when another node leads the log; what was recorded before does nothing there.
+The leader confirms them when it has recorded them durably in the log. They are sent again after AGAIN, over each new
+connection, and when another node leads the log; recorded deletions have no effect there.
 
 See docs/design/cluster.md#deletions.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nsqd.cluster.wire.link import Link
 
 MOST_LOGS = 64  # of which deletions are kept; of more, those that were lost last
-AGAIN = 10_000_000_000  # ns after which a leader that has not answered is told again
+AGAIN = 10_000_000_000  # ns after which unconfirmed deletions are sent again
 
 
 class Deletions:
@@ -29,17 +29,17 @@ class Deletions:
     def __init__(self, known: Iterable[tuple[bytes, LogDeletions]] = ()) -> None:
         """`known`: what earlier runs of this node have kept; it is durable."""
         self.known: dict[bytes, LogDeletions] = dict(known)  # by log id
-        self._had_by: dict[bytes, Epoch] = {}  # by log id: the epoch of the leader that has answered
-        # by log id: the leader that was told last, over which link, and when it is told again (monotonic ns)
+        self._had_by: dict[bytes, Epoch] = {}  # by log id: the epoch of the leader that has confirmed them
+        # by log id: the leader to which they were sent last, the link, and when they are sent again (monotonic ns)
         self._notices: dict[bytes, tuple[Epoch, Link, int]] = {}
 
     def answered(self, log_id: bytes, leader: Epoch | None, number: int) -> None:
-        """Note that the node `number` has durably what was deleted from a log. `leader`: the epoch by which the log is led."""
+        """Handle the confirmation of the node `number`. `leader`: the epoch by which the log is led."""
         if log_id in self.known and leader is not None and leader.node == number:
             self._had_by[log_id] = leader
 
     def tick(self, leaders: Leaders, links: dict[int, Link], now: int) -> None:
-        """Tell leaders what they do not have, and forget what is of closed logs.
+        """Send leaders the deletions that they lack, and forget those of closed logs.
 
         `links`: to the other nodes, by their numbers; `now`: monotonic ns.
         """
@@ -62,6 +62,6 @@ class Deletions:
 def with_deletions(
     known: Iterable[tuple[bytes, LogDeletions]], log_id: bytes, word: LogDeletions | None
 ) -> tuple[tuple[bytes, LogDeletions], ...]:
-    """Return what is to be kept when a log was lost from which `word` was deleted; None: nothing was."""
+    """Return the deletions to keep when a log is lost. `word`: the deletions in it, or None."""
     others = [one for one in known if one[0] != log_id]
     return tuple(others if word is None else [*others[-(MOST_LOGS - 1) :], (log_id, word)])

@@ -1,14 +1,13 @@
-"""Words that a log has another leader: whether this node believes them, or waits until enough nodes say so.
+"""Updates that report another leader of a log: this node accepts them, or waits until enough nodes report the same.
 
-A log changes its leader when a majority has voted for another node (elections.py), and nodes tell each other only of
-leaders that they believe in. So a word is refuted as long as the nodes that are heard, and do not say the same, are so many
-that the others have no majority. Members that cannot be reached may have voted; the leader that would lose the log has not.
-A node that has itself voted for as much believes at once. So one node with a false word, whatever it says, changes no leader
-while the others hear each other.
+A log changes its leader when a majority has voted for another node (elections.py), and nodes report only leaders that they
+have accepted. So an update is refused while too many connected nodes do not report it: the others have no majority without
+them. Members that cannot be reached may have voted; the leader that would lose the log has not. A node that has itself voted
+for that number accepts the update at once. So one false update changes no leader while the others are connected.
 
-Where the leader is not heard, or does not say that it leads the log, there is nobody to dispute a word, and it is believed.
+If the leader is not connected, or does not report that it leads the log, the update is accepted.
 
-A refuted word is kept, and looked at again until it is believed or a greater one takes its place.
+A refused update is kept, and checked again until it is accepted or replaced by a greater one.
 
 See docs/design/cluster.md#elections.
 """
@@ -27,19 +26,19 @@ MOST_STEP = 1 << 20  # by which the number of an epoch may exceed the greatest t
 
 
 class Disputes:
-    """The words about leaders of logs that one node does not believe yet."""
+    """The updates about leaders of logs that one node has not accepted yet."""
 
     def __init__(self, membership: Membership, leaders: Leaders, links: Mapping[int, Link]) -> None:
         """`links`: the connections to other nodes, by their numbers."""
-        # False: every word is believed, because the votes of a minority are enough (-failover-quorum=any)
+        # False: every update is accepted, because the votes of a minority are enough (-failover-quorum=any)
         self.needs_majority = True
         self._membership, self._leaders, self._links = membership, leaders, links
         self._own = membership.own.number
-        # by log id: the epoch that each node has said last of those that are not believed, by its number
+        # by log id: the latest refused epoch that each node has reported, by its number
         self.refuted: dict[bytes, dict[int, Epoch]] = {}
 
     def believes(self, number: int, log_id: bytes, epoch: Epoch, is_publisher: bool = False) -> bool:
-        """Return True if the word of the node `number` about the leader of a log is to be believed, or is no news.
+        """Return True if the update of the node `number` about the leader of a log is to be accepted, or changes nothing.
 
         `is_publisher`: it publishes into the log, and began the epoch itself: a start needs no vote.
         """
@@ -63,10 +62,10 @@ class Disputes:
         return not self._is_refuted(known, log_id, epoch)
 
     def _is_refuted(self, known: Epoch, log_id: bytes, epoch: Epoch) -> bool:
-        """Return True if those who do not say that a log has this leader leave no majority to those who may."""
+        """Return True if the nodes that do not report this leader leave no majority to the others."""
         leaders, own = self._leaders, self._own
         if known.node == own and not leaders.holds(log_id):
-            return False  # this node gave the log up, or has not opened it
+            return False  # this node has stepped down, or has not opened the log
         members = self._membership.proved_members()
         tellers = {number for number, words in self.refuted.get(log_id, {}).items() if words >= epoch}
         voted = leaders.votes.get(log_id)
@@ -81,7 +80,7 @@ class Disputes:
         return len(members - against) < len(members) // 2 + 1
 
     def _is_there(self, known: Epoch, log_id: bytes) -> bool:
-        """Return True if the leader of a log is heard, and says in this run that it leads the log."""
+        """Return True if the leader of a log is connected, and reports in this run that it leads the log."""
         if known.node == self._own:
             return self._leaders.holds(log_id)
         link = self._links.get(known.node)
@@ -90,14 +89,14 @@ class Disputes:
         return self._leaders.said(known.node, link.peer.incarnation, log_id) is Hold.LEADS
 
     def _gave_up(self, known: Epoch, log_id: bytes) -> bool:
-        """Return True if the leader of a log has said that it gave the log up, or is not a member any more."""
+        """Return True if the leader of a log has stepped down, or is no longer a member."""
         word = self._membership.words.get(known.node)
         if word is None or known.node not in self._membership.proved_members():
             return True
         return self._leaders.said(known.node, word.node.incarnation, log_id) is Hold.STEPPED_DOWN
 
     def settled(self) -> list[tuple[bytes, Epoch]]:
-        """Return the words that are believed by now, each with the log, and forget those that are void."""
+        """Return the updates that are accepted by now, each with the log, and forget those that are void."""
         found = []
         for log_id, words in list(self.refuted.items()):
             known = self._leaders.leader(log_id)

@@ -28,7 +28,7 @@ class ClusterFacts:
     votes: tuple[tuple[bytes, Vote], ...] = ()  # by log id
     closed: tuple[Closed, ...] = ()
     configs: tuple[VersionedConfig, ...] = ()  # of topics
-    knows_configs: bool = False  # those are all that the cluster had when this node was told
+    knows_configs: bool = False  # `configs` are all that the cluster had when this node received them
     deletions: tuple[tuple[bytes, LogDeletions], ...] = ()  # from logs that this node has lost, by log id
     salvaged: tuple[SalvagedTail, ...] = ()  # of logs that this node led
 

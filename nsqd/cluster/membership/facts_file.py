@@ -1,4 +1,4 @@
-"""cluster.json of a running node: it is written whenever something in it has changed, and told who waits for it."""
+"""cluster.json of a running node: written whenever a fact in it has changed. Callers can wait until it is durable."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ KEEP_AGAIN = 10_000_000_000  # ns after which the file is written again when tha
 
 
 class FactsFile:
-    """The file, and who waits until it has what is known now. All methods are for the reactor's thread."""
+    """The file, and the callers that wait until it has the current facts. All methods are for the reactor's thread."""
 
     def __init__(self, cluster: Cluster, directory: Path, wake: Callable[[], None]) -> None:
-        """`wake` is called after those who waited were told."""
+        """`wake` is called after the waiting callers were called."""
         self._cluster, self._directory, self._wake = cluster, directory, wake
         self._written = NO_FACTS  # as the file has it; none: the start may have found no space for it
         self._waiting: list[Callable[[bool], None]] = []
         self._due = 0  # when the file is written at the earliest, monotonic ns
-        self._is_wanted = trio.Event()  # somebody waits
+        self._is_wanted = trio.Event()  # a caller waits
 
     def keep(self, then: Callable[[bool], None]) -> None:
-        """Write what is known of the cluster, and call `then` when it is durable (True) or cannot be written."""
+        """Write the facts of the cluster, and call `then` when they are durable (True) or cannot be written."""
         self._waiting.append(then)
         self._due = 0
         self._is_wanted.set()

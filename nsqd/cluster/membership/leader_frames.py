@@ -1,4 +1,4 @@
-"""The frame about who leads which log. All numbers are big-endian.
+"""The frame about the leaders of logs. All numbers are big-endian.
 
     LEADERS   what the sender knows: for each log its id, the greatest epoch of it, and what the sender has to do with it
               (Hold).
@@ -27,11 +27,11 @@ E = TypeVar("E", bound=IntEnum)
 
 
 class Hold(IntEnum):
-    """What the sender of LEADERS has to do with a log."""
+    """The relation of the sender of LEADERS to a log."""
 
-    KNOWS = 0  # it only passes on what it was told
+    KNOWS = 0  # it only forwards what it has received
     LEADS = 1  # it leads the log by this epoch, in this run
-    STEPPED_DOWN = 2  # it led the log by this epoch, and cannot go on: another node may take over at once
+    STEPPED_DOWN = 2  # it led the log by this epoch, and has stepped down: another node may promote the log at once
 
 
 class Leadership(NamedTuple):
@@ -53,14 +53,14 @@ NO_REPLICA = Extent()
 
 
 def pack_leaders(words: Iterable[Leadership]) -> bytes:
-    """Return the frame that tells of up to MOST_LOGS logs."""
+    """Return the frame about up to MOST_LOGS logs."""
     return encode(
         FrameKind.LEADERS, b"".join(_LEADERSHIP.pack(one.log_id, one.epoch.pack(), one.hold) for one in words)
     )
 
 
 def unpack_leaders(content: bytes) -> list[Leadership]:
-    """Return what the peer knows of logs. Raises PeerError."""
+    """Return the leaders that the peer knows. Raises PeerError."""
     if len(content) % _LEADERSHIP.size or len(content) > MOST_LOGS * _LEADERSHIP.size:
         raise PeerError("LEADERS is not a list of logs")
     return [

@@ -1,7 +1,7 @@
-"""Who leads which log: for each log the greatest epoch that anybody told, and what nodes say that they own in this run.
+"""The leader of each log: the greatest epoch that any node has reported, and the logs that nodes lead in this run.
 
-Epochs are merged by maximum, so their order and number do not matter, and nodes that hear each other agree. The leader is
-the node of that epoch. Votes are beside them: for which candidates this node has voted. A vote changes no leader.
+Epochs are merged by maximum, so their order and number do not matter, and connected nodes agree. The leader is
+the node of that epoch. Votes are kept apart: the candidates for which this node has voted. A vote changes no leader.
 
 See docs/design/cluster.md#elections.
 """
@@ -34,17 +34,17 @@ class Leaders:
         votes: Iterable[tuple[bytes, Vote]] = (),
         closed: Iterable[Closed] = (),
     ) -> None:
-        """`known`, `votes` and `closed`: what an earlier run of this node knew, and for whom it voted."""
+        """`known`, `votes` and `closed`: the facts of an earlier run of this node, and its votes."""
         self.epochs: dict[bytes, Epoch] = dict(known)  # by log id, at most MOST_LOGS
         self.votes: dict[bytes, Vote] = dict(votes)  # by log id, at most MOST_LOGS
         self.closed: dict[bytes, Closed] = {word.log_id: word for word in closed}  # by log id, at most MOST_CLOSED
-        self.held: dict[bytes, Epoch] = {}  # the logs that this node leads in this run, or gave up
-        # those of them that it gave up, each with the number of the node that it asked to lead it; None: any
+        self.held: dict[bytes, Epoch] = {}  # the logs that this node leads in this run, or of which it has stepped down
+        # those of which it has stepped down, each with the number of the node that it asked to lead it; None: any
         self.stepped_down: dict[bytes, int | None] = {}
         # by node number: a run of the node, by its incarnation, and what that says of the logs that it leads
         self._said: dict[int, tuple[int, dict[bytes, tuple[Epoch, Hold]]]] = {}
 
-    # who leads a log
+    # the leader of a log
 
     def leader(self, log_id: bytes) -> Epoch | None:
         """Return the greatest epoch of a log that is known; its node leads the log."""
@@ -59,7 +59,7 @@ class Leaders:
             self._forget_one()
         self.epochs[log_id] = epoch
         if log_id in self.closed and epoch > self.closed[log_id].epoch:
-            del self.closed[log_id]  # who closed it did not own it any more
+            del self.closed[log_id]  # the node that closed it did not lead it any longer
         return True
 
     def _forget_one(self) -> None:
@@ -74,7 +74,7 @@ class Leaders:
         self.votes[log_id] = vote
 
     def close(self, word: Closed) -> bool:
-        """Note that the leader of a log has closed it: nobody promotes it any more. Returns True if that is news."""
+        """Record that the leader of a log has closed it: it is never promoted again. Returns True if that changes something."""
         known, leader = self.closed.get(word.log_id), self.epochs.get(word.log_id)
         if (known is not None and known.epoch >= word.epoch) or (leader is not None and leader > word.epoch):
             return False
@@ -83,7 +83,7 @@ class Leaders:
         self.closed[word.log_id] = word
         return True
 
-    # what nodes say that they own
+    # the logs that nodes report to lead
 
     def hold(self, log_id: bytes, epoch: Epoch) -> None:
         """Note that this node leads a log by an epoch."""
@@ -91,11 +91,11 @@ class Leaders:
         self.stepped_down.pop(log_id, None)
 
     def holds(self, log_id: bytes) -> bool:
-        """Return True if this node leads a log and goes on."""
+        """Return True if this node leads a log and has not stepped down."""
         return log_id in self.held and log_id not in self.stepped_down
 
     def note_said(self, number: int, incarnation: int, words: Iterable[Leadership]) -> None:
-        """Note what a run of a node says that it has to do with logs itself. Its first words name all of its logs."""
+        """Record the relation of a run of a node to its logs. Its first update names all of its logs."""
         run, said = self._said.get(number, (0, {}))
         if run != incarnation:
             self._said[number] = incarnation, (said := {})
@@ -104,9 +104,9 @@ class Leaders:
                 said[word.log_id] = word.epoch, word.hold
 
     def said(self, number: int, incarnation: int, log_id: bytes) -> Hold | None:
-        """Return what a run of a node says of a log that it leads by the greatest epoch; None: nothing.
+        """Return the relation that a run of a node has reported to a log that it leads by the greatest epoch. None if none.
 
-        If others have told of a later epoch of that node before it did, what it said of the one before holds.
+        If others have reported a later epoch of that node before it did, its report about the earlier epoch counts.
         """
         run, said = self._said.get(number, (0, {}))
         leader = self.epochs.get(log_id)
@@ -116,9 +116,9 @@ class Leaders:
         return hold if epoch == leader else Hold.LEADS
 
     def is_without(self, number: int, incarnation: int, log_id: bytes) -> bool:
-        """Return True if a run of a node, which leads a log by the greatest epoch, has told that it cannot go on with it.
+        """Return True if a run of a node, which leads a log by the greatest epoch, cannot continue as its leader.
 
-        It gave the log up, or has named its logs without this one: its disk was replaced.
+        It has stepped down, or has named its logs without this one: its disk was replaced.
         """
         return self._said.get(number, (-1, {}))[0] == incarnation and self.said(number, incarnation, log_id) in (
             None,
@@ -126,11 +126,11 @@ class Leaders:
         )
 
     def words(self) -> list[Leadership]:
-        """Return everything that others are to be told."""
+        """Return all updates for a newly connected node."""
         return [self.word(log_id) for log_id in self.epochs]
 
     def word(self, log_id: bytes) -> Leadership:
-        """Return what others are to be told of a log. Raises KeyError if it is not known."""
+        """Return the update about a log. Raises KeyError if it is not known."""
         epoch = self.epochs[log_id]
         if self.held.get(log_id) != epoch:
             return Leadership(log_id, epoch)

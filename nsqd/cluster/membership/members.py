@@ -1,12 +1,12 @@
-"""Who belongs to the cluster, as far as this node was told, and who is silent.
+"""The members of the cluster, as far as this node knows, and which of them are suspected.
 
-What nodes tell of a member is merged by its latest word: that of the greatest incarnation. Merging the same words in any order,
-any number of times, gives the same members; so nodes that hear each other in the end agree. A log that was forgotten is never
-taken back: every run of a node with that log counts as forgotten, too.
+Records of a member are merged by the latest one: that of the greatest incarnation. Merging the same records in any order,
+any number of times, gives the same members; so connected nodes converge. A forgotten log is never accepted again:
+every run of a node with that log counts as forgotten, too.
 
-A member is suspected when no byte came from it for a time, by the clock of the one who listens: a shorter time if nobody
-listens at its address any more, because its process has ended then. If the listener itself stood
-still, it listened to nobody: it reads first what waits, and silence counts anew from then on.
+A member is suspected when no byte came from it for a time, by the clock of this node: a shorter time if its address refuses
+connections, because then its process has ended. If this node itself was paused, it first reads what waits in its connections,
+and restarts every timeout.
 
 See docs/design/cluster.md#membership.
 """
@@ -19,35 +19,35 @@ from dataclasses import replace
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing
 
 LEAST_SUSPICION = 3_000_000_000  # ns
-GONE_AFTER = 2_000_000_000  # ns of silence after which a node is suspected at whose address nobody listens any more
-MOST_UNPROVED = 64  # members that have not proved to this node who they are
-UNPROVED_FOR = 120_000_000_000  # ns of silence after which such a member is none: nodes dial each other every 30 s
-MOST_FORGOTTEN = 1000  # logs; with a word about each node number, they fit into one frame
+GONE_AFTER = 2_000_000_000  # ns without contact until a node is suspected whose address refuses connections
+MOST_UNPROVED = 64  # members that have not proved their identity to this node
+UNPROVED_FOR = (
+    120_000_000_000  # ns without contact after which such a member is dropped: nodes dial each other every 30 s
+)
+MOST_FORGOTTEN = 1000  # logs; with a record of each node number, they fit into one frame
 
 
 class Membership:
     """The members of the cluster as one node knows them. All times are monotonic ns of this node."""
 
     def __init__(self, own: NodeIdentity, suspect_after: int) -> None:
-        """`suspect_after`: the silence in ns after which a member is suspected (-failover-after). Raises ValueError."""
+        """`suspect_after`: ns without contact after which a member is suspected (-failover-after). Raises ValueError."""
         if suspect_after < LEAST_SUSPICION:
-            raise ValueError("a silence of less than 3 s may be between two heartbeats")
+            raise ValueError("two heartbeats may be 3 s apart")
         self.own = own
         self.words: dict[int, Member] = {
             own.number: Member(own)
-        }  # the latest word about each node number, also of those gone
-        self.forgotten: dict[
-            bytes, Member
-        ] = {}  # a word about each log that was forgotten, by its id; this node's never is
+        }  # the latest record of each node number, also of former members
+        self.forgotten: dict[bytes, Member] = {}  # a record of each forgotten log, by its id; never this node's
         self.suspect_after = suspect_after
-        self.proved: set[int] = set()  # numbers of the nodes that have proved to this node who they are, in some run
-        self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run was first told of
+        self.proved: set[int] = set()  # numbers of the nodes that have proved their identity to this node, in some run
+        self._heard: dict[int, int] = {}  # when a byte came from each node, or its present run became known
         self._back_by: dict[int, int] = {}  # until when a node that announced a restart is waited for
         self._checked = 0  # time of the last check; 0: none yet
         self._suspected: set[int] = set()
         self._refusing: set[int] = (
             set()
-        )  # numbers of nodes at whose addresses nobody listens, since a byte came from them
+        )  # numbers of nodes whose addresses have refused a connection since their last byte
 
     @property
     def members(self) -> list[NodeIdentity]:
@@ -55,7 +55,7 @@ class Membership:
         return [word.node for _, word in sorted(self.words.items()) if word.standing is Standing.MEMBER]
 
     def proved_members(self) -> set[int]:
-        """Return the numbers of the members that have proved to this node who they are, and its own."""
+        """Return the numbers of the members that have proved their identity to this node, and its own."""
         words = self.words.items()
         return {
             number
@@ -65,13 +65,13 @@ class Membership:
 
     @property
     def suspected(self) -> frozenset[int]:
-        """Return the numbers of the members that were silent for too long."""
+        """Return the numbers of the members without contact for too long."""
         return frozenset(self._suspected)
 
     def merge(self, words: Iterable[Member], now: int) -> list[Member]:
-        """Take over what somebody tells of nodes. Returns the words that are news, which the others are to be told.
+        """Merge member records from a peer. Return those that changed, to be forwarded.
 
-        A run of a node that was not known before is as if it had been heard now: what was suspected was the run before.
+        A run of a node that was not known before counts as contacted now: only the earlier run was suspected.
         """
         news: dict[int, Member] = {}
         forgotten = []
@@ -93,7 +93,7 @@ class Membership:
         return list(dict.fromkeys([*forgotten, *news.values()]))
 
     def _forget(self, word: Member) -> bool:
-        """Take note of a log that was forgotten, if the word says that of one. Returns False if that is no news."""
+        """Record a forgotten log, if the record has one. Returns False if that changes nothing."""
         log_id = word.node.log_id
         if word.standing is not Standing.FORGOTTEN or log_id in self.forgotten or log_id == self.own.log_id:
             return False
@@ -108,11 +108,11 @@ class Membership:
         return log_id in self.forgotten
 
     def all_words(self) -> list[Member]:
-        """Return everything that others are to be told: the latest words, and those about logs that were forgotten before."""
+        """Return all records for a newly connected node: the latest ones, and those of forgotten logs."""
         return list(dict.fromkeys([*self.words.values(), *self.forgotten.values()]))
 
     def contradiction(self, words: Iterable[Member]) -> Member | None:
-        """Return a word that this node is gone, or that another run has its number: one later than this node's own."""
+        """Return a record later than this node's own: this node was forgotten, or another run has its number. None if none."""
         own = self.words[self.own.number]
         return next((word for word in words if self._contradicts(word, own)), None)
 
@@ -122,19 +122,19 @@ class Membership:
         return word.node.number == own.node.number and word.is_later_than(own)
 
     def room(self) -> int:
-        """Return how many more nodes may be members that others tell of, and that have not proved who they are."""
+        """Return the number of further unproved members that may be added."""
         known = sum(word.standing is Standing.MEMBER for word in self.words.values())
         return max(0, MOST_UNPROVED - known + len(self.proved_members()))
 
     def drop_unproved(self, now: int) -> None:
-        """Forget members that only others have told of, and from which this node has heard nothing for too long."""
+        """Forget members that only others have reported, and with which this node had no contact for too long."""
         proved = self.proved_members()
         for number in [one for one in self._suspected if one not in proved and now - self._heard[one] >= UNPROVED_FOR]:
             del self.words[number], self._heard[number]
             self._suspected.discard(number)
 
     def heard_at(self, number: int) -> int | None:
-        """Return when a byte came from a node, or its present run was first told of; None: never. Monotonic ns."""
+        """Return when a byte came from a node, or its present run became known, in monotonic ns. None if never."""
         return self._heard.get(number)
 
     def heard(self, number: int, now: int) -> None:
@@ -144,32 +144,32 @@ class Membership:
         self._refusing.discard(number)
 
     def dialed(self, address: str, is_refused: bool) -> None:
-        """Note whether anybody listens at a node's address. If nobody does, the node's process has ended."""
+        """Record whether a node's address refuses connections: then the node's process has ended."""
         for node in self.members:
             if node.address == address:
                 (self._refusing.add if is_refused else self._refusing.discard)(node.number)
 
     def announced(self, number: int, back_by: int) -> None:
-        """Note that the present run of a node stops, and that another will be back by a time: until then nobody suspects it."""
+        """Record that the present run of a node stops, and will be back by a time: until then it is not suspected."""
         self._back_by[number] = back_by
 
     def is_going(self, number: int) -> bool:
-        """Return True if the present run of a node is silent for too long, or has announced that it stops."""
+        """Return True if the present run of a node is suspected, or has announced that it stops."""
         return number in self._suspected or number in self._back_by
 
     def is_awaited(self, number: int) -> bool:
-        """Return True if a member may be up: it is not suspected, and has not said that it stops."""
+        """Return True if a member may be up: it is not suspected, and has not announced that it stops."""
         word = self.words.get(number)
         return word is not None and word.standing is Standing.MEMBER and not self.is_going(number)
 
     def must_read_first(self, now: int) -> bool:
-        """Return True if this node stood still since the last check: it must read its peers before it judges or delivers."""
+        """Return True if this node was paused since the last check: it must first read its connections."""
         return self._checked > 0 and now - self._checked > self.suspect_after // 2
 
     def check_silence(self, now: int) -> list[int]:
         """Return the numbers of the members that are suspected from now on. Call it several times in `suspect_after`.
 
-        After a time in which nobody checked, every silence begins anew.
+        After a pause without checks, every timeout restarts.
         """
         if self.must_read_first(now):
             self._heard = {number: at if number in self._suspected else now for number, at in self._heard.items()}
@@ -185,6 +185,6 @@ class Membership:
         return news
 
     def _is_awaited(self, number: int, now: int) -> bool:
-        """Return True if a node should be heard: it is a member, and not in an announced restart."""
+        """Return True if heartbeats of a node are expected: it is a member, and not in an announced restart."""
         word = self.words.get(number)
         return word is not None and word.standing is Standing.MEMBER and self._back_by.get(number, now) <= now

@@ -1,6 +1,6 @@
 """Which tails of copies were salvaged, as the leader of a log knows it: so that no other node salvages the same bytes again.
 
-A node may forget it: then messages come twice.
+A node may forget a tail: then messages are delivered twice.
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -17,10 +17,10 @@ MOST_EPOCHS = 64  # of one tail: one of more epochs is not remembered
 
 
 class SalvagedTail(NamedTuple):
-    """What a node has made a log of, which has its copies or is closed."""
+    """A tail that a node has made a log of, which has its copies or is closed."""
 
     log_id: bytes
-    node: int  # number of the node that has taken it in
+    node: int  # number of the node that has salvaged it
     start: int  # position in the log
     end: int
     epochs: tuple[
@@ -38,7 +38,7 @@ class SalvagedTails:
     """The tails that were salvaged, the oldest first."""
 
     def __init__(self, known: Iterable[SalvagedTail] = ()) -> None:
-        """`known`: what an earlier run of this node knew."""
+        """`known`: the facts of an earlier run of this node."""
         self.known: list[SalvagedTail] = list(known)
 
     def add(self, tail: SalvagedTail) -> None:

@@ -1,10 +1,10 @@
 """The configurations of topics, as one node knows them: for each topic the latest that an operator has set at any node.
 
-They are merged by the greatest version (time, node number), so nodes that hear each other agree. They hold for every log: for a
+They are merged by the greatest version (time, node number), so connected nodes agree. They hold for every log: for a
 node's own topics, also for one that it creates later, and for those of the logs that it has promoted.
 
 A node that does not know them yet could take a message with fewer copies than its topic asks for. So it takes none until
-another node has told it, unless it is the first of its cluster: no node that it was told of knows more.
+it has them from another node, unless it is the first of its cluster: no node that it knows has any.
 
 See docs/design/cluster.md#configurations-of-topics.
 """
@@ -50,19 +50,19 @@ class TopicConfigs(Part):
         """Begin with what an earlier run knew.
 
         `links`: the connections to other nodes, by their numbers; `wall`: returns the time in ms since the epoch;
-        `parts`: are told when another node has told all that it knew.
+        `parts`: are notified when another node has sent all its configurations.
         """
         self.known: dict[str, VersionedConfig] = {word.topic: word for word in known}  # by topic
-        self.is_complete = is_complete  # another node has told all that it knew, or this is the first one
-        self.ignorant: set[int] = set()  # numbers of nodes that have said that they do not know them either
+        self.is_complete = is_complete  # another node has sent all its configurations, or this is the first one
+        self.ignorant: set[int] = set()  # numbers of nodes that have reported that they do not know them either
         self._links, self._wall = links, wall
-        self._brokers: list[Broker] = []  # of the logs whose topics are as it is known here
+        self._brokers: list[Broker] = []  # of the logs to which the configurations are applied
         self._parts = parts
 
-    # what nodes tell each other
+    # exchange among nodes
 
     def admitted(self, link: Link) -> None:
-        """Tell a node that is connected all that is known, and whether that is all."""
+        """Send a connected node all configurations, and whether they are complete."""
         assert link.peer is not None
         self.ignorant.discard(link.peer.number)  # it says so again
         self._tell(link, self.known.values())
@@ -80,7 +80,7 @@ class TopicConfigs(Part):
             self.complete()
 
     def complete(self) -> None:
-        """Note that nobody knows more, and tell those that do not know it."""
+        """Record that no node knows more, and notify the nodes that do not know that."""
         if not self.is_complete:
             self.is_complete = True
             for link in self._links.values():
@@ -89,14 +89,14 @@ class TopicConfigs(Part):
                 part.configured()
 
     def configure(self, topic: str, config: TopicConfig, at: int, node: int) -> None:
-        """Note that an operator has configured a topic at this node, whose number is `node`, and tell all.
+        """Record an operator's configuration of a topic at this node, whose number is `node`, and send it to all.
 
         `at`: ms since the epoch.
         """
         self._learn(None, [self.change(topic, config, at, node)])
 
     def _learn(self, source: Link | None, words: list[VersionedConfig]) -> None:
-        """Note configurations, and tell all nodes but the source of the news."""
+        """Record configurations, and send changes to all nodes except their source."""
         news = [word for word in words if self.learn(word)]
         for link in self._links.values():
             if link is not source:
@@ -107,7 +107,7 @@ class TopicConfigs(Part):
 
     @staticmethod
     def _tell(link: Link, words: Iterable[VersionedConfig]) -> None:
-        """Tell a node of configurations, if there are any."""
+        """Send a node configurations, if there are any."""
         rest = iter(words)
         while some := list(islice(rest, MOST_IN_FRAME)):
             link.send_first(pack_configs(some))
@@ -128,7 +128,7 @@ class TopicConfigs(Part):
         return True
 
     def change(self, topic: str, config: TopicConfig, at: int, node: int) -> VersionedConfig:
-        """Return the word that an operator has configured a topic at a node, at `at` (ms since the epoch); it is not noted yet.
+        """Return the versioned configuration of a topic at a node, at `at` (ms since the epoch), without recording it.
 
         It is later than what is known, whatever the clocks say.
         """
@@ -165,7 +165,7 @@ def use(word: VersionedConfig, broker: Broker) -> None:
 def _use(word: VersionedConfig, topic: Topic) -> None:
     """Have a topic as `word` says.
 
-    A part that `word` leaves to the node's setting stays as the log has it: what the log retains is not given up by default.
+    A part that `word` leaves to the node's setting stays as the log has it: a default never discards retained messages.
     """
     given = {name: value for name, value in asdict(word.config).items() if value is not None}
     config = replace(topic.config, **given)

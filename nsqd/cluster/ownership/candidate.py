@@ -1,6 +1,6 @@
 """The candidate: a node that wants to lead the log of a lost node, and asks all nodes for their vote.
 
-It stands for one log at a time, and goes on to stand for it until it has begun its epoch in it.
+It is a candidate for one log at a time, until it has begun its epoch in it.
 
 See docs/design/cluster.md#elections.
 """
@@ -35,18 +35,18 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.node_identity import Standing
 from nsqd.core.message.epoch import MOST_NUMBER, Epoch
 
-# so much is an election's number above the greatest known: a leader that restarts alone does not outbid its successor
+# an election's number is this much above the greatest known: a leader that restarts alone does not outbid its successor
 STEP = 100
 MOST_AHEAD = 1000  # a voter votes for no number that is further above what it knows and has voted for
 STAGGER = 500_000_000  # ns between the elections of two nodes whose replicas may be equal
-WITNESS_WITHIN = 1_000_000_000  # ns for which answers of nsqlookupds are waited for: without one, nothing is postponed
-VOTE_WITHIN = 2_000_000_000  # ns for which answers are waited for
-PATIENT = 3  # elections of its own that fail before a node votes for one with a shorter replica
-SOON = 100_000_000  # ns: an election is repeated so long after the last node should have lost the leader
-AFTER_FAILURE = 5_000_000_000  # ns: a log whose promotion has failed here is left to others for so long
-TELL_EVERY = 1_000_000_000  # ns between two words that a log is being promoted
+WITNESS_WITHIN = 1_000_000_000  # ns to wait for responses of nsqlookupds: without one, nothing is postponed
+VOTE_WITHIN = 2_000_000_000  # ns to wait for replies
+PATIENT = 3  # failed elections of its own after which a node votes for a shorter replica
+SOON = 100_000_000  # ns after the last node should have lost the leader, until an election is repeated
+AFTER_FAILURE = 5_000_000_000  # ns for which a log whose promotion has failed here is left to others
+TELL_EVERY = 1_000_000_000  # ns between two announcements that a log is being promoted
 
-# asks all nsqlookupds about a node, by its number, and then tells how many ns ago one heard it last; None: none has
+# asks all nsqlookupds about a node, by its number, and reports how many ns ago one had contact with it, None: none had
 Witnesses = Callable[[int, Callable[[int | None], None]], None]
 
 
@@ -63,8 +63,10 @@ class Attempt:
     deadline: int
     asked: frozenset[int] = frozenset()  # numbers of nodes
     replies: dict[int, VoteReply] = field(default_factory=dict)
-    heard_at: dict[int, int] = field(default_factory=dict)  # when each voter heard the leader, by this node's clock
-    awaits_witness: bool = False  # the nsqlookupds are asked first; nobody has voted yet
+    heard_at: dict[int, int] = field(
+        default_factory=dict
+    )  # each voter's last contact with the leader, by this node's clock
+    awaits_witness: bool = False  # the nsqlookupds are asked first; no node has voted yet
     has_asked: bool = False  # this node's own vote is durable, and the others are asked
     is_won: bool = False
     tell_due: int = 0
@@ -76,7 +78,7 @@ class Candidate:
     def __init__(
         self, cases: Cases, quorum: Quorum, random: Callable[[int], bytes], keep: Keep, witnesses: Witnesses
     ) -> None:
-        """`random` returns so many random bytes."""
+        """`random` returns the given number of random bytes."""
         self.attempt: Attempt | None = None
         self.won = {"clean": 0, "unclean": 0}  # how many elections were won, since the start
         self.failed = self.called_off = self.postponed = 0
@@ -91,7 +93,7 @@ class Candidate:
     # time
 
     def tick(self, now: int) -> None:
-        """Begin an election if one is due, or go on with one."""
+        """Begin an election if one is due, or continue one."""
         attempt = self.attempt
         if attempt is None:
             self._begin_one(now)
@@ -104,12 +106,12 @@ class Candidate:
             self._judge(attempt, now)
 
     def stood_still(self) -> None:
-        """Note that this node did: what others said of the leader is old."""
+        """Handle that this node was paused: the reports of others about the leader are old."""
         if self.attempt is not None and not self.attempt.is_won:
-            self.fail(self.attempt, "this node stood still", self._cases.now)
+            self.fail(self.attempt, "this node was paused", self._cases.now)
 
     def leader_is_back(self, case: Case, now: int) -> None:
-        """Note that the leader of a log is heard again."""
+        """Handle that the leader of a log is back."""
         attempt = self.attempt
         if attempt is None or attempt.case is not case:
             return
@@ -118,23 +120,23 @@ class Candidate:
         else:
             self.fail(attempt, "the leader is back", now)
 
-    # what it is told
+    # events
 
     def promote(self, log_id: bytes) -> None:
-        """Begin an election for a log, whatever its replica may lack, because an operator says so.
+        """Begin an election for a log on an operator's order, even if its replica may lack messages.
 
         Its leader must be lost, and a majority must vote for this node, or all that can be reached with `any`. Raises KeyError
-        if there is no complete replica of the log here, ValueError if its leader is there.
+        if there is no complete replica of the log here, ValueError if its leader is connected.
         """
         case = self._cases.by_log[log_id]
         if case.replica is None or not case.replica.is_complete:
             raise KeyError(log_id)
         if case.lost_since is None:
-            raise ValueError(f"node {case.epoch.node} leads the log, and is there")
+            raise ValueError(f"node {case.epoch.node} leads the log, and is connected")
         case.is_ordered, case.retry_at = True, 0
 
     def promotion_failed(self, log_id: bytes, why: str) -> None:
-        """Note that the promotion of a log that was won has failed. It has a candidate again after a pause."""
+        """Handle that the promotion after a won election has failed. The log has a candidate again after a pause."""
         attempt = self.attempt
         if attempt is not None and attempt.is_won and attempt.case.log_id == log_id:
             case, self.attempt = attempt.case, None
@@ -143,7 +145,7 @@ class Candidate:
             self._pause(case, self._cases.now, AFTER_FAILURE)
 
     def learned(self, log_id: bytes, epoch: Epoch) -> bool:
-        """Take note of a new leader of a log. Returns True if another node leads the log that this one was promoting."""
+        """Handle a new leader of a log. Returns True if another node leads the log that this one was promoting."""
         attempt = self.attempt
         if attempt is None or attempt.case.log_id != log_id or epoch <= attempt.lost:
             return False
@@ -158,7 +160,7 @@ class Candidate:
         return False
 
     def count(self, link: Link, reply: VoteReply, now: int) -> None:
-        """Note the answer of a voter."""
+        """Handle the reply of a voter."""
         attempt = self.attempt
         if (
             attempt is None
@@ -168,7 +170,7 @@ class Candidate:
             return
         if attempt.is_won:
             if reply.answer is Answer.HEARD and attempt.stage is Stage.CLEAN:
-                self.call_off(attempt, "another node hears the leader")
+                self.call_off(attempt, "another node is in contact with the leader")
             return
         if attempt.has_asked:
             attempt.replies[link.peer.number] = reply
@@ -184,7 +186,7 @@ class Candidate:
             self._begin(self._cases.by_log[min(due)[1]], now)
 
     def _due(self, case: Case, now: int) -> int | None:
-        """Return when an election for a log is to begin; None: not by what is known now."""
+        """Return when an election for a log is to begin. None if it must not, as far as is known now."""
         replica, lost = case.replica, case.lost_since
         if lost is None or replica is None or not replica.is_complete or self._leaders.holds(case.log_id):
             return None
@@ -204,7 +206,7 @@ class Candidate:
         return max(begun, case.retry_at)
 
     def waits_for(self, case: Case) -> str:
-        """Return why this node is no candidate for a log without a leader; "": nothing is in the way, or it has no copy."""
+        """Return why this node is no candidate for a log without a leader. "" if it may be one, or has no copy."""
         replica, lost = case.replica, case.lost_since
         if lost is None or replica is None or case.log_id in self._leaders.closed:
             return ""
@@ -213,14 +215,14 @@ class Candidate:
         if case.is_ordered:
             return case.why
         if self._quorum is Quorum.NONE:
-            return "-failover-quorum is none: an operator may say that it is promoted"
+            return "-failover-quorum is none: an operator may order the promotion"
         left = lost + self._cases.unclean_after - self._cases.now
         if not self._cases.seems_clean(case, replica) and left > 0:
             return f"the copy here may lack messages: it is promoted in {left // 1_000_000_000} s (-unclean-after)"
         return case.why
 
     def _rank(self, case: Case) -> int:
-        """Return how many nodes with a replica as good as this one's are candidates before this node."""
+        """Return the number of nodes with an equal replica that are candidates before this node."""
         own = self._cluster.own.number
         named = sorted(case.in_sync.named) if case.in_sync is not None else []
         if own in named:
@@ -236,7 +238,7 @@ class Candidate:
         number = case.number
         if not number or voted != Vote(number, own) or number < max(case.least, case.epoch.number + 1):
             number = max(case.epoch.number + STEP, case.least)
-            if voted is not None:  # whoever had the vote may begin a few epochs, unheard
+            if voted is not None:  # the node with that vote may begin a few epochs, out of contact
                 number = max(number, voted.number + (1 if voted.node == own else STEP))
         if number > MOST_NUMBER:
             case.retry_at, case.why = now + LONGEST_RETRY, "the epoch has the greatest number"
@@ -258,13 +260,13 @@ class Candidate:
             self._vote(attempt)
 
     def _needs_witness(self, attempt: Attempt) -> bool:
-        """Return True if a log has a candidate because its leader is silent, and it has not given the log up."""
+        """Return True if the nsqlookupds are to be asked: the leader is unreachable, and has not stepped down."""
         membership, number = self._cluster.membership, attempt.lost.node
         is_silent = number not in membership.words or number in membership.suspected
         return is_silent and not self._cases.is_without(attempt.case.log_id)
 
     def _witnessed(self, attempt: Attempt, ago: int | None) -> None:
-        """Take the word of the nsqlookupds: one heard the leader so many ns ago, None: none has. A late one says nothing."""
+        """Handle the nsqlookupd responses. `ago`: ns since a contact of one with the leader, or None. Ignore late ones."""
         if self.attempt is not attempt or not attempt.awaits_witness:
             return
         left = self._cases.failover_after - ago if ago is not None else 0
@@ -273,7 +275,7 @@ class Candidate:
             return
         case, self.attempt = attempt.case, None
         self.postponed += 1
-        case.retry_at, case.why = self._cases.now + left + SOON, "an nsqlookupd hears the leader"
+        case.retry_at, case.why = self._cases.now + left + SOON, "an nsqlookupd is in contact with the leader"
 
     def _vote(self, attempt: Attempt) -> None:
         """Vote for this node, and ask the others when that is durable."""
@@ -302,7 +304,7 @@ class Candidate:
         link.send_first(pack_vote_request(request))
 
     def _judge(self, attempt: Attempt, now: int) -> None:
-        """Decide about an election, if all have answered or the time is over."""
+        """Decide an election, if all have replied or the time is over."""
         missing = attempt.asked & self._cluster.links.keys() - attempt.replies.keys()
         is_refused = attempt.stage is Stage.CLEAN and any(map(_hears, attempt.replies.values()))
         if now < attempt.deadline and (missing or not attempt.has_asked) and not is_refused:
@@ -317,9 +319,9 @@ class Candidate:
             self._win(attempt, now)
 
     def _why_not(self, attempt: Attempt) -> str:
-        """Return why an election is not won by the answers that have come; "": it is."""
+        """Return why an election is not won with the replies so far, or ""."""
         case, answers = attempt.case, {number: reply.answer for number, reply in attempt.replies.items()}
-        most = attempt.number + MOST_AHEAD  # what is beyond is reached in steps, by this node and the voters alike
+        most = attempt.number + MOST_AHEAD  # a higher number is reached in steps, by this node and the voters alike
         for reply in attempt.replies.values():
             if reply.answer is Answer.TAKEN:
                 case.least = max(case.least, min(reply.voted + 1, most))
@@ -338,20 +340,20 @@ class Candidate:
             if blocks in found:
                 return why
         if Answer.HEARD in found and (attempt.stage is Stage.CLEAN or self._quorum is Quorum.ANY):
-            return "another node hears the leader"
+            return "another node is in contact with the leader"
         voted = {number for number, answer in answers.items() if answer is Answer.GRANTED}
         voted.add(self._cluster.own.number)
         if self._quorum is Quorum.ANY:
             if found - {Answer.GRANTED}:
-                return "not all that can be reached have voted"
+                return "not all reachable nodes have voted"
         elif not _is_majority(voted, self._voters(attempt)):
             return "no majority has voted for it"
         if attempt.stage is Stage.CLEAN and not self._is_clean(attempt, case.replica):
-            return "the replica may lack something"
+            return "the replica may lack messages"
         return ""
 
     def _newest_in_sync(self, attempt: Attempt) -> InSyncReplicas | None:
-        """Return the newest word about the followers that count which this node or a voter was told."""
+        """Return the newest list of in-sync followers that this node or a voter has received."""
         heard = [reply.in_sync for reply in attempt.replies.values()]
         known = [one for one in (attempt.case.in_sync, *heard) if one is not None and one.epoch == attempt.lost]
         if not known:
@@ -361,7 +363,7 @@ class Candidate:
         return InSyncReplicas(newest.log_id, newest.epoch, newest.position, named, newest.is_whole)
 
     def _voters(self, attempt: Attempt) -> set[int]:
-        """Return the numbers of the nodes of which a majority must vote for this one: members, and followers that count.
+        """Return the numbers of the nodes of which a majority must vote for this one: members, and in-sync followers.
 
         A follower that has left, or that an operator has forgotten, cannot vote and is none.
         """
@@ -372,7 +374,7 @@ class Candidate:
         return {node.number for node in membership.members} | (named - gone)
 
     def _is_clean(self, attempt: Attempt, replica: ReplicaState) -> bool:
-        """Return True if this node's replica has all that was acknowledged, in view of what the voters know."""
+        """Return True if this node's replica has all acknowledged messages, as far as the voters know."""
         case, extent, invitation = attempt.case, extent_of(replica), attempt.invitation
         newest = self._newest_in_sync(attempt)
         if newest is None or replica.end < newest.position:
@@ -384,7 +386,7 @@ class Candidate:
             ended_at = replica.ended_at if not self._cases.is_without(case.log_id) else self._cases.now
         elif (
             invitation is not None and invitation.node in newest.named
-        ):  # that node has all, and this replica is longer
+        ):  # that node has everything, and this replica is longer
             ended_at = invitation.ended_at
         if ended_at is None:
             return False
@@ -410,7 +412,7 @@ class Candidate:
 
     def _pause(self, case: Case, now: int, pause: int) -> None:
         """Let the next election for a log begin after about that pause, in ns."""
-        jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not stand in step
+        jitter = int.from_bytes(self._random(2)) / 65536  # nodes must not repeat their elections in step
         case.retry_at = now + int(pause * (0.5 + jitter))
 
     def _win(self, attempt: Attempt, now: int) -> None:
@@ -423,7 +425,7 @@ class Candidate:
             part.won(case.log_id, attempt.number, attempt.stage is Stage.CLEAN)
 
     def _go_on(self, attempt: Attempt, now: int) -> None:
-        """Tell all nodes that the log is being promoted."""
+        """Announce to all nodes that the log is being promoted."""
         if now >= attempt.tell_due:
             attempt.tell_due = now + TELL_EVERY
             for link in self._cluster.links.values():

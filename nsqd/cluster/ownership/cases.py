@@ -1,4 +1,4 @@
-"""What a node knows of the logs that may be taken over: their leaders, its replicas of them, and which followers count.
+"""The logs that may be promoted, as a node knows them: their leaders, its replicas of them, and the in-sync followers.
 
 See docs/design/cluster.md#elections.
 """
@@ -24,14 +24,14 @@ LONGEST_RETRY = 30_000_000_000  # ns
 class Quorum(StrEnum):
     """-failover-quorum: whose votes an election needs."""
 
-    NONE = "none"  # nobody promotes, but on an operator's word, and then as for a majority
-    MAJORITY = "majority"  # of the members and the followers that count
+    NONE = "none"  # no promotion, except on an operator's order, and then as for a majority
+    MAJORITY = "majority"  # of the members and the in-sync followers
     ANY = "any"  # those of all nodes that can be reached
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What an election needs to know of a replica."""
+    """The state of a replica, for an election."""
 
     log_id: bytes
     node: int  # number of the node that publishes into the log, or did
@@ -48,7 +48,7 @@ class ReplicaView(Protocol):
         """Return the state of each replica."""
 
     def own_extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node leads or has given up; NO_REPLICA: that is not known in this run."""
+        """Return the extent of a log that this node leads or led until it stepped down. NO_REPLICA if unknown in this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +63,29 @@ class Invitation:
 
 @dataclass(slots=True)
 class Case:
-    """What is known about the failover of one log."""
+    """The state of the failover of one log."""
 
     log_id: bytes
     epoch: Epoch  # of the leader
     replica: ReplicaState | None = None
     in_sync: InSyncReplicas | None = None  # the latest from that leader
-    is_fresh: bool = False  # this node has not stood still since it came
-    lost_since: int | None = None  # monotonic ns; None: the leader is there
+    is_fresh: bool = False  # this node has not been paused since it came
+    lost_since: int | None = None  # monotonic ns; None: the leader is connected
     retry_at: int = 0
     retry: int = FIRST_RETRY  # ns
-    failures: int = 0  # of elections since the leader is lost, with a replica that may lack something
+    failures: int = 0  # of elections since the leader is lost, with a replica that may lack messages
     number: int = 0  # of the last election, while it may be repeated
     least: int = 0  # the lowest number that voters may still vote for
-    nearest: int = 0  # the greatest number for which those have voted that could not vote for the last one
-    yields_until: int = 0  # another node stands for it
-    new_leader: int | None = None  # the node that says that it promotes it, until then
+    nearest: int = 0  # the greatest number granted by voters that could not grant the last one
+    yields_until: int = 0  # another node is a candidate for it
+    new_leader: int | None = None  # the node that announces the promotion, until then
     invitation: Invitation | None = None
-    is_ordered: bool = False  # an operator says that it is to be promoted, whatever may be lacking
+    is_ordered: bool = False  # an operator has ordered the promotion, even if messages are missing
     why: str = ""  # why the last election failed
 
 
 class Cases:
-    """The logs that may be taken over, as one node knows them. All times are monotonic ns."""
+    """The logs that may be promoted, as one node knows them. All times are monotonic ns."""
 
     def __init__(
         self, cluster: Cluster, replicas: ReplicaView, failover_after: int, unclean_after: int, now: int
@@ -98,10 +98,10 @@ class Cases:
         self.now = now  # of the latest tick
         self.replicas = replicas
 
-    # what is known
+    # state
 
     def look_at_replicas(self) -> None:
-        """Take note of the replicas that this node has, and of logs that are not known any more."""
+        """Update the states of this node's replicas, and drop logs that are no longer known."""
         found = {replica.log_id: replica for replica in self.replicas.replicas()}
         for log_id, replica in found.items():
             epoch = replica.epoch if replica.epoch.number else Epoch(0, replica.node, bytes(8))
@@ -118,7 +118,7 @@ class Cases:
                 del self.by_log[log_id]
 
     def case(self, log_id: bytes) -> Case:
-        """Return what is known about the failover of a log whose leader is known; another leader begins with nothing."""
+        """Return the case of a log whose leader is known. A new leader resets it."""
         epoch, case = self.leaders.epochs[log_id], self.by_log.get(log_id)
         if case is None or case.epoch != epoch:
             replica = case.replica if case is not None else None
@@ -140,7 +140,7 @@ class Cases:
         return False
 
     def note_in_sync(self, link: Link, in_sync: InSyncReplicas) -> None:
-        """Take note of what the leader of a log says about who counts."""
+        """Record the in-sync followers that the leader of a log has reported."""
         assert link.peer is not None
         if in_sync.epoch.node != link.peer.number or self.leaders.leader(in_sync.log_id) != in_sync.epoch:
             return
@@ -171,13 +171,13 @@ class Cases:
         )
 
     def is_there(self, log_id: bytes, now: int) -> bool:
-        """Return True if this node hears the leader of a log, or waits for a restart that it has announced."""
+        """Return True if this node is in contact with the leader of a log, or waits for a restart that it has announced."""
         return self._lost_since(log_id, now) is None
 
     def _lost_since(self, log_id: bytes, now: int) -> int | None:
-        """Return since when the leader of a log is lost, at most `now`; None: it is there.
+        """Return when the leader of a log was lost, at most `now`. None if it is connected.
 
-        A leader that is heard, and has told of its logs without this one, has lost the log: its disk was replaced.
+        A connected leader that has reported its logs without this one has lost the log: its disk was replaced.
         """
         leader = self.leaders.epochs[log_id]
         membership, number = self.cluster.membership, leader.node
@@ -191,12 +191,12 @@ class Cases:
         return now if self.is_without(log_id) else None
 
     def is_without(self, log_id: bytes) -> bool:
-        """Return True if the leader of a log is there and cannot go on with it: it gave the log up, or has lost it."""
+        """Return True if the leader of a log is connected but does not lead it: it has stepped down, or has lost the log."""
         leader = self.leaders.epochs[log_id]
         word = self.cluster.membership.words.get(leader.node)
         return word is not None and self.leaders.is_without(leader.node, word.node.incarnation, log_id)
 
 
 def extent_of(replica: ReplicaState | None) -> Extent:
-    """Return how far a replica goes that can be promoted; NO_REPLICA: it cannot, or there is none."""
+    """Return the extent of a replica that can be promoted. NO_REPLICA if it cannot, or does not exist."""
     return Extent(replica.epoch, replica.end) if replica is not None and replica.is_complete else NO_REPLICA

@@ -1,9 +1,9 @@
-"""Logs that are closed: they owe nothing, retain nothing, and nobody publishes into them. A closed log is never promoted again.
+"""Closed logs: without unfinished and retained messages, and without publishes. A closed log is never promoted again.
 
-The leader says that it has closed a log. Every node keeps that durably, tells the others, and says that it has it. When enough
+The leader announces that it has closed a log. Every node keeps that record durably, forwards it, and confirms it. When enough
 nodes have it, the leader removes the log; the others remove their replicas as soon as they have it themselves. So a node that
-returns with a copy is told by any of them. Words are merged by union; of two about one log, that with the greater epoch holds.
-A word is void if the log has a later leader than the one that has closed it.
+returns with a copy learns of it from any of them. Records are merged by union; of two about one log, the greater epoch wins.
+A record is void if the log has a later leader than the one that has closed it.
 
 See docs/design/cluster.md#closed-logs.
 """
@@ -21,15 +21,15 @@ from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 
-LEAST_COPIES = 2  # of the word about a closed log, as long as there is another member
-AGAIN = 10_000_000_000  # ns after which a word is kept, or told, again
+LEAST_COPIES = 2  # of the record of a closed log, as long as there is another member
+AGAIN = 10_000_000_000  # ns after which a record is written, or sent, again
 
 
 @dataclass(slots=True)
 class _Own:
     """A log that this node closes."""
 
-    copies: int  # how many nodes are to have the word before the log goes, this one included
+    copies: int  # how many nodes must have the record before the log is removed, this one included
     had_by: set[int] = field(default_factory=set)  # numbers of the other nodes that have it
 
 
@@ -43,9 +43,9 @@ class ClosedLogs(Part):
         self._keep = keep
         self._cluster = cluster
         self._leaders = cluster.leaders
-        self._durable = set(cluster.leaders.closed)  # ids of the logs of which this node has the word durably
+        self._durable = set(cluster.leaders.closed)  # ids of the logs whose record this node has durably
         self._own: dict[bytes, _Own] = {}
-        # by log id: the epoch of a word that is not believed yet, and the numbers of the nodes that tell it
+        # by log id: the epoch of a record that is not accepted yet, and the numbers of the nodes that report it
         self._told: dict[bytes, tuple[Epoch, set[int]]] = {}
         self._again_due = 0
 
@@ -54,10 +54,10 @@ class ClosedLogs(Part):
         return log_id in self._durable and log_id in self._leaders.closed
 
     def close(self, word: Closed, copies: int) -> None:
-        """Close a log that this node leads. `copies`: how many nodes are to have the word before the log is removed."""
+        """Close a log that this node leads. `copies`: how many nodes must have the record before the log is removed."""
         self._own[word.log_id] = _Own(copies)
         self._merge(word, None)
-        for link in self._cluster.links.values():  # those that have it say so again
+        for link in self._cluster.links.values():  # those that have it confirm it again
             link.send_first(pack_closed(word))
         self._count(word.log_id)
 
@@ -96,13 +96,13 @@ class ClosedLogs(Part):
         return len(tellers) >= LEAST_COPIES
 
     def _merge(self, word: Closed, source: Link | None) -> None:
-        """Take over that a log is closed, and tell the others if that is news."""
+        """Merge the record of a closed log, and forward it if it is new."""
         log_id = word.log_id
         self._told.pop(log_id, None)
         if self._leaders.learn(log_id, word.epoch):
             self._cluster.led(log_id, word.epoch)  # a node that has lost the log learns it from this, too
         if self._leaders.close(word):
-            self._durable.discard(log_id)  # an earlier word about it may have been void
+            self._durable.discard(log_id)  # an earlier record of it may have been void
             for link in self._cluster.links.values():
                 if link is not source and source is not None:
                     link.send_first(pack_closed(word))
@@ -127,7 +127,7 @@ class ClosedLogs(Part):
             self._count(log_id)
 
     def _count(self, log_id: bytes) -> None:
-        """Let a log go that this node has closed, if enough nodes have the word."""
+        """Release a log that this node has closed, if enough nodes have the record."""
         own = self._own.get(log_id)
         if own is None or not self.is_closed(log_id):
             return

@@ -1,15 +1,13 @@
 """The frames by which nodes elect who leads a log that lost its leader. All numbers are big-endian.
 
-    IN_SYNC   from the leader of a log: its id, its epoch; the position from which on the followers that follow count, whether
-              the
-             receiver has everything, and the numbers of the followers
-    VOTE_REQUEST    the sender wants to lead a log: its id, a number for the next epoch, a serial number of the election, the
-                    epoch that
-             ends, the last epoch and the end of the sender's replica, how many ns ago its stream ended, and a Stage
-    VOTE_REPLY     the answer to an election: log id, number and serial of the election, the answer, the greatest number that
-                   the voter has
-             promised, how many ns ago it heard the leader, the last epoch and the end of its replica, and the latest IN_SYNC
-             that it was told by the leader of the epoch that ends
+    IN_SYNC       from the leader of a log: its id, its epoch; the position from which on its in-sync followers count, whether
+                  the receiver has everything, and the numbers of the in-sync followers
+    VOTE_REQUEST  the sender wants to lead a log: its id, a number for the next epoch, a serial number of the election, the
+                  epoch that ends, the last epoch and the end of the sender's replica, how many ns ago its stream ended, and
+                  a Stage
+    VOTE_REPLY    the reply to a request: log id, number and serial of the election, the answer, the greatest number for
+                  which the voter has voted, ns since its last contact with the leader, the last epoch and the end of its
+                  replica, and the latest IN_SYNC that it has received from the leader of the epoch that ends
 
 See docs/design/cluster.md#elections.
 """
@@ -26,7 +24,7 @@ from nsqd.cluster.wire.node_identity import MOST_NUMBER
 from nsqd.core.message.epoch import Epoch
 
 MOST_NAMED = 16  # followers of a log: nsqd.storage.log.followers.MOST
-NEVER = (1 << 64) - 1  # in place of ns: the leader was not heard
+NEVER = (1 << 64) - 1  # in place of ns: no contact with the leader
 _IN_SYNC = Struct(">16s14sQ?")
 _VOTE_REQUEST = Struct(">16sII14s14sQQB")
 _VOTE_REPLY = Struct(">16sIIBIQ14sQ")
@@ -34,40 +32,40 @@ _NAMED = Struct(">H")
 
 
 class Stage(IntEnum):
-    """How far an election is, and why a replica that may lack something is enough for it."""
+    """The stage of an election, and why a replica that may lack messages is enough for it."""
 
-    CLEAN = 0  # the sender asks for votes; as far as it knows, its replica has all that was acknowledged
-    UNCLEAN = 1  # it asks for votes though its replica may lack something
-    ORDERED = 2  # likewise, because an operator says so
-    PROMOTING = 3  # it has the votes, and promotes the log; said every second
+    CLEAN = 0  # the sender asks for votes; as far as it knows, its replica has all acknowledged messages
+    UNCLEAN = 1  # it asks for votes though its replica may lack messages
+    ORDERED = 2  # the same, on an operator's order
+    PROMOTING = 3  # it has won, and promotes the log; announced every second
 
 
 class Answer(IntEnum):
-    """What a voter answers to an election."""
+    """The answer of a voter to a request."""
 
-    GRANTED = 0  # it votes, durably: for no lower number, and with this one for nobody else
-    HEARD = 1  # it hears the leader, or waits for a restart that the leader has announced
+    GRANTED = 0  # it has voted, durably: it grants no lower number, and this one to no other node
+    HEARD = 1  # it is in contact with the leader, or waits for a restart that the leader has announced
     LONGER = 2  # its own replica is longer: it is a candidate itself
-    TAKEN = 3  # it has voted for number to another node, or a greater one
-    LED = 4  # it knows a greater epoch, of which it tells
+    TAKEN = 3  # it has granted this number to another node, or a greater one
+    LED = 4  # it knows a greater epoch, which it sends
     PROMOTING = 5  # another node has the votes, and promotes the log
-    CANNOT = 6  # the number is too far above what is known, so it votes for less; or it cannot write, or leaves
+    CANNOT = 6  # the number is too far above what is known, so it grants a lower one; or it cannot write, or leaves
 
 
 @dataclass(frozen=True, slots=True)
 class InSyncReplicas:
-    """Which followers of a log count, as its leader tells."""
+    """The in-sync followers of a log, as its leader reports them."""
 
     log_id: bytes
     epoch: Epoch  # the leader's
-    position: int  # end of the log when these began to count
+    position: int  # end of the log when they began to count
     named: frozenset[int]  # numbers of their nodes
     is_whole: bool  # the receiver has all of the log, and keeps up
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """A node's wish to lead a log."""
+    """The request of a candidate for a vote."""
 
     log_id: bytes
     number: int  # of the next epoch
@@ -80,25 +78,25 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteReply:
-    """What a voter answers to an election, and what it knows of the log."""
+    """The reply of a voter, with what it knows of the log."""
 
     log_id: bytes
     number: int
     serial: int
     answer: Answer
-    voted: int = 0  # the greatest number that the voter has voted; 0: none
-    heard: int = NEVER  # ns since the voter heard the leader
+    voted: int = 0  # the greatest number for which the voter has voted; 0: none
+    heard: int = NEVER  # ns since the voter's last contact with the leader
     replica: Extent = NO_REPLICA
     in_sync: InSyncReplicas | None = None
 
 
 def pack_in_sync(in_sync: InSyncReplicas) -> bytes:
-    """Return the frame that tells which followers count."""
+    """Return the frame with the in-sync followers."""
     return encode(FrameKind.IN_SYNC, _in_sync(in_sync))
 
 
 def unpack_in_sync(content: bytes) -> InSyncReplicas:
-    """Return which followers count. Raises PeerError."""
+    """Return the in-sync followers. Raises PeerError."""
     if len(content) < _IN_SYNC.size or (len(content) - _IN_SYNC.size) % _NAMED.size:
         raise PeerError("IN_SYNC is not whole")
     log_id, epoch, position, is_whole = _IN_SYNC.unpack_from(content)
@@ -109,14 +107,14 @@ def unpack_in_sync(content: bytes) -> InSyncReplicas:
 
 
 def pack_vote_request(request: VoteRequest) -> bytes:
-    """Return the frame of an election."""
+    """Return the frame of a vote request."""
     epoch, end = request.replica
     head = request.log_id, request.number, request.serial, request.lost.pack()
     return encode(FrameKind.VOTE_REQUEST, _VOTE_REQUEST.pack(*head, epoch.pack(), end, request.ended, request.stage))
 
 
 def unpack_vote_request(content: bytes) -> VoteRequest:
-    """Return the election that a peer has sent. Raises PeerError."""
+    """Return the vote request of a peer. Raises PeerError."""
     if len(content) != _VOTE_REQUEST.size:
         raise PeerError("VOTE_REQUEST is not whole")
     log_id, number, serial, lost, epoch, end, ended, stage = _VOTE_REQUEST.unpack(content)
@@ -125,7 +123,7 @@ def unpack_vote_request(content: bytes) -> VoteRequest:
 
 
 def pack_vote_reply(reply: VoteReply) -> bytes:
-    """Return the frame of an answer."""
+    """Return the frame of a reply."""
     epoch, end = reply.replica
     heard = min(reply.heard, NEVER)
     fields = reply.log_id, reply.number, reply.serial, reply.answer, reply.voted, heard, epoch.pack(), end
@@ -134,7 +132,7 @@ def pack_vote_reply(reply: VoteReply) -> bytes:
 
 
 def unpack_vote_reply(content: bytes) -> VoteReply:
-    """Return the answer that a peer has sent. Raises PeerError."""
+    """Return the reply of a peer. Raises PeerError."""
     if len(content) < _VOTE_REPLY.size:
         raise PeerError("VOTE_REPLY is not whole")
     log_id, number, serial, answer, voted, heard, epoch, end = _VOTE_REPLY.unpack_from(content)

@@ -1,11 +1,11 @@
-"""Failover, as far as nodes decide about it: who is to lead the logs of nodes that are lost.
+"""Elections: which node is to lead the log of a lost node.
 
-A node that has a replica of a lost leader's log becomes a candidate: it asks all nodes for their votes, under a number greater
-than all that is known of the log. A voter does not hear the leader, and votes for nobody else with that number; its vote is
-durable before the answer leaves, so of two candidates with one number at most one has a majority. A vote changes no leader:
+A node with a replica of a lost leader's log becomes a candidate: it asks all nodes for their votes, under a number greater
+than any that is known of the log. A voter grants a number only without contact with the leader, and to one candidate only. Its
+vote is durable before it replies, so of two candidates with one number at most one has a majority. A vote changes no leader:
 the log has another one when the candidate begins an epoch with the number, once it has promoted its replica.
 
-`cases` says what is known of logs, `candidate` stands for election, and `voter` answers the candidates of other nodes.
+`cases` has the states of logs, `candidate` begins elections, and `voter` replies to the candidates of other nodes.
 
 See docs/design/cluster.md#elections.
 """
@@ -34,7 +34,7 @@ from nsqd.core.message.epoch import Epoch
 
 __all__ = ["REPEAT", "Elections", "ReplicaState", "ReplicaView", "Quorum"]
 
-REPEAT = 5_000_000_000  # ns after which IN_SYNC is sent again: a follower that stood still may count again
+REPEAT = 5_000_000_000  # ns after which IN_SYNC is sent again: a follower that was paused may count again
 
 
 class Elections(Part):
@@ -55,7 +55,7 @@ class Elections(Part):
         random: Callable[[int], bytes],
         now: int,
     ) -> None:
-        """Begin at `now`. `random` returns so many random bytes; `failover_after` and `unclean_after` are in ns."""
+        """Begin at `now`. `random` returns the given number of random bytes; `failover_after` and `unclean_after` are in ns."""
         self.quorum = quorum
         self.cases = Cases(cluster, replicas, failover_after, unclean_after, now)
         self.candidate = Candidate(self.cases, quorum, random, keep, witnesses)
@@ -63,14 +63,14 @@ class Elections(Part):
         self._cluster = cluster
         self._leaders = cluster.leaders
         cluster.disputes.needs_majority = quorum is not Quorum.ANY
-        self._fenced: dict[bytes, Epoch] = {}  # what the parts were told
+        self._fenced: dict[bytes, Epoch] = {}  # the lost logs of which the parts were notified
         self._links: dict[int, Link] = {}  # at the latest tick
         # by node number: a connection, and over it the last IN_SYNC of each log, and when
         self._sent: dict[int, tuple[Link, dict[bytes, tuple[InSyncReplicas, int]]]] = {}
 
     @property
     def attempt(self) -> Attempt | None:
-        """Return the election of this node that goes on, or the promotion that follows from it."""
+        """Return the current election of this node, or the promotion that follows from it."""
         return self.candidate.attempt
 
     # time
@@ -96,13 +96,15 @@ class Elections(Part):
 
     def _elect(self, now: int) -> None:
         attempt = self.candidate.attempt
-        if not self._cluster.is_leaving or (attempt is not None and attempt.is_won):  # what was won is promoted
+        if not self._cluster.is_leaving or (
+            attempt is not None and attempt.is_won
+        ):  # a won election leads to a promotion
             self.candidate.tick(now)
         elif attempt is not None:
             self.candidate.fail(attempt, "this node leaves the cluster", now)
 
     def _forget_connections(self) -> None:
-        """Forget what was sent over connections that are gone, and of logs that this node does not own any more."""
+        """Forget what was sent over closed connections, and of logs that this node no longer leads."""
         links, held = self._cluster.links, self._leaders.held
         for number, (link, logs) in list(self._sent.items()):
             if links.get(number) is not link:
@@ -110,14 +112,14 @@ class Elections(Part):
             for log_id in [one for one in logs if one not in held]:
                 del logs[log_id]
 
-    # which followers count
+    # in-sync followers
 
     def in_sync(
         self, log_id: bytes, epoch: Epoch, position: int, named: Iterable[int], link: Link, is_whole: bool
     ) -> None:
-        """Tell a node which followers count of a log that this node leads, if that is news. Call it several times a second.
+        """Send a node the in-sync followers of a log that this node leads, if they changed. Call it several times a second.
 
-        `position`: the log's end when these began to count; `is_whole`: the node has everything, and keeps up.
+        `position`: the log's end when they began to count; `is_whole`: the node has everything, and keeps up.
         """
         assert link.peer is not None
         number, in_sync = link.peer.number, InSyncReplicas(log_id, epoch, position, frozenset(named), is_whole)
@@ -129,10 +131,10 @@ class Elections(Part):
             logs[log_id] = in_sync, self.cases.now
             link.send_first(pack_in_sync(in_sync))
 
-    # what others and the operator say
+    # other nodes and the operator
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        """Take what another node says of elections. Raises PeerError."""
+        """Handle a frame of another node about elections. Raises PeerError."""
         if kind is FrameKind.IN_SYNC:
             self.cases.note_in_sync(link, unpack_in_sync(content))
         elif kind is FrameKind.VOTE_REQUEST:
@@ -141,23 +143,23 @@ class Elections(Part):
             self.candidate.count(link, unpack_vote_reply(content), now)
 
     def promote(self, log_id: bytes) -> None:
-        """Begin an election because an operator says so. Raises as Candidate.promote, and KeyError if this node leaves."""
+        """Begin an election on an operator's order. Raises as Candidate.promote, and KeyError if this node leaves."""
         if self._cluster.is_leaving:
             raise KeyError(log_id)
         self.candidate.promote(log_id)
 
     def promotion_failed(self, log_id: bytes, why: str) -> None:
-        """Note that the promotion of a log that was won has failed. It has a candidate again after a pause."""
+        """Handle that the promotion after a won election has failed. The log has a candidate again after a pause."""
         self.candidate.promotion_failed(log_id, why)
 
     def led(self, log_id: bytes, epoch: Epoch) -> None:
-        """Take note of a new leader of a log."""
+        """Handle a new leader of a log."""
         if self.candidate.learned(log_id, epoch):
             self._fence(log_id, epoch)
         self._tell_fences()
 
     def _tell_fences(self) -> None:
-        """Tell of each log that this node held and another one leads, once."""
+        """Notify the parts of each log that this node held and another one leads, once."""
         for log_id, epoch in self._leaders.lost():
             if self._fenced.get(log_id) != epoch:
                 self._fenced[log_id] = epoch
@@ -166,16 +168,16 @@ class Elections(Part):
     def _fence(self, log_id: bytes, epoch: Epoch) -> None:
         own = self._cluster.own
         if log_id == own.log_id and self._cluster.is_leaving:
-            return  # it was handed over, and no other log is begun
+            return  # it was transferred, and no other log is begun
         for part in self._cluster.parts:
             part.fenced(log_id, epoch)
         if log_id != own.log_id and epoch.node != own.number:
             self._cluster.drop_log(log_id)
 
-    # figures
+    # statistics
 
     def leaderless(self) -> list[bytes]:
-        """Return the logs of which this node has a whole replica, and whose leader is lost: no node has taken them over."""
+        """Return the logs of which this node has a whole replica, and that have no leader: none has promoted them."""
         cases, own, closed = self.cases.by_log.values(), self._cluster.own.number, self._leaders.closed
         lost = [case for case in cases if case.lost_since is not None and case.epoch.node != own]
         return [
@@ -185,7 +187,7 @@ class Elections(Part):
         ]
 
     def figures(self) -> dict[str, Any]:
-        """Return for /cluster what is known of the leaders of logs, and of elections."""
+        """Return the leaders of logs and the elections, for /cluster."""
         return {
             "quorum": self.quorum.value,
             "won": dict(self.candidate.won),

@@ -1,12 +1,12 @@
-"""How a node leaves the cluster for good: it hands its logs over to nodes that have all of them, and says that it has left.
+"""How a node leaves the cluster permanently: it transfers its logs to nodes that have all of them, and announces that it left.
 
 The node takes no publishes and delivers nothing more. It waits until nothing is in flight, but no longer than half of the
-limit. Then it gives its logs up: for each log it asks one follower that has everything to stand for it, by the usual exchange,
-and another one if that takes too long. When every log has another leader, it says that it has left. What is not handed over
-within the limit stays its own: the others may take it over as from a node that was lost. If a log got a leader that may lack a
-part of it, because the node was cut off, it does not say that it has left: its disk may have messages that nobody else has.
+limit. Then it steps down: for each log it asks one follower that has everything to become the leader, by a usual election,
+and another one if that takes too long. When every log has another leader, it announces that it has left. A log that is not
+transferred within the limit stays its own: there is a failover as from a lost node. If a log got a leader that may lack a
+part of it, because the node was partitioned, it does not leave: its disk may have the only copy of messages.
 
-Nothing here does input or output, or asks a clock.
+Nothing here does input or output, or reads a clock.
 
 See docs/design/cluster.md#leaving.
 """
@@ -28,35 +28,35 @@ from nsqd.cluster.wire.part import Part
 from nsqd.core.message.epoch import Epoch
 
 ASK_AGAIN = 5_000_000_000  # ns after which another follower is asked
-ASKED_FOR = 10_000_000_000  # ns for which a node that was asked tries to stand
-MOST_ASKED = 1000  # logs that a node is asked to own at a time
+ASKED_FOR = 10_000_000_000  # ns for which a node that was asked tries to begin an election
+MOST_ASKED = 1000  # logs that a node is asked to lead at a time
 
 
 class LeavingState(StrEnum):
-    """How far a node that leaves is."""
+    """The state of a node that leaves."""
 
-    STAYING = "staying"  # nobody has asked it to leave
-    WAITING = "waiting"  # for what is in flight
+    STAYING = "staying"  # it was not asked to leave
+    WAITING = "waiting"  # for messages in flight
     TRANSFERRING = "handing over"
-    TELLING = "telling"  # that it has left: all its logs have other leaders
+    TELLING = "telling"  # it announces that it has left: all its logs have other leaders
     LEFT = "left"
-    GAVE_UP = "gave up"  # this node still leads a log, or another node leads one without all of its messages, maybe
+    GAVE_UP = "gave up"  # this node still leads a log, or another node leads one perhaps without all of its messages
 
 
 class LeavingNode(Protocol):
-    """What leaving asks of the node, its clients and its logs: nsqd.cluster.departure.Departure."""
+    """What leaving needs of the node, its clients and its logs: nsqd.cluster.departure.Departure."""
 
     def hold(self) -> None:
         """Take no publishes, and deliver nothing more."""
 
     def in_flight(self) -> int:
-        """Return how many messages clients have."""
+        """Return the number of messages in flight."""
 
     def followed(self) -> Sequence[Followed]:
         """Return the logs that are copied, of those that this node leads."""
 
     def promoting(self) -> Iterable[bytes]:
-        """Return the logs that this node is taking over, of which it has told nobody yet."""
+        """Return the logs that this node is promoting and has not announced yet."""
 
     def transfer(self, log_id: bytes) -> None:
         """Note that another node is asked to lead a log: what is recorded in it from now on may not reach that node."""
@@ -78,7 +78,7 @@ class Leaving(Part):
         self._cluster = cluster
         self._limit = self._begun = 0  # ns; when it began
         self._in_flight = 0
-        self.to_transfer: list[bytes] = []  # logs that are still to be handed over
+        self.to_transfer: list[bytes] = []  # logs that are still to be transferred
         self._own: set[bytes] = set()  # those of them that others know as this node's
         self._whole: dict[bytes, set[int]] = {}  # by log id: the nodes that had all of it since no messages are taken
         self._asked: dict[bytes, tuple[int, int]] = {}  # by log id: the node that was asked last, and when
@@ -115,7 +115,7 @@ class Leaving(Part):
         self._whole.setdefault(log_id, set()).add(number)
 
     def _find_led(self) -> None:
-        """Find the logs that this node leads, opened or not, and those that it is taking over; and who leads the others now."""
+        """Find the logs that this node leads, opened or not, and those that it is promoting; and the leaders of the others."""
         leaders = self._cluster.leaders
         own = [log_id for log_id in leaders.held if self._is_own(log_id)]
         for log_id in self._own.difference(own, leaders.closed):
@@ -162,7 +162,7 @@ class Leaving(Part):
         self._node.end(self)
 
     def figures(self) -> dict[str, Any]:
-        """Return how far it is, as JSON has it."""
+        """Return the progress, as JSON has it."""
         asked = [(log_id.hex(), self._asked.get(log_id, (None, 0))[0]) for log_id in self.to_transfer]
         return {
             "state": self.state.value,
@@ -174,7 +174,7 @@ class Leaving(Part):
 
 
 class Transfers(Part):
-    """The logs that other nodes ask this one to own, because they leave."""
+    """The logs that other nodes ask this one to lead, because they leave."""
 
     takes = (FrameKind.TRANSFER,)
 
@@ -194,7 +194,7 @@ class Transfers(Part):
         return self._cluster.leaders.leader(log_id) == epoch
 
     def tick(self, now: int) -> None:
-        """Stand for election where that is possible. Call it several times a second, before Elections.tick."""
+        """Begin elections where that is possible. Call it several times a second, before Elections.tick."""
         self._now = now
         for log_id, (epoch, until) in list(self._asked.items()):
             if now >= until or not self._is_leader(log_id, epoch) or self._cluster.is_leaving:
@@ -202,6 +202,6 @@ class Transfers(Part):
                 continue
             try:
                 self._elections.promote(log_id)
-            except (KeyError, ValueError):  # the replica is being opened, or the leader's word has not been looked at
+            except (KeyError, ValueError):  # the replica is being opened, or the leader's update was not handled yet
                 continue
             del self._asked[log_id]

@@ -1,8 +1,8 @@
-"""A node that stood still delivers nothing until it has heard who leads its logs by now.
+"""A node that was paused delivers nothing until it knows which nodes lead its logs now.
 
-While a process is stopped (SIGSTOP, a virtual machine that is moved), other nodes may promote its log and deliver what it owes.
-What they have said since waits in its connections, or they have closed these. So whatever is due in its first turns is held
-until each node that was connected has been heard again, so late that it was no old word; but for no longer than
+While a process is stopped (SIGSTOP, a virtual machine that is moved), other nodes may promote its log and deliver its messages.
+Their frames wait in its connections, or they have closed these. So all deliveries of its first turns are held
+until each connected node has sent a frame that is certainly new; at most for
 `-failover-after`.
 
 See docs/design/cluster.md#membership.
@@ -15,24 +15,24 @@ from nsqd.cluster.wire.part import Part
 from nsqd.core.broker import Broker
 from shared.log import log
 
-SETTLED = 1_250_000_000  # ns: what comes so long after is not from before; nodes send a heartbeat each second
+SETTLED = 1_250_000_000  # ns after the pause from which on frames are new; nodes send a heartbeat every second
 
 
 class Standstill(Part):
     """Holds and releases the deliveries of one node."""
 
     def __init__(self, cluster: Cluster, broker: Broker, failover_after: int) -> None:
-        """`failover_after`: ns of silence after which other nodes may promote this node's log."""
+        """`failover_after`: ns without contact after which other nodes may promote this node's log."""
         self._cluster, self._broker = cluster, broker
         self._failover_after = failover_after
-        self._linked: frozenset[int] = frozenset()  # numbers of the nodes that were connected before it stood still
+        self._linked: frozenset[int] = frozenset()  # numbers of the nodes that were connected before the pause
 
     def tick(self, now: int) -> None:
         """Deliver again if that is due. Call it several times a second."""
         since, links = self._broker.agenda.stood_still_at, self._cluster.links
         if not since:
             self._linked = frozenset(links)
-            self._broker.agenda.longest_gap = self._failover_after // 2  # but for the start, which may take long
+            self._broker.agenda.longest_gap = self._failover_after // 2  # except at the start, which may take long
             return
         members = {node.number for node in self._cluster.membership.members}
         heard = {number for number, link in links.items() if link.received_at >= since + SETTLED}

@@ -1,4 +1,4 @@
-"""What elections need of copying: the state of this node's replicas, and for followers, who of them counts.
+"""What elections need of replication: the states of this node's replicas, and for followers, the in-sync ones.
 
 See docs/design/cluster.md#elections.
 """
@@ -45,7 +45,7 @@ class KeptReplicas:
         return ReplicaState(kept.log_id, kept.node, end, epoch, end > 0 and not kept.failure, self._ended_at(kept))
 
     def _ended_at(self, kept: Kept) -> int | None:
-        """Return when the bytes of a log ended that continue its replica; None if they come."""
+        """Return when the stream of bytes to the replica of a log ended. None if they still come."""
         log_id, link = kept.log_id, kept.link
         if link is not None:
             self._links[log_id] = link
@@ -58,7 +58,7 @@ class KeptReplicas:
 
 
 def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
-    """Let others take over the log into which this node publishes, once a sync of it has failed (law R19).
+    """Step down as the leader of the log into which this node publishes, once a sync of it has failed (law R19).
 
     From then on no publish is acknowledged until a restart, and nothing that comes later is sent to followers. Call it several
     times a second.
@@ -71,7 +71,7 @@ def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
 
 
 class InSyncTellers(Part):
-    """Send all nodes which followers of this node's logs count, and let others have its own log after a failed sync."""
+    """Send all nodes the in-sync followers of this node's logs, and step down from its own log after a failed sync."""
 
     def __init__(self, cluster: Cluster, elections: Elections, own: LeaderSide) -> None:
         """`own`: the copies of the log into which this node publishes."""
@@ -79,7 +79,7 @@ class InSyncTellers(Part):
         self._tellers: dict[bytes, InSyncTeller] = {}  # by log id
 
     def add(self, leader_side: LeaderSide, opened: OpenLog) -> None:
-        """Tell of the followers of a log that this node leads from now on."""
+        """Begin to send the followers of a log that this node leads."""
         identity, writer = opened.identity, opened.writer
         end = lambda: writer.written.position  # noqa: E731
         self._tellers[identity.log_id] = InSyncTeller(
@@ -87,18 +87,18 @@ class InSyncTellers(Part):
         )
 
     def remove(self, log_id: bytes) -> None:
-        """Tell no more of the followers of a log."""
+        """Send no further lists of the followers of a log."""
         del self._tellers[log_id]
 
     def tick(self, now: int) -> None:
-        """Send each connected node the followers that count, where they have changed."""
+        """Send each connected node the in-sync followers that have changed."""
         step_down_broken(self._cluster, self._own)
         for teller in self._tellers.values():
             teller.tick(self._cluster.links.items())
 
 
 class InSyncTeller:
-    """Tells all nodes which followers of one log count that this node leads."""
+    """Sends all nodes the in-sync followers of one log that this node leads."""
 
     def __init__(
         self, elections: Elections, leader_side: LeaderSide, log_id: bytes, epoch: Epoch, end: Callable[[], int]
@@ -112,7 +112,7 @@ class InSyncTeller:
         self._position = 0  # end of the log when these began to count
 
     def tick(self, links: Iterable[tuple[int, Link]]) -> None:
-        """Tell the nodes to which there are connections, by node number, what is news. Call it several times a second."""
+        """Send changes to the connected nodes, by node number. Call it several times a second."""
         leader_side = self._leader_side
         counting = leader_side.in_sync.counting
         if counting != self._counting:

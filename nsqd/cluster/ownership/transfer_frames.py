@@ -1,6 +1,6 @@
 """The frame by which a node that leaves asks another one to lead its log. All numbers are big-endian.
 
-    TRANSFER  the sender led a log by an epoch, and gave it up: its id, and the epoch. The receiver is to stand for the log
+    TRANSFER  the sender led a log by an epoch, and has stepped down: its id, and the epoch. The receiver is to lead the log
 
 See docs/design/cluster.md#leaving.
 """

@@ -1,4 +1,4 @@
-"""The voter: a node that answers candidates. Its vote is durable before the answer leaves.
+"""The voter: replies to the candidates of other nodes. A vote is durable before the reply is sent.
 
 See docs/design/cluster.md#elections.
 """
@@ -12,7 +12,7 @@ from nsqd.cluster.ownership.cases import Case, Cases, Invitation, Quorum, extent
 from nsqd.cluster.ownership.election_frames import NEVER, Answer, Stage, VoteReply, VoteRequest, pack_vote_reply
 from nsqd.cluster.wire.link import Link
 
-YIELD = 3_000_000_000  # ns for which a voter does not stand what it has voted to another node
+YIELD = 3_000_000_000  # ns for which a voter is no candidate after a vote for another node
 INVITED = 10_000_000_000  # ns for which a node with a longer replica becomes a candidate at once, after another node
 
 
@@ -29,7 +29,7 @@ class Voter:
         self._keep = keep
 
     def vote(self, link: Link, request: VoteRequest, now: int) -> None:
-        """Answer the election of another node on a log."""
+        """Reply to the vote request of another node."""
         assert link.peer is not None
         if self._leaders.leader(request.log_id) is None:
             self._leaders.learn(request.log_id, request.lost)
@@ -44,7 +44,7 @@ class Voter:
             self._send_vote(link, case, request, answer, now)
 
     def _yield(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
-        """Take note that another node promotes a log, and answer if it should not."""
+        """Record that another node promotes a log, and reply if it must not."""
         assert link.peer is not None
         if case.epoch > request.lost:
             self._cluster.tell_leader(link, request.log_id)
@@ -60,7 +60,7 @@ class Voter:
         case.yields_until, case.new_leader = now + self._cases.failover_after, number
 
     def _answer(self, number: int, case: Case, request: VoteRequest, now: int) -> Answer:
-        """Return what to answer to an election of a node; PROMISED: the vote is still to be written."""
+        """Return the answer to a request of a node. With GRANTED, the vote is still to be written."""
         if case.epoch > request.lost or request.number <= case.epoch.number or case.log_id in self._leaders.closed:
             return Answer.LED
         if self._cases.is_there(case.log_id, now):
@@ -83,19 +83,19 @@ class Voter:
         if attempt is not None and attempt.case is case and number < self._cluster.own.number:
             case.yields_until = (
                 now + YIELD
-            )  # both are candidates at once: the other one is again, under a greater number
-            self._candidate.fail(attempt, "another node stands for the log", now)
+            )  # both are candidates at once: the other one tries again, under a greater number
+            self._candidate.fail(attempt, "another node is a candidate", now)
         return Answer.TAKEN
 
     def _gave_up(self, case: Case) -> bool:
-        """Return True if this node is the leader of a log, and gave it up."""
+        """Return True if this node is the leader of a log, and has stepped down."""
         return case.log_id in self._leaders.stepped_down and self._leaders.held.get(case.log_id) == case.epoch
 
     def _answer_for_own(self, number: int, case: Case, request: VoteRequest) -> Answer:
-        """Return what this node has against an election on a log that it gave up; PROMISED: nothing.
+        """Return this node's answer about a log of which it has stepped down.
 
-        It knows how far its log goes, and votes it to no node that may lack messages which others have. A node that leaves
-        votes for the node that it asked.
+        It knows the extent of its log, and votes for no node that may lack messages which others have. A node that leaves
+        votes only for the node that it asked.
         """
         asked = self._leaders.stepped_down[case.log_id]
         is_short = request.replica < self._cases.replicas.own_extent(case.log_id)
@@ -115,9 +115,9 @@ class Voter:
         return request.stage is Stage.CLEAN or case.failures < PATIENT
 
     def _vote(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
-        """Vote for a node with a number, and answer when that is durable.
+        """Grant a number to a node, and reply when the vote is durable.
 
-        A number too far above what is known gets no vote, but the greatest that may get one does: nodes that a partition kept
+        If the number is too far above what is known, the greatest allowed one is granted instead: nodes that a partition kept
         from a majority have outbid each other, and come within reach when they repeat their elections.
         """
         assert link.peer is not None
@@ -126,7 +126,7 @@ class Voter:
         number = min(request.number, most)
         attempt = self._candidate.attempt
         if attempt is not None and attempt.case is case:
-            self._candidate.fail(attempt, "another node stands for the log", now)
+            self._candidate.fail(attempt, "another node is a candidate", now)
         case.yields_until, case.new_leader = now + YIELD, None
         self._leaders.vote(case.log_id, Vote(number, link.peer.number))
 

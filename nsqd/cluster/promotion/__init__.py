@@ -1,10 +1,10 @@
-"""A replica becomes a log that this node leads, beside its own, until nothing in it is unfinished.
+"""Promote replicas to logs that this node leads, in addition to its own, until their messages are finished.
 
-* `promotions`: which logs are promoted, one at a time, and by whom they are served. Start here. `promoted_log`: one of them.
-* `opening`: what a thread does for it: the replica becomes a log and is replayed.
-* `duplicates`: how many messages may be delivered twice because of it.
-* `deleting`: what was deleted at a node that was cut off is deleted there, too.
-* `closing`: a promoted log that owes nothing ends, and its copies go.
-* `succession`: a node that comes back finds its log promoted elsewhere, and begins another one.
-* `diverged`: copies with bytes that the leader's log lacks.
+* `promotions`: the promoted logs, opened one at a time. Start here. `promoted_log`: the state of one of them.
+* `opening`: the steps of the thread that opens a replica as a log and replays it.
+* `duplicates`: counts messages that may be delivered twice after a failover.
+* `deleting`: applies deletions at a partitioned node to its promoted log.
+* `closing`: closes a promoted log without unfinished messages, and removes its copies.
+* `succession`: a node that returns after its log was promoted begins another one.
+* `diverged`: salvages copies with bytes that the leader's log lacks.
 """

@@ -1,9 +1,9 @@
-"""When a promoted log is closed, and what then goes: its directory, replicas of it, and what is left of it in diverged/.
+"""When a promoted log is closed, and what is then removed: its directory, its replicas, and its copy in diverged/.
 
-A promoted log is closed when it owes nothing and retains nothing, and the node that published into it publishes into another
-one, has left, or was forgotten. It is served no more from then on; its files go when enough nodes have durably that it is
-closed. What is left of it goes on the node that publishes into the log that succeeds it, once the followers have what that log
-held at the start: everything that it held and the leader had not.
+A promoted log is closed when it has no unfinished and no retained messages, and the node that published into it publishes into
+another one, has left, or was forgotten. It is no longer served; its files are removed when enough nodes have the record of that
+durably. The node that had published into it removes its copy in diverged/ once the followers of its new log have everything
+that this log held at the start.
 
 See docs/design/cluster.md#closed-logs.
 """
@@ -56,14 +56,14 @@ class Closing(Part):
         work: Work,
         own_end: Callable[[], int],
     ) -> None:
-        """`own_end`: returns the position at which this node's own log ends."""
+        """`own_end`: returns the end position of this node's own log."""
         self._cluster, self._closed, self._promotions = cluster, closed, promotions
         self._copying, self._old_logs, self._work = copying, old_logs, work
         self._look_due = 0
         self._is_busy = False  # old logs are being removed
-        self._start = own_end()  # what the own log held at the start of this run ends here
+        self._start = own_end()  # the end of the own log at the start of this run
         for log_id, led in promotions.logs.items():
-            if led.state == CLOSED:  # the last run has closed it, or was told so, and has not removed it
+            if led.state == CLOSED:  # the last run has closed it, or learned that it is closed, and has not removed it
                 self._go_on_closing(log_id)
 
     def _go_on_closing(self, log_id: bytes) -> None:
@@ -136,13 +136,13 @@ class Closing(Part):
     # old logs
 
     def _look_at_old_logs(self) -> None:
-        """Remove what is left of logs that are closed, if this node's own log is safe as it was at the start."""
+        """Remove the diverged copies of closed logs, if the followers have this node's own log as it was at the start."""
         if not self._is_busy and is_copied(self._copying.leader_side, self._start, self._cluster):
             self._is_busy = True
             self._work.run(self._remove_old_logs, self._removed_old_logs)
 
     def _remove_old_logs(self) -> list[bytes]:
-        """Remove what is left of closed logs, and return the ids of these logs. Any thread."""
+        """Remove the diverged copies of closed logs, and return the ids of these logs. Any thread."""
         over = [log_id for log_id in self._old_logs.found() if self._closed.is_closed(log_id)]
         for log_id in over:
             self._old_logs.remove(log_id)
@@ -158,9 +158,9 @@ class Closing(Part):
 
 
 def owes_nothing(opened: OpenLog, broker: Broker) -> bool:
-    """Return True if a log owes no message to anybody, buried ones included, and retains none.
+    """Return True if a log has no unfinished messages, including buried ones, and retains none.
 
-    What was lost to damage here may be whole in a replica, so a log with damage is kept.
+    Messages lost to damage here may be intact in a replica, so a log with damage is kept.
     """
     if opened.start_results.damage.size or opened.cache.failures or not opened.store.is_whole:
         return False

@@ -1,7 +1,7 @@
-"""Topics and channels that were deleted at a node which was cut off, while another one promoted its log: they go there, too.
+"""Apply deletions at a partitioned node to its log, which this node has promoted.
 
-What is told of a log that is not open yet waits until it has joined this node's broker, and is done before anything of it is
-delivered. It becomes ordinary records of the log. When these are durable, the node that told it gets its answer.
+Deletions in a log that is not open yet wait until it has joined this node's broker, and are done before any of its messages
+are delivered. They become ordinary records of the log. When these are durable, the sender gets its confirmation.
 
 See docs/design/cluster.md#deletions.
 """
@@ -39,14 +39,14 @@ class _Notice:
 
 
 class Deleting(Part):
-    """The deletions that this node is told of, and those that it tells. All methods are for the reactor's thread."""
+    """The deletions that this node receives, and those that it sends. All methods are for the reactor's thread."""
 
     takes = (FrameKind.DELETED,)
 
     def __init__(self, cluster: Cluster, promotions: Promotions, home: Broker) -> None:
         """`home`: the broker of this node's own log."""
         self._cluster, self._promotions, self._home = cluster, promotions, home
-        self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the node that told it
+        self._notices: dict[tuple[bytes, int], _Notice] = {}  # by log id and number of the sender
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         assert link.peer is not None
@@ -69,7 +69,7 @@ class Deleting(Part):
             self._delete(led, notice)
 
     def attached(self, broker: Broker) -> None:
-        """Delete what was told before the log was open, before anything of it is delivered."""
+        """Apply the deletions that came before the log was open, before any of its messages are delivered."""
         led = next(one for one in self._promotions.logs.values() if one.broker is broker)
         for (log_id, _), notice in self._notices.items():
             if log_id == led.log_id:
@@ -93,7 +93,7 @@ class Deleting(Part):
     # by the clock
 
     def tick(self, now: int) -> None:
-        """Tell other leaders, and answer what is durable. Call it several times a second; `now` in monotonic ns."""
+        """Send deletions to other leaders, and confirm durable ones. Call it several times a second; `now` in monotonic ns."""
         cluster = self._cluster
         cluster.deletions.tick(cluster.leaders, cluster.links, now)
         for log_id, word in cluster.deletions.known.items():

@@ -22,7 +22,7 @@ REASONS = (READY_AGAIN, UNCLEAN, UNFINISHED, UNTOLD, MOVED, MOVED_ALL, SALVAGED)
 
 @dataclass(slots=True)
 class FailoverFigures:
-    """What the failovers of logs were like since this node has its log."""
+    """The failovers since this node has its log."""
 
     last_seconds: float | None = None  # that the last failover took; None: there was none
     possible_duplicates: Counter[str] = field(default_factory=Counter)  # messages by reason, one of REASONS
@@ -43,15 +43,15 @@ class FailoverFigures:
         self.possible_duplicates[SALVAGED] += delivered
 
     def figures(self) -> dict[str, Any]:
-        """Return how long the last failover took, in s, and the possible duplicates by reason, as /cluster tells them."""
+        """Return the duration of the last failover in s, and the possible duplicates by reason, for /cluster."""
         duplicates = {reason: self.possible_duplicates[reason] for reason in REASONS}
         return {"last_seconds": self.last_seconds, "possible_duplicates": duplicates}
 
 
 def of_return(made: Succession, is_leader_known: bool) -> Counter[str]:
-    """Count what may come twice because another node has taken over this node's log. `made`: the log that succeeds it.
+    """Count messages that may be delivered twice because another node has promoted this node's log. `made`: the new log.
 
-    `is_leader_known`: somebody said how much of the log the other node has.
+    `is_leader_known`: a node has reported how much of the log the other node has.
     """
     moved = MOVED if is_leader_known else MOVED_ALL
     return Counter({UNTOLD: made.dropped["FINISH"], moved: made.messages})

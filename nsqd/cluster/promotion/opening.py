@@ -1,7 +1,7 @@
-"""What a thread does to open a promoted log: a replica becomes a log, the log is read, and an epoch of this node begins in it.
+"""The steps of the thread that opens a promoted log: open a replica as a log, read it, and begin an epoch of this node in it.
 
-Nobody is told of the epoch before its first record is durable. Whatever ends the opening before that, a failure, the return of
-the leader or the end of this node, leaves a replica, or what the next start makes a replica again.
+The epoch is not announced before its first record is durable. If the opening ends before that, after a failure, the return of
+the leader or the end of this node, the directory is a replica, or the next start makes it one again.
 
 See docs/design/cluster.md#promotion.
 """
@@ -27,11 +27,11 @@ from nsqd.storage.log.segments import LogError
 
 
 class Interrupted(Exception):
-    """The log is not wanted any more, or this node stops."""
+    """The log is no longer to be promoted, or this node stops."""
 
 
 class _LedByAnotherError(Exception):
-    """Another node has taken over the log."""
+    """Another node has promoted the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Unopened:
     is_taken: bool = True  # it is a promoted log, and no replica
     is_lost: bool = False  # another node leads it
     node: int = -1  # number of the node that published into it; -1: it is not known here
-    is_called_off: bool = False  # it is not wanted any more
+    is_called_off: bool = False  # the promotion was called off
 
     def as_replica(self) -> Unopened:
         """Return the same of a log that is a replica again."""
@@ -56,7 +56,7 @@ class Openings:
     """Opens promoted logs. All methods are for any thread, for one log at a time."""
 
     def __init__(self, directory: Directory, parts: Parts) -> None:
-        self.is_over = False  # this node stops: what is under way ends soon
+        self.is_over = False  # this node stops: the thread ends soon
         self._directory = directory
         self._parts = parts
 
@@ -80,7 +80,7 @@ class Openings:
         return self._replica_again(led, opened) if isinstance(opened, Unopened) else opened
 
     def reopen(self, led: PromotedLog) -> OpenLog | Unopened:
-        """Open a log that an earlier run has taken over, unless another node leads it now, or the taking over has not ended."""
+        """Open a log that an earlier run has promoted, unless another node leads it now, or the promotion has not ended."""
         why = "its promotion was not finished before this node stopped"
         try:
             node = self._directory.put_back(led.log_id)
@@ -134,7 +134,7 @@ class Openings:
         return self._parts.mend(disk, reading)
 
     def fill(self, led: PromotedLog, opened: OpenLog) -> Broker | None:
-        """Return a broker with what a log owes; None: it is not wanted any more."""
+        """Return a broker with the unfinished messages of a log. None if the log is no longer needed."""
         broker = self._parts.make_broker(opened)
         broker.begin(*self._parts.clocks())
         snapshot = opened.take_snapshot()
@@ -149,13 +149,13 @@ class Openings:
         return broker
 
     def _interrupt(self, led: PromotedLog, is_announced: bool = False) -> None:
-        """Raise Interrupted if a log is not wanted any more. `is_announced`: it cannot be called off any more."""
+        """Raise Interrupted if a log is no longer needed. `is_announced`: it can no longer be called off."""
         if self.is_over or led.state == LOST or (led.is_called_off and not is_announced):
             raise Interrupted
 
 
 def until(is_over: Callable[[], bool]) -> Callable[[], None]:
-    """Return what raises Interrupted as soon as `is_over`. Reading a log calls it between records."""
+    """Return a check that raises Interrupted when `is_over`. Reading a log calls it between records."""
 
     def interrupt() -> None:
         if is_over():

@@ -1,7 +1,7 @@
-"""The logs of other nodes that this one has taken over: how each is opened beside the running broker, and by whom it is served.
+"""The logs of other nodes that this one has promoted: how each is opened next to the running broker, and served.
 
-One log at a time is promoted. A thread makes a log of the replica, replays it, and writes the first record of the new epoch
-durably. From then on others may know that this node leads the log. The thread also fills a broker, to which nobody else has
+One log at a time is promoted. A thread opens the replica as a log, replays it, and writes the first record of the new epoch
+durably. Then this node announces that it leads the log. The thread also fills a broker, to which no other thread has
 access yet, so no turn of the reactor waits for it. It delivers when it is attached to the node's own broker, in slices. A start
 opens the promoted logs again, each in a new epoch.
 
@@ -41,14 +41,14 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
-TIMER_EVERY = 750_000_000  # ns between two syncs of what nobody waits for, and two looks at the memory: with the time
+TIMER_EVERY = 750_000_000  # ns between two syncs without a waiting client, and two checks of the memory: with the time
 # between two ticks it is a second
 RETRY_AFTER = 10_000_000_000  # ns after which a log is opened again that could not be opened
-GIVE_UP_AFTER = 10_000_000_000  # ns for which a log cannot be written before others may take it over
+GIVE_UP_AFTER = 10_000_000_000  # ns for which a log cannot be written until this node steps down
 
 
 class Promotions(Part):
-    """The logs that this node has taken over. All methods are for the reactor's thread."""
+    """The logs that this node has promoted. All methods are for the reactor's thread."""
 
     def __init__(self, directory: Directory, replicas: Replicas, work: Work, parts: Parts) -> None:
         self.logs: dict[bytes, PromotedLog] = {}  # by log id
@@ -62,12 +62,12 @@ class Promotions(Part):
         self._timer_due = 0
         replicas.is_promoted = self.leads
 
-    # what the cluster decides
+    # decisions of the cluster
 
     def won(self, log_id: bytes, number: int, is_clean: bool = True) -> None:
-        """Take over a log of which this node has a replica, in the epoch with that number. It has won the election.
+        """Promote the replica of a log, in the epoch with that number, after a won election.
 
-        `is_clean`: the replica has all that clients were told that it is kept.
+        `is_clean`: the replica has all acknowledged messages.
         """
         kept = self._replicas.kept.get(log_id)
         if log_id in self.logs:
@@ -81,7 +81,7 @@ class Promotions(Part):
         self._begin_next()
 
     def reopen(self) -> None:
-        """Open the logs again that earlier runs of this node have taken over. Raises OSError if they cannot be listed."""
+        """Open the logs again that earlier runs of this node have promoted. Raises OSError if they cannot be listed."""
         for log_id in self._directory.found():
             self.logs[log_id] = led = PromotedLog(log_id, 0, -1, deletions=self.parts.watch())
             if self.parts.is_closed(log_id):
@@ -97,7 +97,7 @@ class Promotions(Part):
             self._begin_next()
 
     def called_off(self, log_id: bytes) -> None:
-        """Do not take over a log after all: its leader is back. It stays a replica, unless the epoch is durable already."""
+        """Call off a promotion: the leader is back. The log stays a replica, unless the epoch is durable already."""
         led = self.logs.get(log_id)
         if led is None or not led.number or led.is_announced:
             return
@@ -112,11 +112,11 @@ class Promotions(Part):
             self.lose(log_id)
 
     def lose(self, log_id: bytes) -> None:
-        """Give up a log: another node leads it by a greater epoch. What is here is kept as a diverged copy."""
+        """Lose a log: another node leads it by a greater epoch. It is kept as a diverged copy."""
         led = self.logs.get(log_id)
         if led is None or led.state == LOST:
             return
-        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` goes on
+        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` continues
         led.state = LOST
         if not is_busy:
             self._end(led)
@@ -124,7 +124,7 @@ class Promotions(Part):
     def begin_again(self, log_id: bytes, number: int) -> None:
         """Open a log again in an epoch with that number or a higher one, because other nodes know a later run of this node.
 
-        That is so if the data directory is an old backup. What is in flight becomes ready.
+        That is so if the data directory is an old backup. Messages in flight become ready.
         """
         led = self.logs.get(log_id)
         if led is None:
@@ -135,17 +135,17 @@ class Promotions(Part):
             self._end(led)
 
     def unannounced(self) -> list[bytes]:
-        """Return the logs that this node is taking over, of which it has told nobody yet."""
+        """Return the logs that this node is promoting and has not announced yet."""
         return [one.log_id for one in self.logs.values() if one.number and not one.is_announced]
 
     # closing
 
     def end(self, log_id: bytes) -> None:
-        """Serve a log no more, because it is closed. Its files stay until `log_removable`."""
+        """Stop serving a closed log. Its files stay until `log_removable`."""
         led = self.logs.get(log_id)
         if led is None or led.state in (LOST, CLOSED):
             return
-        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` goes on
+        is_busy = led.state in (READING, FILLING)  # `_opened` or `_filled` continues
         led.state = LOST if is_busy else CLOSED
         if not is_busy:
             self._end(led)
@@ -284,7 +284,7 @@ class Promotions(Part):
     # the end
 
     def _end(self, led: PromotedLog) -> None:
-        """Deliver nothing more of a log, in slices, copy it no more, and close it. `_closed` goes on by its state."""
+        """Stop delivering a log, in slices, stop copying it, and close it. `_closed` continues by its state."""
         if led.is_ending:
             return
         led.is_ending = True
@@ -333,7 +333,7 @@ class Promotions(Part):
             log.error("CLUSTER: cannot keep the log %s, which another node leads, as a diverged copy: %s", name, result)
         elif result:
             log.warning(
-                "CLUSTER: another node leads the log %s now: what was recorded here is kept in %s",
+                "CLUSTER: another node leads the log %s now: the records made here are kept in %s",
                 led.log_id.hex(),
                 result,
             )
@@ -347,7 +347,7 @@ class Promotions(Part):
             led.deletions.end()
 
     def stop(self) -> None:
-        """Open no log any more: this node stops. What a thread does ends with the slice at hand."""
+        """Open no more logs: this node stops. Threads end with their current slice."""
         self._openings.is_over = True
 
     def close(self) -> None:
@@ -378,13 +378,13 @@ class Promotions(Part):
         self._begin_next()
 
     def _look_at_disk(self, led: PromotedLog, opened: OpenLog, now: int) -> None:
-        """Let others take a log over that this node cannot write (law R19). After a failed sync, open it again later."""
+        """Step down from a log that this node cannot write (law R19). After a failed sync, open it again later."""
         failure = opened.writer.failure
         if led.state != SERVING:
             return
         if not failure:
             led.failing_since = None
-            if led.is_given_up:  # and nobody has taken it over
+            if led.is_given_up:  # and no other node has promoted it
                 led.is_given_up = False
                 self.parts.resume(led.log_id)
             return
@@ -413,11 +413,11 @@ class Promotions(Part):
     # queries
 
     def leads(self, log_id: bytes) -> bool:
-        """Return True if this node has taken over a log, or is taking it over: it keeps no replica of it."""
+        """Return True if this node has promoted a log, or is promoting it: it keeps no replica of it."""
         return log_id in self.logs
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return for /cluster how far each log is that was taken over."""
+        """Return the state of each promoted log, for /cluster."""
         return [
             {
                 "log_id": led.log_id.hex(),
@@ -431,7 +431,7 @@ class Promotions(Part):
 
 
 def shares(budget: int, used: Sequence[int]) -> list[int]:
-    """Return how many bytes of memory each log may use, which uses so many now.
+    """Return the bytes of memory that each log may use, given what each uses now.
 
     Each may use its part, and what the others leave of theirs.
     """

@@ -1,10 +1,10 @@
-"""The directories of a log that another node has taken over, and of the log that succeeds it.
+"""The directories of a log that another node has promoted, and of the log that succeeds it.
 
-The new log is written to `log.partial`, beside the old one. When it is durable, two renames put it in place: the old log
+The new log is written to `log.partial`, next to the old one. When it is durable, two renames put it in place: the old log
 becomes `diverged/LOG-ID`, and `log.partial` becomes `log`. A start that finds the first one done does the second. Without the
-first one, what is in `log.partial` is removed, and made again if the log is still another node's.
+first one, `log.partial` is removed, and written again if another node still leads the log.
 
-The old log is removed when its log is closed (closing.py).
+The old log is removed when the log is closed (closing.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def succeed_taken(
 ) -> Succession:
     """Replace the log of the data directory `path` by one that succeeds it, and keep the old one as a diverged copy.
 
-    What was deleted, and the other node is to be told, is kept in cluster.json before that. `least_id`, `known_lease`: as in
+    Deletions that the other node must get are kept in cluster.json before that. `least_id`, `known_lease`: as in
     `succeed`. No other part of the program may use the log. Raises LogError, OSError, DirectoryError.
     """
     old = RealDisk(path / LOG)
@@ -71,7 +71,7 @@ def succeed_taken(
 
 
 def _keep_deletions(path: Path, made: Succession) -> None:
-    """Keep durably what the leader of the old log is to be told that was deleted. Raises OSError, DirectoryError."""
+    """Keep the deletions for the leader of the old log durably. Raises OSError, DirectoryError."""
     facts = read_facts(path)
     deletions = with_deletions(facts.deletions, made.parent.log_id, made.deletions)
     if deletions != facts.deletions:

@@ -1,7 +1,7 @@
-"""Jobs of this node for clients of other nodes, and the other way round.
+"""Deliver jobs of this node to clients of other nodes, and jobs of other nodes to clients of this one.
 
-* `lending`: which clients wait for jobs of other nodes, and what they get. Start here. `job_frames`: what nodes say of it.
+* `lending`: which clients wait for jobs of other nodes, and the jobs lent to them. Start here. `job_frames`: the frames.
 * `lent_jobs`: the same for one node's broker and its protocols, in the reactor's turns.
-* `job_owners`: which node has a job, and acknowledgements that wait for one that is away. `tube_owners`: the same for
+* `job_owners`: which node has a job, and acknowledgements that wait for an unreachable one. `tube_owners`: the same for
   clients of beanstalkd.
 """

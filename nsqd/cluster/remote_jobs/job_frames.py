@@ -1,15 +1,15 @@
-"""The frames by which nodes lend each other jobs, and ask each other about jobs.
+"""The frames by which nodes lend each other jobs, and send each other commands about jobs.
 
 | frame | content, in msgpack unless it says otherwise |
 |---|---|
 | WANT | name of a queue; how many clients of the sender wait for its jobs |
 | BODY | bytes: a part of the body of the next LOAN |
 | LOAN | number of the loan, queue, message id, ttl, retry, reservation, nacks, deliveries, rest of the body, times |
-| TOOK | number of the last loan that came; one byte more: the client that got it has the job only until it goes |
-| RETURN | number of the loan, message id, reservation; whether a client had the job, and is gone: else nobody waited |
-| ASK | number of the question; size and text of the rights of the client (Rights.dump); bytes: a command of Disque, as clients
+| TOOK | number of the last loan that came; one byte more: its client has the job only until it disconnects |
+| RETURN | number of the loan, message id, reservation; whether a client had the job, and is gone: else no client waited |
+| ASK | number of the request; size and text of the rights of the client (Rights.dump); bytes: a command of Disque, as clients
   send it, or reservation and command of beanstalkd |
-| SAID | number of the question; bytes: the reply, as clients get it |
+| SAID | number of the request; bytes: the reply, as clients get it |
 
 The times of a LOAN: when it was lent (monotonic), and when it ends. See docs/design/cluster.md#lending.
 """
@@ -26,7 +26,7 @@ from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.core.work_queue.loan import Loan
 
 MOST_NAME = 200  # characters of the name of a queue
-MOST_WANTED = 1024  # clients that a WANT tells
+MOST_WANTED = 1024  # clients in a WANT
 MOST_PART = 256 * 1024  # bytes of a body in one frame
 MOST_REPLY = 512 * 1024  # bytes
 LOAN_FIELDS = 11
@@ -35,7 +35,7 @@ _NUMBER, _SIZE = Struct(">Q"), Struct(">I")
 
 
 def pack_want(queue: str, count: int) -> bytes:
-    """Return the frame that tells how many clients wait for jobs of a queue."""
+    """Return the frame with the number of clients that wait for jobs of a queue."""
     return encode(FrameKind.WANT, msgpack.packb([queue, min(count, MOST_WANTED)]))
 
 
@@ -94,7 +94,7 @@ def pack_ask(number: int, rights: bytes, request: bytes) -> bytes:
 
 
 def unpack_ask(content: bytes) -> tuple[int, bytes, bytes]:
-    """Return the number of the question, the rights of the client, and the command. Raises PeerError."""
+    """Return the number of the request, the rights of the client, and the command. Raises PeerError."""
     number, rest = unpack_number(content)
     size = int(_SIZE.unpack_from(rest)[0]) if len(rest) >= _SIZE.size else len(rest)
     if len(rest) < _SIZE.size + size:

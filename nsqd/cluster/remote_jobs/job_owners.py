@@ -1,8 +1,8 @@
-"""Which nodes may own a job, as its id tells, and the acknowledgements that are kept for owners that cannot be asked.
+"""The nodes that may own a job, from its id, and the acknowledgements that are kept for owners that cannot be asked.
 
 A kept acknowledgement is a job itself, of a queue that no client can use: its body is the id, and its time to live is the one
 in the id. So it is as durable as any job, in as many copies, and ends by itself. Its row has the message id, too, in place of
-a retry time and a delay: nobody waits for the disk to know whose acknowledgement it is.
+a retry time and a delay, so the owner of the acknowledged job is known without the disk.
 
 If the client may not consume all queues, the owner of the job has to know which ones. Such acknowledgements are in another
 queue, and in the body the rights follow the id.
@@ -44,9 +44,9 @@ MOST_RIGHTS = 4096  # bytes of the rights of a client whose acknowledgements are
 MOST_REQUEST = (1 << 20) - 64  # bytes of a command that other nodes are asked to do: it is sent in one frame
 SENT_AT_ONCE = 100  # kept acknowledgements that are sent in a turn
 SEND_EVERY = SECOND  # ns
-LOW = (1 << 32) - 1  # the bits of a message id that stand in place of the retry time
+LOW = (1 << 32) - 1  # the bits of a message id that are stored in place of the retry time
 ACKNOWLEDGES = (b"ackjob", b"fastack")
-NO_PERMISSION = b"-NOPERM "  # how the reply begins of an owner who has looked at the rights of the client
+NO_PERMISSION = b"-NOPERM "  # begin of the reply of an owner that has checked the rights of the client
 _COUNT = re.compile(rb":[0-9]{1,9}\r\n")
 ALLOWED = frozenset(  # of other nodes
     (*ACKNOWLEDGES, b"addjob", b"deljob", b"nack", b"enqueue", b"dequeue", b"working", b"show", b"pause")
@@ -71,7 +71,7 @@ class JobOwners:
         """Return the numbers of the other nodes that may own a job of that node's number."""
         cluster = self._cluster
         own_logs = {node.number: node.log_id for node in cluster.membership.members}
-        # The log of a dead node is that member's own, whoever has promoted it, until the node comes back with another one.
+        # The log of a lost node counts as that member's own, whichever node has promoted it, until it returns with another one.
         epochs = cluster.leaders.epochs.items()
         new_leaders = {epoch.node for log_id, epoch in epochs if own_logs.get(epoch.node) != log_id and epoch.number}
         return {number, *new_leaders} - {cluster.own.number}
@@ -138,12 +138,12 @@ class JobOwners:
     # kept acknowledgements
 
     def keep_those(self, asked: list[tuple[bytes, int]], rights: bytes) -> None:
-        """Keep acknowledgements of which not all were done, and not all nodes have answered that may own the jobs."""
+        """Keep acknowledgements if not all were done, and not all possible owners have responded."""
         for job_id, message_id in asked:
             self._keep(job_id, message_id, rights)
 
     def _keep(self, job_id: bytes, message_id: int, rights: bytes) -> None:
-        """Keep the acknowledgement of a job that may be somewhere, and may come again: the others are of no use."""
+        """Keep the acknowledgement of a job that may exist, and may be redelivered. Others are useless."""
         number, minutes = message_id >> 48, int(job_id[-4:], 16)
         is_own = number == self._cluster.own.number  # another node may have promoted a log of this one
         lease = self._cluster.lease if is_own else self._cluster.leases.get(number, 0)
@@ -187,7 +187,7 @@ class JobOwners:
         raise AssertionError("it waits for no job")
 
     def read_completed(self) -> None:
-        """Go on with the acknowledgements whose rights were on disk only."""
+        """Continue with the acknowledgements whose rights were on disk only."""
         self._send_from(KEPT_WITH_RIGHTS)
 
     def _oldest(self, tube: Tube) -> list[Job]:
@@ -227,7 +227,7 @@ class JobOwners:
     def _rights_of(self, tube: Tube, job: Job) -> bytes | None:
         """Return the rights of the client whose acknowledgement is kept. Raises Reading if they are on disk only.
 
-        Returns None if they are damaged there: then the acknowledgement is gone.
+        Returns None if they are damaged there: then the acknowledgement is lost.
         """
         if tube.topic_name == KEPT:
             return b""
@@ -235,9 +235,9 @@ class JobOwners:
         return body[ID_SIZE:] if body is not None else None
 
     def apply_kept(self, promoted: Broker) -> None:
-        """Apply kept acknowledgements to a log that this node has promoted, before it delivers what the log owes.
+        """Apply kept acknowledgements to a log that this node has promoted, before it delivers the log's messages.
 
-        Those with rights that are on disk only are applied when the disk has answered.
+        Those with rights that are on disk only are applied when these are read.
         """
         for tube in filter(None, map(self._queues.tubes.tube, (KEPT, KEPT_WITH_RIGHTS))):
             try:
@@ -295,8 +295,8 @@ class _Counting:
             self._owners.request(numbers, words, self._rights, partial(self._answered, asked, len(numbers)))
 
     def _answered(self, asked: list[tuple[bytes, int]], nodes: int, replies: list[bytes]) -> None:
-        """Take what those of so many nodes have said that have answered."""
-        counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error says nothing of the jobs
+        """Count the replies; `nodes`: how many nodes were asked."""
+        counts = [int(reply[1:]) for reply in replies if _COUNT.fullmatch(reply)]  # an error does not count
         done = sum(counts)
         self._done += done
         is_refused = any(reply.startswith(NO_PERMISSION) for reply in replies)

@@ -1,12 +1,12 @@
-"""Jobs for clients of other nodes, and questions to other nodes about their jobs.
+"""Jobs for clients of other nodes, and commands to other nodes about their jobs.
 
-A node tells the others for which queues its clients wait, and for how many jobs: WANT. The owner of a job for which no client
-of its own waits gives it to a client of another node, as if that client had fetched it here: LOAN. So the job comes back by
-itself after its retry time, and whoever works on it asks the owner, which follows from the job's id: ASK.
+A node announces for which queues its clients wait, and for how many jobs: WANT. The owner of a job for which no client
+of its own waits gives it to a client of another node, as if that client had fetched it here: LOAN. So the job is redelivered
+after its retry time, and commands about it go to the owner, which follows from the job's id: ASK.
 
-A loan that came when nobody waited any more goes back at once: RETURN; so does one whose client is gone, if clients of its
+A loan that came when no client waited is returned at once: RETURN; so is one whose client is gone, if clients of its
 protocol keep jobs only while they are connected. A loan that did not come, because a connection was lost, is taken back when
-the other node says what came: TOOK.
+the other node reports which loans came: TOOK.
 
 See docs/design/cluster.md#lending.
 """
@@ -49,8 +49,8 @@ MOST_AHEAD = 8 * 1024 * 1024  # bytes that wait for the network, beyond which no
 MOST_BYTES = 1 << 30  # of a job, whatever this node's own limit is: its owner has taken it
 MOST_RETURNS = 10_000  # RETURNs that a lender is sent again
 REPEAT_EVERY = 30_000_000_000  # ns
-LATE = 1_000_000_000  # ns after which others are told again who waits, because a loan came too late
-ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to answer a question
+LATE = 1_000_000_000  # ns until WANTs are sent again after a loan that came too late
+ANSWER_WITHIN = 2_000_000_000  # ns for other nodes to reply to a request
 TOO_LARGE = b"-ERR the reply is too large to be sent to another node: ask the owner of the job\r\n"
 
 
@@ -60,12 +60,12 @@ class LoanSink(Protocol):
     def lent(self, loan: Loan, lender: int) -> bool:
         """Send the job of another node, the lender, that the worker waited for.
 
-        Returns True if the client has the job only until it goes: then Lending.end_loan follows.
+        Returns True if the client has the job only until it disconnects: then Lending.end_loan follows.
         """
 
 
 class _Credit:
-    """The clients of another node that wait for jobs of one queue. It is the sink of a worker that stands for all of them."""
+    """The clients of another node that wait for jobs of one queue. It is the sink of a worker that represents all of them."""
 
     def __init__(self, guest: _Guest, queue: str) -> None:
         self.guest = guest
@@ -93,7 +93,7 @@ class _Credit:
                     tube.offer()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        """Do nothing: what is lent in a turn leaves when all promises of that turn are kept."""
+        """Do nothing: loans of a turn are sent when all promises of that turn are kept."""
 
     def read_completed(self) -> None:
         """Do nothing: the tube offers the job again."""
@@ -113,7 +113,7 @@ class _Guest:
     uncertain: int = 0  # loans up to this number went over an earlier connection
     # message id and reservation of each loan by its number, ascending, but of jobs that are delivered once at most
     unconfirmed: dict[int, tuple[int, int]] = field(default_factory=dict)
-    # has what clients of that node have until they go; its sink is never called, for it does not wait
+    # has the jobs that clients of that node have until they disconnect; its sink is never called, because it never waits
     holder: Worker = field(default_factory=lambda: Worker(None))  # type: ignore[arg-type]
 
     def lend(self, queue: str, job: Job, body: bytes) -> None:
@@ -135,7 +135,7 @@ class _Guest:
         return self.link is None or self.link.backlog + self.queued > MOST_AHEAD
 
     def resume(self) -> None:
-        """Go on lending, if the network has taken most of what was lent."""
+        """Continue to lend, if the network has taken most of the loans."""
         if self.stalled and self.link is not None and self.link.backlog < MOST_AHEAD // 2:
             credits, self.stalled = self.stalled, {}
             for credit in credits:
@@ -152,16 +152,16 @@ class _Guest:
 
 @dataclass(slots=True)
 class _Question:
-    """A question that other nodes were asked."""
+    """A request to other nodes."""
 
-    waiting: set[int]  # numbers of the nodes that have not answered
+    waiting: set[int]  # numbers of the nodes that have not replied
     then: Callable[[list[bytes]], None]
-    due: int  # monotonic ns: when nobody is waited for any more
+    due: int  # monotonic ns: when the wait ends
     replies: list[bytes] = field(default_factory=list)
 
 
 class Lending:
-    """What one node lends, borrows and asks. All methods belong to a turn, but for `closed`."""
+    """The loans and requests of one node. All methods belong to a turn, except `closed`."""
 
     def __init__(
         self,
@@ -178,10 +178,10 @@ class Lending:
         self._links = links
         self._execute = execute
         self.now = 0  # monotonic ns of this turn
-        self.output: list[tuple[Link, bytes]] = []  # frames that leave when the promises of this turn are kept
+        self.output: list[tuple[Link, bytes]] = []  # frames to send when the promises of this turn are kept
         self.lent = self.borrowed = self.returned = 0  # loans since the start
         self._guests: dict[int, _Guest] = {}  # by node number
-        self._known: dict[int, dict[str, int]] = {}  # what each node knows that clients here wait for; none: nothing
+        self._known: dict[int, dict[str, int]] = {}  # the WANTs of this node that each node has
         self._parts: dict[int, bytearray] = {}  # of the body of the next loan, by node number
         # by number of the lender: its incarnation, and the number of its last loan that came
         self._came: dict[int, tuple[int, int]] = {}
@@ -196,7 +196,7 @@ class Lending:
     # connections
 
     def admitted(self, link: Link) -> None:
-        """Tell another node, which is connected now, what came of its loans, and what clients here wait for."""
+        """Send a newly connected node which of its loans came, and the WANTs of this node."""
         assert link.peer is not None
         number, incarnation = link.peer.number, link.peer.incarnation
         guest = self._guests.get(number)
@@ -233,7 +233,7 @@ class Lending:
             question.waiting.discard(number)
 
     def _take_back(self, guest: _Guest, behind: int, last: int) -> None:
-        """Take back the loans with numbers above `behind`, up to `last`, that nobody has got."""
+        """Take back the loans with numbers above `behind`, up to `last`, that no client has got."""
         for loan in [one for one in guest.unconfirmed if behind < one <= last]:
             self._release(*guest.unconfirmed.pop(loan), was_taken=False)
 
@@ -327,7 +327,7 @@ class Lending:
     # the borrower's side
 
     def announce(self) -> None:
-        """Tell the other nodes for what clients of this node wait, as far as that has changed."""
+        """Send the other nodes the WANTs that have changed."""
         changed = self.queues.tubes.waiters.changed
         if self.now >= self._repeat_due and changed is not None:  # others may have had no room for an announcement
             self._repeat_due = self.now + REPEAT_EVERY
@@ -370,7 +370,7 @@ class Lending:
             announced[loan.queue] -= 1
             if not announced[loan.queue]:
                 del announced[loan.queue]
-        # its owner may have given it to somebody else by now, and have been told that it is done
+        # its owner may have delivered it to another client by now, which may have finished it
         is_late = loan.retry > 0 and link.age(loan.lent, self.now) >= loan.retry * SECOND
         is_over = is_late or 0 < loan.ends <= self.queues.tubes.wall
         taker = next(self._takers(loan.queue), None) if not is_over else None
@@ -382,7 +382,7 @@ class Lending:
             is_held = sink.lent(loan, number)
         elif loan.retry:
             self.returned += 1
-            if is_late:  # whoever waits here goes on to wait
+            if is_late:  # clients here continue to wait
                 self._repeat_due = min(self._repeat_due, self.now + LATE)
             self._give_back(number, loan, was_taken=False)
         else:  # its owner has forgotten it
@@ -395,7 +395,7 @@ class Lending:
         """Add jobs of other nodes, which have forgotten them, to the queues of this one, as far as that is possible now."""
         loans, self._unplaced = self._unplaced, []
         for loan in loans:
-            # what is left of its life, cut to whole seconds
+            # the rest of its life, cut to whole seconds
             ttl = (loan.ends - self.queues.tubes.wall) // SECOND if loan.ends else loan.ttl
             if loan.ends and ttl <= 0:
                 continue
@@ -418,7 +418,7 @@ class Lending:
         if link is not None:
             self.output.append((link, frame))
 
-    # questions
+    # requests
 
     def ask(
         self, numbers: set[int], rights: bytes, request: bytes, then: Callable[[list[bytes]], None], wait: int = 0
@@ -446,19 +446,19 @@ class Lending:
             asked.replies.append(reply)
 
     def conclude(self) -> None:
-        """Go on with what waited for other nodes, as far as they have answered or will not answer any more."""
+        """Finish the requests to which all nodes have replied, or that are due."""
         over = [one for one, asked in self._questions.items() if not asked.waiting or asked.due <= self.now]
         for one in over:
             asked = self._questions.pop(one)
             asked.then(asked.replies)
 
     def resume(self) -> None:
-        """Go on lending to nodes whose connections had too much to send. Call it in a turn."""
+        """Continue to lend to nodes whose connections had too much to send. Call it in a turn."""
         for guest in self._guests.values():
             guest.resume()
 
     def take_output(self) -> list[tuple[Link, bytes]]:
-        """Return the frames that leave when the promises of this turn are kept, and forget them."""
+        """Return the frames to send when the promises of this turn are kept, and forget them."""
         for guest in self._guests.values():
             guest.queued = 0
         output, self.output = self.output, []

@@ -1,4 +1,4 @@
-"""What a node of a cluster does for clients of others: lending, answers about jobs, kept acknowledgements."""
+"""The services of a node for clients of other nodes: loans, commands about jobs, kept acknowledgements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", Peer, Guest)
 NOT_ALLOWED = b"-ERR other nodes may not ask that\r\n"
-# frames that tell of records of their turn
+# frames that depend on records of their turn
 _PROMISING = frozenset((FrameKind.BODY, FrameKind.LOAN, FrameKind.SAID))
 
 
@@ -65,7 +65,7 @@ class LentJobs(Part):
         self._broker = broker
         self._port = port
         tubes_context = tubes_context or BeanstalkContext()
-        # other nodes tell the rights of their clients with each command, and record what those did
+        # other nodes send the rights of their clients with each command, and audit their actions
         self._for_others = replace(context, proofs=None, audit=None, until_registered=None, has_limits=False)
         self._tubes_for_others = replace(tubes_context, proofs=None, audit=None, until_registered=None)
         self._asked: list[_Asked[Any]] = []  # commands of other nodes that wait for the disk
@@ -145,7 +145,7 @@ class LentJobs(Part):
         self.owners.tick(self._broker.now)
 
     def replies(self) -> HttpReplies | None:
-        """Send what promises nothing. Return what leaves when the promises of this turn are kept; None: nothing.
+        """Send frames without a promise. Return those to send when the promises of this turn are kept, or None.
 
         The group of the turn is written, so nothing may change from now on.
         """
@@ -168,7 +168,7 @@ class LentJobs(Part):
         return HttpReplies(partial(self._send, held), partial(self._drop, held), partial(self._give_up, held))
 
     def _send(self, held: _Held) -> None:
-        """Send what may leave now. Loans are numbered, so none leaves before an earlier one."""
+        """Send the frames that are ready. Loans are numbered, so none is sent before an earlier one."""
         held.is_ready = True
         while self._held and self._held[0].is_ready:
             for link, frame in self._held.popleft().frames:
@@ -176,9 +176,9 @@ class LentJobs(Part):
         self._port.flush()
 
     def _give_up(self, held: _Held) -> None:
-        """Send it though copies did not come in time, but for jobs that are delivered once at most: they are lost (law R22).
+        """Send it without the copies, except jobs that are delivered once at most: they are lost (law R22).
 
-        Whoever waits for the copies of a job gets an error.
+        Clients that wait for the copies of a job get an error.
         """
         held.frames = [(link, without_id(frame)) for link, frame in without_final(held.frames)]
         self._send(held)
@@ -191,7 +191,7 @@ class LentJobs(Part):
 
 @dataclass(slots=True)
 class _Held:
-    """What other nodes are sent when the promises of one turn are kept."""
+    """Frames to other nodes that are sent when the promises of one turn are kept."""
 
     frames: list[tuple[Link, bytes]] = field(default_factory=list)
     is_ready: bool = False
@@ -232,7 +232,7 @@ class _Asked(Generic[P]):
             self.peer.credential = of_another_node(rights, self.peer, self)
 
     def answered(self) -> bool:
-        """Give the reply away, if it is there."""
+        """Pass the reply on, if it is complete."""
         reply = b"".join(self.peer.take_output())
         if reply:
             self.peer.disconnected()

@@ -1,4 +1,4 @@
-"""The other nodes of a cluster, as clients of beanstalkd need them: who lent them a job, and who owns one."""
+"""The other nodes of a cluster, for clients of beanstalkd: the lender of a job, and its owner."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A log is copied to the followers of its leader, byte for byte, and repaired from their replicas.
+"""Copy a log to the followers of its leader, byte for byte, and repair it from their replicas.
 
-* `leader`: the leader's side: it sends the log to each `follower`. `choosing` says which nodes follow, `in_sync` which of them
-  have everything.
+* `leader`: the leader's side: it sends the log to each `follower`. `choosing` selects the followers, `in_sync` has the
+  in-sync ones.
 * `replicas`: the follower's side: the replicas of other nodes' logs, each a `replica` with a `manifest` that names its files.
-  `replica_disk` gives them the names that they have in the log, `past` reads topics back from them, and `replica_to_log` makes
-  a log of one. `directory` is where they are.
+  `replica_disk` presents them with their names in the log, `past` reads topics back from them, and `replica_to_log` turns
+  one into a log. `directory` has their paths.
 * `copying`: both sides. `stream`: the frames between them. `common_point`: where two copies diverge. `log_times`: the time in
   a log.
-* At a start, `rejoin` fetches what this node has lost: `offers` asks the others over `node_http`, and `early` (`early_led`)
-  serves this node's to others that start. `repair` replaces damaged bytes, also later.
+* At a start, `rejoin` fetches the lost end of this node's log: `offers` asks the others over `node_http`, and `early`
+  (`early_led`) serves this node's replicas to others that start. `repair` replaces damaged bytes, also later.
 """

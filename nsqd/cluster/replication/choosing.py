@@ -12,7 +12,7 @@ from hashlib import sha256
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """What the leader of a log knows of another node."""
+    """A node that may become a follower."""
 
     number: int  # of the node
     is_here: bool = True  # it has a connection, or had one lately
@@ -21,7 +21,7 @@ class KnownNode:
 
 
 def chosen(log_id: bytes, nodes: Iterable[KnownNode], count: int) -> list[int]:
-    """Return the numbers of the `count` nodes that shall keep a copy, the first choice first.
+    """Return the numbers of the `count` nodes to place a replica on, best first.
 
     Nodes that are here come first, of these those with room, then those in other zones. A hash of log and node decides the
     rest, so the logs of many nodes are spread.
@@ -36,7 +36,7 @@ def chosen(log_id: bytes, nodes: Iterable[KnownNode], count: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A log that a node leads, and who has everything of it."""
+    """A log that a node leads, and the nodes that have all of it."""
 
     log_id: bytes
     whole: tuple[int, ...]  # numbers of the nodes that have all of it durably, the best first

@@ -25,7 +25,7 @@ def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> in
     """Return the position up to which two copies of a log hold the same bytes, as far as their epochs show; 0: nothing.
 
     Within an epoch only one process writes, so two copies that have an epoch from the same position on agree until the first of
-    them ends or goes on with another epoch.
+    them ends or continues with another epoch.
     """
     our_place = {epoch: place for place, epoch in enumerate(ours)}
     for place in reversed(range(len(theirs))):

@@ -35,11 +35,9 @@ class Copying(Part):
 
     def __init__(self, leader_side: LeaderSide, replicas: Replicas) -> None:
         self.leader_side = leader_side
-        self.leader_sides = {
-            leader_side.log_id: leader_side
-        }  # by log id, also those of logs that this node has taken over
+        self.leader_sides = {leader_side.log_id: leader_side}  # by log id, including promoted logs
         self.replicas = replicas
-        self._ends: dict[bytes, Extent] = {}  # how far logs went that are not copied any more, by log id
+        self._ends: dict[bytes, Extent] = {}  # the extents of logs that are no longer copied, by log id
         self._tick_due = 0
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -49,7 +47,7 @@ class Copying(Part):
             return
         if kind not in TO_FOLLOWER:
             leader_side = self.leader_sides.get(link.log_received or self.leader_side.log_id)
-            if leader_side is not None:  # otherwise this node does not lead the log any more
+            if leader_side is not None:  # otherwise this node no longer leads the log
                 leader_side.receive(link, kind, content)
             return
         self.replicas.receive(link, kind, content, now)
@@ -60,13 +58,13 @@ class Copying(Part):
         self._ends.pop(leader_side.log_id, None)
 
     def remove(self, log_id: bytes) -> None:
-        """Copy a log that this node had taken over no more. Raises KeyError if it is not copied."""
+        """Stop copying a promoted log. Raises KeyError if it is not copied."""
         leader_side = self.leader_sides.pop(log_id)
         self._ends[log_id] = leader_side.extent()
         leader_side.close()
 
     def extent(self, log_id: bytes) -> Extent:
-        """Return how far a log goes that this node leads, or how far it went; NO_REPLICA: that is not known in this run."""
+        """Return the extent of a log that this node leads or led. NO_REPLICA if unknown in this run."""
         leader_side = self.leader_sides.get(log_id)
         return leader_side.extent() if leader_side is not None else self._ends.get(log_id, NO_REPLICA)
 

@@ -1,7 +1,7 @@
 """The directories of the replicas, DATA-PATH/replicas/<log id in hex>, and of the diverged copies.
 
-A log of another node that this one has taken over is in DATA-PATH/promoted/<log id in hex>/log. What was this node's own log,
-until another one took it over, is in DATA-PATH/diverged/<log id in hex>, or with .1 and so on behind it.
+A promoted log of another node is in DATA-PATH/promoted/<log id in hex>/log. An old log of this node, which another one has
+promoted, is in DATA-PATH/diverged/<log id in hex>, or with the suffix .1 and so on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shared.files import sync_directory
 from shared.log import log
 
 NAME = "replicas"  # in the data directory
-PROMOTED = "promoted"  # likewise
-DIVERGED = "diverged"  # likewise: logs that this node had before
+PROMOTED = "promoted"  # logs that this node has promoted
+DIVERGED = "diverged"  # logs that this node had before
 NOTE = ".salvaged"  # behind the name of a diverged copy: the file that says what was made of it
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -61,7 +61,7 @@ class ReplicaDirectory:
 
 
 class PromotedDirectory:
-    """The directories of the logs that a node has taken over. Implements nsqd.cluster.promotion.promotions.Directory."""
+    """The directories of promoted logs. Implements nsqd.cluster.promotion.promotions.Directory."""
 
     def __init__(self, data_path: Path) -> None:
         self.path = data_path / PROMOTED
@@ -98,7 +98,7 @@ class PromotedDirectory:
         return manifest.node
 
     def put_back_unfinished(self) -> None:
-        """Make replicas again of logs that the last run has begun to take over. What fails is tried when the log is opened."""
+        """Make replicas again of logs whose promotion the last run has begun. A failure is retried when the log is opened."""
         for log_id in self.found():
             with suppress(ManifestError, OSError):
                 if self.put_back(log_id) is not None:
@@ -117,7 +117,7 @@ class PromotedDirectory:
             sync_directory(self.path)
 
     def place(self, log_id: bytes) -> Path:
-        """Return where the files of a log are."""
+        """Return the directory of a log's files."""
         return self.path / log_id.hex() / "log"
 
 
@@ -148,7 +148,7 @@ def _keep_diverged(path: Path, log_id: bytes) -> str:
     number = 1
     while (aside := path / f"{log_id.hex()}.diverged-{number}").exists() or (path / f"{aside.name}{NOTE}").exists():
         number += 1  # a note that was left is not about this copy
-    (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing is written to it any more
+    (path / log_id.hex() / "log" / RESERVE_NAME).unlink(missing_ok=True)  # nothing more is written to it
     (path / log_id.hex()).rename(aside)
     sync_directory(path)
     return str(aside)

@@ -1,4 +1,4 @@
-"""What the leader of a log knows of a follower, what waits to be sent to those that keep up, and whom it asks for both.
+"""A follower as the leader of a log sees it, the batch for followers that keep up, and the interfaces that the leader uses.
 
 See docs/design/cluster.md#replicas.
 """
@@ -53,7 +53,7 @@ class Work(Protocol):
 
 @dataclass(slots=True)
 class Follower:
-    """What the leader of a log knows of one follower, over one connection."""
+    """The state of one follower at the leader, over one connection."""
 
     number: int
     link: Link
@@ -63,14 +63,14 @@ class Follower:
     asked: int = 0  # how often it was asked what it has
     is_asked: bool = True  # it has not said yet what it has
     is_live: bool = False  # it has everything, and gets each group when it is written
-    is_anew: bool = False  # it writes aside what comes, until SWITCH
+    is_anew: bool = False  # a full resync: it writes the bytes apart, until SWITCH
     is_reading: bool = False  # bytes are being read for it
     is_caught_up: bool = False  # it has had everything since it was asked; it may lag since
     has_replica: bool = False  # what it says that it has counts
     written: int = 0  # position up to which it has written the log
     durable: int = 0
     ask_at: int = 0  # when it is asked once more what it has, monotonic ns; 0: not at all
-    failure: str = ""  # why it cannot go on at present
+    failure: str = ""  # why it cannot continue at present
     kept: list[int] = field(default_factory=list)  # the segments that it was last told to keep
 
 

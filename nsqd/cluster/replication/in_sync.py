@@ -1,7 +1,7 @@
-"""Which followers count for replies. A change is a record of the log, and holds once enough copies of the log have it.
+"""The in-sync followers. A change is a record of the log, and takes effect once enough copies of the log have it.
 
-So whoever takes part in a decision about the log, after its leader is lost, finds in a copy of it who had all that was
-acknowledged. Pure: the leader's side of copying says what it sees, and writes what `wanted` returns.
+So after the leader is lost, any copy of the log shows which nodes had all acknowledged messages. Pure: the leader's side of
+copying reports the state of the followers, and writes the record that `wanted` returns.
 
 See docs/design/cluster.md#in-sync-replicas.
 """
@@ -14,17 +14,17 @@ from nsqd.storage.log.followers import MOST, Followers
 
 
 class InSync:
-    """The followers that count, and the change that does not hold yet."""
+    """The in-sync followers, and the change that is not in effect yet."""
 
     def __init__(self, stated: Followers, position: int, patience: int, leader: int = -1) -> None:
-        """Begin with what the log states. Nobody counts until enough copies have the log up to `position`, its end.
+        """Begin with the record in the log. No follower counts until enough copies have the log up to `position`, its end.
 
-        `patience`: ns for which a follower may be out of sync before it is not named any more; `leader`: number of the node
-        that leads the log. If it has taken the log over, the log may name it: it is no follower any more.
+        `patience`: ns for which a follower may be out of sync before it is removed; `leader`: number of the node
+        that leads the log. If it has promoted the log, the log may name it: it is no longer a follower.
         """
         self._leader = leader
         self.stated = stated  # the latest record's content
-        self.named: frozenset[int] = frozenset()  # numbers of the nodes that count
+        self.named: frozenset[int] = frozenset()  # numbers of the in-sync nodes
         self.fewest = 0  # the smallest number of copies that publishes ask for, as the last record that holds states it
         self._before: frozenset[int] = frozenset()  # those that counted before the change
         self._position: int | None = position  # where the record of the change ends; None: it holds
@@ -33,7 +33,7 @@ class InSync:
 
     @property
     def counting(self) -> frozenset[int]:
-        """Return the numbers of the nodes that count now: not those that a change leaves out which does not hold yet."""
+        """Return the numbers of the nodes that count now: not those that a pending change removes."""
         return self.named & frozenset(self.stated.numbers)
 
     @property
@@ -49,10 +49,10 @@ class InSync:
         copies: tuple[int, int],
         now: int,
     ) -> Followers | None:
-        """Return what the log shall state from now on; None: what it states already, or a change is under way.
+        """Return the next record for the log. None if nothing changes, or a change is pending.
 
-        `caught_up`: followers that have everything and go on; `expected`: nodes that restart and said so; `needed`: those
-        that shall have a copy, if all of them count already: the others need not be named. `copies`: the smallest and the
+        `caught_up`: followers that have everything and keep up; `expected`: nodes that have announced a restart; `needed`: the
+        assigned followers, if all of them count already: the others do not have to be named. `copies`: the smallest and the
         largest number that publishes asked for, (0, 1) if none did.
         """
         if self._position is not None:

@@ -1,7 +1,7 @@
-"""The leader's side of copying: to whom a log of this node is sent, from where on, and how far each follower has it.
+"""The leader's side of copying: which followers get a log of this node, from which position on, and how far each has it.
 
-A follower that keeps up gets each group when it is written. One that does not is sent the log from its files, until it has
-reached the end: then it keeps up. A follower says first what it has; from the epochs of both copies follows what it lacks.
+A follower that keeps up gets each group when it is written. One that does not gets the log from its files, until it has
+reached the end: then it keeps up. A follower first reports what it has; the epochs of both copies show what it lacks.
 
 Nothing here does input or output by itself: files are read by `Source`, work that takes time goes to `Work`.
 
@@ -30,18 +30,18 @@ from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader
 from shared.log import log
 from shared.values import SECOND
 
-BATCH = 64 * 1024  # bytes that nobody waits for which are sent together
+BATCH = 64 * 1024  # bytes without a waiting client that are sent together
 MOST_LIVE = 1024 * 1024  # bytes that a connection may leave unsent while each group is sent at once
 MOST_BEHIND = 64 * 1024 * 1024  # bytes that a follower may have been sent without saying that it wrote them
 CHUNK = 512 * 1024  # bytes that are read at a time
 LAST = 64 * 1024  # bytes: the last ones are read in the turn, so that a follower reaches the end of a log that grows
 ASK_AFTER = 1_000_000_000  # ns after which a follower is asked once more, if the log could not be read for it
-ASK_OTHERWISE = 5_000_000_000  # ns after which one is asked once more that believes that another node leads the log
+ASK_OTHERWISE = 5_000_000_000  # ns after which a follower that knows another leader is asked again
 NO_ROOM_FOR = (
-    600_000_000_000  # ns for which a node is not chosen that gave up for lack of space, unless there is no other
+    600_000_000_000  # ns for which a node that stopped for lack of space is not chosen, unless there is no other
 )
 HOLD = 30_000_000_000  # ns for which segments are kept after some bytes were sent
-OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is not named any more
+OUT_OF_SYNC = 5_000_000_000  # ns after which a follower that does not keep up is removed from the in-sync ones
 KEEP_EVERY = 1_000_000_000  # ns between two looks at which segments are gone
 
 
@@ -62,7 +62,7 @@ class LeaderSide:
         """`replicas`: how many other nodes keep a copy, if no topic asks for more; `patience`: ns until a dead one is replaced.
 
         `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit. `log_id`: of a log
-        that this node has taken over, b"": the log is that into which it publishes.
+        that this node has promoted, b"": the log into which it publishes.
         """
         self.log_id = log_id or cluster.own.log_id
         self._whose = f"the promoted log {log_id.hex()}" if log_id else "this node's log"
@@ -71,9 +71,9 @@ class LeaderSide:
         self.followers: dict[int, Follower] = {}  # by node number
         self.copies = copies
         self._batch = Batch()
-        self._without_room: dict[int, int] = {}  # when nodes gave up for lack of space, by number, monotonic ns
+        self._without_room: dict[int, int] = {}  # when nodes stopped for lack of space, by number, monotonic ns
         self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC, cluster.own.number)
-        self._away: list[int] = []  # numbers of the nodes that shall keep a copy and have no connection
+        self._away: list[int] = []  # numbers of the assigned followers without a connection
         self._cluster = cluster
         self._source = source
         self._work = work
@@ -84,12 +84,12 @@ class LeaderSide:
         self._now = 0  # time of the last tick
         self._reached = 0  # position up to which a follower had a log whose sync has failed
         self._settled: int | None = None  # log's end when only those that are chosen began to count; None: others count
-        self._dropped: dict[int, Link] = {}  # nodes that were told that they need no replica, with the connection
+        self._dropped: dict[int, Link] = {}  # nodes that were sent DROP, with the connection
 
     # connections
 
     def tick(self, now: int) -> None:
-        """Choose followers, ask those that are new, and tell all which segments are gone. Call it several times a second."""
+        """Choose followers, ask the new ones, and send all the removed segments. Call it several times a second."""
         self.send_batch()
         self._allowed = min(self._rate, self._allowed + self._rate * min(now - self._now, SECOND) // SECOND)
         links, self._now = self._cluster.links, now
@@ -103,7 +103,7 @@ class LeaderSide:
             link = links.get(number)
             if link is not None and number not in self.followers:
                 self.followers[number] = Follower(number, link)
-                self._dropped.pop(number, None)  # it is told again when it is not chosen any more
+                self._dropped.pop(number, None)  # it gets DROP again when it is no longer chosen
                 self._ask(self.followers[number])
         for follower in self.followers.values():
             if 0 < follower.ask_at <= now:
@@ -118,7 +118,7 @@ class LeaderSide:
         self.pump()
 
     def _ask(self, follower: Follower) -> None:
-        """Ask a follower what it has. What it has said before does not count any more."""
+        """Ask a follower what it has. Its earlier reports no longer count."""
         follower.ask_at, follower.is_asked = 0, True
         follower.asked += 1
         self._send(follower.link, stream.pack_follow(follower.asked))
@@ -128,7 +128,7 @@ class LeaderSide:
         link.send_of(self.log_id, self._cluster.own.log_id, frame)
 
     def _chosen(self, now: int) -> list[int]:
-        """Return the nodes that shall keep a copy."""
+        """Return the assigned followers."""
         cluster = self._cluster
         own = cluster.own
         candidates = [
@@ -145,12 +145,12 @@ class LeaderSide:
 
     @property
     def wanted(self) -> int:
-        """Return how many nodes shall keep a copy: one more than topics wait for, so that publishes outlive the loss of one."""
+        """Return the number of followers: one more than topics wait for, so that publishes outlive the loss of one."""
         most = self.copies.configured
         return max(self._replicas, most) if most > 1 else self._replicas
 
     def _has_room(self, number: int, now: int) -> bool:
-        """Return True if a node may have space for a replica; one that gave up for lack of it may not, for a while."""
+        """Return True if a node may have space for a replica. A node that stopped for lack of it counts as full for a while."""
         gave_up = number in self._without_room and now - self._without_room[number] < NO_ROOM_FOR
         return number in self.in_sync.named or not (gave_up or number in self._cluster.full)
 
@@ -160,9 +160,9 @@ class LeaderSide:
         self._count()
 
     def _release(self, wanted: list[int]) -> None:
-        """Tell the nodes that are not chosen that they need no replica.
+        """Send DROP to the nodes that are not assigned.
 
-        They are told once only those that are chosen count, and these have durably all that the log had at that time.
+        They get DROP once only assigned followers are in sync, and these have durably all that the log had at that time.
         """
         if not self.in_sync.is_confirmed or self.in_sync.named != set(wanted) or len(wanted) < self.wanted:
             self._settled = None
@@ -188,7 +188,7 @@ class LeaderSide:
         if kind is FrameKind.HAVE:
             have = stream.unpack_have(content)
             if not follower.is_asked or have.asked != follower.asked:
-                return  # it has written more since then, or will be told otherwise
+                return  # it has written more since then, or will get another frame
             try:
                 self._begin(follower, have)
             except OSError as error:  # a segment was removed or rewritten at this moment
@@ -206,11 +206,11 @@ class LeaderSide:
             self._gave_up(follower, stream.unpack_gave_up(content) or "for no reason")
 
     def _gave_up(self, follower: Follower, why: str) -> None:
-        """Note that a follower cannot go on at present. It says again what it has when it can."""
+        """Handle that a follower cannot continue at present. It reports again what it has when it can."""
         follower.failure = why
         follower.is_live = follower.has_replica = follower.is_caught_up = False
         follower.is_asked = True
-        if why == stream.NOT_LEADER:  # it was not told yet that this node has taken the log over
+        if why == stream.NOT_LEADER:  # it does not know yet that this node has promoted the log
             follower.ask_at = self._now + ASK_OTHERWISE
         else:
             log.warning("CLUSTER: node %d cannot copy %s at present: %s", follower.number, self._whose, why)
@@ -218,7 +218,7 @@ class LeaderSide:
             self._without_room[follower.number] = self._now
         self._count()
 
-    # what a follower lacks
+    # resync
 
     def _begin(self, follower: Follower, have: stream.Have) -> None:
         """Decide from where on the log is sent to a follower. Raises OSError if a segment cannot be read."""
@@ -249,7 +249,7 @@ class LeaderSide:
         )
         self.pump()
 
-    # what is sent
+    # output
 
     def began(self, header: SegmentHeader) -> None:
         self.send_batch()
@@ -291,7 +291,7 @@ class LeaderSide:
             follower.at = at + size
 
     def ask_for_word(self, is_durable: bool) -> None:
-        """Tell the followers that a client waits until they have written, or have durably, what was written here."""
+        """Send SYNC: a client waits until the followers have written, or have durably, the bytes so far."""
         self.send_batch()
         frame = stream.pack_sync(is_durable)
         for follower in self.followers.values():
@@ -301,7 +301,7 @@ class LeaderSide:
     def pump(self) -> None:
         """Send the next pieces to the followers that do not keep up, as far as their connections take them.
 
-        What was written is sent first to those that keep up: whoever reaches the log's end here has it from the files.
+        Written groups are sent first to followers that keep up: one that reaches the log's end here has them from the files.
         """
         self.send_batch()
         if self._source.is_broken:
@@ -317,7 +317,7 @@ class LeaderSide:
                 self._ask_again(follower)
 
     def _ask_again(self, follower: Follower) -> None:
-        """Begin anew with a follower, soon: what it was being sent is not there any more."""
+        """Begin again with a follower, soon: the file that was being sent no longer exists."""
         follower.ask_at = self._now + ASK_AFTER
         follower.is_asked, follower.is_live, follower.is_caught_up = True, False, False
         self._count()
@@ -351,7 +351,7 @@ class LeaderSide:
                     return True
             if self._rate and source.end - self._sent(follower) > MOST_BEHIND:
                 if self._allowed <= 0:
-                    return False  # the next tick goes on
+                    return False  # the next tick continues
                 self._allowed -= CHUNK
             follower.is_reading = True
             read = partial(source.read_mended, follower.base, file, follower.at, end, CHUNK)
@@ -374,7 +374,7 @@ class LeaderSide:
         return False
 
     def _hold(self, follower: Follower) -> None:
-        """Keep what a follower still needs: a replica that begins anew can do with later segments as they will be then."""
+        """Hold the segments that a follower still needs. A full resync can use later segments as they will be then."""
         last = follower.base if follower.is_anew else None
         self._source.hold(follower.number, HOLD, follower.base, last)
 
@@ -403,11 +403,11 @@ class LeaderSide:
         follower.at += len(data)
 
     def _sent(self, follower: Follower) -> int:
-        """Return the position up to which the log was sent, if the segment at hand was never rewritten."""
+        """Return the position up to which the log was sent, if the current segment was never rewritten."""
         return follower.base + max(0, follower.at - HEADER_SIZE)
 
     def _tell_segments(self) -> None:
-        """Tell the followers which segments are left, if some are gone."""
+        """Send KEEP to the followers, if segments were removed."""
         if not self.followers:
             return
         bases = self._source.bases()
@@ -437,13 +437,13 @@ class LeaderSide:
         return self._source.is_broken
 
     def close(self) -> None:
-        """Let all followers go: this node does not lead the log any more."""
+        """Release all followers: this node no longer leads the log."""
         for number in self.followers:
             self._source.hold(number, 0)
         self.followers.clear()
 
     def _name(self, wanted: list[int], now: int) -> None:
-        """State in the log which followers count, if that has changed."""
+        """Record the in-sync followers in the log, if they changed."""
         if self._source.is_broken:
             return
         membership = self._cluster.membership
@@ -459,12 +459,12 @@ class LeaderSide:
             self.ask_for_word(is_durable=True)
 
     def led(self) -> dict[str, Any]:
-        """Return for /cluster what others ask of a log that this node leads. An epoch is told in hex, with where it begins."""
+        """Return the entry of a log that this node leads, for /cluster: its epochs in hex with their positions, and its end."""
         epochs = [(epoch.hex(), start) for epoch, start in self._source.epochs()]
         return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self._source.end}
 
     def followed(self) -> Followed:
-        """Return who has all of the log durably."""
+        """Return the nodes that have all of the log durably."""
         counting = self.in_sync.counting
         whole = [
             (one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_replica
@@ -472,7 +472,7 @@ class LeaderSide:
         return Followed(self.log_id, best_first(whole, self._source.end))
 
     def extent(self) -> Extent:
-        """Return how far the log goes. Once a sync has failed: as far as a follower was known to have it at a call of this."""
+        """Return the extent of the log. After a failed sync: as far as a follower was known to have it at an earlier call."""
         end = self._source.end
         if self._source.is_broken:
             self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_replica)])
@@ -481,7 +481,7 @@ class LeaderSide:
         return Extent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
 
     def figures(self) -> dict[str, Any]:
-        """Return for /cluster how many copies are possible, which nodes are away, and which count; and replies given up."""
+        """Return the possible copies, the disconnected and the in-sync nodes, and the replies given up, for /cluster."""
         return {
             "available": self.copies.available,
             "away": self._away,
@@ -490,7 +490,7 @@ class LeaderSide:
         }
 
     def states(self) -> list[dict[str, Any]]:
-        """Return what is known of each follower, for /cluster."""
+        """Return the state of each follower, for /cluster."""
         end = self._source.end
         return [
             {

@@ -1,6 +1,6 @@
-"""The times of logs: the leader of a log tells its followers the log's own time, and each notes it beside its own clocks.
+"""The times of logs: the leader of a log sends its followers the log's own time, and each stores it with its own clocks.
 
-Due times are in the log's time. Whoever promotes the log continues that time from what it noted, by its own clocks. By the
+Due times are in the log's time. The node that promotes the log continues from the stored time, by its own clocks. With the
 log's last anchor, which has the clocks of another machine, a difference between two wall clocks would move every delay.
 
 See docs/design/log.md#clocks.
@@ -55,11 +55,11 @@ class LogTimes(Part):
         self._notes[log_id] = note_of(self._clocks, steady)
 
     def noted(self, log_id: bytes) -> Anchor | None:
-        """Return what was noted of a log in this run; None: nothing. Any thread may call this."""
+        """Return the time of a log that was stored in this run, or None. Any thread may call this."""
         return self._notes.get(log_id)
 
     def tick(self, now: int) -> None:
-        """Tell and write what is due. Call it several times a second; `now` in monotonic ns."""
+        """Send and write the times that are due. Call it several times a second; `now` in monotonic ns."""
         for log_id, time in self.own.items():
             leader_side = self._copying.leader_sides.get(log_id)
             for follower in leader_side.followers.values() if leader_side is not None else ():
@@ -77,5 +77,5 @@ class LogTimes(Part):
 
 
 def _written(result: OSError | None) -> None:
-    if result is not None:  # the replica has gone meanwhile, or its disk fails, which its own syncs tell
+    if result is not None:  # the replica was removed meanwhile, or its disk fails, which its own syncs report
         log.debug("REPLICA: cannot note the time of a log: %s", result)

@@ -27,7 +27,7 @@ class ReplicaFile:
 
     base: int  # log position of its first record
     generation: int  # how often the leader had rewritten the segment
-    copy: int  # tells apart the files of a segment that was fetched more than once
+    copy: int  # distinguishes the files of a segment that was fetched more than once
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
-"""Reading topics back from a replica, whose log nobody need own: what was durable in it at one moment, and nothing is changed.
+"""Read topics back from a replica, with or without a leader of its log: a read-only view of what was durable at one moment.
 
-The replica is replayed as its promotion would replay it. Of the result only what can be read back is kept: the extents of
-topics that retain messages, and cursors. Any thread may read a replica; what comes of it is for one thread.
+The replica is replayed as its promotion would replay it. Only data that can be read back is kept: the extents of
+topics that retain messages, and cursors. Any thread may read a replica; the result is for one thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _PastStore:
 
 
 class _PastWriter:
-    """What a history asks of the log's writer."""
+    """The part of the log's writer that a history needs."""
 
     def __init__(self, files: SegmentFiles, parents: list[Parent]) -> None:
         self.files, self.parents = files, parents

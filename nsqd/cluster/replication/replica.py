@@ -1,10 +1,10 @@
-"""One replica: a copy of another node's log, byte for byte, that says of itself how far it is durable.
+"""One replica: a copy of another node's log, byte for byte, with a mark of its own durable position.
 
-Marks inside the log tell what its leader's disk had, and nothing of this one. So the replica has a mark of its own, in its
+Marks inside the log describe the leader's disk, not this one. So the replica has a mark of its own, in its
 manifest. A start syncs the files, checks every record from the segment of the mark on, and cuts the replica off at the first
-wrong byte behind the mark. What lies before the mark and is wrong stays: the leader replaces it.
+wrong byte after the mark. Wrong bytes before the mark stay: the leader replaces them.
 
-What is fetched anew is written aside, in files that the manifest does not name, until `switch`.
+A full resync is written apart, to files that the manifest does not name, until `switch`.
 
 See docs/design/cluster.md#replicas.
 """
@@ -24,17 +24,17 @@ MARK_EVERY = 16 * 1024 * 1024  # bytes after which a sync writes the mark, so th
 
 
 class ReplicaError(Exception):
-    """What was sent does not continue the replica."""
+    """The bytes do not continue the replica."""
 
 
 @dataclass(slots=True)
 class ReplicaSync:
     """Files to be synced, and what is durable then. Any thread may run it."""
 
-    position: int  # everything before it is durable afterwards; 0: it is only written aside
+    position: int  # everything before it is durable afterwards; 0: it is only written apart
     files: list[File]
     disk: Disk
-    manifest: Manifest | None  # by which what was written aside becomes the replica; None: this is no switch
+    manifest: Manifest | None  # by which the resync becomes the replica; None: this is no switch
 
     def run(self) -> None:
         """Sync the files, and write the manifest if it changes. Raises OSError."""
@@ -63,10 +63,10 @@ class Replica:
         self._remove_others()
         self.end = self._check(trusted)  # position up to which the replica is written
         self.durable = self.end  # position up to which it survives a power cut
-        self.is_aside = False  # True: what comes is written aside
+        self.is_aside = False  # True during a full resync: bytes are written apart
         self._aside: list[ReplicaFile] = []
         self._aside_epochs: tuple[tuple[Epoch, int], ...] = ()
-        self._switch_at: int | None = None  # what is written aside is complete up to this position, and is to be synced
+        self._switch_at: int | None = None  # the resync is complete up to this position, and is to be synced
         self._file: File | None = None  # the file that is written; None: none was opened since the start
         self._size = 0  # bytes of that file
         self._unsynced: list[File] = []  # older files with bytes that are not synced
@@ -76,7 +76,7 @@ class Replica:
     # the start
 
     def _remove_others(self) -> None:
-        """Remove the files that the manifest does not name: what was written aside, and what a switch has replaced."""
+        """Remove the files that the manifest does not name: of an unfinished resync, and those that a switch has replaced."""
         self._disk.sync_directory()  # if the last run ended before that, a manifest that names them might come back
         named = {NAME, NOTE, NOTE_BEGUN, *(file.name for file in self.manifest.files)}
         others = [name for name in self._disk.names() if name not in named]
@@ -159,7 +159,7 @@ class Replica:
                 opened.close()
         return file.base + at - HEADER_SIZE
 
-    # what the leader sends
+    # frames of the leader
 
     def resume(self, epochs: list[tuple[Epoch, int]]) -> None:
         """Note that the bytes that come continue the replica. `epochs`: those of the log."""
@@ -169,16 +169,16 @@ class Replica:
         self._write_manifest()
 
     def anew(self, base: int, epochs: list[tuple[Epoch, int]]) -> None:
-        """Note that what comes is to be written aside, from the segment at `base` on. `epochs`: those of the log."""
+        """Begin a full resync, from the segment at `base` on. `epochs`: those of the log."""
         self._drop_aside()
         job = self.sync_job()
-        if job is not None:  # its files are closed now; perhaps the replica is continued later all the same
+        if job is not None:  # its files are closed now; perhaps the replica is continued later anyway
             job.run()
             self.synced(job)
         self._close_files()
         self._leaving.clear()
         self.is_aside = True
-        files = self.manifest.files  # the newest one is whole only if the log goes on where it ends
+        files = self.manifest.files  # the newest one is whole only if the log continues where it ends
         self._aside = [file for file in (files if base == self.end else files[:-1]) if file.base < base]
         self._aside_epochs = tuple(epochs)
         self._copy += 1
@@ -209,7 +209,7 @@ class Replica:
         if self._file is not None:
             self._unsynced.append(self._file)
         self._file, self._size = file, HEADER_SIZE
-        if not header.generation:  # whoever sends it may be another node, which has taken the log over
+        if not header.generation:  # the sender may be another node, which has promoted the log
             self.manifest = replace(self.manifest, node=header.node)
         if self.is_aside:
             self._aside.append(name)
@@ -253,7 +253,7 @@ class Replica:
             self.end += len(data)
 
     def switch(self, position: int) -> None:
-        """Note that what is written aside is complete up to `position`: the next sync makes it the replica.
+        """End a full resync at `position`: the next sync makes it the replica.
 
         Raises ReplicaError.
         """
@@ -261,7 +261,7 @@ class Replica:
             raise ReplicaError("there is nothing to switch to")
         newest = self._aside[-1]
         if newest.generation or newest.base + self._size - HEADER_SIZE != position:
-            raise ReplicaError("what was written aside does not end there")
+            raise ReplicaError("the resync does not end there")
         self._switch_at = position
 
     def _switched(self, job: ReplicaSync) -> None:
@@ -284,7 +284,7 @@ class Replica:
     # durability
 
     def sync_job(self) -> ReplicaSync | None:
-        """Return what to sync now; None if everything is durable."""
+        """Return the sync to run now. None if everything is durable."""
         if self.is_aside:
             return self._aside_job()
         if self._file is None or self.durable >= self.end:
@@ -292,7 +292,7 @@ class Replica:
         return ReplicaSync(self.end, [*self._unsynced, self._file], self._disk, None)
 
     def _aside_job(self) -> ReplicaSync | None:
-        """Return what to sync of that which is written aside: files that are complete or, with a switch, all of them."""
+        """Return the sync of a resync: its complete files or, with a switch, all of them."""
         if self._switch_at is None:
             return ReplicaSync(0, list(self._unsynced), self._disk, None) if self._unsynced else None
         assert self._file is not None
@@ -308,7 +308,7 @@ class Replica:
         """
         if job.manifest is not None:
             if not self.is_aside or self._switch_at != job.position:
-                return  # it was given up meanwhile
+                return  # it was stopped meanwhile
             self._switched(job)
         self.durable = max(self.durable, job.position)
         # The last file was being written when the job began: if it is complete now, its end may not be synced.
@@ -355,22 +355,22 @@ class Replica:
         return sum(self._disk.size(file.name) for file in self.manifest.files)
 
     def note_durable(self) -> None:
-        """Write down how far the replica is durable, so that the next start need not check it. Raises OSError."""
+        """Write the durable position, so that the next start does not check the bytes before it. Raises OSError."""
         if not self.is_aside and self.manifest.mark < self.durable:
             self.manifest = replace(self.manifest, mark=self.durable)
             self._write_manifest()
 
     def close(self) -> None:
-        """Close the files. What is not synced stays as it is."""
+        """Close the files without a sync."""
         self._close_files()
 
     def give_up_aside(self) -> None:
-        """Remove what is written aside, unless it is complete: then it may be the replica already. Raises OSError."""
+        """Remove the files of a resync, unless it is complete: then it may be the replica already. Raises OSError."""
         if self.is_aside and self._switch_at is None:
             self._drop_aside()
 
     def _drop_aside(self) -> None:
-        """Give up what was written aside."""
+        """Discard an unfinished resync."""
         if self.is_aside:
             self._close_files()
             for file in set(self._aside) - set(self.manifest.files):

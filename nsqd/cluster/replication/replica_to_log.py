@@ -1,14 +1,14 @@
-"""A replica becomes a log that this node leads. A kill between any two steps leaves the one, or what becomes the other again.
+"""Turn a replica into a log that this node leads. After a kill between any two steps it is a replica, or becomes one again.
 
 1. `check_replay`: replay must be able to begin in the replica where it would begin in the log.
-2. `note_won`: the manifest says, durably, with which epoch this node is to lead the log. It is still a replica.
-3. The directory is renamed by whoever knows where directories are.
+2. `note_won`: the manifest records, durably, with which epoch this node is to lead the log. It is still a replica.
+3. The directory is renamed by the caller.
 4. `name_files`: its files get the names that they have in a log.
-5. `drop_manifest`: the first record of the new epoch is durable, so the log tells all that the manifest told, which goes. From
-   now on it is a log that this node leads, and others are told.
+5. `drop_manifest`: the first record of the new epoch is durable, so the manifest is no longer needed and is removed.
+   From now on it is a log that this node leads, and announces.
 
-Before step 5 has ended, nobody knows of the epoch, and what was begun is taken back by `name_replica_files` and a rename: a
-vote does not outlive the run of its node.
+Before step 5 has ended, no other node knows of the epoch, and `name_replica_files` and a rename revert the steps: an
+election does not outlive the run of its node.
 
 See docs/design/cluster.md#promotion.
 """
@@ -100,7 +100,7 @@ def name_files(disk: Disk) -> Manifest | None:
     wanted = {file.name for file in manifest.files}
     for name in names - wanted:
         if _OF_REPLICA.fullmatch(name):
-            disk.remove(name)  # it was written aside, for a state of the replica that never came
+            disk.remove(name)  # it is of a resync that was never finished
     disk.sync_directory()
     return manifest
 
@@ -109,7 +109,7 @@ def name_replica_files(disk: Disk) -> Manifest | None:
     """Give the files of a log the names that they had when it was a replica, unless an epoch of this node has begun in it.
 
     A last segment without a record is left out: this node may have begun its epoch in a file of that name. A kill in the midst
-    of it leaves what another call finishes. What else is there is removed when the replica is opened. Returns the manifest;
+    of it leaves a state that another call finishes. Other files are removed when the replica is opened. Returns the manifest;
     None if the epoch has begun. Raises ManifestError, OSError.
     """
     manifest = read_manifest(disk)
@@ -126,7 +126,7 @@ def name_replica_files(disk: Disk) -> Manifest | None:
 
 
 def drop_manifest(disk: Disk) -> None:
-    """Remove what the log itself tells now: its own first records are durable. Raises OSError."""
+    """Remove the manifest: the first records of the log are durable. Raises OSError."""
     drop_note(disk)
     if NAME in disk.names():
         disk.remove(NAME)

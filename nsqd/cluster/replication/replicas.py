@@ -1,7 +1,7 @@
 """The follower's side of copying: the replicas that this node keeps of other nodes' logs.
 
-A connection may write only the replica of the log id that its peer has proved, and of logs that the peer has taken over. What a
-failing disk costs is this replica, and for a while: its leader is told, and it is opened again later.
+A connection may write only the replica of the log id that its peer has proved, and of logs that the peer has promoted. A
+failing disk affects only this replica, for a while: its leader is notified, and it is opened again later.
 
 See docs/design/cluster.md#replicas.
 """
@@ -29,8 +29,8 @@ from nsqd.storage.log.epochs import unpack
 from nsqd.storage.log.space import reserve_of
 from shared.log import log
 
-TELL_AFTER = 1024 * 1024  # bytes after which the leader is told how far the replica is, though nobody waits for that
-SYNC_EVERY = 1_000_000_000  # ns: what nobody waits for is synced after this time
+TELL_AFTER = 1024 * 1024  # bytes after which the leader gets the replica's position, even if no client waits
+SYNC_EVERY = 1_000_000_000  # ns until a sync for which no client waits
 RETRY_AFTER = 10_000_000_000  # ns after a failure
 QUICK = 1_000_000  # ns: a sync that takes less is done in the turn
 
@@ -61,21 +61,21 @@ class Kept:
     disk: Disk | None = None
     link: Link | None = None  # the leader's connection, once it has asked
     is_opening: bool = False
-    running: ReplicaSync | None = None  # the sync that is under way elsewhere
+    running: ReplicaSync | None = None  # the sync that runs in a thread
     is_awaited: bool = False  # a client waits for a sync
-    must_tell: bool = False  # a client waits for the next word about how far the replica is
+    must_tell: bool = False  # a client waits for the next COPIED
     sync_due: int = 0
     asked: int = 0  # number of the leader's latest FOLLOW
-    is_asked: bool = False  # the leader waits to be told what the replica holds
+    is_asked: bool = False  # the leader waits for HAVE
     must_reopen: bool = False  # the replica may end within a record, and is to be cut to a whole one
-    is_resumed: bool = False  # the leader has said how the replica goes on, so it may be told how far it is
-    reported: tuple[int, int] = (-1, -1)  # positions that the leader was told last
+    is_resumed: bool = False  # the leader has sent RESUME or ANEW, so COPIED may be sent
+    reported: tuple[int, int] = (-1, -1)  # positions of the last COPIED
     failure: str = ""
     retry_at: int = 0
-    # the leader does not need the replica, which goes when nothing is under way any more; the log's epochs then. None: it does
+    # after DROP, the log's epochs: the replica is removed when no operation is in progress. None: the leader needs it
     dropped: stream.Epochs | None = None
-    trusted: int | None = None  # a sync has failed: what lies behind this position cannot be trusted
-    # this node is to lead the log: who gets the replica's directory, or an error, when nothing is under way any more
+    trusted: int | None = None  # a sync has failed: bytes after this position cannot be trusted
+    # this node is to lead the log: called with the replica's directory, or an error, when no operation is in progress
     on_released: Callable[[Disk | OSError], None] | None = None
 
 
@@ -91,7 +91,7 @@ class Replicas:
     ) -> None:
         """Find the replicas in `directory`, and open none yet.
 
-        `clock` returns monotonic ns; `may_write` tells whether the node with a number leads a log, None: it does if it has
+        `clock` returns monotonic ns; `may_write` returns whether the node with a number leads a log, None: it does if it has
         proved the log's id.
         """
         self.kept: dict[bytes, Kept] = {}
@@ -99,9 +99,9 @@ class Replicas:
         self._work = work
         self._clock = clock
         self.may_write = may_write
-        # tells whether this node itself leads a log, or is taking it over
+        # returns True if this node itself leads a log, or is promoting it
         self.is_promoted: Callable[[bytes], bool] = lambda log_id: False
-        self.failures = 0  # how often a replica was given up for a while, since the start
+        self.failures = 0  # how often a replica was stopped for a while, since the start
         self._average = 0  # moving average of the duration of syncs, ns
         for log_id, node in directory.found():
             self.kept[log_id] = Kept(log_id, node)
@@ -197,9 +197,9 @@ class Replicas:
     # opening
 
     def _answer(self, kept: Kept) -> None:
-        """Tell the leader what the replica holds, once it is open and no sync is under way."""
+        """Send the leader HAVE, once the replica is open and no sync is in progress."""
         if not kept.is_asked or kept.is_opening or kept.running is not None or kept.link is None:
-            return  # it is told when that is over
+            return  # HAVE is sent when that is over
         if kept.must_reopen and kept.replica is not None:
             kept.replica.close()
             kept.replica, kept.reported = None, (-1, -1)
@@ -244,7 +244,7 @@ class Replicas:
         self._release(kept)
 
     def _part(self, kept: Kept, replica: Replica, epochs: stream.Epochs) -> int:
-        """Return how many bytes at the replica's end the log does not have, in view of the log's epochs."""
+        """Return how many bytes at the replica's end the log does not have, given the log's epochs."""
         own = [(epoch.pack(), start) for epoch, start in replica.manifest.epochs]
         if not replica.end:
             return 0
@@ -261,7 +261,7 @@ class Replicas:
     # durability
 
     def turn(self, now: int) -> None:
-        """Sync what clients wait for, and tell the leaders how far their replicas are. Call it after input."""
+        """Run the syncs for which clients wait, and send COPIED to the leaders. Call it after input."""
         for kept in self.kept.values():
             if kept.replica is not None and kept.link is not None and not kept.failure:
                 if kept.is_awaited:
@@ -271,7 +271,7 @@ class Replicas:
 
     def _sync(self, kept: Kept, replica: Replica, now: int) -> None:
         if kept.running is not None or (kept.link is not None and not kept.is_resumed):
-            return  # its leader may say at any moment that it goes on otherwise, which needs the files
+            return  # its leader may send another RESUME or ANEW at any moment, which needs the files
         kept.is_awaited = False
         job = replica.sync_job()
         if job is None:
@@ -327,7 +327,7 @@ class Replicas:
         self._average += (min(ns, 2 * QUICK) - self._average) // 8
 
     def _tell(self, kept: Kept, replica: Replica) -> None:
-        """Tell the leader how far the replica is, unless what comes is still written aside."""
+        """Send COPIED to the leader, except during a full resync."""
         positions = replica.end, replica.durable
         if not kept.is_resumed or replica.is_aside or positions == kept.reported or kept.link is None:
             return
@@ -336,13 +336,13 @@ class Replicas:
             self._send(kept.link, kept.log_id, stream.pack_copied(*positions))
 
     def tick(self, now: int) -> None:
-        """Sync what nobody waits for, look at the free space, and open again what has failed. Call it every second."""
+        """Run the syncs without waiting clients, check the free space, and reopen failed replicas. Call it every second."""
         for kept in self.kept.values():
             replica = kept.replica
             if kept.failure:
                 if now < kept.retry_at or kept.running is not None or kept.is_opening:
                     continue
-                if kept.link is None:  # its leader may be lost: what is here must be readable
+                if kept.link is None:  # its leader may be lost: the replica must be readable
                     self._begin_opening(kept)
                 elif not self._lacks_space(kept):
                     kept.retry_at = now + RETRY_AFTER
@@ -357,7 +357,7 @@ class Replicas:
                     self._tell(kept, replica)
 
     def _lacks_space(self, kept: Kept) -> bool:
-        """Return True if a replica must give way: twice the reserve that this node keeps for its own log is not free."""
+        """Return True if a replica must stop: less than twice the reserve for this node's own log is free."""
         if kept.disk is None:
             return False
         try:
@@ -372,7 +372,7 @@ class Replicas:
         self._fail(kept, f"cannot sync: {error.strerror or error}")
 
     def _fail(self, kept: Kept, why: str) -> None:
-        """Give a replica up for a while, and tell its leader."""
+        """Stop a replica for a while, and notify its leader."""
         if kept.replica is not None and kept.running is None:
             if why == NO_SPACE:
                 with suppress(OSError):
@@ -389,11 +389,11 @@ class Replicas:
     def _drop(self, kept: Kept, epochs: stream.Epochs) -> None:
         """Remove a replica that its leader does not need, or keep it as a diverged copy if it holds what the log does not have.
 
-        `epochs`: those of the log. The leader may have an old copy of it, and this replica alone what clients were told is
-        kept.
+        `epochs`: those of the log. The leader may have an old copy of it, and this replica the only copy of acknowledged
+        messages.
         """
         if kept.running is not None or kept.is_opening:
-            return  # it goes when that is over: the leader says it once
+            return  # it is removed when that is over: DROP is sent once
         if kept.replica is None:
             self._begin_opening(kept)
             return
@@ -424,10 +424,10 @@ class Replicas:
             kept.link, kept.dropped = None, epochs
             self._drop(kept, epochs)
 
-    # the replica of a log that this node is to own
+    # the replica of a log that this node is to lead
 
     def release(self, log_id: bytes, on_released: Callable[[Disk | OSError], None]) -> None:
-        """Close a replica when nothing is under way, and give it away.
+        """Close a replica when no operation is in progress, and release it.
 
         `on_released` gets its directory, or why it is of no use.
         From then on it is not among the replicas. Raises KeyError if there is no replica of that log.
@@ -451,7 +451,7 @@ class Replicas:
         on_released(kept.disk)
 
     def put_back(self, log_id: bytes, node: int) -> None:
-        """Take a replica back that was given away. `node`: number of the node that published into the log."""
+        """Take back a released replica. `node`: number of the node that published into the log."""
         kept = self.kept[log_id] = Kept(log_id, node)
         self._begin_opening(kept)
 
@@ -473,17 +473,16 @@ class Replicas:
             raise KeyError(kept.log_id)
         return replica_parts(disk, replica.manifest, replica.end, start)
 
-    # figures
+    # statistics
 
     def states(self) -> list[dict[str, Any]]:
-        """Return what is known of each replica, for /cluster."""
+        """Return the state of each replica, for /cluster."""
         return [
             {
                 "node": kept.node,
                 "log_id": kept.log_id.hex(),
                 "connected": kept.link is not None,
-                "complete": kept.replica is not None
-                and kept.replica.end > 0,  # also while another state is written aside
+                "complete": kept.replica is not None and kept.replica.end > 0,  # also during a full resync
                 "written": kept.replica.end if kept.replica is not None else 0,
                 "durable": kept.replica.durable if kept.replica is not None else 0,
                 "epochs": [(epoch.pack().hex(), at) for epoch, at in kept.replica.manifest.epochs]

@@ -1,19 +1,19 @@
 """The frames by which a node copies its log to another one, its follower. All numbers are big-endian.
 
-    leader    FOLLOW    asks the peer to keep a replica of the leader's log; the peer answers HAVE. A number that counts up
+    leader    FOLLOW    asks the peer to keep a replica of the leader's log; the peer sends HAVE. A number that counts up
     follower  HAVE      what the replica holds: [number, end, [[epoch, start], ...], [[base, edition], ...]], with the number of
-                        the latest FOLLOW. It comes once more, unasked, when a replica that was given up can be continued
-    leader    RESUME     bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
-    leader    ANEW      the replica holds something else from a base on, or has a gap there: [base, [[epoch, start], ...]]. What
-                        follows is written aside
+                        the latest FOLLOW. It is sent again, unasked, when a replica that was stopped can be continued
+    leader    RESUME    bytes follow from the replica's end on: [[epoch, start], ...], the epochs of the log
+    leader    ANEW      a full resync: the replica differs from a base on, or has a gap there: [base, [[epoch, start], ...]].
+                        The bytes that follow are written apart
     leader    SEGMENT   a segment begins; its header of HEADER bytes
     leader    BYTES     bytes of a segment: its base, their offset in the file, and the bytes
-    leader    SWITCH    what was written aside is complete, up to a position: it becomes the replica
+    leader    SWITCH    the resync is complete, up to a position: it becomes the replica
     leader    KEEP      the segments that the leader has, once the replica is durable up to a position: [position, [base, ...]]
     leader    SYNC      a client waits until the bytes sent before are written (0) or durable (1): COPIED is to follow at once
     follower  COPIED    the positions up to which the replica is written, and durable
     follower  GAVE_UP   the replica cannot be continued at present, with the reason in UTF-8
-    leader    DROP      the replica is not needed any more: [[epoch, start], ...], the epochs of the log
+    leader    DROP      the replica is no longer needed: [[epoch, start], ...], the epochs of the log
     both      LOG       the frames that follow in this direction are about the log with this id, of 16 bytes; before the
                         first LOG, they are about the log that the leader publishes into
 
@@ -51,7 +51,7 @@ Epochs = list[tuple[bytes, int]]  # each epoch, packed, with the position at whi
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """What a replica holds, as its follower tells the leader of the log. Positions count bytes of records."""
+    """The content of a replica, as its follower reports it. Positions count bytes of records."""
 
     end: int  # position up to which its bytes are the log's
     epochs: Epochs
@@ -77,7 +77,7 @@ def pack_follow(number: int) -> bytes:
 
 
 def unpack_follow(content: bytes) -> int:
-    """Return the number of the question. Raises PeerError."""
+    """Return the number of the FOLLOW. Raises PeerError."""
     if len(content) != _NUMBER.size:
         raise PeerError("FOLLOW is not one number")
     return int(_NUMBER.unpack(content)[0])
@@ -89,7 +89,7 @@ def pack_have(have: Have) -> bytes:
 
 
 def unpack_have(content: bytes) -> Have:
-    """Return what the peer's replica holds. Raises PeerError."""
+    """Return the content of the peer's replica. Raises PeerError."""
     asked, end, epochs, segments = _fields(content, 4)
     return Have(_position(end), _epochs(epochs), dict(_pair(pair) for pair in _list(segments)), _position(asked))
 
@@ -115,12 +115,12 @@ def unpack_drop(content: bytes) -> Epochs:
 
 
 def pack_anew(base: int, epochs: Epochs) -> bytes:
-    """Return the frame after which the log's segments follow from `base` on, to be written aside."""
+    """Return the frame that begins a full resync: the log's segments from `base` on follow."""
     return _pack(FrameKind.ANEW, [base, epochs])
 
 
 def unpack_anew(content: bytes) -> tuple[int, Epochs]:
-    """Return the base from which on the replica is written anew, and the epochs of the log. Raises PeerError."""
+    """Return the base from which the resync begins, and the epochs of the log. Raises PeerError."""
     base, epochs = _fields(content, 2)
     return _position(base), _epochs(epochs)
 
@@ -171,7 +171,7 @@ def pack_copied(written: int, durable: int) -> bytes:
 
 
 def unpack_copied(content: bytes) -> tuple[int, int]:
-    """Return how far the peer's replica is written and durable. Raises PeerError."""
+    """Return the written and the durable position of the peer's replica. Raises PeerError."""
     if len(content) != _POSITIONS.size:
         raise PeerError("COPIED is not two positions")
     written, durable = _POSITIONS.unpack(content)

@@ -1,9 +1,9 @@
-"""The bytes between two nodes, and who sends and takes them. Nothing here does input or output, or asks a clock.
+"""Connections and frames between two nodes. Nothing here does input or output, or reads a clock.
 
 * `frames`: the bytes on a connection, cut into frames whose size is bounded before they are kept.
-* `handshake`: two nodes prove to each other that they know the cluster's secret. Nothing else is accepted before.
-* `node_identity`: who a node is, as it tells the others. `fields`: the fields of frames whose content is msgpack.
+* `handshake`: two nodes prove to each other that they know the cluster's secret, before any other frame is accepted.
+* `node_identity`: the identity that a node sends to the others. `fields`: the fields of frames whose content is msgpack.
 * `link`: one connection: handshake, heartbeats, members. `peer`: the same as the reactor sees it. Start at `link`.
-* `part`: what takes the frames of one subject. A new frame is a line of FrameKind and a part that takes it.
-* `cut`: silence between nodes, for drills and tests.
+* `part`: the base of the parts that handle the frames of one subject. A new frame is a line of FrameKind and a part.
+* `cut`: partitions between nodes, for drills and tests.
 """

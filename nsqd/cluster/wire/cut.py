@@ -1,7 +1,7 @@
-"""Silence between this node and others, as in a network partition, without a change of the network. For rehearsals and tests.
+"""Partitions of this node from others, without a change of the network. For drills and tests.
 
-While a node is cut off, what comes over a connection with it is dropped unread, and nothing is sent; the connection stays open
-until it is given up for its silence. It exists only with -debug-routes.
+During a partition, everything that comes over a connection with the other node is dropped unread, and nothing is sent; the
+connection stays open until it times out. It exists only with -debug-routes.
 
 See docs/design/cluster.md#partitions-for-drills.
 """
@@ -15,11 +15,11 @@ from nsqd.cluster.wire.peer import ClusterPeer
 from nsqd.protocols.transport import Transport
 
 UNTIL_HEALED = 1 << 62  # ns
-CUT_OFF = "the node was cut off for a rehearsal"
+CUT_OFF = "the node was partitioned for a drill"
 
 
 class Cuts:
-    """The nodes that this one is cut off from."""
+    """The nodes from which this one is partitioned."""
 
     def __init__(self) -> None:
         self._until: dict[int, int] = {}  # by node number: when the cut ends by itself, monotonic ns
@@ -35,7 +35,7 @@ class Cuts:
 
     @property
     def numbers(self) -> list[int]:
-        """Return the numbers of the nodes that are cut off, in their order."""
+        """Return the numbers of the partitioned nodes, in ascending order."""
         return sorted(self._until)
 
     def over(self, now: int) -> list[int]:
@@ -43,13 +43,13 @@ class Cuts:
         return [number for number, until in self._until.items() if until <= now]
 
     def number_of(self, link: Link | None) -> int | None:
-        """Return the number of the node at the other end, if it is cut off; None if it is not, or has not said who it is."""
+        """Return the number of the node at the other end if it is partitioned. None if not, or not known yet."""
         peer = link.handshake.peer if link is not None else None
         return peer.number if peer is not None and peer.number in self._until else None
 
 
 class CuttablePeer(ClusterPeer):
-    """A connection to another node that is silent in both directions while the node is cut off."""
+    """A connection to another node that drops everything in both directions while the node is partitioned."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class CuttablePeer(ClusterPeer):
         has_tls: bool,
         cuts: Cuts,
     ) -> None:
-        """Take a connection over, as ClusterPeer does. `cuts`: says who is cut off, at any time."""
+        """Take a connection over, as ClusterPeer does. `cuts`: the partitioned nodes, at any time."""
         self._cuts = cuts
         super().__init__(link, transport, remote_ip, port, events, gone, has_tls)
 
@@ -77,5 +77,5 @@ class CuttablePeer(ClusterPeer):
 
     def receive_eof(self) -> None:
         if self.link is not None and self._cuts.number_of(self.link) is not None:
-            self.link.closing = self.link.closing or CUT_OFF  # the end of a node that is cut off is not seen
+            self.link.closing = self.link.closing or CUT_OFF  # the end of a partitioned node is not seen
         super().receive_eof()

@@ -15,7 +15,7 @@ from enum import IntEnum
 from struct import Struct
 
 AFTER_PROOF = 1 << 20  # bytes of a frame after its length, at most: what is known of 1,024 nodes takes less than half
-BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved who it is
+BEFORE_PROOF = 1024  # bytes after the length, at most, until the peer has proved its identity
 KIND_AT = 4  # offset of the kind in a frame
 _HEAD = Struct(">IB")
 _LENGTH = Struct(">I")
@@ -24,14 +24,14 @@ _LENGTH = Struct(">I")
 class FrameKind(IntEnum):
     """The kind of a frame. The numbers are never used again."""
 
-    HELLO = 1  # the node that dialed tells who it is
-    CHALLENGE = 2  # the node that was dialed tells who it is, and proves it
-    PROOF = 3  # the node that dialed proves it
+    HELLO = 1  # identity of the node that dialed
+    CHALLENGE = 2  # identity of the node that was dialed, and its proof
+    PROOF = 3  # proof of the node that dialed
     WELCOME = 4  # the proof is accepted
     REFUSED = 5  # a reason in UTF-8 follows, and the connection is closed
-    HEARTBEAT = 6  # comes each second; message ids of the sender below the number that follows may be issued
-    MEMBERS = 7  # what the sender knows of nodes, in msgpack: identities, each with its standing
-    RESTARTS = 8  # the sender stops, and will be back within so many ms
+    HEARTBEAT = 6  # every second; message ids of the sender below the number that follows may be issued
+    MEMBERS = 7  # the sender's member records, in msgpack: identities, each with its standing
+    RESTARTS = 8  # the sender stops, and will be back within the given number of ms
     # How a log is copied: see stream.py
     FOLLOW = 9
     HAVE = 10
@@ -46,7 +46,7 @@ class FrameKind(IntEnum):
     GAVE_UP = 19
     DROP = 20
     LOG = 21  # the log that the stream frames which follow are about
-    # Who leads which log: see leader_frames.py and election_frames.py
+    # The leaders of logs: see leader_frames.py and election_frames.py
     LEADERS = 22
     IN_SYNC = 23
     VOTE_REQUEST = 24
@@ -54,10 +54,10 @@ class FrameKind(IntEnum):
     CLOSED = 26  # a log that is closed: see closed_frames.py
     CONFIGS = 27  # the configurations of topics: see config_frames.py
     TRANSFER = 28  # a node that leaves asks the receiver to lead a log: see transfer_frames.py
-    TIME = 29  # from the leader of a log: its id, and its own time, in ns
-    DELETED = 30  # what was deleted from a log at a node that did not own it any more: see deletion_frames.py
-    SALVAGE = 32  # about what a copy holds that the log's leader lacks: see salvage_frames.py
-    # How jobs are lent, and asked about: see job_frames.py
+    TIME = 29  # from the leader of a log: the log's id and time, in ns
+    DELETED = 30  # deletions in a log at a node that no longer led it: see deletion_frames.py
+    SALVAGE = 32  # about bytes of a copy that the log's leader lacks: see salvage_frames.py
+    # Lent jobs and remote commands: see job_frames.py
     WANT = 40
     BODY = 41
     LOAN = 42
@@ -84,14 +84,14 @@ class FrameReader:
     """Cuts the bytes of one connection into frames."""
 
     def __init__(self) -> None:
-        # bytes of a frame after its length, at most; raised when the peer has proved who it is
+        # bytes of a frame after its length, at most; raised when the peer has proved its identity
         self.limit = BEFORE_PROOF
         self._waiting = b""  # the beginning of a frame
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
         """Yield the kind and content of each frame that is complete now. Raises PeerError.
 
-        `limit` is looked at for each frame, so the caller may raise it between two.
+        `limit` is checked for each frame, so the caller may raise it between two.
         """
         if self._waiting:
             data = b"".join((self._waiting, data))

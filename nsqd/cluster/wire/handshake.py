@@ -1,4 +1,4 @@
-"""The handshake between two nodes: each tells who it is, and proves that it knows the cluster's secret.
+"""The handshake between two nodes: each sends its identity, and proves that it knows the cluster's secret.
 
     dialer    HELLO      [lowest version, highest version, cluster name, identity, nonce]
     acceptor  CHALLENGE  [version, cluster name, identity, nonce], then a proof of PROOF_SIZE bytes
@@ -35,7 +35,7 @@ MOST_REASON = 500  # bytes of a refusal
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a node knows before any handshake."""
+    """The settings of a node for all handshakes."""
 
     cluster: str  # name of the cluster
     secret: bytes  # at least LEAST_SECRET bytes: a shorter one could be found from a proof
@@ -52,12 +52,12 @@ class Handshake:
 
     def __init__(self, credentials: Credentials, nonce: bytes, is_dialer: bool) -> None:
         """`nonce`: NONCE_SIZE random bytes that are used once."""
-        self.peer: NodeIdentity | None = None  # who the peer says it is; proved when `is_done`
+        self.peer: NodeIdentity | None = None  # the peer's identity; proved when `is_done`
         self.is_done = False
-        self.has_proof = False  # the peer knows the secret, so it is who it says
+        self.has_proof = False  # the peer knows the secret, so its identity is proved
         self._credentials = credentials
         self.nonce = nonce
-        self.peer_nonce = b""  # of the peer, as soon as it has said who it is
+        self.peer_nonce = b""  # of the peer, as soon as its identity is known
         self._expected = FrameKind.CHALLENGE if is_dialer else FrameKind.HELLO
         self.hello = self._packed(VERSION, VERSION) if is_dialer else b""  # content of HELLO, the same on both sides
         self._challenge = b""
@@ -149,5 +149,5 @@ class Handshake:
 
 
 def refusal(error: PeerError) -> bytes:
-    """Return the frame that tells the peer why it is refused."""
+    """Return the frame with the reason why the peer is refused."""
     return encode(FrameKind.REFUSED, str(error).encode()[:MOST_REASON])

@@ -34,7 +34,7 @@ _MS = 1_000_000  # ns
 
 
 class Superseded(PeerError):
-    """The peer is not wanted because of a later word about its node number, which it is to be told."""
+    """The peer is refused because of a later record of its node number, which is sent to it."""
 
     def __init__(self, reason: str, word: Member) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class Superseded(PeerError):
 
 
 class Listener(Protocol):
-    """Who leads the link. It is told what comes, and asked what to send."""
+    """The owner of the link: it handles incoming frames, and provides the outgoing ones."""
 
     lease: int  # message ids of this node below it may be issued
     is_full: bool  # this node has no space for another replica
@@ -51,22 +51,22 @@ class Listener(Protocol):
         """Return all that this node knows of nodes."""
 
     def proved(self, link: Link, peer: NodeIdentity, now: int) -> None:
-        """Take note that the peer is who it says. Raises PeerError if it is not wanted."""
+        """Handle the proved identity of the peer. Raises PeerError to refuse it."""
 
     def receive_words(self, link: Link, words: list[Member], now: int) -> None:
-        """Take over what the peer knows of nodes."""
+        """Merge the peer's member records."""
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
         """Take any other frame. Raises PeerError."""
 
     def admitted(self, link: Link) -> None:
-        """Tell the peer what else this node knows: it is proved, and has been told of the nodes."""
+        """Send the peer everything else that this node knows: it is proved, and has the member records."""
 
     def heard_of_space(self, link: Link, is_full: bool) -> None:
-        """Take note whether the peer has no space for another replica."""
+        """Record whether the peer has no space for another replica."""
 
     def heard(self, link: Link, lease: int | None, back_by: int | None, now: int) -> None:
-        """Take note that bytes of the peer came, its lease, and until when it is back if it restarts; None: not told."""
+        """Record that bytes of the peer came, its lease, and when it will be back from a restart. None if not sent."""
 
 
 @dataclass(slots=True)
@@ -81,8 +81,8 @@ class Link:
     output: bytearray
     reader: FrameReader
     peer: NodeIdentity | None = None
-    closing: str = ""  # why the connection is to be closed when the output is sent; "": it goes on
-    is_dead: bool = False  # the network takes nothing any more: `closing` does not wait until the output is sent
+    closing: str = ""  # why the connection is to be closed when the output is sent; "": it stays open
+    is_dead: bool = False  # the network takes nothing more: `closing` does not wait until the output is sent
     beat_due: int = 0  # when the next heartbeat is due
     queued: int = 0  # bytes of the frames that `send` was given
     unsent: int = 0  # bytes that `drain` returned and that the network has not accepted
@@ -96,7 +96,7 @@ class Link:
     log_received: bytes = b""
 
     def certify(self, uris: Iterable[str]) -> None:
-        """Take note of the URIs in the peer's certificate, before any frame. The peer must be the node that they name."""
+        """Set the URIs of the peer's certificate, before any frame. The peer must be the node that they name."""
         self.certified = certified_number(uris)
         if self.certified is None:
             self.refuse(PeerError("the certificate names no node: it needs one URI such as penstock:node:7"))
@@ -151,7 +151,7 @@ class Link:
             )
 
     def _admit(self, answer: bytes, now: int) -> None:
-        """End the handshake with `answer`, unless the peer is not wanted."""
+        """End the handshake with `answer`, unless the peer is refused."""
         assert self.handshake.peer is not None
         try:
             self.listener.proved(self, self.handshake.peer, now)
@@ -164,10 +164,10 @@ class Link:
         self.output += answer
         self.send_words(self.listener.words())
         self.listener.admitted(self)
-        self.tick(now)  # the first heartbeat tells the lease
+        self.tick(now)  # the first heartbeat has the lease
 
     def send_words(self, words: list[Member]) -> None:
-        """Send what is known of some nodes."""
+        """Send member records."""
         if words:
             content = msgpack.packb([[*pack(word.node), word.standing] for word in words])
             self._add(encode(FrameKind.MEMBERS, content))
@@ -177,11 +177,11 @@ class Link:
         self._add(encode(FrameKind.RESTARTS, _GRACE.pack(min(grace, MOST_GRACE))))
 
     def send_first(self, frame: bytes) -> None:
-        """Send a frame about who leads which log, before the frames by which logs are copied."""
+        """Send a frame about the leaders of logs, before the frames by which logs are copied."""
         self._add(frame)
 
     def tick(self, now: int) -> None:
-        """Send a heartbeat if one is due; give up a handshake that takes too long."""
+        """Send a heartbeat if one is due; end a handshake that takes too long."""
         if self.closing:
             return
         if self.peer is None:
@@ -192,7 +192,7 @@ class Link:
             self._add(encode(FrameKind.HEARTBEAT, _BEAT.pack(self.listener.lease, self.listener.is_full, now)))
 
     def age(self, sent: int, now: int) -> int:
-        """Return how many ns ago the peer's monotonic clock was `sent`, less what a frame needs at least; 0: not known."""
+        """Return the ns since the peer's monotonic clock was `sent`, less the shortest time of a frame. 0 if unknown."""
         return now - sent - min(self.clocks) if self.clocks else 0
 
     @property
@@ -201,7 +201,7 @@ class Link:
         return len(self.output) + self.queued + self.unsent
 
     def send(self, frame: bytes) -> None:
-        """Send a frame by which a log is copied. Whoever sends many looks at `backlog`."""
+        """Send a frame by which a log is copied. A caller that sends many checks `backlog`."""
         self._frames.append(frame)
         self.queued += len(frame)
 
@@ -221,7 +221,7 @@ class Link:
         return taken
 
     def refuse(self, error: PeerError) -> None:
-        """Tell the peer why, and close."""
+        """Send the peer the reason, and close."""
         self.output += refusal(error)
         self.closing = str(error)
 
@@ -260,5 +260,5 @@ def _unpack_words(content: bytes) -> list[Member]:
 
 def _unpack_word(word: Any) -> Member:
     if not isinstance(word, list) or not word or type(word[-1]) is not int or word[-1] not in list(Standing):
-        raise PeerError("a word about a node has no standing")
+        raise PeerError("a member record has no standing")
     return Member(unpack(word[:-1]), Standing(word[-1]))

@@ -1,4 +1,4 @@
-"""Who a node of a cluster is, as it tells the others, and what it is to the cluster."""
+"""The identity of a node, and its standing in the cluster."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class NodeIdentity:
 
 
 class Standing(IntEnum):
-    """What a node is to the cluster. Of two words about one run, the greater standing is the later one."""
+    """The standing of a node in the cluster. Of two records of one run, the greater standing is the later one."""
 
     MEMBER = 0
-    LEFT = 1  # it said that it leaves for good
+    LEFT = 1  # it has left permanently
     FORGOTTEN = 2  # an operator said that it will not come back
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The latest word about a node."""
+    """The record of a node."""
 
     node: NodeIdentity
     standing: Standing = Standing.MEMBER
 
     def is_later_than(self, other: Member) -> bool:
-        """Return True if this word replaces the other one about the same node number."""
+        """Return True if this record replaces the other one of the same node number."""
         return self._order() > other._order()
 
     def _order(self) -> tuple[object, ...]:
-        # The standing is last: if the log of both words is forgotten, their order stays what it was.
+        # The standing is last: if the log of both records is forgotten, their order stays what it was.
         node = self.node
         place = node.address, node.http, node.zone, node.disque
         return node.incarnation, node.log_id, node.epoch, *place, node.ids, self.standing

@@ -30,7 +30,7 @@ class Part:
         """Note that a connection to a node is gone."""
 
     def led(self, log_id: bytes, epoch: Epoch) -> None:
-        """Note that a log has another leader, by a greater epoch."""
+        """Handle that a log has another leader, by a greater epoch."""
 
     def fenced(self, log_id: bytes, epoch: Epoch) -> None:
         """Note that another run or node leads a log that this node has led: nothing more of it is delivered here."""
@@ -38,17 +38,17 @@ class Part:
     def won(self, log_id: bytes, number: int, is_clean: bool) -> None:
         """Note that this node has won an election: it is to lead a log, by an epoch with that number.
 
-        `is_clean`: its copy has all that clients were told that it is kept.
+        `is_clean`: its replica has all acknowledged messages.
         """
 
     def called_off(self, log_id: bytes) -> None:
-        """Note that this node is not to lead a log after all: its leader is back, or another node stands for it as well."""
+        """Handle that this node is not to lead a log after all: its leader is back, or another node is a candidate as well."""
 
     def configured(self) -> None:
         """Note that this node knows now how the topics of the cluster are configured."""
 
     def whole(self, log_id: bytes, number: int) -> None:
-        """Note that the node with that number, which stands for a log that this one gave up, has all of it."""
+        """Handle that the candidate with that number for a log of which this node has stepped down has all of it."""
 
     def log_closed(self, log_id: bytes) -> None:
         """Note that a log is closed, and that this node has that durably."""
@@ -66,7 +66,7 @@ class Part:
         """Return its value in the answer to /cluster, which JSON can encode."""
 
     def pump(self, now: int) -> None:
-        """Go on after frames came, or when the network has taken what was sent. What there is to say leaves afterwards."""
+        """Continue after frames came, or when the network has taken the output. Queued frames are sent afterwards."""
 
     def tick(self, now: int) -> None:
         """Do what is due at `now` (monotonic ns). It is called several times a second, after Cluster.tick."""

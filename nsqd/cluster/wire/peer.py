@@ -81,7 +81,7 @@ class ClusterPeer:
                 outbox.reply(data)
         if link.closing and not outbox.closing:
             outbox.end()
-        if link.is_dead:  # what is unsent would keep the connection, and with it the node's place, until it is sent
+        if link.is_dead:  # unsent output would keep the connection, and with it the node's place, until it is sent
             self._transport.abandon()
 
     def send_now(self) -> None:
@@ -97,7 +97,7 @@ class ClusterPeer:
             self._events()
 
     def receive_eof(self) -> None:
-        """Note that the peer sends nothing more: what is unsent goes out, and the connection ends."""
+        """Handle the end of the peer's input: unsent output is sent, and the connection ends."""
         link = self.link
         if link is not None and link.is_dialer and link.peer is None and not link.closing:
             hint = "" if self._has_tls else "; it may require TLS"
@@ -125,7 +125,7 @@ class ClusterPeer:
         self.outbox.break_off()
 
     def disconnected(self) -> None:
-        """Tell the leader that the connection is gone, once however often this is called."""
+        """Notify the owner that the connection is gone, at the first call only."""
         gone, self._gone = self._gone, None
         if gone is not None:
             gone(self)
@@ -135,7 +135,7 @@ class ClusterPeer:
         return self.outbox.drain()
 
     def network_ready(self) -> None:
-        """Go on with what waited for the network."""
+        """Continue with output that waited for the network."""
         self._events()
 
     @property
@@ -149,7 +149,7 @@ class ClusterPeer:
         self._transport.timer_changed()
 
     def next_timer(self) -> int:
-        """Return the time of `wake_by`: what links do by time, their leader does for all of them."""
+        """Return the time of `wake_by`: their owner calls all links by time."""
         return self._due
 
     def tick(self, now: int) -> None:

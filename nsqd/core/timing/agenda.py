@@ -63,7 +63,7 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
-        self.is_held = False  # nothing is delivered: the node leaves its cluster, or has stood still
+        self.is_held = False  # nothing is delivered: the node leaves its cluster, or was paused
         # ns between two turns; after a longer one nothing is delivered until somebody calls `resume`, because other nodes may
         # have promoted the log meanwhile
         self.longest_gap = 1 << 62
@@ -116,7 +116,7 @@ class Agenda:
             self.is_held, self.stood_still_at = True, now
 
     def resume(self) -> None:
-        """Deliver again what was held because the node had stood still."""
+        """Resume deliveries after a pause of the process."""
         self.is_held, self.stood_still_at = False, 0
         self.awake |= self._held
         self._held = {}

@@ -53,7 +53,7 @@ class LogOptions:
 class Promoted:
     """What a node knows of a log that it opens and that another node has published into."""
 
-    owner: int  # number of this node, which owns the log from now on
+    owner: int  # number of this node, which leads the log from now on
     least_epoch: int = 0  # the epoch that begins has this number or a higher one
     durable: int = 0  # position up to which the files are known to be durable, whatever the log states
     # is called between records while the log is read; what it raises ends the opening

@@ -97,7 +97,7 @@ class AppliedSource:
     """
 
     is_whole = True
-    overdue = False  # the node that owns the log decides what is not retained any more
+    overdue = False  # the leader of the log decides what is no longer retained
     reshaped = 0
     offset = 0
 

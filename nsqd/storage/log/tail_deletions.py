@@ -1,4 +1,4 @@
-"""What the tail of a log deletes of the things that existed at the common point, for the node that owns the log.
+"""Deletions in the tail of a log of topics and channels that existed at the common point, for the leader of the log.
 
 The tail's records are read in order. A topic or channel that was made in the tail is not the owner's concern, whatever its name
 is: numbers tell. Where records of the tail are gone, because a segment was removed, rewritten or damaged, something may have

@@ -1,13 +1,13 @@
-"""What the leader of a log says about copies with bytes that the log lacks: who takes these in, and when the copies may go.
+"""The leader's decisions about copies with bytes that its log lacks: which node salvages them, and when copies are removed.
 
-Each question has the epochs of the copy, so the common point is always that with the log as it is now. What another node has
-salvaged counts as had, too, once it has its copies: whoever has the same tail need not deliver it again, and whoever has a
-longer one salvages the rest. Until then a second node waits, and keeps what it has: the first one may be lost before.
+Each request has the epochs of the copy, so the common point is always the one with the log as it is now. A tail that another
+node has salvaged counts as the leader's, too, once it has its copies: a node with the same tail does not deliver it again, and
+a node with a longer one salvages the rest. Until then a second node waits, and keeps its copy: the first may be lost before.
 
-The node that published into the log may have taken the same tail along into its new one. So while it is connected and has not
+The node that published into the log may have copied the same tail into its new one. So while it is connected and has not
 asked, others wait for some seconds.
 
-The node that has closed a log goes on answering about it: it knows which tails were salvaged.
+The node that has closed a log continues to reply about it: it knows which tails were salvaged.
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -26,10 +26,8 @@ from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.epochs import unpack
 
-PATIENCE = (
-    60_000_000_000  # ns for which others wait for a node that may take a tail in, after its last word of progress
-)
-PUBLISHER_WITHIN = 10_000_000_000  # ns in which the node that published into a log asks about what it has taken along
+PATIENCE = 60_000_000_000  # ns for which others wait for a node that may salvage a tail, after its last progress
+PUBLISHER_WITHIN = 10_000_000_000  # ns within which the node that published into a log asks about its own tail
 
 
 class Pending(NamedTuple):
@@ -57,7 +55,7 @@ class Arbiter:
         self._waited: dict[bytes, int] = {}  # since when others wait for that, monotonic ns, by log id
 
     def answer(self, number: int, question: Question, then: Callable[[Answer], None]) -> None:
-        """Give `then` the answer to a question of the node `number`, at once or later.
+        """Pass the reply to a request of the node `number` to `then`, at once or later.
 
         There is none if the log is not open here, and this node has not closed it.
         """
@@ -90,13 +88,15 @@ class Arbiter:
         if self._is_pending_of(number, question):
             del self._pending[log_id]
         leader_side = self._leader_sides.get(log_id)
-        if leader_side is None or is_copied(leader_side, common, self._cluster):  # a closed log owes nothing of it
+        if leader_side is None or is_copied(
+            leader_side, common, self._cluster
+        ):  # a closed log has no unfinished messages of it
             self._keep(lambda is_kept: tell(Verdict.LET_GO if is_kept else Verdict.WAIT))
         else:
             tell(Verdict.WAIT)
 
     def _extent(self, log_id: bytes) -> tuple[Epochs, int] | None:
-        """Return the epochs and the end of a log that is open here, or that this node has closed; None: neither."""
+        """Return the epochs and the end of a log that is open here, or that this node has closed. None otherwise."""
         leader_side = self._leader_sides.get(log_id)
         if leader_side is not None:
             return None if leader_side.is_broken else epochs_of(leader_side)
@@ -106,7 +106,7 @@ class Arbiter:
         return packed(word.epochs), word.end
 
     def _had(self, question: Question, common: int) -> int:
-        """Return the position up to which somebody has what the copy holds: the log, or what was salvaged and adjoins that."""
+        """Return the position up to which the copy's bytes are in the log, or in salvaged tails that adjoin it."""
         had = common
         for tail in self._cluster.salvaged.of_log(question.log_id):
             if tail.start <= had:
@@ -114,14 +114,14 @@ class Arbiter:
         return had
 
     def _must_wait_for(self, publisher: int | None, number: int, log_id: bytes) -> bool:
-        """Return True if a node waits for what the node that published into a log says of the same tail."""
+        """Return True if a node must wait until the node that published into the log has asked about the same tail."""
         if publisher == number or publisher not in self._cluster.links or log_id in self._asked:
             return False
         now = self._clock()
         return now - self._waited.setdefault(log_id, now) < PUBLISHER_WITHIN
 
     def _take(self, number: int, question: Question) -> Verdict:
-        """Return whether a node salvages what its copy holds, or waits because another tail of the log is being salvaged."""
+        """Return whether a node salvages its copy, or waits because another tail of the log is being salvaged."""
         now, pending = self._clock(), self._pending.get(question.log_id)
         if pending is not None and now < pending.until and not self._is_pending_of(number, question):
             return Verdict.WAIT

@@ -2,7 +2,7 @@
 
 A copy is DATA-PATH/replicas/<log id>.diverged-N, or DATA-PATH/promoted/<log id>.diverged-N with the log in `log`. The log that
 is made of its tail is written to DATA-PATH/promoted/salvage.partial, and renamed to <its id>.partial when it is complete and
-durable. Then a note is written beside the copy, `<copy>.salvaged`, which names it: from now on it counts, and a last rename
+durable. Then a note is written next to the copy, `<copy>.salvaged`, which names it: from now on it counts, and a last rename
 puts it in its place, DATA-PATH/promoted/<its id>. A start that finds a note and a log that waits for that rename does it, and
 removes what no note names.
 
@@ -40,7 +40,7 @@ _WAITING = re.compile(r"([0-9a-f]{32})\.partial")
 
 
 def read_copy(disk: Disk, log_id: bytes, is_replica: bool, interrupt: Callable[[], None] = lambda: None) -> CopyExtent:
-    """Return what a copy holds. A replica is synced, and cut to whole records. Raises OSError if no log can be made of it.
+    """Return the extent of a copy. A replica is synced, and cut to whole records. Raises OSError if no log can be made of it.
 
     `interrupt` is called now and then; what it raises ends the reading.
     """
@@ -114,7 +114,7 @@ class DivergedDirectory:
                 if match is None or not path.is_dir():
                     continue
                 note = read_note(note_of(path))
-                if note is not None or not is_own:  # of an own log, the note alone tells what was salvaged
+                if note is not None or not is_own:  # of an own log, only the note shows what was salvaged
                     found.append(DivergedCopy(f"{parent.name}/{path.name}", bytes.fromhex(match[1]), note, is_own))
         return found
 
@@ -153,7 +153,7 @@ class DivergedDirectory:
             return make_log(source, is_replica, target, start, self._number, interrupt=self._interrupt)
 
     def _note(self, name: str, note: Note, waiting: Path) -> None:
-        """Write the note about a copy. If that fails, what was made of it goes, unless the note is there all the same."""
+        """Write the note of a copy. If that fails, the log made of it is removed, unless the note exists anyway."""
         path = note_of(self._path / name)
         try:
             write_note(path, note)
@@ -176,13 +176,13 @@ class DivergedDirectory:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory, if it is there. Raises OSError."""
+    """Remove a directory, if it exists. Raises OSError."""
     with suppress(FileNotFoundError):
         shutil.rmtree(path)
 
 
 def note_of(path: Path) -> Path:
-    """Return where the note about a copy is. What is left of the node's own log has it among its files."""
+    """Return the path of the note of a copy. A copy of the node's own log has it among its files."""
     return path / OWN_NOTE if path.parent.name == DIVERGED else path.with_name(path.name + NOTE)
 
 

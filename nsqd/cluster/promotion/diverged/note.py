@@ -1,4 +1,4 @@
-"""The note that a copy was salvaged: a file beside a diverged copy, or in what is left of the node's own log.
+"""The note that a copy was salvaged: a file next to a diverged copy, or in the diverged copy of the node's own log.
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -13,7 +13,7 @@ from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.epoch import unpack as unpack_epoch
 from shared.files import replace_file
 
-OWN_NOTE = "taken-in"  # in what is left of the node's own log
+OWN_NOTE = "taken-in"  # in the diverged copy of the node's own log
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class CopyExtent:
 class Note:
     """That a copy was salvaged. The log that it names is in its place, or waits for one rename."""
 
-    log_id: bytes  # of the log that was made; b"": the tail owes and retains nothing
-    start: int  # what is behind this position of the copy was salvaged
+    log_id: bytes  # of the log that was made; b"": the tail has no unfinished or retained messages
+    start: int  # the copy was salvaged from this position on
     held: CopyExtent
 
 
@@ -41,7 +41,7 @@ def write_note(path: Path, note: Note) -> None:
 
 
 def read_note(path: Path) -> Note | None:
-    """Return the note; None if there is none, or it is damaged. Raises OSError."""
+    """Return the note. None if it does not exist, or is damaged. Raises OSError."""
     try:
         content = json.loads(path.read_bytes())
         epochs = tuple((unpack_epoch(bytes.fromhex(epoch)), int(start)) for epoch, start in content["epochs"])

@@ -1,13 +1,12 @@
-"""What this node's copies hold that the leader of their log lacks: it is salvaged, and then the copies go.
+"""Salvage messages that only a diverged copy of a log has.
 
 A replica, or a log that this node had promoted, becomes a diverged copy when it holds bytes that the leader's log lacks. They
-may have been acknowledged. So the leader is asked from which position on they are to be salvaged; what the copy holds behind it
-becomes a log of its own, which this node serves like a promoted one. The copy goes when that log is durable in its place here
-and the leader says so.
+may have been acknowledged. So this node asks the leader from which position on to salvage them; the copy from there on
+becomes a log of its own, which this node serves like a promoted one. The copy is removed when that log is durable in its place
+here and the leader agrees.
 
-What is left of this node's own log, which another node has promoted, is such a copy, too: it was salvaged when the node made
-its new log. It goes when its log is closed (closing.py). Until then another leader may have less: then it is salvaged once
-more.
+The old log of this node, which another node has promoted, is such a copy, too: it was salvaged when the node made its new
+log. It is removed when its log is closed (closing.py). Until then another leader may have less: then it is salvaged once more.
 
 Nothing here does input or output by itself: `Directory` and `Work` do.
 
@@ -38,9 +37,9 @@ from nsqd.storage.log.succession import Salvaged
 from shared.log import log
 
 NO_LEADER = (
-    3  # times -unclean-after without a leader, before nobody is waited for: who has a replica promotes the log before
+    3  # times -unclean-after without a leader, until the wait ends: a node with a replica promotes the log before
 )
-LOOK_EVERY = 5_000_000_000  # ns between two looks at the directories, and two questions about one copy
+LOOK_EVERY = 5_000_000_000  # ns between two scans of the directories, and two requests about one copy
 RETRY_AFTER = 60_000_000_000  # ns after a copy could not be read, or not be salvaged
 MOST_SERIAL = 1 << 32
 
@@ -64,15 +63,15 @@ class Directory(Protocol):
         """
 
     def found(self) -> list[DivergedCopy]:
-        """Return the copies that are there at the start. Raises OSError."""
+        """Return the copies at the start. Raises OSError."""
 
     def read(self, name: str) -> CopyExtent:
-        """Return what a copy holds. Raises OSError if it cannot be read, or no log can be made of it."""
+        """Return the extent of a copy. Raises OSError if it cannot be read, or no log can be made of it."""
 
     def salvage(self, name: str, held: CopyExtent, start: int) -> Salvaged | None:
-        """Make a promoted log of what a copy holds behind a position, durably, and note it beside the copy.
+        """Make a promoted log of a copy from a position on, durably, and write the note next to the copy.
 
-        Returns None if that part owes and retains no message: then only the note is made. Raises OSError.
+        Returns None if that part has no unfinished or retained messages: then only the note is written. Raises OSError.
         """
 
     def remove(self, name: str) -> None:
@@ -88,12 +87,14 @@ class Copy:
     note: Note | None
     is_own: bool = False
     held: CopyExtent | None = None  # None: it was not read yet
-    serial: int = 0  # of the latest question about it
+    serial: int = 0  # of the latest request about it
     due: int = 0  # when there is something to do again, monotonic ns
     made_end: int | None = None  # where the log that was made ended when it was first served in this run
     failure: str = ""
-    orphaned: int | None = None  # since when nobody leads its log any more, or who closed it says nothing, monotonic ns
-    agreed: Epoch | None = None  # the leader of its log that needs nothing of it. If `is_own`, it stays all the same
+    orphaned: int | None = (
+        None  # since when its log has no leader, or the node that closed it does not reply, monotonic ns
+    )
+    agreed: Epoch | None = None  # the leader of its log that lacks none of it. If `is_own`, it stays anyway
 
 
 class Salvage(Part):
@@ -121,7 +122,7 @@ class Salvage(Part):
         self._look_due = 0
         self._serial = 0
         self._is_busy = False  # the directory is in use
-        self._is_finished = False  # what the last run has left was finished
+        self._is_finished = False  # the unfinished steps of the last run were finished
 
     # time
 
@@ -199,7 +200,7 @@ class Salvage(Part):
             log.error("CLUSTER: cannot salvage %s: %s; trying again", copy.name, why)
         copy.failure = why
 
-    # questions and answers
+    # requests and replies
 
     def _question(self, copy: Copy, held: CopyExtent) -> Question:
         self._serial = copy.serial = (self._serial + 1) % MOST_SERIAL
@@ -209,7 +210,7 @@ class Salvage(Part):
         return Question(copy.serial, copy.log_id, held.end, held.epochs, note.start, self._is_made_copied(copy, note))
 
     def _is_made_copied(self, copy: Copy, note: Note) -> bool:
-        """Return True if the log that was made of a copy has its copies, or is not needed any more."""
+        """Return True if the log that was made of a copy has its copies, or is no longer needed."""
         leaders, log_id = self._cluster.leaders, note.log_id
         if not log_id or log_id in leaders.closed:
             return True
@@ -221,13 +222,13 @@ class Salvage(Part):
         return is_copied(leader_side, copy.made_end, self._cluster)
 
     def _whom(self, log_id: bytes) -> int | None:
-        """Return the number of the node that is asked about a log: its leader, or who has closed it; None: nobody is known."""
+        """Return the number of the node to ask about a log: its leader, or the node that closed it. None if unknown."""
         leaders = self._cluster.leaders
         word, leader = leaders.closed.get(log_id), leaders.leader(log_id)
         return word.epoch.node if word is not None else leader.node if leader is not None else None
 
     def _end_without_leader(self, copy: Copy, now: int) -> tuple[list[tuple[bytes, int]], int] | None:
-        """Return the epochs and the end of a log about which nobody can be asked any more; None: somebody is asked."""
+        """Return the epochs and the end of a closed log if no node can be asked about it. None otherwise."""
         word = self._cluster.leaders.closed.get(copy.log_id)
         if word is not None and not self._is_member(word.epoch.node):
             return list(packed(word.epochs)), word.end
@@ -244,9 +245,9 @@ class Salvage(Part):
         return word is not None and word.standing is Standing.MEMBER
 
     def _is_orphan(self, log_id: bytes) -> bool:
-        """Return True if nobody leads a log: its leader was forgotten, has left, or runs without leading it.
+        """Return True if a log has no leader: it was forgotten, has left, or runs without leading the log.
 
-        A node that is silent may have all that the log owes, so it is waited for. A replica here may still be promoted.
+        An unreachable leader may have all unfinished messages, so it is waited for. A replica here may still be promoted.
         """
         cluster, leaders, membership = self._cluster, self._cluster.leaders, self._cluster.membership
         if (
@@ -268,7 +269,7 @@ class Salvage(Part):
         return leader.node in cluster.links and leaders.said(leader.node, word.node.incarnation, log_id) is None
 
     def _decide(self, copy: Copy, question: Question, common: int) -> None:
-        """Go on with a copy of a log about which nobody can be asked: there is nobody to wait for."""
+        """Decide about a copy of a log without a node to ask."""
         note = copy.note
         if common >= question.end or (note is not None and note.start <= common and question.is_copied):
             self._let_go(copy)
@@ -297,7 +298,7 @@ class Salvage(Part):
                 raise PeerError("there is nothing to salvage behind the end of a copy")
             self._salvage(copy, answer.start)
 
-    # what is done then
+    # steps
 
     def _salvage(self, copy: Copy, start: int) -> None:
         assert copy.held is not None
@@ -338,7 +339,7 @@ class Salvage(Part):
         log.info("CLUSTER: removed %s: everything in it is elsewhere", copy.name)
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return for /cluster which diverged copies there are, and what was made of them."""
+        """Return the diverged copies, and the logs made of them, for /cluster."""
         return [
             {
                 "name": copy.name,

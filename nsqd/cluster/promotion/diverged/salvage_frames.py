@@ -1,9 +1,9 @@
 """The frame about diverged copies, in two forms. All numbers are big-endian.
 
-    SALVAGE  a question: how much may the sender salvage of its diverged copy? A serial number, the id of the log,
-             the copy's end, the position from which on the sender has taken it in already, whether what it made of that is
+    SALVAGE  a request: how much may the sender salvage of its diverged copy? A serial number, the id of the log,
+             the copy's end, the position from which on the sender has salvaged it already, whether the log made of that is
              copied, and the copy's epochs, each with the position at which it begins
-    SALVAGE  the answer of the log's leader: the serial number of the question, the id of the log, a verdict, and a position
+    SALVAGE  the reply of the log's leader: the serial number of the request, the id of the log, a decision, and a position
 
 See docs/design/cluster.md#diverged-copies.
 """
@@ -28,35 +28,35 @@ _TELL = Struct(">BI16sBQ")
 
 
 class Verdict(IntEnum):
-    """What the leader of a log says about a diverged copy of it."""
+    """The leader's decision about a diverged copy of its log."""
 
     WAIT = 0  # keep it, and ask again
-    SALVAGE = 1  # salvage what it holds behind the position, and ask again
-    LET_GO = 2  # nobody needs it
+    SALVAGE = 1  # salvage it from the position on, and ask again
+    LET_GO = 2  # remove it: no node needs it
 
 
 class Question(NamedTuple):
-    """What a node asks about its diverged copy."""
+    """A request about a diverged copy."""
 
-    serial: int  # counts up in each node; the answer repeats it
+    serial: int  # counts up in each node; the reply repeats it
     log_id: bytes
     end: int  # position at which the copy ends
     epochs: tuple[tuple[Epoch, int], ...]  # with the position at which each begins, ascending
-    taken_from: int | None = None  # what is behind this position was salvaged; None: nothing was
-    is_copied: bool = False  # what was made of that has as many copies as the log's publishes asked for, or is closed
+    taken_from: int | None = None  # the copy was salvaged from this position on; None: it was not
+    is_copied: bool = False  # the log made of that has as many copies as the log's publishes asked for, or is closed
 
 
 class Answer(NamedTuple):
-    """What the leader of the log says."""
+    """The reply of the leader of the log."""
 
     serial: int
     log_id: bytes
     verdict: Verdict
-    start: int = 0  # of SALVAGE: position up to which others have what the copy holds
+    start: int = 0  # of SALVAGE: position up to which others have the copy's bytes
 
 
 def pack_question(question: Question) -> bytes:
-    """Return the frame of a question."""
+    """Return the frame of a request."""
     taken = _NOT_TAKEN if question.taken_from is None else question.taken_from
     head = _ASK.pack(_QUESTION, question.serial, question.log_id, question.end, taken, question.is_copied)
     epochs = [_EPOCH.pack(epoch.pack(), start) for epoch, start in question.epochs[-MOST_EPOCHS:]]
@@ -64,16 +64,16 @@ def pack_question(question: Question) -> bytes:
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """Return the frame of an answer."""
+    """Return the frame of a reply."""
     return encode(FrameKind.SALVAGE, _TELL.pack(_ANSWER, *answer))
 
 
 def unpack(content: bytes) -> Question | Answer:
-    """Return what a peer asks or answers. Raises PeerError."""
+    """Return a peer's request or reply. Raises PeerError."""
     if content[:1] == bytes((_ANSWER,)) and len(content) == _TELL.size:
         _, serial, log_id, verdict, start = _TELL.unpack(content)
         if verdict not in list(Verdict):
-            raise PeerError(f"the verdict {verdict} is not known")
+            raise PeerError(f"the decision {verdict} is not known")
         return Answer(serial, log_id, Verdict(verdict), _position(start))
     size = len(content) - _ASK.size
     if content[:1] != bytes((_QUESTION,)) or not 0 <= size <= MOST_EPOCHS * _EPOCH.size or size % _EPOCH.size:

@@ -61,7 +61,7 @@ def test_the_first_of_the_followers_that_count_promotes_the_log_of_a_dead_node_a
 
 def test_nobody_promotes_without_a_quorum_but_on_an_operators_word() -> None:
     run, nodes = started(Quorum.NONE)
-    with pytest.raises(ValueError, match="is there"):
+    with pytest.raises(ValueError, match="is connected"):
         nodes[1].elections.promote(LOG)
     run.kill(nodes[0])
     run.advance(70)
@@ -184,7 +184,7 @@ def test_a_log_that_nobody_claims_tells_why() -> None:
     assert reason(nodes[1]) == ""
     run.kill(nodes[0])
     run.advance(10)
-    assert "an operator may say" in reason(nodes[1])
+    assert "an operator may order" in reason(nodes[1])
     run, nodes = started()
     nodes[1].still_until = nodes[2].still_until = run.network.now + 9 * SECOND
     run.kill(nodes[0])

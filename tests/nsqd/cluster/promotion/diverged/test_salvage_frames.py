@@ -26,8 +26,8 @@ def test_positions_and_numbers_that_no_log_has_are_refused(question: Question) -
         unpack(pack_question(question)[HEAD:])
 
 
-def test_an_unknown_verdict_is_refused() -> None:
+def test_an_unknown_decision_is_refused() -> None:
     content = bytearray(pack_answer(Answer(1, LOG, Verdict.LET_GO))[HEAD:])
     content[1 + 4 + 16] = 9
-    with pytest.raises(PeerError, match="verdict 9"):
+    with pytest.raises(PeerError, match="decision 9"):
         unpack(bytes(content))
