@@ -9,7 +9,9 @@ hook ends a test that does it nevertheless. An event loop's own pair of sockets 
 from __future__ import annotations
 
 import functools
+import gc
 import os
+import re
 import ssl
 import sys
 from collections.abc import Generator
@@ -82,7 +84,8 @@ LONG = (
     "processes/test_cluster_network.py",
     "project/test_start.py",
 )
-NO_UNITS = ("processes", "clients", "simulation")  # a unit run does not even import these directories
+NO_UNITS = ("processes", "clients", "simulation")  # a unit run does not even import these directories,
+_NO_UNITS = re.compile(r"^pytestmark = .*\bmark\.(process|long)\b", re.MULTILINE)  # nor files with such a line
 HERE = Path(__file__).parent
 _FORBIDDEN = {
     "socket.__new__", "socket.bind", "socket.connect", "socket.sendto",
@@ -118,11 +121,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return (
-        True
-        if config.getoption("unit") and collection_path.parent == HERE and collection_path.name in NO_UNITS
-        else None
-    )
+    if not config.getoption("unit"):
+        return None
+    if collection_path.suffix == ".py":
+        return True if _NO_UNITS.search(collection_path.read_text()) else None
+    return True if collection_path.parent == HERE and collection_path.name in NO_UNITS else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is imported and collected out of garbage collections, and have fewer of these, as nsqd does."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
