@@ -17,6 +17,7 @@ from nsqd.protocols.peer.claims import Hold, Owned, pack_owners
 from nsqd.protocols.peer.closed import Closed, pack_closed
 from nsqd.protocols.peer.configs import MOST_VALUE, VersionedConfig, pack_configs
 from nsqd.protocols.peer.frames import FrameKind
+from tests.cases import each
 from tests.nsqd.cluster.claims_run import ClaimRun
 from tests.nsqd.cluster.network import SECOND, Network, SimMember
 from tests.nsqd.cluster.test_claims import LOG, owner, started
@@ -32,11 +33,8 @@ def say(run: ClaimRun, source: int, word: Owned, *targets: int) -> None:
     run.network.collect(node)
 
 
-@pytest.mark.parametrize("size", [2, 5])
-@pytest.mark.parametrize(
-    ("claimant", "hold"), [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.OWNS), (1, Hold.GAVE_UP), (900, Hold.KNOWS)]
-)
-@pytest.mark.parametrize("number", [1000, (1 << 32) - 1])
+@each("size, number", [(2, 1000), (5, (1 << 32) - 1)])
+@each("claimant, hold", [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.OWNS), (1, Hold.GAVE_UP), (900, Hold.KNOWS)])
 def test_a_false_word_changes_no_owner_while_the_others_hear_each_other(
     size: int, claimant: int, number: int, hold: Hold
 ) -> None:
