@@ -27,6 +27,7 @@ from nsqd.options import NsqdOptions
 from nsqd.restore_command import _parser as restore_parser
 from shared.audit.command import _parser as audit_parser
 from shared.options import specs
+from tests.cases import each
 from tests.daemons import ROOT
 from tests.project.code import PACKAGES, sources, trees
 
@@ -253,7 +254,7 @@ def declared() -> str:
     return "".join((ROOT / file).read_text() for file in METRICS)
 
 
-@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
+@each("rule", alerts())
 def test_an_alert_is_complete_and_uses_metrics_that_exist(rule: dict[str, Any]) -> None:
     assert {"alert", "expr", "labels", "annotations"} <= set(rule)
     assert rule["labels"]["severity"] in ("page", "ticket")
@@ -392,8 +393,8 @@ def test_the_collector_finds_texts_of_every_form() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("entry", "found"),
+@each(
+    "entry, found",
     [
         ("WARNING: LOG: … bytes are free in …", True),
         ("WARNING: LOG: 17 bytes are free in /data", True),

@@ -21,6 +21,7 @@ from penstock.sansio.publisher import Publisher
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription, SubscriptionState
+from tests.cases import each
 from tests.effort import tries
 
 
@@ -58,8 +59,8 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     assert session.take_output() == b""
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
+@each(
+    "data, why",
     [
         (b"", "h:1: the server closed the connection"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
