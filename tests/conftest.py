@@ -160,7 +160,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Guard each test of a unit run, with its fixtures. Report set-up and teardown only if they fail: reports take 1 ms a test."""
+    """Guard each test of a unit run, with its fixtures. Report set-up and teardown only if they fail, as reports cost CPU."""
     global _guarded
     if not item.config.getoption("unit"):
         return None
