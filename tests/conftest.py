@@ -84,6 +84,9 @@ LONG = (
     "processes/test_nsq_to_http.py",
     "processes/test_cluster_network.py",
     "project/test_start.py",
+    "project/test_user_words.py",
+    "project/test_retired_words.py",
+    "nsqd/cluster/",
 )
 NO_UNITS = ("processes", "clients", "simulation")  # a unit run does not even import these directories,
 _NO_UNITS = re.compile(r"^pytestmark = .*\bmark\.(process|long)\b", re.MULTILINE)  # nor files with such a line
