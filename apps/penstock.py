@@ -5,6 +5,7 @@ cluster_certs.py, cluster_forget.py and cluster_promote.py.
 """
 
 import argparse
+from functools import cache
 
 from apps import (
     backup,
@@ -29,6 +30,7 @@ def main() -> int:
     return code
 
 
+@cache
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="The Penstock messaging daemon set.")
     parser.add_argument("--version", action="version", version=version_line("penstock"))

@@ -15,7 +15,8 @@ together.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
@@ -101,8 +102,14 @@ class SourceValues:
     errors: Sequence[OptionError] = ()
 
 
-def specs(cls: type, program: str) -> list[Spec]:
+def specs(cls: type, program: str) -> tuple[Spec, ...]:
     """Return the options of a dataclass, in the order of declaration."""
+    return _specs(cls, program)
+
+
+@functools.cache
+def _specs(cls: Hashable, program: str) -> tuple[Spec, ...]:
+    assert isinstance(cls, type)
     hints = get_type_hints(cls)
     found = []
     for f in dataclasses.fields(cls):
@@ -116,7 +123,7 @@ def specs(cls: type, program: str) -> list[Spec]:
         found.append(
             Spec(name=f.name, flag=flag, environment=environment, type=hints[f.name], default=f.default, **about)
         )
-    return found
+    return tuple(found)
 
 
 def nearest(word: str, known: Sequence[Spec]) -> Spec | None:

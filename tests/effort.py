@@ -20,6 +20,6 @@ def tries(usual: int, in_short: int | None = None) -> int:
     return max(1, round((usual if in_short is None or IS_CAMPAIGN else in_short) * EFFORT))
 
 
-def seeds(usual: int) -> range:
-    """Return the seeds of a test that tries so many in `make test`."""
-    return range(FIRST, FIRST + tries(usual))
+def seeds(usual: int, in_short: int | None = None) -> range:
+    """Return the seeds of a test that tries so many in `make test`; `in_short` is as for `tries`."""
+    return range(FIRST, FIRST + tries(usual, in_short))

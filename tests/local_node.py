@@ -12,6 +12,7 @@ or file is opened. Other ports, TLS, signals and other processes are for tests o
 from __future__ import annotations
 
 import asyncio
+import heapq
 import io
 import socket
 from collections.abc import Callable, Iterable
@@ -305,8 +306,11 @@ class _Loop(asyncio.BaseEventLoop):
     def due(self) -> int:
         """Return when something is due next (monotonic ns); a time that never comes if nothing is."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
-        times = [handle.when() for handle in scheduled if not handle.cancelled()]
-        return int(min(times) * 1e9) + MICROSECOND if times else NEVER  # later than a float may be wrong
+        if scheduled and scheduled[0].cancelled():  # the first of the heap: of the others, many were cancelled, too
+            scheduled[:] = [handle for handle in scheduled if not handle.cancelled()]
+            heapq.heapify(scheduled)
+            self._timer_cancelled_count = 0
+        return int(scheduled[0].when() * 1e9) + MICROSECOND if scheduled else NEVER  # later than a float may be wrong
 
     def forget(self, transport: _Transport) -> None:
         self._transports.remove(transport)

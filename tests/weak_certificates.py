@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -23,9 +24,9 @@ class WeakAuthority:
         """`bits` of every key; `sha1`: what is signed is signed with it."""
         directory.mkdir(parents=True, exist_ok=True)
         self.cert, self.key, self.root = (str(directory / name) for name in ("cert.pem", "key.pem", "ca.pem"))
-        self._signer = rsa.generate_private_key(65537, bits)
+        self._signer = _key(bits, "authority")
         self._sha1 = sha1
-        key = rsa.generate_private_key(65537, bits)
+        key = _key(bits, "localhost")
         Path(self.root).write_bytes(self._signed("authority", self._signer, is_authority=True))
         Path(self.cert).write_bytes(self._signed("localhost", key, is_authority=False))
         Path(self.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -68,6 +69,12 @@ class WeakAuthority:
         der = certificate.public_bytes(Encoding.DER)
         der = der.replace(content, changed).replace(SHA256_RSA, SHA1_RSA).replace(certificate.signature, signature)
         return x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
+
+
+@cache
+def _key(bits: int, name: str) -> rsa.RSAPrivateKey:
+    """A key that all certificates of this name share: making one takes 40 ms."""
+    return rsa.generate_private_key(65537, bits)
 
 
 def _called(name: str) -> x509.Name:

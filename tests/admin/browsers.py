@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from playwright.sync_api import Browser, sync_playwright
+from typing import TYPE_CHECKING
 
 from tests.requirements import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright  # here: units do without, and conftest.py imports this module
+
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         try:

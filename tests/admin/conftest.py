@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import greenstalk
 import httpx
 import pytest
-from playwright.sync_api import Browser
 
 from tests.admin.browsers import browser
 from tests.daemons import Daemon, eventually, nsqd
-from tests.processes.test_disque_server import Client as Disque
+from tests.disque_client import Client as Disque
 from tests.requirements import require
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @dataclass(frozen=True, slots=True)

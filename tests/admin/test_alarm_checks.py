@@ -29,6 +29,7 @@ from tests.admin.looks import (
     topic,
     words,
 )
+from tests.cases import each
 
 KEY = ("t", "c")
 GONE = (NodeState.DOWN, NodeState.STOPPED)
@@ -345,8 +346,8 @@ def test_node_refusing() -> None:
     assert not words("node-refusing", nodes(facts()))
 
 
-@pytest.mark.parametrize("state", GONE)
-@pytest.mark.parametrize("rule", ["node-refusing", "disk-low", "version-skew", "draining"])
+@each("state", GONE)
+@each("rule", ["node-refusing", "disk-low", "version-skew", "draining"])
 def test_a_node_that_is_gone_has_no_other_trouble(rule: str, state: NodeState) -> None:
     old = record(is_draining=True, is_drained=True)
     trouble = {"refusal": "x", "disk_total": 10, "disk_free": 0}
@@ -410,8 +411,8 @@ def test_an_alarm_of_a_copy_is_the_same_whatever_its_reason() -> None:
     assert keys == {"main: copy of the log of node 1 at node 2: failed"}
 
 
-@pytest.mark.parametrize(
-    ("free", "severity", "bound"),
+@each(
+    "free, severity, bound",
     [
         (20, Severity.WARNING, "20 %"),
         (6, Severity.WARNING, "20 %"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admin.alarm_rules import BY_NAME, RULES, Thresholds, no_alarm_settings, parse_setting
+from tests.cases import each
 
 
 def test_the_page_has_the_last_word() -> None:
@@ -21,9 +22,7 @@ def test_the_page_has_the_last_word() -> None:
     assert thresholds.source("oldest-message.minutes") == "default"
 
 
-@pytest.mark.parametrize(
-    ("setting", "why"),
-    [
+@each("setting, why", [
         ("", "expected RULE.NAME=VALUE or RULE=off"),
         ("buried", "expected RULE.NAME=VALUE or RULE=off"),
         ("=5", "unknown alarm rule"),
@@ -36,8 +35,7 @@ def test_the_page_has_the_last_word() -> None:
         ("buried.jobs=5", "has no threshold 'jobs': it has messages"),
         ("node-down.messages=5", "it has none"),
         ("BURIED=off", "unknown alarm rule"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_wrong_setting_says_why(setting: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_setting(setting)

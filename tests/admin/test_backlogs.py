@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.backlogs import MOST_BACKLOGS, Backlog, add_backlogs, gains_of, rank_of, slower, slowest
 from admin.views import EMPTY, GROWING, STALLED
+from tests.cases import each
 
 
 def test_the_slowest_part() -> None:
@@ -42,9 +42,8 @@ def test_the_gain_of_a_channel_is_known_if_all_its_nodes_tell_it() -> None:
     assert gains_of({"a:1": {"channels": 7}, "b:1": {"channels": {"c": 0}, "changes": [5]}}) == {}
 
 
-@pytest.mark.parametrize(
-    ("drain", "rank"),
-    [(0, EMPTY), (90, 90), (-1, None), (-2, STALLED), (-3, GROWING), (-7, None), (1 << 63, STALLED / 2)],
+@each(
+    "drain, rank", [(0, EMPTY), (90, 90), (-1, None), (-2, STALLED), (-3, GROWING), (-7, None), (1 << 63, STALLED / 2)]
 )
 def test_what_nodes_tell_in_place_of_seconds(drain: int, rank: float | None) -> None:
     assert rank_of(drain) == rank

@@ -9,6 +9,7 @@ import pytest
 from admin.browsing import one_number
 from shared.http.errors import HttpError
 from tests.admin.asking import OURS, auth_file, bearer, browser, in_loop, make
+from tests.cases import each
 
 ROLE = """[[role]]
 name = "repair"
@@ -53,7 +54,7 @@ def test_states_and_actions_that_do_not_exist_are_refused(tmp_path: Path) -> Non
         assert ask(tmp_path, "body-viewer", f"/messages/t/c?{asked}")[0] == 400
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1,2", "\u0663", "9" * 21])
+@each("text", ["", "-1", "1,2", "\u0663", "9" * 21])
 def test_one_number_is_one(text: str) -> None:
     with pytest.raises(HttpError):
         one_number(text, "offset")

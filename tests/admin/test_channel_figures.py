@@ -25,6 +25,7 @@ from admin.channel_figures import (
 )
 from admin.series import NAMES
 from shared.json_fields import JsonObject
+from tests.cases import each
 
 
 def channel(node: str = "a", **counts: int) -> JsonObject:
@@ -102,16 +103,16 @@ def test_the_rates_of_the_latest_step_that_is_known() -> None:
     assert latest_rates(hour | {"requeued": [None] * 3}) == latest_rates(None) == UNKNOWN_RATES
 
 
-@pytest.mark.parametrize(
-    ("depth", "gain", "words"),
+@each(
+    "depth, gain, words",
     [(0, 5.0, "-"), (10, None, "-"), (10, 5.0, "2.0 s"), (10, 0.0, "stalled"), (10, -0.1, "growing")],
 )
 def test_the_time_to_drain(depth: int, gain: float | None, words: str) -> None:
     assert drain_words(depth, gain) == words
 
 
-@pytest.mark.parametrize(
-    ("failed", "deliveries", "words"),
+@each(
+    "failed, deliveries, words",
     [(0, 0, "-"), (0, 5, "0 %"), (1, 1000, "0.1 %"), (1, 10, "10 %"), (999, 1000, "100 %"), (5, 5, "100 %")],
 )
 def test_shares(failed: int, deliveries: int, words: str) -> None:

@@ -11,13 +11,12 @@ from admin.error_pages import Ways, ways_from
 from tests.admin.asking import NOWHERE, OURS, auth_file, browser, make
 from tests.admin.conftest import told, upstream
 from tests.async_tests import on_asyncio
+from tests.cases import each
 
 TOPIC: Ways = [(("topics", "t"), "Topic t")]
 
 
-@pytest.mark.parametrize(
-    ("parts", "ways"),
-    [
+@each("parts, ways", [
         (["topics", "t"], []),
         (["topics", "t", "c"], TOPIC),
         (["messages", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
@@ -28,8 +27,7 @@ TOPIC: Ways = [(("topics", "t"), "Topic t")]
         (["history", "t"], [(("history",), "History")]),
         ([""], []),
         (["messages"], []),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_page_leads_to_those_above_it(parts: list[str], ways: Ways) -> None:
     assert ways_from(parts) == ways
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from admin.failures import field_of, in_words
+from tests.cases import each
 
 UNTIL = 'http://10.0.0.{}:4151/topic/pause answered 400 \'{{"message":"INVALID_ARG_UNTIL"}}\''
 
 
-@pytest.mark.parametrize(
-    ("errors", "words"),
-    [
+@each("errors, words", [
         (
             [UNTIL.format(1), UNTIL.format(2), UNTIL.format(3)],
             "10.0.0.1:4151, 10.0.0.2:4151 and 10.0.0.3:4151: a pause must end within 30 days (INVALID_ARG_UNTIL).",
@@ -25,8 +22,7 @@ UNTIL = 'http://10.0.0.{}:4151/topic/pause answered 400 \'{{"message":"INVALID_A
         ("http://h:1/pub answered 500 ''", "h:1 answered 500."),
         ("h:1/stats lists more than 7 topics", "h:1: lists more than 7 topics."),
         ("no nsqd is known", "no nsqd is known."),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_an_error_is_told_by_node_and_reason(errors: str | list[str], words: str) -> None:
     assert in_words(errors) == words
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from admin.form_answers import asked_again, parted
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("where", "parts"),
-    [
+@each("where, parts", [
         ("/topics/t?did=pause", ("/topics/t", "/topics/t", {"did": "pause"})),
         ("/tasks/7", ("/tasks/7", "/tasks/7", {})),
         (
@@ -20,8 +17,7 @@ from admin.form_answers import asked_again, parted
             "/topics/t?published=duplicate&key=&at=n%3A1",
             ("/topics/t", "/topics/t", {"published": "duplicate", "key": "", "at": "n:1"}),
         ),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_the_address_does_not_say_what_was_done(where: str, parts: tuple[str, str, dict[str, str]]) -> None:
     assert parted(where) == parts
 

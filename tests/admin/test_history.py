@@ -11,6 +11,7 @@ import pytest
 from admin import history
 from admin.history import History, history_view
 from shared.http.errors import HttpError
+from tests.cases import each
 
 
 def test_bars_are_as_high_as_they_should_be() -> None:
@@ -21,7 +22,7 @@ def test_bars_are_as_high_as_they_should_be() -> None:
     assert view["largest"] == 10
 
 
-@pytest.mark.parametrize(
+@each(
     "told",
     [
         {},

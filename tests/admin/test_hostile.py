@@ -15,6 +15,7 @@ from admin.audit import Actor, Audit
 from admin.views import MOST_TEXT, message_view
 from tests.admin.asking import OURS, browser, in_loop, make, users_file, with_token
 from tests.admin.conftest import told, upstream
+from tests.cases import each
 
 HUGE = int("9" * 400)
 HALF = "\ud800<script>"
@@ -150,7 +151,7 @@ def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch:
     assert {page: count for page, count in rows.items() if count > 3100 and "/messages" not in page} == {}
 
 
-@pytest.mark.parametrize("depth", [33, 300, 900, 940, 990, 50_000])
+@each("depth", [33, 300, 900, 940, 990, 50_000])
 def test_a_body_that_is_nested_deeply_is_shown_as_text(depth: int) -> None:
     """990 brackets were indented to 2 MB, for each message of the page."""
     shown = message_view({"body": "[" * depth + "]" * depth, "body_size": 2 * depth})
@@ -158,7 +159,7 @@ def test_a_body_that_is_nested_deeply_is_shown_as_text(depth: int) -> None:
     assert message_view({"body": '{"a":[1]}', "body_size": 9})["decoded"].words == "JSON"
 
 
-@pytest.mark.parametrize("path", ["/TOPICS/%E4%B8%AD", "/TOPICS/a%0d%0aX-Evil:%201", "/Topics/%ff", "/NODES/%00"])
+@each("path", ["/TOPICS/%E4%B8%AD", "/TOPICS/a%0d%0aX-Evil:%201", "/Topics/%ff", "/NODES/%00"])
 def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(path: str) -> None:
     async def work() -> httpx.Response:
         async with browser(make()) as client:

@@ -26,6 +26,7 @@ from admin.inventory import (
 from admin.observations import observation_of
 from admin.times import second
 from tests.admin.looks import JSON, MINUTE, NOW, SECOND, producer, record
+from tests.cases import each
 
 
 def named(*names: str, is_complete: bool = True, now: int = NOW) -> Inventory:
@@ -258,8 +259,8 @@ STATS = {"topics": [{"topic_name": "t", "depth": 0, "channels": [CHANNEL]}]}
 LISTED = {"channels": [{"topic": "t", "channel": "c", "depth": 100, "buried": 2}]}
 
 
-@pytest.mark.parametrize(
-    ("path", "asked", "answer"),
+@each(
+    "path, asked, answer",
     [
         ("/topics/figures", {}, {"totals": {"depth": 100, "buried": 2}}),
         ("/topics/rows", {"topic": ["t", "u"]}, {"topics": [{"topic_name": "t", "held": 100, "buried": 2}]}),
@@ -360,9 +361,7 @@ def test_a_record_is_the_same_after_a_round_trip_but_nobody_names_it() -> None:
     assert restored(json.loads(json.dumps(stored(node)))) == replace(node, is_named=False)
 
 
-@pytest.mark.parametrize(
-    "data", [{}, {"producer": None}, {"producer": []}, {"producer": {}}, {"producer": {"http_port": 1}}]
-)
+@each("data", [{}, {"producer": None}, {"producer": []}, {"producer": {}}, {"producer": {"http_port": 1}}])
 def test_a_record_without_a_node_is_none(data: dict[str, Any]) -> None:
     assert restored(data) is None
 

@@ -6,6 +6,7 @@ import pytest
 
 from admin.message_filters import MOST_TEXT, Filters, read_filters
 from shared.http.errors import HttpError
+from tests.cases import each
 
 NOW = 1_800_000_000_000_000_000
 
@@ -29,8 +30,8 @@ def test_all_fields_are_asked_for() -> None:
     assert len(read_filters({"contains": "x" * 1000}, "ready").contains) == MOST_TEXT
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
+@each(
+    "text, seconds",
     [
         ("2026-11-21 10:00", 1_795_255_200),
         ("2026-11-21T10:00:00Z", 1_795_255_200),
@@ -45,7 +46,7 @@ def test_times(text: str, seconds: float) -> None:
     assert Filters(before=text).asked(NOW) == {"published_before": str(round(seconds * 1e9))}
 
 
-@pytest.mark.parametrize(
+@each(
     "filters",
     [
         Filters(min_attempts="-1"),

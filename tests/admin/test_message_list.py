@@ -28,6 +28,7 @@ from admin.upstreams import Refused, UpstreamError
 from shared.http.errors import HttpError
 from tests.admin.asking import in_loop
 from tests.admin.nodes import FakeNode, queries_of
+from tests.cases import each
 
 ASKED = {"topic": "t", "channel": "c", "state": "ready", "preview": "0"}
 T = TypeVar("T")
@@ -153,14 +154,11 @@ def packed(told: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(told).encode()).decode()
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
+@each("token", [
         "x", "%%%", "\u20ac", "A" * (MOST_TOKEN + 1), packed(7), packed([7]), packed([["a", "b"]]), packed([["a", 1, 1]]),
         packed([["a", "1", "1"]]), packed([["a", "1", -2]]), packed([["a", "1", 10**9]]), packed([["a", "x" * 101, 1]]),
         packed([[["a"], "1", 1]]), packed([["a", "1", True]]), packed([["a", "", 0]] * 51), packed([None]),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_damaged_token_is_refused(token: str) -> None:
     with pytest.raises(HttpError) as refused:
         read_token(token, ["a"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.observations import OnTopic, observation_of
 from tests.admin.looks import JSON
+from tests.cases import each
 
 PATHS = ("/topics/figures", "/topics/rows", "/stats", "/channels/attention", "/node/drain")
 KEYS = (
@@ -26,7 +26,7 @@ def test_topics_that_a_node_does_not_have_hold_nothing() -> None:
     assert (seen.totals, seen.is_complete, seen.is_exact) == ({}, False, True)
 
 
-@pytest.mark.parametrize("path", ["/ping", "/storage", "/topic/ages", "/node/drain"])
+@each("path", ["/ping", "/storage", "/topic/ages", "/node/drain"])
 def test_other_answers_say_nothing(path: str) -> None:
     assert observation_of(path, {}, {"draining": True}) is None
 

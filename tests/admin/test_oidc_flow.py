@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from admin.oidc_flow import LIFETIME, MOST_FOLLOWING, FlowError, Flows
+from tests.cases import each
 
 
 class Clock:
@@ -45,7 +46,7 @@ def test_it_is_over_after_its_time() -> None:
             assert kept.finish(cookie, begun.state) == begun
 
 
-@pytest.mark.parametrize("cookie", ["", ".", "...", "word-0", "word-0.1000.", "word-0.1000..", "ü.1.x.y"])
+@each("cookie", ["", ".", "...", "word-0", "word-0.1000.", "word-0.1000..", "ü.1.x.y"])
 def test_a_cookie_that_was_not_made_here(cookie: str) -> None:
     kept = flows(Clock())
     begun, _ = kept.begin("")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from admin.oidc_options import no_role_mapping, role_mapping, url_problem
 from admin.options import AdminOptions
+from tests.cases import each
 
 RIGHT: dict[str, Any] = {"oidc_issuer": "https://x.example", "oidc_client_id": "c", "oidc_role": ("a=viewer",)}
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
+@each(
+    "url, problem",
     [
         ("https://x.example/realm", ""),
         ("http://127.0.0.1:8080", ""),
@@ -46,8 +45,8 @@ def test_mappings() -> None:
         assert no_role_mapping((text,)).startswith("expected VALUE=ROLE")
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
+@each(
+    "options, problem",
     [
         ({"oidc_issuer": "http://x.example"}, "--oidc-issuer must begin with https://"),
         ({"oidc_issuer": "https://x.example?a"}, "--oidc-issuer must have no query"),
@@ -57,7 +56,6 @@ def test_mappings() -> None:
         ({"oidc_redirect_url": "http://x.example"}, "--oidc-redirect-url must begin with https://"),
         ({"oidc_issuer": ""}, "--oidc-client-id has no effect without --oidc-issuer"),
     ],
-    ids=["plain HTTP", "query", "no client", "no role", "scope", "redirect", "no issuer"],
 )
 def test_what_options_say_together(options: dict[str, Any], problem: str) -> None:
     found = AdminOptions(nsqd_http_address=("x:1",), **RIGHT | options).problems()

@@ -14,6 +14,7 @@ from admin.roles import Who
 from shared.auth.keyring import Keyring
 from shared.auth.verbs import Verb
 from tests.admin.asking import auth_file, entry
+from tests.cases import each
 
 ORDERS = '[[role]]\nname = "orders"\nrules = [{ verbs = ["act"], topics = ["orders.*"] }]\n'
 
@@ -22,8 +23,8 @@ def keyring(directory: Path, text: str) -> Keyring:
     return Keyring(auth_file(directory, text), lambda: 0.0)
 
 
-@pytest.mark.parametrize(
-    ("claims", "claim", "values"),
+@each(
+    "claims, claim, values",
     [
         ({"groups": ["a", "b"]}, "groups", ("a", "b")),
         ({"groups": "a b"}, "groups", ("a b",)),
@@ -35,7 +36,6 @@ def keyring(directory: Path, text: str) -> Keyring:
         ({"https://x.example/roles": ["a"]}, "https://x.example/roles", ("a",)),
         ({"groups": ["a"] * 2000}, "groups", ("a",) * 1000),
     ],
-    ids=["list", "text", "other types", "object", "none", "path", "no path", "name with dots", "many"],
 )
 def test_values_of_a_claim(claims: dict[str, Any], claim: str, values: tuple[str, ...]) -> None:
     assert claim_values(claims, claim) == values
@@ -116,8 +116,8 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "whose"),
+@each(
+    "name, whose",
     [
         ("ann", "a user in the auth file"),
         ("ANN", "a user in the auth file, 'ann'"),

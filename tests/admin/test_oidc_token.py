@@ -11,6 +11,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from admin.oidc_token import ALGORITHMS, MOST_TOKEN, Expected, TokenError, claims_of, read_keys, usable_algorithms
+from tests.cases import each
 
 RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
 EC = ECKey.generate_key("P-256", {"kid": "ec"})
@@ -40,10 +41,7 @@ def test_keys_of_no_use_are_left_out() -> None:
     assert [key.kid for key in found] == ["rsa"]
 
 
-@pytest.mark.parametrize(
-    "answer", [{}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "YQ"}]}, {"keys": [{}] * 101}],
-    ids=["nothing", "no list", "no key", "a secret", "too many"],
-)  # fmt: skip
+@each("answer", [{}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "YQ"}]}, {"keys": [{}] * 101}])  # fmt: skip
 def test_what_is_no_set_of_keys(answer: dict[str, Any]) -> None:
     with pytest.raises(TokenError):
         read_keys(answer)
@@ -57,14 +55,10 @@ def test_algorithms_that_are_safe() -> None:
             usable_algorithms(stated)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
+@each("changed", [
         {"exp": float("nan")}, {"exp": True}, {"exp": "x"}, {"iat": None}, {"aud": {}}, {"aud": []}, {"nonce": 7},
         {"iss": ["https://issuer"]}, {"azp": ["client"]}, {"nbf": NOW + 3600}, {"sub": None},
-    ],
-    ids=lambda changed: "{}: {:.10}".format(*next((name, str(value)) for name, value in changed.items())),
-)  # fmt: skip
+    ])  # fmt: skip
 def test_claims_of_another_type_or_time(changed: dict[str, Any]) -> None:
     token = jwt.encode({"alg": "RS256", "kid": "rsa"}, CLAIMS | changed, RSA, algorithms=["RS256"])
     with pytest.raises(TokenError):

@@ -6,18 +6,18 @@ import re
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from starlette.requests import Request
 
 from admin.alarm_subject import Place
 from admin.layout import _environment
 from admin.options import AdminOptions
 from admin.pages import Pages
+from tests.cases import each
 
 
-@pytest.mark.parametrize("base", ["/", "/queues/"])
-@pytest.mark.parametrize(
-    ("path", "asked", "named", "place"),
+@each("base", ["/", "/queues/"])
+@each(
+    "path, asked, named, place",
     [
         ("", "", (), Place()),
         ("topics", "", (), Place("topics")),

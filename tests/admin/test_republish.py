@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from admin.republish import BASE64, TEXT, body_in, encoding_of
 from shared.http.errors import HttpError
+from tests.cases import each
 
 
 @given(st.binary(min_size=1, max_size=200) | st.text(min_size=1, max_size=100).map(str.encode))
@@ -20,16 +21,16 @@ def test_a_body_that_is_not_edited_stays_the_same(body: bytes) -> None:
     assert body_in({"body": sent, "encoding": encoding}) == body
 
 
-@pytest.mark.parametrize(
-    ("body", "encoding"),
+@each(
+    "body, encoding",
     [(b"a\nb", TEXT), (b"a\r\nb", BASE64), (b"\xff", BASE64), (b"a\0", BASE64), ("\u03b1".encode(), TEXT)],
 )
 def test_what_a_browser_would_change_is_shown_as_base64(body: bytes, encoding: str) -> None:
     assert encoding_of(body) == encoding
 
 
-@pytest.mark.parametrize(
-    ("form", "words"),
+@each(
+    "form, words",
     [
         ({}, "Body must not be empty"),
         ({"body": "", "encoding": BASE64}, "Body must not be empty"),

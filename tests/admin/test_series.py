@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from admin.series import MOST_LIVES, MOST_STEPS, NAMES, OLD_NAMES, QUARTER, Lives, extended, recent, spans, summed
+from tests.cases import each
 
 DAY = 86_400  # s
 
@@ -24,14 +23,11 @@ def test_steps_are_summed_where_they_are_known() -> None:
     assert summed([None, None]) is None
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
+@each("lie", [
         7, {}, told(100), told(101, 1), told(100, 1, step=0), told(-100, 1), told(100, *[1] * (MOST_STEPS + 1)),
         told(100, 1) | {"depth": [1, 2]}, told(100, 1) | {"depth": ["x"]}, told(100, 1) | {"depth": [True]},
         told(100, 1) | {"step": True}, told(100, 1) | {"from": 1 << 50},
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_lies_are_left_out(lie: object) -> None:
     assert summed([lie]) is None
     assert summed([lie, told(100, 3)]) == told(100, 3)

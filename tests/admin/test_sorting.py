@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode
 
-import pytest
-
 from admin.sorting import Column, Order, Table, arranged
+from tests.cases import each
 
 Fruit = tuple[str, int | None]
 FRUITS: list[Fruit] = [("pear", 3), ("fig", None), ("apple", 7), ("kiwi", 3)]
@@ -29,9 +28,7 @@ def test_both_ways_and_what_is_not_known_is_last() -> None:
     assert arranged([], lambda one: one, True) == []
 
 
-@pytest.mark.parametrize(
-    "asked", [{"sort": "nope"}, {"sort": ""}, {"order": "up"}, {"sort": "__class__", "order": "DESC"}]
-)
+@each("asked", [{"sort": "nope"}, {"sort": ""}, {"order": "up"}, {"sort": "__class__", "order": "DESC"}])
 def test_what_is_asked_wrongly_is_ignored(asked: dict[str, str]) -> None:
     assert TABLE.order(asked) == Order("name", False)
 

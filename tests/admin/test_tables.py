@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from admin import tables
 from admin.channel_figures import UNKNOWN_RATES, Rates
 from admin.channel_page import NodeRow
@@ -16,6 +14,7 @@ from admin.storage import storage_view
 from admin.talkers import top_talkers
 from admin.views import absent_row, reader_rows
 from shared.cluster.state import LogCopy, LogState, MemberState
+from tests.cases import each
 
 ANYBODY = Who(of_role("", "admin"))
 LIES: dict[str, Any] = {
@@ -56,9 +55,7 @@ TABLES: list[tuple[str, Table[Any], list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("table", "rows"), [(table, rows) for _, table, rows in TABLES], ids=[one[0] for one in TABLES]
-)
+@each("table, rows", [(table, rows) for _, table, rows in TABLES])
 def test_every_column_sorts_both_ways(table: Table[Any], rows: list[Any]) -> None:
     assert len({one.key for one in table.columns}) == len(table.columns)
     prefix = f"{table.name}_" if table.name else ""

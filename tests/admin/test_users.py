@@ -17,6 +17,7 @@ from shared.auth.keyring import Keyring, RightsError
 from shared.auth.passwords import is_password
 from shared.auth.verbs import Verb
 from tests import forkserver
+from tests.cases import each
 from tests.daemons import ROOT
 from tests.forkserver import LAUNCH
 
@@ -26,8 +27,8 @@ def command(*arguments: object, told: str = "") -> subprocess.CompletedProcess[s
     return forkserver.run(line, input=told, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
+@each(
+    "text, wrong",
     [
         ("ann admin *", "line 1: expected four words: name, role, topics, secret"),
         ("\n# c\nann king * -", "line 3: ann: the role must be one of viewer, body-viewer, operator, admin"),

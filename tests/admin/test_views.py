@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admin import views
 from admin.merge import topic_of
 from admin.views import Row, hex_of, message_view, page_of, with_rates
+from tests.cases import each
 
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
 
@@ -36,10 +36,7 @@ def test_the_rates_of_a_topic_compare_with_each_other() -> None:
     assert row.rate_in == row.rate_out == 50.0
 
 
-@pytest.mark.parametrize(
-    ("depth", "gain", "words"),
-    [(0, -1.0, "empty"), (100, 0.0, "stalled"), (100, 10.0, "10.0 s"), (36_000, 5.0, "2.0 h")],
-)
+@each("depth, gain, words", [(0, -1.0, "empty"), (100, 0.0, "stalled"), (100, 10.0, "10.0 s"), (36_000, 5.0, "2.0 h")])
 def test_the_time_to_drain(depth: int, gain: float, words: str) -> None:
     assert replace(ROW, depth=depth, gain=gain).drain == words
     assert replace(ROW, depth=7).drain == "-"
@@ -67,7 +64,7 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
     assert "\0" not in hex_of(body)
 
 
-@pytest.mark.parametrize(
+@each(
     "told",
     [
         {},

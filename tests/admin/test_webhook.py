@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
-import pytest
 
 from admin.alarm_book import AlarmBook, Changes
 from admin.outbox import MOST_WAITING
 from admin.webhook import LONGEST_LINE, MOST_LINES, MOST_TOLD, RETRIES, Webhooks, body_of
 from tests.admin.looks import NOW, SECOND
 from tests.admin.test_alarm_book import subject
+from tests.cases import each
 
 NOTHING = Changes([], [])
 Answer = int | Exception
@@ -117,11 +117,7 @@ def test_what_changes_is_one_post_and_nothing_is_none() -> None:
     assert (endpoint.waited, failed) == ([], 0)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [503, 302, 408, 429, httpx.ConnectError("refused"), OSError(), httpx.InvalidURL("x")],
-    ids=["503", "302", "408", "429", "refused", "OSError", "URL"],
-)
+@each("answer", [503, 302, 408, 429, httpx.ConnectError("refused"), OSError(), httpx.InvalidURL("x")])
 def test_a_post_that_fails_is_repeated_until_it_is_given_up(answer: Answer) -> None:
     endpoint, failed = sent(answer, answer, 200)
     assert (endpoint.waited, failed) == ([*RETRIES[:2]], 0)
@@ -130,7 +126,7 @@ def test_a_post_that_fails_is_repeated_until_it_is_given_up(answer: Answer) -> N
     assert len({json.dumps(body) for _, body in endpoint.bodies}) == 1, "the same body each time"
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 410])
+@each("status", [400, 401, 404, 410])
 def test_a_post_that_is_refused_is_not_repeated(status: int) -> None:
     endpoint, failed = sent(status)
     assert (endpoint.waited, failed) == ([], 1)

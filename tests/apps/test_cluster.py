@@ -15,8 +15,8 @@ from penstock.protocol import is_valid_name
 from shared.http.bounded import AnswerError
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
 )
 PRODUCER = st.fixed_dictionaries({}, optional={"broadcast_address": ANY, "http_port": ANY | st.integers(1, 65535)})
 
@@ -36,7 +36,7 @@ def test_topics_are_valid_names_each_once_and_sorted() -> None:
     assert topic_names(answers) == ["a", "b", "c"]
 
 
-@given(st.dictionaries(st.text(), st.dictionaries(st.sampled_from(["topics"]), ANY)))
+@given(st.dictionaries(st.text(max_size=5), st.dictionaries(st.sampled_from(["topics"]), ANY), max_size=3))
 def test_no_answer_brings_a_name_that_is_not_valid(answers: dict[str, dict[str, Any]]) -> None:
     assert all(map(is_valid_name, topic_names(answers)))
 
@@ -54,7 +54,13 @@ def test_nodes_are_asked_at_their_broadcast_addresses() -> None:
     assert node_addresses(answers) == ["host:4151", "[::1]:1"]
 
 
-@given(st.dictionaries(st.text(), st.dictionaries(st.sampled_from(["producers"]), ANY | st.lists(PRODUCER))))
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.dictionaries(st.sampled_from(["producers"]), ANY | st.lists(PRODUCER, max_size=3)),
+        max_size=3,
+    )
+)
 def test_any_answer_brings_addresses_or_none(answers: dict[str, dict[str, Any]]) -> None:
     for address in node_addresses(answers):
         assert address.rpartition(":")[2].isdigit()

@@ -23,6 +23,7 @@ from shared.configuration import parse
 from shared.node_certificates import certified_number
 from shared.tls import Certificates, TlsFiles, describe
 from shared.tls_client import load_client
+from tests.cases import each
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NODE_0 = ["node-0-key.pem", "node-0.pem"]
@@ -125,7 +126,7 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path, capsys: pyte
     assert "penstock cluster certs: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         ["--nodes", "0"],

@@ -142,7 +142,7 @@ def test_a_fast_destination_gets_more_by_the_reciprocal_of_its_time() -> None:
     random = Random(1)
     choice, now = EpsilonGreedy(("a", "b"), random.random), 0.0
     counts: Counter[str] = Counter()
-    for _ in range(20_000):
+    for _ in range(4_000):
         now += 0.01
         name = choice.choose(now, ("a", "b"))
         assert name is not None

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.http_sending import MAX_BODY, MAX_KEPT, MAX_REQUESTS, Form, Sender, SendError, parse_url, tls_context
+from tests.cases import each
 from tests.certificates import Authority
 from tests.http_endpoint import OK, Answer, Endpoint, Request, always, status
 
@@ -237,8 +238,8 @@ def test_few_connections_are_kept() -> None:
         end.__exit__()
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port", "netloc", "target"),
+@each(
+    "text, host, port, netloc, target",
     [
         ("http://h", "h", 80, "h", "/"),
         ("https://h:8443/a b?c d=é#f", "h", 8443, "h:8443", "/a%20b?c%20d=%C3%A9"),
@@ -253,7 +254,7 @@ def test_urls(text: str, host: str, port: int, netloc: str, target: str) -> None
     assert (url.host, url.port, url.netloc, url.target) == (host, port, netloc, target)
 
 
-@pytest.mark.parametrize("text", ["", "h:80/x", "ftp://h/", "http://", "http:///x", "http://h:99999/", "http://a b/"])
+@each("text", ["", "h:80/x", "ftp://h/", "http://", "http:///x", "http://h:99999/", "http://a b/"])
 def test_no_urls(text: str) -> None:
     with pytest.raises(ValueError):
         parse_url(text)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from apps.nsq_stat import COUNTS, HEADER, Options, Rates, Stats, channel_stats, check, row
 from shared.flags import read_flags
+from tests.cases import each
 
 
 def stats(
@@ -44,7 +45,7 @@ def test_the_counts_are_those_of_the_topic_and_the_channel() -> None:
     assert found == Stats(1, 2, 3, 4, 5, 6, 7, 8)
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         {},
@@ -58,7 +59,7 @@ def test_an_answer_without_the_channel_has_no_counts(content: dict[str, Any]) ->
     assert channel_stats(content, "t", "c") is None
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         {"topics": 1},
@@ -132,9 +133,9 @@ def test_rates_are_cut_toward_zero_as_in_go() -> None:
     assert rates.update(2.0, {"a": stats(3, 0)}) == (1, 1)
 
 
-@pytest.mark.parametrize("has_clients", [True, False], ids=["with clients", "without"])
-@pytest.mark.parametrize(
-    ("before", "after", "finished"),
+@each("has_clients", [True, False])
+@each(
+    "before, after, finished",
     [
         ((5, 0, 5, 0), (5, 5, 0, 0), 0),  # messages timed out
         ((0, 0, 0, 0), (5, 0, 0, 5), 0),  # came with a delay
@@ -214,8 +215,8 @@ def test_rates_are_finite_and_never_come_from_nowhere(rounds: list[tuple[float, 
 GOOD = ("-topic=t", "-channel=c", "-nsqd-http-address=a:1")
 
 
-@pytest.mark.parametrize(
-    ("flags", "error"),
+@each(
+    "flags, error",
     [
         (("-topic=t", "-nsqd-http-address=a:1"), "--topic and --channel are required"),
         ((*GOOD, "-interval=0"), "--interval should be positive"),

@@ -10,6 +10,7 @@ import pytest
 
 from apps import queues
 from apps.messages import Refused
+from tests.cases import each
 
 
 def figures(name: str, **others: object) -> dict[str, Any]:
@@ -17,8 +18,8 @@ def figures(name: str, **others: object) -> dict[str, Any]:
     return {"tube_name": name, **counts, "pause_left": 0, "queue_paused": "none", **others}
 
 
-@pytest.mark.parametrize(
-    ("others", "line"),
+@each(
+    "others, line",
     [
         ({}, "0 ready, 0 out, 0 delayed, 0 buried"),
         (

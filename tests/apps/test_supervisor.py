@@ -25,6 +25,7 @@ from apps.supervisor import (
     describe_end,
 )
 from shared.values import SECOND
+from tests.cases import each
 
 NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
 ONE_NODE = ("nsqlookupd", "nsqd", "nsqadmin")
@@ -165,8 +166,8 @@ def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
     assert machine.supervisor.exit_code == 1
 
 
-@pytest.mark.parametrize("names", [NAMES, ONE_NODE], ids=["two nodes", "one node"])
-@pytest.mark.parametrize("name", ["nsqlookupd", "nsqadmin"])
+@each("names", [NAMES, ONE_NODE])
+@each("name", ["nsqlookupd", "nsqadmin"])
 def test_the_set_goes_on_without_nsqlookupd_or_nsqadmin(name: str, names: tuple[str, ...]) -> None:
     machine = Machine(names=names).up()
     assert machine.end(name, 1) == []

@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from apps.targets import STATES, WrongTarget, add_target, state_word, target_of
+from tests.cases import each
 
 
 def parsed(*words: str, **options: object) -> argparse.Namespace:
@@ -16,8 +17,8 @@ def parsed(*words: str, **options: object) -> argparse.Namespace:
     return argparse.Namespace(**vars(parser.parse_args(words)), **given)
 
 
-@pytest.mark.parametrize(
-    ("word", "state"),
+@each(
+    "word, state",
     [
         ("queued", "ready"),
         ("active", "in_flight"),
@@ -54,7 +55,7 @@ def test_a_channel() -> None:
     assert query == {"topic": "t", "channel": "c", "offset": "1,2", "delay": 5}
 
 
-@pytest.mark.parametrize("words", [(), ("t",), ("t", "c", "--queue", "q"), ("t", "--queue", "q")])
+@each("words", [(), ("t",), ("t", "c", "--queue", "q"), ("t", "--queue", "q")])
 def test_one_of_both_must_be_named(words: tuple[str, ...]) -> None:
     with pytest.raises(WrongTarget, match="TOPIC and CHANNEL, or --queue"):
         target_of(parsed(*words))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from apps.to_file.names import at_time, host, strftime, topic_format, with_revision
 from apps.to_file.rotation import Limits, OpenFile, fitting, reason_to_rotate
+from tests.cases import each
 
 CET = timezone(timedelta(hours=1), "CET")
 NEWFOUNDLAND = timezone(timedelta(hours=-3, minutes=-30), "NST")
@@ -18,8 +19,8 @@ AFTERNOON = datetime(2019, 11, 30, 15, 59, 0, tzinfo=NEWFOUNDLAND)
 FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 
 
-@pytest.mark.parametrize(
-    ("format", "night", "afternoon"),
+@each(
+    "format, night, afternoon",
     [
         ("%B %b %m", "January Jan 01", "November Nov 11"),
         ("%A %a %d", "Monday Mon 02", "Saturday Sat 30"),

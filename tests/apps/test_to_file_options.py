@@ -16,6 +16,7 @@ from apps.to_file.feeds import FILES_OF_A_TOPIC, MOST_TOPICS, topic_limit
 from apps.to_file.options import Options, check, matcher, place, prepare_directories, topic_format
 from apps.to_file.rotation import Limits
 from shared.flags import read_flags
+from tests.cases import each
 
 GOOD = ("-topic=t", "-nsqd-tcp-address=a:1")
 
@@ -26,8 +27,8 @@ def options(*flags: str) -> Options:
     return Options(**read.values)
 
 
-@pytest.mark.parametrize(
-    ("flags", "error"),
+@each(
+    "flags, error",
     [
         (("-topic=t",), "--nsqd-tcp-address or --lookupd-http-address required (nsq_to_file -help lists the flags)"),
         ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-tcp-address or --lookupd-http-address not both"),
@@ -56,7 +57,7 @@ def test_wrong_options_are_refused_in_the_originals_words(flags: tuple[str, ...]
     assert str(raised.value) == error
 
 
-@pytest.mark.parametrize("flag", ["-gzip", "-rotate-size=1", "-rotate-interval=1s", "-work-dir=/var/none"])
+@each("flag", ["-gzip", "-rotate-size=1", "-rotate-interval=1s", "-work-dir=/var/none"])
 def test_what_makes_revisions_needs_their_token(flag: str) -> None:
     check(options(*GOOD, flag))
     with pytest.raises(ValueError, match="missing <REV>"):
@@ -93,8 +94,8 @@ def test_directories_are_made_and_have_no_file_afterwards(tmp_path: Path) -> Non
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "not", output, work]
 
 
-@pytest.mark.parametrize("flag", ["output-dir", "work-dir"])
-@pytest.mark.parametrize("below", ["", "/sub"])
+@each("flag", ["output-dir", "work-dir"])
+@each("below", ["", "/sub"])
 def test_a_directory_that_cannot_be_made_is_refused(flag: str, below: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     chosen = options(*GOOD, f"-output-dir={tmp_path}", f"-{flag}={tmp_path}/file{below}")

@@ -22,6 +22,7 @@ from bench.table import cells, duration, megabytes, number, share, table, versus
 from bench.upgrade import Upgraded, pack_for
 from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
 from penstock.protocol.compression import Deflate, Snappy
+from tests.cases import each
 
 PATIENCE = 300  # s; a minute at the most on two idle cores
 
@@ -95,7 +96,7 @@ def test_a_load_that_says_something_else_is_an_error(text: str) -> None:
 # what the loads do with bytes
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
+@each("count", [1, 15, 16, 17, 40])
 def test_frames_become_fins_in_order(count: int) -> None:
     ids = [f"{i:016x}".encode() for i in range(count)]
     frames = b"".join(FRAME_HEAD + bytes(8) + b"\0\1" + id + b"x" * 200 for id in ids)

@@ -21,6 +21,7 @@ from nsqd.disque_config import (
     split_words,
 )
 from nsqd.protocols.disque.config import DEFAULTS
+from tests.cases import each
 
 
 def no_file(name: str) -> bytes:
@@ -63,7 +64,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("line", WORDS)
+@each("line", WORDS)
 def test_the_words_of_a_line(line: bytes) -> None:
     assert split_words(line) == WORDS[line]
 
@@ -138,7 +139,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("text", GOOD)
+@each("text", GOOD)
 def test_a_key(text: str) -> None:
     key, value = GOOD[text]
     settings = read(text)
@@ -197,7 +198,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("text", BAD)
+@each("text", BAD)
 def test_a_bad_line(text: str) -> None:
     assert refused(text) == BAD[text]
 

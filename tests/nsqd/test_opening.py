@@ -15,6 +15,7 @@ from nsqd.core.topology import TopologySnapshot, snapshot
 from nsqd.opening import open_directory
 from nsqd.options import NsqdOptions
 from nsqd.storage.directory import DataDirectory, DirectoryError
+from tests.cases import each
 
 BAD = [b"", b"{", b"[]", b'{"topics":7}', b'{"topics":[{"name":7}]}', b"\xff\xfe", b'{"topics":[[]]}', b"null", b"7"]
 
@@ -44,7 +45,7 @@ def provision(path: Path, *topics: dict[str, Any]) -> None:
     (path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
 
 
-@pytest.mark.parametrize("content", [*BAD, b"[" * 100_000])
+@each("content", [*BAD, b"[" * 100_000])
 def test_metadata_that_is_not_ours_is_refused_and_kept(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "nsqd.dat").write_bytes(content)
     with pytest.raises(DirectoryError, match=r"^failed to load metadata - "), started(tmp_path):

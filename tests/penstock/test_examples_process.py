@@ -14,6 +14,7 @@ import pytest
 
 from penstock import aio, client
 from tests.async_tests import PATIENCE_S
+from tests.cases import each
 from tests.daemons import Daemon, post
 
 EXAMPLE = re.compile(r"^( *)Example::\n\n((?:\1 .*\n|\n)+)", re.MULTILINE)
@@ -40,7 +41,7 @@ def examples(thing: object) -> list[str]:
     return [textwrap.dedent(match[2]) for text in texts for match in EXAMPLE.finditer(text + "\n")]
 
 
-@pytest.mark.parametrize(("module", "name"), NAMES, ids=[f"{module.__name__}.{name}" for module, name in NAMES])
+@each("module, name", NAMES)
 def test_every_name_has_an_example(module: ModuleType, name: str) -> None:
     assert examples(getattr(module, name))
 

@@ -1,8 +1,7 @@
 """What is told of an error, out of the pages that Spark makes of it."""
 
-import pytest
-
 from pipeline.main import cause
+from tests.cases import each
 
 OURS = """[STREAM_FAILED] Query terminated with exception: ...
 	at org.apache.spark.sql.execution.streaming.StreamExecution.run(StreamExecution.scala:1)
@@ -19,8 +18,8 @@ Caused by: java.io.IOException: No space left on device
 """
 
 
-@pytest.mark.parametrize(
-    ("pages", "told"),
+@each(
+    "pages, told",
     [
         (OURS, "retention has passed offsets 3 to 9 of t/7: it is gone"),
         (DISK, "No space left on device (java.io.IOException; set PENSTOCK_TRACE=1 to see the whole output of Spark)"),

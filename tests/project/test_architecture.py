@@ -3,11 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.cases import each
 from tests.daemons import ROOT
+from tests.project.code import sources
 
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 SECTIONS = ("Status", "Context", "Decision", "Measured", "Consequences")
@@ -28,6 +29,7 @@ def named_functions(text: str) -> Iterator[tuple[str, str]]:
     yield from ((file, name) for name, file in _FROM_FILE.findall(text))
 
 
+@cache
 def defined_names(file: Path) -> set[str]:
     """The qualified names of the functions, classes and variables of a file, methods and attributes of classes included."""
     found = set()
@@ -46,7 +48,7 @@ def defined_names(file: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_paths_and_links_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     paths = [path for path in _PATH.findall(text) if path != "penstock/_app/" and not (ROOT / path).exists()]
@@ -54,7 +56,7 @@ def test_paths_and_links_exist(page: str) -> None:
     assert (paths, links) == ([], [])
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_named_functions_exist(page: str) -> None:
     wrong = []
     for file, name in named_functions(re.sub(r"\s+", " ", (ROOT / page).read_text())):
@@ -65,8 +67,10 @@ def test_named_functions_exist(page: str) -> None:
 
 def test_named_methods_exist_somewhere() -> None:
     """Also those that a page names without their file."""
-    defined = {name for room in ROOMS for file in (ROOT / room).rglob("*.py") for name in defined_names(file)}
     found = {name for page in PAGES for name in _METHOD.findall((ROOT / page).read_text())}
+    classes = re.compile(rf"\bclass ({'|'.join(name.partition('.')[0] for name in found)})\b")
+    files = [path for room in ROOMS for path, text in sources(room).items() if classes.search(text)]
+    defined = {name for file in files for name in defined_names(ROOT / file)}
     assert sorted(found - defined) == []
     assert len(found) > 40
 
@@ -87,7 +91,7 @@ def test_decisions_are_numbered_without_a_gap() -> None:
     assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
 
 
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.name[:4])
+@each("path", DECISIONS)
 def test_a_decision_has_all_sections_and_stands_in_the_table(path: Path) -> None:
     lines = path.read_text().splitlines()
     number, _, title = lines[0].removeprefix("# ").partition(". ")
@@ -102,7 +106,7 @@ def packages() -> list[Path]:
     return [path.parent for room in ROOMS for path in sorted((ROOT / room).rglob("__init__.py"))]
 
 
-@pytest.mark.parametrize("package", packages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@each("package", packages())
 def test_the_docstring_of_a_package_names_its_modules(package: Path) -> None:
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
     modules = [path.stem for path in package.glob("*.py") if not path.stem.startswith("__")]

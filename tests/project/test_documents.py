@@ -11,13 +11,14 @@ from nsqd.core.work_queue.job import ROW
 from nsqd.options import NsqdOptions
 from nsqd.storage.log.syncer import QUICK
 from shared.options import Spec, specs
+from tests.cases import each
 from tests.daemons import ROOT
 
 _PATH = re.compile(r"`([a-z_]+(?:/[A-Za-z_.]+)+)`|\]\(([A-Za-z/_.]+)\)")
 _MADE = ("penstock/_app/", "build/docs")  # exists in a wheel only; made by make docs
 
 
-@pytest.mark.parametrize(
+@each(
     "document",
     [
         "ARCHITECTURE.md",

@@ -12,7 +12,9 @@ import pytest
 from docs.generate import ALERTS, OPTIONS, PAGES, REFERENCE, nsqadmin_alerts, penstock_parser
 from docs.route_table import ROUTES
 from shared.options import specs
+from tests.cases import each
 from tests.daemons import ROOT
+from tests.project.code import trees
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/how-to").glob("*.md"))]
 GUIDES += sorted((ROOT / "docs/tools").glob("*.md"))
@@ -37,13 +39,13 @@ def test_the_alerts_of_nsqadmin_are_up_to_date() -> None:
     assert ALERTS.read_text() == nsqadmin_alerts(), "run: make reference"
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+@each("page", GUIDES)
 def test_python_compiles(page: Path) -> None:
     for indentation, text in PYTHON.findall(page.read_text()):
         compile("\n".join(line.removeprefix(indentation) for line in text.split("\n")), page.name, "exec")
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+@each("page", GUIDES)
 def test_routes_exist(page: Path) -> None:
     for port, path in ROUTE.findall(page.read_text()):
         known = {route.partition(" ")[2] for route in ROUTES[PROGRAMS[port]]}
@@ -51,30 +53,25 @@ def test_routes_exist(page: Path) -> None:
         assert path == "/" or browsers or path in known, path
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_options_and_subcommands_exist(page: Path) -> None:
-    text = page.read_text()
-    for program, words in COMMAND.findall(text):
-        known = {spec.flag for spec in specs(OPTIONS[program], program)}
-        named = re.findall(r"(?:^| )--?([a-z][a-z0-9-]+)", words.partition("#")[0])
-        assert set(named) <= known | {"n", "help"}, f"{program} {words}"
-    commands = next(action.choices for action in penstock_parser()._actions if action.choices)
-    assert set(SUBCOMMAND.findall(text)) <= set(commands)
+def test_options_and_subcommands_exist() -> None:
+    known = {program: {spec.flag for spec in specs(options, program)} for program, options in OPTIONS.items()}
+    commands = set(next(action.choices for action in penstock_parser()._actions if action.choices) or ())
+    for page in GUIDES:
+        text = page.read_text()
+        for program, words in COMMAND.findall(text):
+            named = re.findall(r"(?:^| )--?([a-z][a-z0-9-]+)", words.partition("#")[0])
+            assert set(named) <= known[program] | {"n", "help"}, f"{page.name}: {program} {words}"
+        assert set(SUBCOMMAND.findall(text)) <= commands, page.name
 
 
 def http_errors() -> Iterator[str]:
     """Every text of an HttpError in the daemons' code that is a constant of NSQ's kind."""
-    for room in ("nsqd", "lookupd", "shared"):
-        for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("HttpError", "WireError"):
-                    for word in ast.walk(node):
-                        if (
-                            isinstance(word, ast.Constant)
-                            and isinstance(word.value, str)
-                            and ERROR.fullmatch(word.value)
-                        ):
-                            yield word.value
+    for _, tree in trees(("nsqd", "lookupd", "shared"), r"\b(HttpError|WireError)\("):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("HttpError", "WireError"):
+                for word in ast.walk(node):
+                    if isinstance(word, ast.Constant) and isinstance(word.value, str) and ERROR.fullmatch(word.value):
+                        yield word.value
 
 
 def test_every_error_is_listed() -> None:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from tests.cases import each
 from tests.daemons import ROOT
+from tests.project.code import trees
 
 ROOMS = ("nsqd", "lookupd", "admin", "shared", "apps", "penstock", "pipeline")
 
@@ -139,11 +139,6 @@ PAGES = sorted(
 )
 
 
-def trees(room: str) -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((ROOT / room).rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
-
-
 def identifiers(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Every name of the tree with its line: classes, functions, parameters, variables, attributes, keywords and imports."""
     for node in ast.walk(tree):
@@ -170,12 +165,13 @@ def methods(tree: ast.Module) -> Iterator[tuple[str, int]]:
             )
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@each("room", ROOMS)
 def test_retired_words(room: str) -> None:
     retired, of_methods = EVERYWHERE | IN_ROOM.get(room, {}), METHODS.get(room, {})
+    anywhere = rf"\b({'|'.join(retired)})\b|\bdef ({'|'.join(of_methods)})\("
     found = [
         f"{file}:{line}: {name} -> {words[name]}"
-        for file, tree in trees(room)
+        for file, tree in trees((room,), anywhere)
         for words, names in ((retired, identifiers(tree)), (of_methods, methods(tree)))
         for name, line in names
         if name in words
@@ -183,7 +179,7 @@ def test_retired_words(room: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_retired_phrases(page: str) -> None:
-    text = re.sub(r"\s+", " ", Path(ROOT / page).read_text())
-    assert [f"{old} -> {new}" for old, new in PHRASES.items() if old in text] == []
+def test_retired_phrases() -> None:
+    texts = {page: re.sub(r"\s+", " ", Path(ROOT / page).read_text()) for page in PAGES}
+    found = [f"{page}: {old} -> {new}" for page, text in texts.items() for old, new in PHRASES.items() if old in text]
+    assert found == []

@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,10 +27,11 @@ from nsqd.options import NsqdOptions
 from nsqd.restore_command import _parser as restore_parser
 from shared.audit.command import _parser as audit_parser
 from shared.options import specs
+from tests.cases import each
 from tests.daemons import ROOT
+from tests.project.code import PACKAGES, sources, trees
 
 PAGES = ROOT / "docs/operations"
-PACKAGES = ("nsqd", "lookupd", "admin", "apps", "shared", "penstock", "pipeline", "pyspark_nsq")
 
 LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR", "critical": "FATAL"}
 LOGGERS = ("log", "logger")
@@ -61,38 +63,40 @@ class Line:
     def is_quoted_by(self, level: str, quoted: str) -> bool:
         """Return True if an entry's line shows this one."""
         if not self.level:
-            return self._pattern().search(quoted) is not None
+            return _pattern(self.text).search(quoted) is not None
         if level != self.level:
             return False
         if min(_letters(self.text), _letters(quoted)) <= _WORDS:
             return quoted == self.text
         begins = quoted.endswith(VARIES) and self.text.startswith(quoted.removesuffix(VARIES))
-        return begins or self._pattern().fullmatch(quoted) is not None
-
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile(".*".join(re.escape(part) for part in self.text.split(VARIES)))
+        return begins or _pattern(self.text).fullmatch(quoted) is not None
 
 
-def collected(source: str, file: str) -> Iterator[Line]:
-    """Yield the lines at WARNING or above in a source text, and the texts of the errors that stop a daemon."""
-    for scope in ast.walk(ast.parse(source)):
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(part) for part in text.split(VARIES)))
+
+
+def collected(tree: ast.Module, file: str) -> Iterator[Line]:
+    """Yield the lines at WARNING or above in a module, and the texts of the errors that stop a daemon."""
+    for scope in ast.walk(tree):
         if isinstance(scope, ast.ClassDef) and scope.name in STOPS:
             yield from (Line("", text, f"{file}:{scope.lineno}") for text in _own_texts(scope))
         if not isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        names = _assigned(scope)
-        for call in _calls(scope):
+        calls = [call for call in _calls(scope) if _level(call) is not None or _name(call.func) in STOPS]
+        names = _assigned(scope) if calls else {}
+        for call in calls:
             level = _level(call)
             texts = _texts(call.args[0], names) if call.args else []
-            if level is None and _name(call.func) in STOPS:
+            if level is None:
                 level, texts = "", [VARIES.join(_texts_of_all(call, names))]
-            if level is not None:
-                yield from (Line(level, text, f"{file}:{call.lineno}") for text in texts if _letters(text) >= _LETTERS)
+            yield from (Line(level, text, f"{file}:{call.lineno}") for text in texts if _letters(text) >= _LETTERS)
 
 
-def logged_at_info(source: str) -> Iterator[str]:
-    """Yield the texts that a source text logs at INFO, with `…` for each part that varies."""
-    for call in ast.walk(ast.parse(source)):
+def logged_at_info(tree: ast.Module) -> Iterator[str]:
+    """Yield the texts that a module logs at INFO, with `…` for each part that varies."""
+    for call in ast.walk(tree):
         match call:
             case ast.Call(func=ast.Attribute(value=logger, attr="info"), args=[text, *_]) if _name(logger) in LOGGERS:
                 yield from (text for text in _texts(text, {}) if _letters(text) >= _LETTERS)
@@ -182,8 +186,8 @@ def stale(lines: list[Line], entries: list[tuple[str, str]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lines() -> list[Line]:
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return [line for path in files for line in collected(path.read_text(), str(path.relative_to(ROOT)))]
+    pattern = rf"\.({'|'.join(LEVELS)})\(|{'|'.join(STOPS)}"
+    return [line for path, tree in trees(PACKAGES, pattern) for line in collected(tree, path)]
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +205,7 @@ def test_every_entry_shows_a_line(lines: list[Line], pages: dict[str, str]) -> N
 
 
 def test_a_line_at_info_that_a_page_quotes_is_logged(pages: dict[str, str]) -> None:
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    known = [Line("INFO", text, "")._pattern() for path in files for text in logged_at_info(path.read_text())]
+    known = [_pattern(text) for _, tree in trees(PACKAGES, r"\.info\(") for text in logged_at_info(tree)]
     named = [text for page in pages.values() for text in re.findall(r"`([A-Z]+: [^`]+)`\s+at\s+INFO", page)]
     assert len(named) > 2
     assert [text for text in named if not any(line.fullmatch(text) for line in known)] == []
@@ -251,7 +254,7 @@ def declared() -> str:
     return "".join((ROOT / file).read_text() for file in METRICS)
 
 
-@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: str(rule["alert"]))
+@each("rule", alerts())
 def test_an_alert_is_complete_and_uses_metrics_that_exist(rule: dict[str, Any]) -> None:
     assert {"alert", "expr", "labels", "annotations"} <= set(rule)
     assert rule["labels"]["severity"] in ("page", "ticket")
@@ -291,7 +294,7 @@ def routes(page: str) -> set[str]:
 
 
 def test_routes_exist(pages: dict[str, str]) -> None:
-    code = "".join(path.read_text() for room in ("nsqd/http", "lookupd") for path in (ROOT / room).rglob("*.py"))
+    code = "".join(text for room in ("nsqd/http", "lookupd") for text in sources(room).values())
     named = set().union(*map(routes, pages.values()))
     assert len(named) > 10
     assert [
@@ -379,7 +382,7 @@ class ListenError(Exception):
 
 
 def test_the_collector_finds_texts_of_every_form() -> None:
-    assert {(line.level, line.text) for line in collected(SOURCE, "source")} == {
+    assert {(line.level, line.text) for line in collected(ast.parse(SOURCE), "source")} == {
         ("ERROR", "LOG: the header of … is wrong"),
         ("WARNING", "LOG: … bytes are free in …"),
         ("WARNING", "LOG: nothing is free"),
@@ -390,8 +393,8 @@ def test_the_collector_finds_texts_of_every_form() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("entry", "found"),
+@each(
+    "entry, found",
     [
         ("WARNING: LOG: … bytes are free in …", True),
         ("WARNING: LOG: 17 bytes are free in /data", True),
@@ -403,7 +406,7 @@ def test_the_collector_finds_texts_of_every_form() -> None:
     ],
 )
 def test_an_entry_shows_a_line_or_its_beginning(entry: str, found: bool) -> None:
-    lines = [line for line in collected(SOURCE, "source") if line.text.startswith("LOG: … bytes")]
+    lines = [line for line in collected(ast.parse(SOURCE), "source") if line.text.startswith("LOG: … bytes")]
     entries = quoted([f"## Space\n\n    {entry}\n"])
     assert len(entries) == 1
     assert (missing(lines, entries) == []) is found
@@ -411,6 +414,6 @@ def test_an_entry_shows_a_line_or_its_beginning(entry: str, found: bool) -> None
 
 
 def test_the_text_of_an_error_stands_within_a_line() -> None:
-    errors = [line for line in collected(SOURCE, "source") if not line.level]
+    errors = [line for line in collected(ast.parse(SOURCE), "source") if not line.level]
     found = missing(errors, quoted(["    FATAL: cannot open - segment … is gone for …"]))
     assert found == ["source:16:  listen (…) failed: …", "source:14:  ……lookup of … fails"]

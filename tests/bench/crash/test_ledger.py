@@ -4,6 +4,7 @@ import pytest
 
 from bench.crash.ledger import Ledger
 from bench.crash.messages import Copy, Fate, Message, Verdict, body
+from tests.cases import each
 
 MS = 1_000_000  # ns
 T = 10_000 * MS  # some time
@@ -116,10 +117,7 @@ def test_a_kill_excuses_nothing_but_the_power_cut_after_it_does() -> None:
     assert books.verdict() == Verdict(acked=1, excused=1)
 
 
-@pytest.mark.parametrize(
-    ("invoked", "answered", "excused"),
-    [(T - 2, T - 1, 0), (T - 2, T + 1, 1), (T + 9, T + 12, 1), (T + 11, T + 12, 0)],
-)
+@each("invoked, answered, excused", [(T - 2, T - 1, 0), (T - 2, T + 1, 1), (T + 9, T + 12, 1), (T + 11, T + 12, 0)])
 def test_an_answer_at_the_moment_the_disk_fails_is_excused_and_one_to_a_later_question_is_not(
     invoked: int, answered: int, excused: int
 ) -> None:
@@ -151,9 +149,7 @@ def test_a_delay_counts_even_if_the_publish_had_no_reply() -> None:
     assert books.verdict().early == 1
 
 
-@pytest.mark.parametrize(
-    ("settled", "crashed", "early"), [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)]
-)
+@each("settled, crashed, early", [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)])
 def test_a_req_that_may_have_died_with_the_server_delays_nothing(settled: bool, crashed: bool, early: int) -> None:
     books = Books()
     message = books.acked()
@@ -168,9 +164,7 @@ def test_a_req_that_may_have_died_with_the_server_delays_nothing(settled: bool, 
     assert books.verdict().early == early
 
 
-@pytest.mark.parametrize(
-    ("settled", "crashed", "early"), [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)]
-)
+@each("settled, crashed, early", [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)])
 def test_what_is_buried_does_not_come(settled: bool, crashed: bool, early: int) -> None:
     books = Books()
     message = books.acked()
@@ -204,8 +198,8 @@ def test_what_is_kicked_may_come(all_of_it: bool) -> None:
 # order
 
 
-@pytest.mark.parametrize(
-    ("places", "inverted"),
+@each(
+    "places, inverted",
     [
         ([(0, 1), (0, 2), (1, 0)], 0),
         ([(1, 1), (0, 2)], 1),
@@ -289,7 +283,7 @@ def test_a_reply_settles_no_command_that_came_after_it() -> None:
 # what never was
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"1,1,", b"0,0,0,", body(0, 51), body(0, 50)[:-1] + b"x", b"-1,"])
+@each("data", [b"", b"x", b"1,1,", b"0,0,0,", body(0, 51), body(0, 50)[:-1] + b"x", b"-1,"])
 def test_what_nobody_published_is_unexpected(data: bytes) -> None:
     books = Books()
     books.acked()

@@ -110,7 +110,7 @@ class Network:
 
     def collect(self, member: SimMember) -> None:
         """Send what the links have, and close those that want it."""
-        for connection, link in list(member.ends.items()):
+        for connection, link in [(number, link) for number, link in member.ends.items() if link.output or link.closing]:
             data = bytes(link.output)
             link.output.clear()
             address = self._other(connection, member.own.address)

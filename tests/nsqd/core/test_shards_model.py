@@ -553,6 +553,7 @@ def test_it_is_found_if_a_window_counts_only_its_own_channel(monkeypatch: pytest
     assert found_by_the_model()
 
 
+@pytest.mark.campaign  # 3 s
 def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shards, "wake_next", lambda self: self.home.wake())
     assert found_by_the_model()
@@ -569,6 +570,7 @@ def test_it_is_found_if_a_message_does_not_wake_a_channel_that_had_none(monkeypa
     assert found_by_the_model()
 
 
+@pytest.mark.campaign  # 5 s
 def test_it_is_found_if_fins_are_looked_for_at_home_only(monkeypatch: pytest.MonkeyPatch) -> None:
     finish = commands.finish
     monkeypatch.setattr(commands, "finish", lambda channel, consumer, ids: finish(channel, consumer, ids, True))

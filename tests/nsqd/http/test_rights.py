@@ -15,6 +15,7 @@ from shared.auth.verbs import BUILT_IN, Verb
 from shared.http.authorize import Need
 from shared.log import log
 from tests.auth_files import bearer, token, write
+from tests.cases import each
 from tests.local_node import LocalNode
 
 WRONG = {"Authorization": "Bearer pst_" + "x" * 43}
@@ -112,8 +113,8 @@ def test_finishing_several_messages_needs_delete_as_in_nsqadmin(
         assert guarded.ask("POST", path + asked, role).status_code == several, asked
 
 
-@pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("body-viewer", 404)])
-@pytest.mark.parametrize("asked", ["contains=x", "header=trace", "header="])
+@each("role, status", [("viewer", 403), ("body-viewer", 404)])
+@each("asked", ["contains=x", "header=trace", "header="])
 def test_who_may_not_read_bodies_does_not_ask_about_them(guarded: Guarded, role: str, status: int, asked: str) -> None:
     path = f"/channel/messages?topic=nowhere&channel=c&state=ready&preview=0&{asked}"
     assert guarded.ask("GET", path, role).status_code == status

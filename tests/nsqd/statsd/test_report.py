@@ -2,13 +2,13 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
 from nsqd.option_values import statsd_prefix
 from nsqd.statsd.report import Packets, Report
+from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, ids
 
 FIGURES = {
@@ -169,8 +169,8 @@ def test_memory() -> None:
     assert lines(again)[-1] == "p.mem.gc_runs:3|c"
 
 
-@pytest.mark.parametrize(
-    ("template", "host", "port", "prefix"),
+@each(
+    "template, host, port, prefix",
     [
         ("nsq.%s", "host.example", 4151, "nsq.host_example_4151."),
         ("nsq.%s.", "10.0.0.1", 80, "nsq.10_0_0_1_80."),

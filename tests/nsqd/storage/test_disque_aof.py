@@ -158,8 +158,10 @@ AFTER = [[], [1], [1, 2], [2], [2, 3], [], [4]]  # numbers of the jobs after eac
 def test_cut_at_every_byte(tmp_path: Path) -> None:
     data = b"".join(SEVERAL)
     ends = [len(b"".join(SEVERAL[:count])) for count in range(len(SEVERAL) + 1)]
-    for size in range(len(data) + 1):
-        aof = read(tmp_path, data[:size])
+    (tmp_path / FILE).write_bytes(data)
+    for size in reversed(range(len(data) + 1)):
+        os.truncate(tmp_path / FILE, size)
+        aof = read_aof(tmp_path / FILE, NOW)
         count = max(number for number, end in enumerate(ends) if end <= size)
         assert [job.id for job in aof.jobs] == [job_id(number) for number in AFTER[count]]
         assert aof.cut_at == (None if size in ends else ends[count])

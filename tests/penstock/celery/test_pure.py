@@ -22,6 +22,7 @@ from penstock.celery.envelope import (
 from penstock.celery.names import channel_of, topic_of, tube_of
 from penstock.protocol import is_valid_name
 from penstock.protocol.beanstalk import check_name
+from tests.cases import each
 
 
 def test_one_url_says_it_all() -> None:
@@ -32,7 +33,7 @@ def test_one_url_says_it_all() -> None:
     assert read_url("penstock://a?ttr=5", {"ttr": 9, "polling_interval": 1}).ttr_s == 9
 
 
-@pytest.mark.parametrize(
+@each(
     "url", ["penstock://a:0", "penstock://a?ttr=0", "penstock://a?ttr=x", "penstock://a?nsqd=b", "penstock://a:99999"]
 )
 def test_a_wrong_url_is_told(url: str) -> None:
@@ -79,12 +80,9 @@ def test_a_job_holds_a_message() -> None:
     assert read_broadcast(pack_marker("m")).marker == "m"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"\xff", b"1", b"[]", b"{}", b"[" * 100_000, b'{"queue":"q","ttr":"x","priority":1,"message":{}}',
+@each("body", [b"", b"\xff", b"1", b"[]", b"{}", b"[" * 100_000, b'{"queue":"q","ttr":"x","priority":1,"message":{}}',
      b'{"queue":"q","ttr":1,"priority":1,"message":{"properties":1}}', b'{"queue":"q","ttr":1,"priority":1,"message":[]}',
-     b'{"queue":"q","ttr":1,"priority":1,"message":{"properties":{"delivery_info":3}}}'],
-)  # fmt: skip
+     b'{"queue":"q","ttr":1,"priority":1,"message":{"properties":{"delivery_info":3}}}'])  # fmt: skip
 def test_foreign_bodies_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         read_job(body)

@@ -24,6 +24,7 @@ from penstock.jobs import (
 )
 from penstock.jobs.retries import Retries, TouchPlan
 from penstock.jobs.session import Check, Dial, Exchange, HangUp, Pause, Session, Steps
+from tests.cases import each
 
 T = TypeVar("T")
 CLOSED, SILENT, REFUSED, RESET = "closed", "silent", "refused", "reset"
@@ -154,9 +155,7 @@ def test_refusals_keep_the_connection() -> None:
     assert world.session.epoch == 1
 
 
-@pytest.mark.parametrize(
-    "lie", [b"HTTP/1.1 400\r\n", b"USING default\r\n", b"OK 99999999999\r\n", b"DELETED\r\nDELETED\r\n", b"x" * 300]
-)
+@each("lie", [b"HTTP/1.1 400\r\n", b"USING default\r\n", b"OK 99999999999\r\n", b"DELETED\r\nDELETED\r\n", b"x" * 300])
 def test_a_lying_server_is_left_at_once(lie: bytes) -> None:
     world = World("", lie, "", b"DELETED\r\n")
     with pytest.raises(BadServer):

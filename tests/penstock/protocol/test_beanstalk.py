@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.beanstalk.commands import MAX_LINE, verb_of
 from penstock.protocol import ProtocolError, beanstalk
 from penstock.protocol.beanstalk import MAX_ID, MAX_U32, Reply, ReplyDecoder
+from tests.cases import each
 
 NAME_FIRST = string.ascii_letters + string.digits + "+/;.$_()"
 names = st.builds(lambda a, b: a + b, st.sampled_from(NAME_FIRST), st.text(NAME_FIRST + "-", max_size=199))
@@ -69,7 +70,7 @@ def test_any_bytes_are_decoded_or_refused_and_little_is_kept(data: bytes, step: 
         pass
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"HTTP/1.1 400 Bad Request\r\n",
@@ -126,7 +127,7 @@ COMMANDS: list[tuple[bytes, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("command", "line"), COMMANDS)
+@each("command, line", COMMANDS)
 def test_a_command_on_the_wire_that_the_server_understands(command: bytes, line: bytes) -> None:
     assert command == line
     first = line.partition(b"\r\n")[0]

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
+from tests.cases import each
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 HELLO = bytes.fromhex("01 09 00 00 bb 1f 1c 19") + b"hello"  # uncompressed, with the masked CRC32C of "hello"
@@ -148,7 +149,7 @@ def test_the_snappy_stream_spelled_out() -> None:
     assert writer.compress(b"hello") == HELLO
 
 
-@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 262_144, 1 << 20])
+@each("size", [65_535, 65_536, 65_537, 262_144, 1 << 20])
 def test_any_snappy_reader_reads_large_writes(size: int) -> None:
     data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     writer = Snappy()
@@ -156,7 +157,7 @@ def test_any_snappy_reader_reads_large_writes(size: int) -> None:
     assert bytes(cramjam.snappy.decompress(stream)) == 2 * data
 
 
-@pytest.mark.parametrize(
+@each(
     "skipped",
     [
         IDENTIFIER,
@@ -177,7 +178,7 @@ def test_chunks_without_data_are_skipped(skipped: bytes) -> None:
     assert read_all(reader) == b""
 
 
-@pytest.mark.parametrize(
+@each(
     "chunk",
     [
         b"\xfe\xcf\x2a\x01",  # a length the original refuses, in padding
@@ -216,7 +217,7 @@ def test_a_snappy_stream_begins_with_its_identifier(beginning: bytes) -> None:
 # ---- deflate: the format
 
 
-@pytest.mark.parametrize("level", range(1, 10))
+@each("level", range(1, 10))
 def test_deflate_is_raw_and_ends_with_a_sync_flush(level: int) -> None:
     stream = Deflate(level).compress(b"hello" * 100)
     assert stream.endswith(b"\x00\x00\xff\xff")

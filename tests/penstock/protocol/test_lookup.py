@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol import ProtocolError, lookup
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("command", "wire"),
+@each(
+    "command, wire",
     [
         (lookup.MAGIC_V1, b"  V1"),
         (lookup.identify({"tcp_port": 4150}), b'IDENTIFY\n\0\0\0\x11{"tcp_port":4150}'),
@@ -55,8 +56,8 @@ def test_input_cut_anywhere_gives_the_same_replies(sent: list[bytes], data: st.D
     assert [reply for start, stop in pieces for reply in decoder.receive(wire[start:stop])] == sent
 
 
-@pytest.mark.parametrize(
-    ("reply", "numbers"),
+@each(
+    "reply, numbers",
     [
         (b"OK", None),
         (b"OK 2 15", (2, 15)),

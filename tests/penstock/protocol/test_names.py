@@ -3,19 +3,16 @@
 See docs/design/nsq-protocol.md#names.
 """
 
-import pytest
-
 from penstock.protocol import is_ephemeral, is_valid_name
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    "name", ["a", "A.b-c_9", "...", "x" * 64, "a#ephemeral", "x" * 54 + "#ephemeral", "-", "0", ".a"]
-)
+@each("name", ["a", "A.b-c_9", "...", "x" * 64, "a#ephemeral", "x" * 54 + "#ephemeral", "-", "0", ".a"])
 def test_legal(name: str) -> None:
     assert is_valid_name(name)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "",

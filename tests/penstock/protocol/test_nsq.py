@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol import ProtocolError, nsq
+from tests.cases import each
 
 ID = b"0123456789abcdef"
 
@@ -31,8 +32,8 @@ def encode(value: nsq.Frame) -> bytes:
     return frame(1, f"{value.code} {value.text}".encode())
 
 
-@pytest.mark.parametrize(
-    ("command", "wire"),
+@each(
+    "command, wire",
     [
         (nsq.identify({"client_id": "a", "sample_rate": 5}), b'IDENTIFY\n\0\0\0\x21{"client_id":"a","sample_rate":5}'),
         (nsq.auth(b"secret"), b"AUTH\n\0\0\0\6secret"),
@@ -52,7 +53,7 @@ def test_a_command_on_the_wire(command: bytes, wire: bytes) -> None:
     assert command == wire
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a\nPUB b", "ü", "x" * 65, ".."])
+@each("name", ["", "a b", "a\nPUB b", "ü", "x" * 65, ".."])
 def test_a_name_can_never_become_a_second_command(name: str) -> None:
     with pytest.raises(ValueError):
         nsq.pub(name, b"")
@@ -125,7 +126,7 @@ def test_anything_else_is_a_protocol_error_and_nothing_worse(noise: bytes) -> No
         assert feed_bytewise(bytewise, noise) == frames
 
 
-@pytest.mark.parametrize(
+@each(
     "wire",
     [
         pack(">i", 1001),  # too long: known from the length alone

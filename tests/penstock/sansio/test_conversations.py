@@ -21,6 +21,7 @@ from penstock.sansio.publisher import Publisher
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription, SubscriptionState
+from tests.cases import each
 from tests.effort import tries
 
 
@@ -58,8 +59,8 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     assert session.take_output() == b""
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
+@each(
+    "data, why",
     [
         (b"", "h:1: the server closed the connection"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
@@ -435,7 +436,7 @@ def test_thirty_of_two_hundred_nsqds_flap() -> None:
 
     world.core.take_due = counted  # type: ignore[method-assign]
     random = Random(7)
-    for _ in range(300):
+    for _ in range(150):
         for name in names[:30]:
             if random.random() < 0.3:
                 world.down ^= {name}
@@ -446,7 +447,7 @@ def test_thirty_of_two_hundred_nsqds_flap() -> None:
         world.now += 1.0
     assert all(world.nsqds[name].finished == {b"%016d" % one for one in range(5)} for name in names[30:])
     assert {dials.count(name) for name in names[30:]} == {1}
-    assert max(dials.count(name) for name in names[:30]) < 300, "a pause follows each failure"
+    assert max(dials.count(name) for name in names[:30]) < 150, "a pause follows each failure"
     world.down.clear()
     for _ in range(60):
         world.step()

@@ -21,6 +21,7 @@ from penstock.sansio.introduction import MAX_ANSWER, Introduction, Refused
 from penstock.sansio.layers import Compression, Layers, Tls
 from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
+from tests.cases import each
 from tests.certificates import Authority
 from tests.weak_certificates import WeakAuthority
 
@@ -132,7 +133,7 @@ def test_a_server_without_feature_negotiation() -> None:
     assert client.features == {}
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         frame(b"[]"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.sansio.errors import ReadError
 from penstock.sansio.records import Record, records_of
+from tests.cases import each
 
 
 def frame(body: bytes, number: int) -> bytes:
@@ -33,7 +34,7 @@ def test_records() -> None:
     assert list(records_of(b"")) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         b"<html>",

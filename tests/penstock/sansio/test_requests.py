@@ -6,6 +6,7 @@ import pytest
 
 from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
+from tests.cases import each
 
 SECURE = ["http://a:4161/lookup", "HTTPS://b:4162/lookup"]
 
@@ -14,7 +15,7 @@ def test_the_secret_of_auth_is_shown_as_a_bearer_token() -> None:
     assert request_headers(Settings(auth_secret="pst_1"))["Authorization"] == "Bearer pst_1"
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         Settings(),
@@ -22,7 +23,6 @@ def test_the_secret_of_auth_is_shown_as_a_bearer_token() -> None:
         Settings(auth_secret="a\nb"),
         Settings(auth_secret="é"),
     ],
-    ids=["no secret", "for nsqd alone", "two lines", "not ascii"],
 )
 def test_otherwise_nothing_is_shown(settings: Settings) -> None:
     assert list(request_headers(settings)) == ["Accept-Encoding"]

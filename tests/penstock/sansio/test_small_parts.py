@@ -29,6 +29,7 @@ from penstock.sansio.discovery import (
 from penstock.sansio.rdy import shares
 from penstock.sansio.retries import FIRST_RETRY_S, LAST_RETRY_S, Retries
 from penstock.sansio.settings import Settings
+from tests.cases import each
 
 # RDY
 
@@ -243,7 +244,7 @@ def test_answers_of_lookup() -> None:
     assert lookup_url("https://h/x/") == "https://h/x/lookup"
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [b"", b"{", b"[]", b"3", b'{"producers":3}', b'{"producers":[3]}', b'{"producers":[{}]}', b"[" * 100_000]
     + [b'{"producers":[{"broadcast_address":"h","tcp_port":"x"}]}'],

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.chunks import Chunk, Chunker
+from tests.cases import each
 
 
 def bodies_of(chunk: Chunk) -> list[bytes]:
@@ -63,8 +64,8 @@ def test_text_is_utf8() -> None:
     assert bodies_of(chunk) == ["ä".encode(), b"b"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "why"),
+@each(
+    "columns, why",
     [
         ({"body": pa.array([b"x", b""])}, "body is empty"),
         ({"body": pa.array([b"x", None], pa.binary())}, "body is null"),

@@ -23,6 +23,7 @@ from penstock.spark.offsets import (
     old_log,
     spans,
 )
+from tests.cases import each
 
 A, B = NodeTopic("a", "1"), NodeTopic("b.c", "22")
 places = st.builds(NodeTopic, st.sampled_from(["a", "b", "c#ephemeral"]), st.sampled_from(["1", "2"]))
@@ -36,8 +37,8 @@ def test_what_is_encoded_is_decoded(given_offsets: dict[NodeTopic, LogPosition])
     assert list(told)[:-1] == sorted(told.keys() - {"v"})  # Spark compares the text
 
 
-@pytest.mark.parametrize(
-    ("told", "why"),
+@each(
+    "told, why",
     [
         ({}, "version None"),
         ({"v": 2}, "version 2"),

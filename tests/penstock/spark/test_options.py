@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.spark.options import OptionError, Start, read_options, write_options
+from tests.cases import each
 
 GOOD = {"nsqd": "h:1", "topic": "t"}
 
@@ -18,8 +19,8 @@ def test_names_are_taken_in_any_case() -> None:
     assert options.starting == Start()
 
 
-@pytest.mark.parametrize(
-    ("value", "start"),
+@each(
+    "value, start",
     [
         ({"startingOffsets": "earliest"}, Start(word="earliest")),
         ({"startingOffsets": '{"t/617": 42}'}, Start(offsets={"t/617": 42})),
@@ -31,8 +32,8 @@ def test_where_to_begin(value: dict[str, str], start: Start) -> None:
     assert read_options(GOOD | value).starting == start
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
+@each(
+    "wrong, why",
     [
         ({"nsqd": ""}, "option nsqd=''"),
         ({"nsqd": "host"}, "'host' is not host:port"),
@@ -71,8 +72,8 @@ def test_a_pattern() -> None:
         read_options({"nsqd": "h:1", "topicPattern": "("})
 
 
-@pytest.mark.parametrize(
-    ("wrong", "why"),
+@each(
+    "wrong, why",
     [
         ({"topic": "#"}, "not a valid topic name"),
         ({"chunkRecords": "x"}, "option chunkRecords='x'"),

@@ -145,7 +145,7 @@ def test_what_is_too_much_is_refused_when_the_file_is_read() -> None:
     for text in ("x = " + "[" * 3000, "x = " + "1" * 5000):
         with pytest.raises(AuthFileError):
             parse(text)
-    topics = ", ".join(f'"{"*x" * 100}{number}"' for number in range(3000))
+    topics = ", ".join(f'"{"*x" * 100}{number}"' for number in range(1000))
     with pytest.raises(AuthFileError, match="cannot be used together"):
         parse(
             f'[[role]]\nname = "r"\nrules = [{{ verbs = ["publish"], topics = [{topics}] }}]\n{GOOD.replace("viewer", "r")}'
@@ -219,11 +219,11 @@ def test_the_form_of_a_token() -> None:
         assert not is_token(other)
 
 
-def test_ten_thousand_with_the_same_thousand_rules_share_what_was_made_of_these() -> None:
-    rules = ", ".join(f'{{ verbs = ["publish"], topics = ["t{number}.*"] }}' for number in range(1000))
-    entries = [f'[[token]]\nname = "n{at}"\nsha256 = "{at:064x}"\nroles = ["big"]\n' for at in range(10_000)]
+def test_a_thousand_with_the_same_hundred_rules_share_what_was_made_of_these() -> None:
+    rules = ", ".join(f'{{ verbs = ["publish"], topics = ["t{number}.*"] }}' for number in range(100))
+    entries = [f'[[token]]\nname = "n{at}"\nsha256 = "{at:064x}"\nroles = ["big"]\n' for at in range(1000)]
     found = parse(f'[[role]]\nname = "big"\nrules = [{rules}]\n{"".join(entries)}topics = ["t9*"]\n').identities()
-    assert len(found) == 10_000
+    assert len(found) == 1000
     assert len({id(one.rights) for one in found}) == 2  # the last one is restricted to some topics
     assert found[0].rights.may(Verb.PUBLISH, "t1.x")
     assert not found[-1].rights.may(Verb.PUBLISH, "t1.x")

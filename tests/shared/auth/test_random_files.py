@@ -21,7 +21,7 @@ from shared.auth.tokens import digest
 from shared.auth.verbs import BUILT_IN, Verb
 from tests.effort import tries
 
-FILES = tries(30)
+FILES = tries(30, in_short=15)
 QUESTIONS = 12  # about each file
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 PARTS = ["a", "b", "orders", ".", "x"]

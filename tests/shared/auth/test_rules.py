@@ -41,7 +41,7 @@ def reference(rules: list[Rule], scope: tuple[str, ...], verb: Verb, topic: str,
     )
 
 
-@settings(max_examples=tries(100))
+@settings(max_examples=tries(100, in_short=50))
 @given(
     st.lists(RULES, max_size=5),
     st.one_of(st.just(ANY), PATTERNS),

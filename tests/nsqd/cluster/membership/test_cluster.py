@@ -16,7 +16,7 @@ from tests.effort import seeds
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network, SimMember
 from tests.nsqd.cluster.wire.identities import node
 
-SEEDS = seeds(6)
+SEEDS = seeds(6, in_short=3)
 CALM = 70  # s: longer than the longest pause between two dials, twice
 
 
@@ -257,7 +257,7 @@ def test_forgotten_logs_are_known_after_a_restart_and_words_of_a_former_director
 
 @pytest.mark.parametrize("what", ["nothing", "stops", "loses a connection"])
 def test_a_twin_that_goes_on_knocking_is_not_admitted(what: str) -> None:
-    for seed in range(5):
+    for seed in SEEDS:
         network = started(seed)
         first = network.members["node1:4152"]
         twin = network.start(1, incarnation=9, address="twin:4152")

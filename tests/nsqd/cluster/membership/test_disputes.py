@@ -18,6 +18,7 @@ from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.retention.policy import TopicConfig
+from tests.cases import each
 from tests.nsqd.cluster.network import SECOND, Network, SimMember
 from tests.nsqd.cluster.ownership.election_run import ElectionRun
 from tests.nsqd.cluster.ownership.test_elections import LOG, leader, started
@@ -33,12 +34,8 @@ def say(run: ElectionRun, source: int, word: Leadership, *targets: int) -> None:
     run.network.collect(node)
 
 
-@pytest.mark.parametrize("size", [2, 5])
-@pytest.mark.parametrize(
-    ("candidate", "hold"),
-    [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.LEADS), (1, Hold.STEPPED_DOWN), (900, Hold.KNOWS)],
-)
-@pytest.mark.parametrize("number", [1000, (1 << 32) - 1])
+@each("size, number", [(2, 1000), (5, (1 << 32) - 1)])
+@each("candidate, hold", [(0, Hold.KNOWS), (1, Hold.KNOWS), (1, Hold.LEADS), (1, Hold.STEPPED_DOWN), (900, Hold.KNOWS)])
 def test_a_false_word_changes_no_leader_while_the_others_hear_each_other(
     size: int, candidate: int, number: int, hold: Hold
 ) -> None:

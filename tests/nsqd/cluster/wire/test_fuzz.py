@@ -37,7 +37,7 @@ from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.cluster.wire.identities import node
 
-FUZZED = tries(20_000, in_short=1500)
+FUZZED = tries(20_000, in_short=500)
 U32, U64 = (1 << 32) - 1, (1 << 64) - 1
 ODD = (
     None, True, -1, 0, 1, 1023, 1024, 65536, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 0.5, "", "x", "é\x00", b"",

@@ -139,7 +139,7 @@ def test_nothing_fires_early_or_more_than_100_ms_late_on_a_thousand_channels() -
         consumer, inbox = node.subscribe(f"t{i // 10}", f"c{i}", 2500)
         inboxes.append(inbox)
         assert consumer.ready
-    for i in range(3000):
+    for i in range(1000):
         body = b"%d" % i
         due[body] = node.now + random.randrange(1, 4000) * MS
         node.broker.topic(f"t{random.randrange(100)}").publish_deferred(body, due[body])

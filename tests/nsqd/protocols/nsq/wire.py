@@ -167,9 +167,12 @@ class Wire:
         ]
 
     def advance(self, ms: int) -> "Wire":
-        """Time passes, with the peer's timers served every millisecond."""
-        for _ in range(ms):
-            self.node.advance(MS)
+        """Time passes, in whole milliseconds up to what is due next; then the peer's timers are served."""
+        end = self.node.now + ms * MS
+        self._collect()
+        while self.node.now < end:
+            due = min(self.peer.next_timer(), self.node.broker.scan.next_turn() or end, end)
+            self.node.advance(max(1, -(-(due - self.node.now) // MS)) * MS)
             if self.peer.next_timer() <= self.node.now:
                 self.peer.tick(self.node.now)
             self._collect()

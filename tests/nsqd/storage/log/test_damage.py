@@ -144,7 +144,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
         if r.kind in (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
     ]
     assert len(parts) == 3
-    for at in [at for part in parts for at in range(part.start, part.end, 5)]:
+    for at in [at for part in parts for at in range(part.start, part.end, 11)]:
         disk = whole.kill()
         wrong = bytearray(whole.content(name))
         wrong[at] ^= 4

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd.core.message.deletion import MOST_DELETIONS, Deletion, DeletionKind, LogDeletions
+from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
+from nsqd.storage.log import tail_deletions
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.succession import Succession
@@ -182,9 +183,12 @@ def test_the_tail_of_any_history_deletes_what_its_states_say() -> None:
     assert sum(judged(seed) for seed in SEEDS) > len(SEEDS) // 4
 
 
-def test_of_very_many_deletions_some_are_left_out() -> None:
+def test_of_very_many_deletions_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 100
+    monkeypatch.setattr(tail_deletions, "MOST_DELETIONS", most)
+
     def many(node: SimNode) -> None:
-        for number in range(MOST_DELETIONS + 1):
+        for number in range(most + 1):
             node.broker.topic(f"t{number}")
 
     run = SuccessionRun(1)
@@ -195,4 +199,4 @@ def test_of_very_many_deletions_some_are_left_out() -> None:
     node.advance(SECOND)
     made = successor(run, node.disk.kill(), common, SimDisk(run.random))
     assert made.deletions is not None
-    assert len(made.deletions.deletions) == MOST_DELETIONS
+    assert len(made.deletions.deletions) == most
