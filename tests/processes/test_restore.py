@@ -15,6 +15,7 @@ from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.ids import LEASE, SEQUENCE
+from shared.sealed_json import unseal
 from tests.daemons import Daemon, drained, eventually, nsqd, post, publish, run
 
 pytestmark = pytest.mark.process
@@ -188,7 +189,7 @@ def test_a_new_log_begins_above_all_that_the_lost_one_issued(tmp_path: Path, sec
             eventually(lambda: [each["lease"] for each in cluster(first)["nodes"] if each["node"] == 1] == [lease])
             eventually(lambda: first.http in (tmp_path / "1" / "cluster.json").read_text())
         assert run("penstock", "restore", str(tmp_path / "1"), str(tmp_path / "copy")).returncode == 0
-        facts = [json.loads((tmp_path / name / "cluster.json").read_text()) for name in ("1", "copy")]
+        facts = [unseal((tmp_path / name / "cluster.json").read_bytes()) for name in ("1", "copy")]
         forgotten = {"members": [], "leaders": [], "knows_configs": False}
         assert facts[1] == facts[0] | forgotten, "a copy does not dial the other nodes"
         assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["cluster.json", "log", "nsqd.dat"]

@@ -142,6 +142,6 @@ def f(x):
     log.info(f"it waits for {x} s")
     log.info("%s tells " "more", x)
 '''
-    found = {f"a.py:{line}": text for line, text in strings_of(ast.parse(source))}
+    found = {f"source:{line}": text for line, text in strings_of(ast.parse(source))}
     assert set(found.values()) == {"it waits for {} s", "%s tells more"}
     assert len(retired_in(found)) == 2
