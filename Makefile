@@ -21,7 +21,7 @@ up: .venv/.runtime .venv/.compiled ## the daemon set in the foreground, data in 
 # Where the environment forbids byte code, every worker of every run would compile all tests.
 unit test .venv/.collected: export PYTHONDONTWRITEBYTECODE =
 
-unit: .venv/.dev | .venv/.collected ## the tests that open no socket and start no process: a minute on two cores; ARGS as for test
+unit: .venv/.dev | .venv/.collected ## the tests that open no socket and start no process: 80 s on two cores; ARGS as for test
 	$(BIN)/python -m pytest --unit -q -n 2 --dist worksteal $(ARGS)
 
 # Four workers on two cores, because tests wait more than they compute; each takes whole files, so that a file's daemon is started
