@@ -14,6 +14,7 @@ from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
 from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.checks import at_least, between
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.errors import HttpError
 from shared.values import format_duration, parse_duration, parse_int
@@ -86,24 +87,18 @@ def read_config(arguments: dict[str, str], in_cluster: bool) -> Change | None:
     return lambda config: replace(config, **changes)
 
 
-def _at_least_0(value: int) -> int:
-    if value < 0:
-        raise ValueError("expected no negative value")
-    return value
-
-
-def _between(least: int, most: int, value: int) -> int:
-    if not least <= value <= most:
-        raise ValueError(f"expected {least} to {most}")
+def _checked(value: int, check: Callable[[int], str]) -> int:
+    if why := check(value):
+        raise ValueError(why)
     return value
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "durability": Durability,
-    "retention": lambda text: _at_least_0(parse_duration(text)),
-    "retention_bytes": lambda text: _at_least_0(parse_int(text)),
-    "replicate": lambda text: _between(1, MOST_COPIES, parse_int(text)),
-    "max_attempts": lambda text: _between(0, MAX_ATTEMPTS, parse_int(text)),
+    "retention": lambda text: _checked(parse_duration(text), at_least(0)),
+    "retention_bytes": lambda text: _checked(parse_int(text), at_least(0)),
+    "replicate": lambda text: _checked(parse_int(text), between(1, MOST_COPIES)),
+    "max_attempts": lambda text: _checked(parse_int(text), between(0, MAX_ATTEMPTS)),
 }
 
 

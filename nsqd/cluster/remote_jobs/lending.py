@@ -152,7 +152,7 @@ class _Guest:
 
 @dataclass(slots=True)
 class _Question:
-    """A request to other nodes."""
+    """A request to other nodes about jobs, until all have replied or its time is over."""
 
     waiting: set[int]  # numbers of the nodes that have not replied
     then: Callable[[list[bytes]], None]

@@ -144,7 +144,7 @@ class Rejoin:
     def __call__(self, disk: Disk, reading: LogReading) -> bool:
         """Replace damaged bytes by those of a replica, and append what a replica has beyond the log's end.
 
-        Returns True if the log may have changed. Raises LogError, OSError, FailedOver, OwnerSilentError.
+        Returns True if the log may have changed. Raises LogError, OSError, FailedOver, LeaderSilentError.
         """
         identity = reading.identity
         if identity is not None and identity.node != self._node:
