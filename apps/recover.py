@@ -185,7 +185,7 @@ def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> C
 
 def _fetch(client: httpx.Client, copy: Copy, partial: Path) -> tuple[int, int]:
     """Fetch a copy to the directory `partial`. Returns the number of files and bytes. Raises RecoverError."""
-    url = f"{url_of(copy.address)}/cluster/replica?log={copy.log_id}"
+    url = f"{url_of(copy.address)}/backup?log={copy.log_id}"
     try:
         with client.stream("GET", url) as answer:
             if answer.status_code != 200:

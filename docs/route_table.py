@@ -101,10 +101,6 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /tube/jobs/bury": ("tube, id or state and count", "Bury ready and delayed jobs"),
         "POST /tube/jobs/release": ("tube, id or state and count", "Make reserved jobs ready"),
         "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
-        "GET /cluster/replica": (
-            "log, ?from",
-            "Send the copy of another node's log that the node keeps, as a tar file",
-        ),
         "POST /cluster/forget": ("node", "Have the cluster forget a node that will not come back"),
         "POST /cluster/leave": ("?limit", "Have the node hand its logs over, leave the cluster for good, and end"),
         "GET /cluster/leave": ("", "Tell how far the node is with leaving the cluster"),

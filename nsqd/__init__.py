@@ -4,9 +4,8 @@ Read `main`, then `daemon`, which puts the parts of a node together; then the pa
 
 * Start: `options` and `option_values` (every flag), `listeners` (sockets before imports), `opening` (a data directory becomes
   a broker), `front_ends`, `shared_port`, `beanstalk`, `disque`, `http_server` and `clustering` (what listens), `client_ports`
-  (when it does), `lent_jobs` (jobs for clients of other nodes), `identity` (how the node describes itself), `node_tls` (nodes
-  ask each other over HTTPS), `fence` (the start that follows while the process runs, because another node has promoted the
-  log).
+  (when it does), `lent_jobs` (jobs for clients of other nodes), `identity` (how the node describes itself), `fence` (the start
+  that follows while the process runs, because another node has promoted the log).
 * Tasks between turns: `pause_expiry`, `queue_expiry` (idle queues of Disque), `rights_task` (the auth file), `series_task`,
   `signals` (the end, and SIGHUP), `deliveries` (the statistics topic), `time_slices` (long looks in portions), `topology_log`
   (lines about topics and channels), `audit` (what it records by itself).

@@ -31,19 +31,21 @@ from nsqd.cluster.promotion.diverged.arbiter import Arbiter
 from nsqd.cluster.promotion.diverged.directory import DivergedDirectory
 from nsqd.cluster.promotion.diverged.salvage import Salvage
 from nsqd.cluster.promotion.promotions import Parts, Promotions
+from nsqd.cluster.replication.answers import Answers
+from nsqd.cluster.replication.asking import NodeReplicas
 from nsqd.cluster.replication.copying import Copying, Threads
 from nsqd.cluster.replication.directory import OldLogDirectory, PromotedDirectory
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.log_times import LogTimes
-from nsqd.cluster.replication.offers import HttpReplicas
 from nsqd.cluster.replication.rejoin import is_led_by_another, mend_promoted
 from nsqd.cluster.replication.repair import Mending
 from nsqd.cluster.wire.node_identity import MOST_ZONE
 from nsqd.cluster.wire.part import Part
+from nsqd.cluster.wire.visit import Visits
 from nsqd.core.broker import Broker
 from nsqd.core.shards import Attachment, Deletions
 from nsqd.http.node import Info
-from nsqd.identity import cluster_address, disque_address
+from nsqd.identity import as_visitor, cluster_address, disque_address
 from nsqd.listeners import Listeners
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, make_promoted_broker, open_promoted
@@ -97,7 +99,8 @@ def join_cluster(
     cluster.add(copying, Transfers(cluster, elections), tellers, elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
     times.own[own.identity.log_id] = own.clock.now
-    promoting = Promoting(options, port, copying, tellers, times, opened, threads)
+    visits = as_visitor(options, listeners)
+    promoting = Promoting(options, port, copying, tellers, times, opened, threads, visits)
     promotions = Promotions(
         PromotedDirectory(directory),
         copying.replicas,
@@ -123,14 +126,16 @@ def join_cluster(
     )  # fmt: skip
     own.store.after_write = partial(port.send_group, copying.leader_side)
     own.store.copies.patience = options.replicate_timeout
-    own.writer.files.mend = _mending(port, own)
+    own.writer.files.mend = _mending(port, own, visits)
     cluster.add(CopyGate(cluster, broker, own.store.copies))
     port.listen(listeners.cluster.socket)
     log.info(
         "CLUSTER: listening on %s as node %d of %s",
         listeners.cluster.address, own.identity.node, options.cluster_name,
     )  # fmt: skip
-    return Joined(port, facts, copying, elections, promotions, leaving, stop)
+    joined = Joined(port, facts, copying, elections, promotions, leaving, stop)
+    cluster.add(Answers(copying.replicas, joined.figures, lambda number: cluster.leases.get(number, 0), threads))
+    return joined
 
 
 class DaemonPart(Part):
@@ -197,9 +202,10 @@ class Promoting:
         times: LogTimes,
         opened: Opened,
         threads: Threads,
+        visits: Visits,
     ) -> None:
         self._options, self._port, self._copying, self._tellers, self._times = options, port, copying, tellers, times
-        self._opened, self._threads = opened, threads
+        self._opened, self._threads, self._visits = opened, threads, visits
         self._attachments: dict[Broker, Attachment] = {}
 
     def parts(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> Parts:
@@ -245,11 +251,11 @@ class Promoting:
     def _mend(self, disk: Disk, reading: LogReading) -> bool:
         return mend_promoted(disk, reading, self._others())
 
-    def _others(self) -> HttpReplicas:
+    def _others(self) -> NodeReplicas:
         """Return the replicas of the other members."""
         cluster, number = self._port.cluster, self._options.node_id
-        addresses = {node.number: node.http for node in cluster.membership.members if node.number != number}
-        return HttpReplicas(addresses, self._options.rejoin_timeout / SECOND)
+        addresses = {node.number: node.address for node in cluster.membership.members if node.number != number}
+        return NodeReplicas(self._visits, addresses, self._options.rejoin_timeout / SECOND)
 
     def _copy(self, opened: OpenLog) -> None:
         log_id = opened.identity.log_id
@@ -262,7 +268,7 @@ class Promoting:
         self._copying.add(leader_side)
         self._tellers.add(leader_side, opened)
         self._times.own[log_id] = opened.clock.now
-        opened.writer.files.mend = _mending(self._port, opened)
+        opened.writer.files.mend = _mending(self._port, opened, self._visits)
 
     def _end_copying(self, log_id: bytes) -> None:
         self._copying.remove(log_id)
@@ -270,15 +276,15 @@ class Promoting:
         self._times.own.pop(log_id, None)
 
 
-def _mending(port: ClusterPort, opened: OpenLog) -> Mending:
+def _mending(port: ClusterPort, opened: OpenLog, visits: Visits) -> Mending:
     """Return the repair of a log's damaged bytes from the replicas of other nodes."""
-    others = partial(HttpReplicas, timeout=MEND_WITHIN)
+    others = partial(NodeReplicas, visits, timeout=MEND_WITHIN)
     log_id, writer = opened.identity.log_id, opened.writer
 
     def may_be_more(offered: int) -> bool:
         return offered < len(writer.followers.numbers) or port.cluster.is_any_member_away
 
-    return Mending(opened.disk, log_id, lambda: others(port.http_addresses()), time.monotonic_ns, may_be_more)
+    return Mending(opened.disk, log_id, lambda: others(port.addresses()), time.monotonic_ns, may_be_more)
 
 
 def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:

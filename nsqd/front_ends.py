@@ -111,29 +111,30 @@ def open_in_cluster(
     if not options.cluster_address:
         _warn_unserved(directory.path)
         return open_directory(options, directory)
+    from nsqd.cluster.early import EarlyPort
     from nsqd.cluster.membership.cluster_json import read_facts
+    from nsqd.cluster.replication.asking import NodeReplicas
     from nsqd.cluster.replication.directory import PromotedDirectory
-    from nsqd.cluster.replication.early import EarlyReplicas
-    from nsqd.cluster.replication.offers import HttpReplicas
     from nsqd.cluster.replication.rejoin import Rejoin
     from nsqd.cluster.wire.node_identity import Standing
-    from nsqd.node_tls import ask_over_tls, early
+    from nsqd.identity import as_visitor
 
-    ask_over_tls(options, listeners)
+    assert listeners.cluster is not None
     PromotedDirectory(directory.path).put_back_unfinished()
     facts = read_facts(directory.path)
     members = [member.node for member in facts.members if member.standing is Standing.MEMBER]
-    addresses = {node.number: node.http for node in members if node.number != options.node_id}
+    addresses = {node.number: node.address for node in members if node.number != options.node_id}
     lease = dict(facts.leases).get(options.node_id, 0)
-    others = HttpReplicas(addresses, options.rejoin_timeout / SECOND)
+    visits = as_visitor(options, listeners)
+    others = NodeReplicas(visits, addresses, options.rejoin_timeout / SECOND)
     known = {**dict(facts.leaders), **(leaders or {})}
     rejoin = Rejoin(others, options.node_id, lease, time.time_ns, known, is_last_try)
 
     begin = partial(_begin, options, directory, rejoin, lease)
-    if listeners.http is None or not addresses:
+    if not addresses:
         return begin()
     try:
-        with EarlyReplicas(early(options, listeners), directory.path):
+        with EarlyPort(listeners.cluster.socket, visits, directory.path):
             return begin()
     except OSError as error:
         raise DirectoryError(f"failed to read the replicas - {error}") from None

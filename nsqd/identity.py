@@ -1,7 +1,10 @@
-"""Describe the node to its HTTP clients and to nsqlookupd."""
+"""Describe the node to its HTTP clients, to nsqlookupd and to other nodes."""
+
+from __future__ import annotations
 
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from nsqd.http.node import Info
 from nsqd.listeners import Listeners, announced
@@ -10,6 +13,9 @@ from shared.auth.own_token import own_token
 from shared.daemon import broadcast_address
 from shared.listen import WILDCARDS, Listener, display, parse_address
 from shared.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqd.cluster.wire.visit import Visits
 
 CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read back by offset
 
@@ -32,6 +38,17 @@ def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
 def cluster_address(listeners: Listeners, info: Info) -> str:
     """Return host:port where other nodes of the cluster reach this one; "" if it is in none."""
     return _reached_at(listeners.cluster, info)
+
+
+def as_visitor(options: NsqdOptions, listeners: Listeners) -> Visits:
+    """Return how this node asks other nodes of its cluster what they have of logs, and is asked before it has read its own."""
+    from nsqd.cluster.wire.handshake import Credentials
+    from nsqd.cluster.wire.node_identity import visitor
+    from nsqd.cluster.wire.visit import Visits
+
+    assert listeners.cluster is not None
+    own = visitor(options.node_number(), listeners.cluster.address)
+    return Visits(Credentials(options.cluster_name, listeners.secret, own), listeners.cluster_tls)
 
 
 def disque_address(listeners: Listeners, info: Info) -> str:

@@ -49,7 +49,6 @@ class Listeners:
     auth_tls: ssl.SSLContext | None
     keyring: Keyring | None  # the auth file; None: there is none
     lookupd_tls: ClientCertificates | None = None  # for connections to nsqlookupd; None: they have no TLS
-    node_tls: ClientCertificates | None = None  # for questions to other nodes over HTTP; None: they have no TLS
     dates: CertificateDates | None = None  # when all of these end; None: nothing is told of that
 
 
@@ -82,7 +81,7 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     auth_tls = _auth_tls(options)
     secret, cluster_tls = _secret(options), _cluster_tls(options)
     keyring = _keyring(options)
-    as_client = _lookupd_tls(options), _node_tls(options)
+    lookupd_tls = _lookupd_tls(options)
     dates = CertificateDates(options)
     knows_all = keyring is not None
     knows_nsq = auth_tls is not None or knows_all
@@ -98,7 +97,9 @@ def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
         listening_if_given(options.cluster_address) as cluster,
     ):
         clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque, disque_tls)
-        yield Listeners(tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, *as_client, dates)
+        yield Listeners(
+            tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls, dates
+        )
 
 
 def again(listeners: Listeners) -> Listeners:
@@ -152,7 +153,6 @@ def files_problem(options: NsqdOptions) -> str:
         _cluster_tls(options)
         _keyring(options)
         _lookupd_tls(options)
-        _node_tls(options)
     except (TlsError, SecretError) as error:
         return str(error)
     return ""
@@ -191,23 +191,6 @@ def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
 
     files = options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key
     return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level, LEVEL_FLAG))
-
-
-def _node_tls(options: NsqdOptions) -> ClientCertificates | None:
-    """Return whom to trust as another node that is asked over HTTP, and what to show it; None: without TLS. Raises TlsError."""
-    if not options.cluster_tls_ca:
-        return None
-    from shared.tls_client import ClientCertificates, load_client
-
-    files = options.cluster_tls_ca, options.cluster_tls_cert, options.cluster_tls_key
-
-    def load() -> ssl.SSLContext:
-        context = load_client(*files, "cluster-tls-")
-        if options.tls_root_ca_file:  # the authority of the HTTPS ports may be another one
-            context.load_verify_locations(options.tls_root_ca_file)
-        return context
-
-    return ClientCertificates(load)
 
 
 def _keyring(options: NsqdOptions) -> Keyring | None:

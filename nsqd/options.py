@@ -119,9 +119,7 @@ class NsqdOptions(TlsOptions):
         "get", "HTTP method to use for auth server requests: get or post", read=read_word("get", "post")
     )
     auth_file: str = option("", "path to a file that says who may do what, on every port (penstock auth)")
-    auth_token_file: str = option(
-        "", "path to a file with the token that this node shows to nsqlookupd and to other nodes over HTTP"
-    )
+    auth_token_file: str = option("", "path to a file with the token that this node shows to nsqlookupd")
     metrics_auth: bool = option(False, "answer /metrics only to those who may see stats, by auth-file")
     audit_file: str = option(
         "", "path to the audit log, a line of JSON for each change and each refusal (penstock audit)"

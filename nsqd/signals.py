@@ -38,7 +38,6 @@ def reload_files(options: NsqdOptions, listeners: Listeners, trail: Trail | None
         PROGRAM,
         (listeners.certificates, ""),
         (listeners.cluster_tls, " of the cluster"),
-        (listeners.node_tls, " for the HTTP of other nodes"),
         (listeners.lookupd_tls, " for nsqlookupd"),
         dates=listeners.dates,
     )

@@ -1,15 +1,17 @@
 """TLS between programs of one kind: both sides show a certificate, and both verify it against one authority of their own.
 
 TLS 1.3 only. The system's authorities are not trusted, and host names are not checked: the caller decides who is who by
-`TlsInfo.uris`. Like shared.tls this file uses no sockets, and a connection keeps the certificates that it began with.
+`TlsInfo.uris`. A connection keeps the certificates that it began with.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
 
@@ -55,6 +57,21 @@ class MutualCertificates:
     def dial(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """Return the client's side of a new connection. `outgoing` holds the first message of its handshake."""
         return _dial(self._client, incoming, outgoing)
+
+    def accept_socket(self, sock: socket.socket) -> tuple[socket.socket, tuple[str, ...]]:
+        """Return an accepted connection after the handshake, and the URIs of the client's certificate. Raises OSError."""
+        context = self._server.stream_context()
+        assert context is not None  # it verifies certificates
+        return _over(context, sock, is_server=True)
+
+    def dial_socket(self, sock: socket.socket) -> tuple[socket.socket, tuple[str, ...]]:
+        """Return a connection that was made, after the handshake, and the URIs of the server's certificate. Raises OSError."""
+        return _over(self._client, sock, is_server=False)
+
+
+def _over(context: ssl.SSLContext, sock: socket.socket, is_server: bool) -> tuple[socket.socket, tuple[str, ...]]:
+    secure = context.wrap_socket(sock, server_side=is_server)
+    return secure, describe(cast(TlsObject, secure)).uris
 
 
 def _dial(context: ssl.SSLContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:

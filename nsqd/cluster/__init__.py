@@ -11,8 +11,9 @@ only those before it:
 * `promotion`: opens a replica as a log that this node leads, and salvages diverged copies.
 * `remote_jobs`: delivers this node's jobs to clients of other nodes.
 
-The modules of this folder drive them. `port` has the connections and the clock. `joining` builds a node's part in the
-cluster, and `departure` ends it. `joined` is the node as HTTP, Disque and the daemon see it.
+The modules of this folder drive them. `port` has the connections and the clock, and `early` is the port before this node has
+read its log. `joining` builds a node's part in the cluster, and `departure` ends it. `joined` is the node as HTTP, Disque and
+the daemon see it.
 
 Most modules do no input or output, and read no clock; pyproject.toml lists the exceptions.
 """

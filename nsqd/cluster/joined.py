@@ -136,11 +136,9 @@ class Joined:
         begun = {log_id.hex(): leader_side.led() for log_id, leader_side in self.copying.leader_sides.items()}
         return [own, *(told_of_promoted(one, begun.get(str(one["log_id"]))) for one in promoted)]
 
-    def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+    def replica(self, log_id: bytes) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
         kept = self.copying.replicas.kept[log_id]
-        parts = self.copying.replicas.parts(kept, start)
-        if start:
-            return parts, {}
+        parts = self.copying.replicas.parts(kept, 0)
         metadata = Metadata(ids=safe_id(self.cluster, kept.node, time.time_ns()))
         known = for_another(facts_of(self.cluster), kept.node)
         return parts, {METADATA: encode(metadata), FACTS: content_of(known)}

@@ -252,10 +252,10 @@ class ClusterPort:
         word = self.cluster.membership.words.get(number)
         return word.node.address if word is not None else "an unknown address"
 
-    def http_addresses(self) -> dict[int, str]:
-        """Return the HTTP addresses of the connected nodes, by node number. Any thread may ask."""
+    def addresses(self) -> dict[int, str]:
+        """Return the addresses of the cluster ports of the connected nodes, by node number. Any thread may ask."""
         words = self.cluster.membership.words
-        return {number: words[number].node.http for number in list(self.cluster.links) if number in words}
+        return {number: words[number].node.address for number in list(self.cluster.links) if number in words}
 
 
 def _connect(address: str) -> socket.socket:

@@ -35,12 +35,11 @@ class ClusterView(Protocol):
     def figures(self) -> dict[str, Any]:
         """Return the state of the nodes and of the replicas, as JSON has it."""
 
-    def replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        """Return the parts of this node's replica of a log from the position `start` on.
+    def replica(self, log_id: bytes) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
+        """Return the parts of this node's replica of a log.
 
-        If that is 0, also the other files of a data directory with which the log's node starts: what it must know of message
-        ids and of the cluster. A part that begins within a segment is named `<segment>@<offset>`. Raises KeyError if there is
-        no such replica, or it is not complete, OSError if it cannot be read.
+        Also the other files of a data directory with which the log's node starts: what it must know of message ids and of the
+        cluster. Raises KeyError if there is no such replica, or it is not complete, OSError if it cannot be read.
         """
 
     def readable_replica(self, log_id: bytes) -> ReadableReplica:

@@ -6,8 +6,10 @@ Unpacked, it is a data directory that nsqd starts with. While it is sent no file
 
 It has the log into which the node publishes. The logs that the node has promoted are left out, and X-Nsq-Left-Out names them:
 ID:NODE, separated by commas, with the number of the node that published into the log. With the id of such a log as `log`, a
-directory with that log alone is sent, from which `penstock restore` makes a data directory. 404 LOG_NOT_FOUND: the node has not
-promoted that log, or cannot read it now.
+directory with that log alone is sent, from which `penstock restore` makes a data directory. With the id of a log of which the
+node keeps a replica, the replica is sent, as `penstock recover` asks for it: unpacked, it is a data directory with which the
+leader of the log starts again, and asks the other nodes first whether the log is still its own: cluster.json names them. 404
+LOG_NOT_FOUND: the node has neither, or cannot read it now.
 """
 
 import asyncio
@@ -41,16 +43,25 @@ class BackupRoute:
     async def backup(self, request: Request) -> Response:
         """Answer the whole data directory as a tar stream."""
         log_id = query(request).get("log", "")
+        replica = await self._node.bridge.call(lambda: self._replica(log_id))
+        if replica is not None:
+            return _answer(stream_archive(*replica, _nothing), archive_size(*replica), {})
         metadata = Path(self._node.options.data_path or ".") / METADATA
         beside = {} if log_id else {METADATA: await asyncio.to_thread(_content, metadata)}
         backup, left_out = await self._node.bridge.call(lambda: self._backup_of(log_id))
         copy, parts = await self._node.bridge.call(lambda: self._begin(backup))
-        size = archive_size(parts, beside)
-        headers = {"Content-Length": str(size), "Content-Disposition": 'attachment; filename="nsqd.tar"'}
-        headers |= {"X-Nsq-Left-Out": left_out} if left_out and not log_id else {}
-        return StreamingResponse(
-            self._stream(backup, copy, parts, beside), media_type="application/x-tar", headers=V1_HEADERS | headers
-        )
+        headers = {"X-Nsq-Left-Out": left_out} if left_out and not log_id else {}
+        return _answer(self._stream(backup, copy, parts, beside), archive_size(parts, beside), headers)
+
+    def _replica(self, log_id: str) -> tuple[Sequence[BackupPart], Mapping[str, bytes]] | None:
+        """Return this node's replica of a log; None: it has none. Runs in the trio thread. Raises HttpError 503."""
+        try:
+            return self._node.cluster.replica(bytes.fromhex(log_id)) if log_id and self._node.cluster else None
+        except (KeyError, ValueError):
+            return None
+        except OSError as error:
+            log.error("HTTP: cannot read a replica: %s", error)
+            raise HttpError(503, "CANNOT_READ") from None
 
     def _backup_of(self, log_id: str) -> tuple[Backup, str]:
         """Return the maker of backups of a log, "": the node's own, and the header that names the promoted logs.
@@ -86,6 +97,15 @@ class BackupRoute:
                 yield chunk
         finally:
             await asyncio.shield(asyncio.ensure_future(call(partial(backup.end, copy))))
+
+
+def _answer(content: AsyncIterator[bytes], size: int, headers: dict[str, str]) -> Response:
+    headers |= {"Content-Length": str(size), "Content-Disposition": 'attachment; filename="nsqd.tar"'}
+    return StreamingResponse(content, media_type="application/x-tar", headers=V1_HEADERS | headers)
+
+
+async def _nothing() -> None:
+    """Do nothing after a chunk: what is sent of a replica does not change."""
 
 
 def _content(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""/cluster and the routes below it: the nodes of the cluster, as this node knows them, and replicas of their logs.
+"""/cluster and the routes below it: the nodes of the cluster, as this node knows them.
 
     {"name": "penstock", "node": 0, "nodes": [{"node": 0, "address": "127.0.0.1:4154", "http_address": "127.0.0.1:4151",
       "standing": "member", "connected": false, "suspected": false, "restarting": false, "incarnation": 1790000000,
@@ -40,10 +40,6 @@ seconds, and the messages that may be delivered twice because a log has another 
 explains the reasons. `diverged`: copies with bytes that the leader of their log may lack, by the names of their directories;
 `made` is the log that was made of them, and is among `led`. A node that is in no cluster returns 404 NO_CLUSTER.
 
-/cluster/replica?log=ID sends a replica as a tar stream. Unpacked, it is a data directory with which the leader of the log
-starts again, and asks the other nodes first whether the log is still its own: cluster.json names them. With `from`, a position,
-only the bytes from there on are sent; a part that begins within a segment is named SEGMENT@OFFSET.
-
 POST /cluster/forget?node=N forgets a node that will not come back. All nodes of the cluster are notified; the response,
 {"forgotten": N}, comes when this node has it on disk. The log of the node is never accepted again: a run of it is
 refused. A new data directory may have the number again. 404 NODE_NOT_FOUND if no node has that number; 409 NODE_IS_CONNECTED if
@@ -67,21 +63,19 @@ must vote as in any election, an nsqlookupd that is in contact with the leader p
 promotes the log instead. /cluster shows the result. 404 NO_REPLICA if the node has no whole copy; 409 OWNER_IS_THERE.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from nsqd.core.cluster_view import ClusterView
-from nsqd.core.retention.backup import BackupPart
-from nsqd.http.archive import archive_size, stream_archive
 from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from shared.http.api import V1_HEADERS, Routes, json_response, query
+from shared.http.api import Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.log import log
-from shared.values import SECOND, parse_duration, parse_int
+from shared.values import SECOND, parse_duration
 
 MOST_NUMBER = 1023  # of a node
 MOST_REFUSING = 100  # topics that are named
@@ -99,7 +93,6 @@ class ClusterRoute:
         """Return the path, its method and its handler."""
         return {
             "/cluster": {"GET": self.cluster},
-            "/cluster/replica": {"GET": self.replica},
             "/cluster/forget": {"POST": self.forget},
             "/cluster/leave": {"GET": self.leaving, "POST": self.leave},
             "/cluster/promote": {"POST": self.promote},
@@ -176,30 +169,6 @@ class ClusterRoute:
         except ValueError:
             raise HttpError(409, "OWNER_IS_THERE") from None
 
-    async def replica(self, request: Request) -> Response:
-        """Answer the replica of a log as a tar stream that unpacks to a data directory."""
-        arguments = query(request)
-        log_id = _log_id(arguments)
-        try:
-            start = parse_int(arguments.get("from", "0"))
-        except ValueError:
-            raise HttpError(400, "INVALID_ARG_LOG") from None
-        parts, beside = await self._node.bridge.observe(lambda: self._replica(log_id, start))
-        headers = V1_HEADERS | {"Content-Length": str(archive_size(parts, beside))}
-        return StreamingResponse(
-            stream_archive(parts, beside, _nothing), media_type="application/x-tar", headers=headers
-        )
-
-    def _replica(self, log_id: bytes, start: int) -> tuple[Sequence[BackupPart], Mapping[str, bytes]]:
-        """Return the result of ClusterView.replica. Runs in the trio thread. Raises HttpError 404, 503."""
-        try:
-            return self._view().replica(log_id, start)
-        except KeyError:
-            raise HttpError(404, "NO_REPLICA") from None
-        except OSError as error:
-            log.error("HTTP: cannot read a replica: %s", error)
-            raise HttpError(503, "CANNOT_READ") from None
-
     def _view(self) -> ClusterView:
         if self._node.cluster is None:
             raise HttpError(404, "NO_CLUSTER")
@@ -213,7 +182,3 @@ def _log_id(arguments: Mapping[str, str]) -> bytes:
         raise HttpError(400, "MISSING_ARG_LOG") from None
     except ValueError:
         raise HttpError(400, "INVALID_ARG_LOG") from None
-
-
-async def _nothing() -> None:
-    """Do nothing before the next chunk: a replica is read without a limit of its rate."""

@@ -91,7 +91,6 @@ NEEDS: Mapping[str, Need] = {
     "POST /tube/jobs/bury": Need(Verb.ACT, "tube"),
     "POST /tube/jobs/release": Need(Verb.ACT, "tube"),
     "GET /cluster": Need(Verb.STATS),
-    "GET /cluster/replica": Need(Verb.REPLICATE),  # which is the right to whole logs
     "POST /cluster/forget": _ADMIN,
     "GET /cluster/leave": Need(Verb.STATS),
     "POST /cluster/leave": _ADMIN,

@@ -19,7 +19,7 @@ class Verb(StrEnum):
     STATS = "stats"  # names and numbers
     ADMIN = "admin"  # the node: drain, backup, options, debug
     REGISTER = "register"  # topics at nsqlookupd
-    REPLICATE = "replicate"  # logs of other nodes
+    REPLICATE = "replicate"  # be a node of a cluster, to nsqlookupd
 
 
 ALL = frozenset(Verb)
@@ -34,7 +34,6 @@ BUILT_IN: dict[str, frozenset[Verb]] = {
     "admin": ALL,
     "producer": frozenset({Verb.PUBLISH}),
     "consumer": frozenset({Verb.CONSUME}),
-    # a node asks others for their view of the cluster when it starts
     "node": frozenset({Verb.REGISTER, Verb.REPLICATE, Verb.STATS}),
 }
 

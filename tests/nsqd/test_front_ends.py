@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.clustering import AT_ONCE, SLICE, for_a_slice
 from nsqd.front_ends import _warn_unserved
-from tests.nsqd.cluster.replication.test_early_led import promoted
+from tests.nsqd.cluster.test_early import promoted
 
 
 def test_a_node_without_a_cluster_says_that_it_does_not_serve_what_it_has_promoted(

@@ -137,10 +137,11 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     def forget(number: int, *words: str) -> subprocess.CompletedProcess[str]:
         return run("penstock", "cluster", "forget", "--node", str(number), "--nsqd-http-address", first.http, *words)
 
-    with node(0) as first:
+    alone = {"failover_quorum": "none"}  # nobody promotes its log before it is forgotten
+    with node(0, **alone) as first:
         with node(1, first) as second:
             address = second.addresses["CLUSTER"]
-            with node(2, first) as third:
+            with node(2, first, **alone) as third:
                 eventually(lambda: connected(first) == {1, 2})
                 for number, why in ((0, "is up"), (2, "is up"), (7, "no node of the cluster has the number 7")):
                     refused = forget(number)
@@ -155,7 +156,7 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
                 eventually(lambda: nodes_of(third)[1]["standing"] == "forgotten")
                 eventually(lambda: away(first) == [])  # it is no follower any more
         first.kill()
-        with node(0, third, cluster_address=first.addresses["CLUSTER"]) as first:
+        with node(0, third, cluster_address=first.addresses["CLUSTER"], **alone) as first:
             assert nodes_of(first)[1]["standing"] == "forgotten", "known after a kill, before anybody tells it"
             with node(1, first, cluster_address=address) as again:
                 assert "node 1 was forgotten" in again.wait_for_line("CLUSTER: rejected by the cluster")
@@ -232,7 +233,8 @@ def publish_to(daemon: Daemon, topic: str, body: bytes = b"x") -> tuple[int, str
 def test_a_lost_node_is_made_again_from_a_copy_with_all_that_was_acknowledged(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
-    with node(0) as first, node(1, first) as second, node(2, first) as third:
+    alone = {"failover_quorum": "none"}  # nobody promotes the log meanwhile
+    with node(0, **alone) as first, node(1, first, **alone) as second, node(2, first, **alone) as third:
         eventually(lambda: in_sync(first) == {1, 2})
         post(first, "/topic/create", topic="t", replicate="3")
         post(first, "/channel/create", topic="t", channel="c")
@@ -244,7 +246,7 @@ def test_a_lost_node_is_made_again_from_a_copy_with_all_that_was_acknowledged(
         recovered = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", second.http)
         assert recovered.returncode == 0, recovered.stderr
         assert run("penstock", "verify", str(tmp_path / "0")).stdout.splitlines()[-1] == "whole"
-        with node(0, second, cluster_address=first.addresses["CLUSTER"]) as again:
+        with node(0, second, cluster_address=first.addresses["CLUSTER"], **alone) as again:
             eventually(lambda: in_sync(again) == {1, 2})
             assert depth(again, "t") == 2000
             assert nodes_of(again)[0]["lease"] > lease
@@ -373,8 +375,7 @@ def test_more_copies_than_a_cluster_has_are_refused(node: Callable[..., Daemon])
         answer = httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=17")
         assert (answer.status_code, answer.text) == (400, '{"message":"INVALID_REPLICATE"}')
         assert httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=2").status_code == 200
-        assert httpx.get(f"http://{first.http}/cluster/replica?log=00").status_code == 404
-        assert httpx.get(f"http://{first.http}/cluster/replica").text == '{"message":"MISSING_ARG_LOG"}'
+        assert httpx.get(f"http://{first.http}/backup?log=00").status_code == 404
 
 
 def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon], tmp_path: Path) -> None:

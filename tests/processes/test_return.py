@@ -1,26 +1,30 @@
-"""A node returns, and another one leads its log now. The new leader is played by a server that answers /cluster."""
+"""A node returns, and another one leads its log now. The new leader is played by a server that answers visits."""
 
 from __future__ import annotations
 
-import json
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from nsqd.cluster.early import EarlyPort
+from nsqd.cluster.wire.handshake import Credentials
+from nsqd.cluster.wire.node_identity import visitor
+from nsqd.cluster.wire.visit import Visits
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reading import LogReading
 from tests.daemons import Conversation, Daemon, drained, eventually, post, publish, sized
 
+SECRET = b"the secret of this cluster"
 NEW_LEADER = Epoch(1000, 2, b"promoter")
 # nsqd, which takes a signal for the word that its log was promoted
 FENCED_BY_SIGNAL = """
@@ -46,7 +50,7 @@ raise SystemExit(main.main())
 def node(tmp_path: Path) -> Callable[..., Daemon]:
     """Make the node of that number, with a data directory of its own."""
     secret = tmp_path / "secret"
-    secret.write_text("the secret of this cluster")
+    secret.write_bytes(SECRET)
 
     def make(number: int, *flags: str, command: tuple[str, ...] = ()) -> Daemon:
         directory = tmp_path / str(number)
@@ -60,24 +64,13 @@ def node(tmp_path: Path) -> Callable[..., Daemon]:
 
 
 class NewLeader:
-    """Answers /cluster at an address as a node that leads logs."""
+    """Answers visits as node 2, which leads logs."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, directory: Path) -> None:
+        """`address`: that of its cluster port; `directory`: an empty one."""
         self.led: list[dict[str, Any]] = []
-        led = self.led
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = json.dumps({"replicas": [], "nodes": [], "led": led}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None: ...
-
-        host, _, port = address.rpartition(":")
-        self._server = ThreadingHTTPServer((host, int(port)), Handler)
+        self._address, self._directory = address, directory
+        self._visits = Visits(Credentials("penstock", SECRET, visitor(2, address)), None)
 
     def promote(self, directory: Path) -> None:
         """Own the log in the directory of a node, as far as it goes now. Nobody hears of it before the node asks."""
@@ -90,20 +83,18 @@ class NewLeader:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
+        host, _, port = self._address.rpartition(":")
+        with socket.create_server((host, int(port))) as sock:
+            early = EarlyPort(sock, self._visits, self._directory)
+            early.led.states = lambda: self.led  # type: ignore[method-assign]
+            with early:
+                yield
 
 
 def member_address(node: Callable[..., Daemon], first: Daemon, directory: Path) -> str:
-    """Let node 2 join, and die. Returns the address at which the first one knows it, over HTTP."""
+    """Let node 2 join, and die. Returns the address at which the first one knows it."""
     with node(2, "-cluster-peer", first.addresses["CLUSTER"]) as second:
-        address = second.http
+        address = second.addresses["CLUSTER"]
         eventually(lambda: address in (directory / "cluster.json").read_text())
         second.kill()
     return address
@@ -143,7 +134,7 @@ def test_a_node_returns_with_a_new_log_and_what_its_new_leader_did_not_have(
 ) -> None:
     directory = tmp_path / "1"
     with node(1) as first:
-        new_leader = NewLeader(member_address(node, first, directory))
+        new_leader = NewLeader(member_address(node, first, directory), tmp_path / "new leader")
         make_topics(first)
         new_leader.promote(directory)
         assert drained(first, "t", "c", 2) == [b"a", b"b"]  # the new leader is not told
@@ -175,7 +166,7 @@ def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_
 ) -> None:
     directory = tmp_path / "1"
     with node(1, command=(sys.executable, "-c", FENCED_BY_SIGNAL)) as first:
-        new_leader = NewLeader(member_address(node, first, directory))
+        new_leader = NewLeader(member_address(node, first, directory), tmp_path / "new leader")
         make_topics(first)
         with new_leader.serving():
             for round_ in (1, 2):
@@ -207,7 +198,7 @@ def test_no_acknowledged_message_is_lost_and_none_comes_twice_when_a_node_is_fen
 ) -> None:
     directory = tmp_path / "1"
     with node(1, command=(sys.executable, "-c", FENCED_BY_SIGNAL)) as first:
-        new_leader = NewLeader(member_address(node, first, directory))
+        new_leader = NewLeader(member_address(node, first, directory), tmp_path / "new leader")
         make_topics(first)
         new_leader.promote(directory)
         acknowledged: list[bytes] = []

@@ -115,7 +115,9 @@ TRIED_BY = {
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),
     "nsqd/cluster/replication/test_copying_runs.py": ("nsqd.cluster.replication.copying",),
     "nsqd/cluster/membership/test_cluster_json.py": ("nsqd.cluster.membership.facts",),
-    "nsqd/cluster/replication/test_early_led.py": ("nsqd.cluster.replication.early",),
+    "nsqd/cluster/test_early.py": (
+        "nsqd.cluster.replication.answers", "nsqd.cluster.replication.asking", "nsqd.cluster.wire.visit",
+    ),
     "nsqd/cluster/replication/test_log_times.py": ("nsqd.cluster.replication.follower",),
     "nsqd/cluster/replication/test_offers.py": ("nsqd.cluster.joined",),
     "nsqd/cluster/promotion/diverged/test_directory.py": ("nsqd.cluster.promotion.diverged.note",),
@@ -214,7 +216,6 @@ TRIED_BY = {
     ),
     "processes/test_nsqd_observation.py": ("nsqd.statsd.pusher", "shared.sampler", "shared.stacks",),
     "processes/test_penstock_up.py": ("apps.signal_queue",),
-    "processes/test_penstock_up_secure.py": ("nsqd.node_tls",),
     "processes/test_rights.py": ("lookupd.rights",),
     "processes/test_tls.py": ("shared.tls_any_certificate",),
     "project/test_deploy.py": ("pipeline.command_line",),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
-from io import BytesIO, StringIO
+from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.duplicates import of_return
-from nsqd.cluster.replication.early import AtOnce
+from nsqd.cluster.replication.follower import AtOnce
 from nsqd.cluster.replication.manifest import ManifestError, read_manifest
-from nsqd.cluster.replication.offers import Offer, Part, TransferError, find_offers
+from nsqd.cluster.replication.offers import MOST_FETCHED, Fetched, Offer, TransferError, find_offers
 from nsqd.cluster.replication.rejoin import FailedOver, LeaderSilentError, Rejoin, Taken, is_led_by_another
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.link import Link
@@ -129,8 +129,8 @@ class SimDirectory:
     def keep_diverged(self, log_id: bytes) -> str:
         self._machine.run.books.counts["replicas kept as diverged"] += 1
         disk = self._disks.replicas[log_id].kill()
-        run, is_damaged = self._machine.run, self._machine.is_damaged
-        manifest = None if is_damaged else read_manifest(disk)
+        run = self._machine.run
+        manifest = None if run.has_damage(self._machine) else read_manifest(disk)  # the log may have lost what it has
         if manifest is not None and manifest.files:
             content = disk.content(manifest.files[-1].name)
             header = decode_header(content)
@@ -152,10 +152,9 @@ class MemoryReplicas:
         self._machine, self._others = machine, others  # those that are asked
         self.is_anybody_silent = False
 
-    def leases(self, node: int) -> list[int]:
-        return [
-            other.node.cluster.leases.get(node, 0) for other in self._others if other.runs and other.node is not None
-        ]
+    def leases(self) -> list[int]:
+        number = self._machine.number
+        return [one.node.cluster.leases.get(number, 0) for one in self._others if one.runs and one.node is not None]
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         offers = [self.offers_of(other, log_id) for other in self._others]
@@ -165,34 +164,25 @@ class MemoryReplicas:
     def offers_of(self, other: Machine, log_id: bytes) -> list[Offer] | None:
         """Return what one machine offers; None: it does not say."""
         figures = other.answer(self._machine)
-        try:
-            return None if figures is None else find_offers(other.http, figures, log_id)
-        except ValueError:
-            return None  # it does not know yet how much of a log it has
+        lease = other.node.cluster.leases.get(self._machine.number, 0) if other.node is not None else 0
+        return None if figures is None else find_offers(other.http, figures, log_id, lease)
 
-    @contextmanager
-    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:
         other = next(one for one in self._others if one.http == offer.address)
-        yield self._parts(other, log_id, start)
-
-    def _parts(self, other: Machine, log_id: bytes, start: int) -> Iterator[Part]:
         random, replicas = self._machine.run.random, other.replicas
         if replicas is None or log_id not in replicas.kept:
             raise TransferError("it has no replica any more")
         self._machine.run.books.counts["ends fetched"] += 1
         breaks = random.random() < 0.2 and not self._machine.run.is_healing
         try:
-            parts = replicas.parts(replicas.kept[log_id], start)
+            for part in replicas.parts(replicas.kept[log_id], start):
+                if breaks and random.random() < 0.5:
+                    raise TransferError("the connection is lost")
+                name, _, offset = part.name.partition("@")
+                for at in range(0, part.size, MOST_FETCHED):
+                    yield Fetched(name, int(offset or 0) + at, part.read(at, min(MOST_FETCHED, part.size - at)))
         except (KeyError, OSError) as error:
             raise TransferError(str(error)) from None
-        for part in parts:
-            if breaks and random.random() < 0.5:
-                raise TransferError("the connection is lost")
-            try:
-                data = part.read(0, part.size)
-            except OSError as error:
-                raise TransferError(str(error)) from None
-            yield f"log/{part.name}", BytesIO(data)
 
 
 def _holds(disk: SimDisk, body: bytes) -> bool:
@@ -262,7 +252,7 @@ class Machine:
         if self.node is not None:
             self.node.gone(link)
 
-    # what others ask over HTTP
+    # what others ask
 
     @property
     def replicas(self) -> Replicas | None:

@@ -441,8 +441,7 @@ class Cluster:
             part.admitted(link)
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        assert link.peer is not None
-        if self.links.get(link.peer.number) is not link:
+        if link.peer is not None and self.links.get(link.peer.number) is not link:
             return
         if kind is FrameKind.LEADERS:
             self._receive_leaders(link, unpack_leaders(content))

@@ -3,7 +3,9 @@
 A log changes its leader when a majority has voted for another node (elections.py), and nodes report only leaders that they
 have accepted. So an update is refused while too many connected nodes do not report it: the others have no majority without
 them. Members that cannot be reached may have voted; the leader that would lose the log has not. A node that has itself voted
-for that number accepts the update at once. So one false update changes no leader while the others are connected.
+for that number accepts the update at once, and so does a node that has voted for that leader in an election after the known
+one: the leader may have started again since, in a greater epoch. So one false update changes no leader while the others are
+connected.
 
 If the leader is not connected, or does not report that it leads the log, the update is accepted.
 
@@ -69,8 +71,10 @@ class Disputes:
         members = self._membership.proved_members()
         tellers = {number for number, words in self.refuted.get(log_id, {}).items() if words >= epoch}
         voted = leaders.votes.get(log_id)
-        if known.node != own and voted is not None and voted.number >= epoch.number:
-            return False
+        if known.node != own and voted is not None:
+            has_voted_so = voted.node == epoch.node and voted.number > known.number
+            if has_voted_so or voted.number >= epoch.number:
+                return False
         silent = self._links.keys() - tellers - {known.node}
         if len(tellers) > max(1, len(silent)):
             return False  # the members may have been fewer when they voted

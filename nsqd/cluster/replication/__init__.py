@@ -7,6 +7,6 @@
   one into a log. `directory` has their paths.
 * `copying`: both sides. `stream`: the frames between them. `common_point`: where two copies diverge. `log_times`: the time in
   a log.
-* At a start, `rejoin` fetches the lost end of this node's log: `offers` asks the others over `node_http`, and `early`
-  (`early_led`) serves this node's replicas to others that start. `repair` replaces damaged bytes, also later.
+* At a start, `rejoin` fetches the lost end of this node's log, and `repair` replaces damaged bytes, also later. `offers` has
+  the frames for that: `asking` asks other nodes on visits, `answers` answers theirs.
 """

@@ -51,6 +51,19 @@ class Work(Protocol):
         """Do `work`, perhaps in another thread, and later call `done`, in the reactor's thread, with its result or error."""
 
 
+class AtOnce:
+    """Does work when it is asked for. Implements Work."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | OSError], None]) -> None:
+        """Do `work` in this call, and give its result or its OSError to `done` before this returns."""
+        result: T | OSError
+        try:
+            result = work()
+        except OSError as error:
+            result = error
+        done(result)
+
+
 @dataclass(slots=True)
 class Follower:
     """The state of one follower at the leader, over one connection."""

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import IO
+from itertools import groupby
 
 from nsqd.cluster.replication.common_point import Epochs, common_end
-from nsqd.cluster.replication.offers import CHUNK, Offer, OtherReplicas, TransferError
-from nsqd.cluster.replication.repair import PART, replace_damage
+from nsqd.cluster.replication.offers import Fetched, Offer, OtherReplicas, TransferError
+from nsqd.cluster.replication.repair import replace_damage
 from nsqd.core.message.epoch import MOST_NUMBER
 from nsqd.core.message.ids import ClockError, first_of_new_log
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.epochs import NO_EPOCH, Epoch, unpack
-from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.records import HEADER_SIZE
@@ -37,9 +36,7 @@ class Taken:
     """What is known of the failover of a log."""
 
     epoch: Epoch  # the leader's, by which it is the leader
-    address: (
-        str  # of the node that told it, host:port of its HTTP clients; "": nobody did, and the leader may have any part
-    )
+    address: str  # of the node that answered so; "": none did, and the leader may have any part
     epochs: tuple[tuple[bytes, int], ...]  # of the copy at that node, packed, with the position at which each begins
     end: int  # position at which that copy ends
     lease: int = 0  # the highest lease of message ids of this node that another node knows
@@ -153,7 +150,7 @@ class Rejoin:
                 f" directory of node {self._node} from it: penstock restore <this directory> <a new one> --node {self._node}"
             )
         if reading.start_results.leased <= NEVER_LEASED:
-            self.least_id = self._first_id(self._replicas.leases(self._node))
+            self.least_id = self._first_id(self._replicas.leases())
         if identity is None:
             return False
         own = [(epoch.pack(), start) for epoch, start in reading.replay.epochs]
@@ -207,26 +204,25 @@ class Rejoin:
 
     def _fetch_end(self, disk: Disk, offer: Offer, log_id: bytes, end: int) -> None:
         """Append to the log what a replica has beyond `end`, durably. Raises OSError, TransferError."""
-        with self._replicas.fetch(offer, log_id, end) as parts:
-            for name, content in parts:
-                match = PART.fullmatch(name)
-                if match is None:
-                    raise TransferError(f"{offer.address} has sent an unexpected file {name!r}")
-                end = _append(disk, int(match[1]), int(match[2] or 0), end, content)
+        for segment, found in groupby(self._replicas.fetch(offer, log_id, end), lambda fetched: fetched.segment):
+            end = _append(disk, segment, found, end)
         disk.sync_directory()
 
 
-def _append(disk: Disk, base: int, offset: int, end: int, content: IO[bytes]) -> int:
-    """Write a part behind the log's end, and return the log's new end. Raises OSError."""
-    if base + max(0, offset - HEADER_SIZE) != end:
-        raise TransferError("what the replica has sent does not follow the end of the log")
-    name = segment_name(base, 0)
-    file = disk.open(name) if offset else disk.create(name)
+def _append(disk: Disk, segment: str, found: Iterable[Fetched], end: int) -> int:
+    """Write the bytes of a segment behind the log's end, and return the log's new end. Raises OSError, TransferError."""
+    file = None
     try:
-        while chunk := content.read(CHUNK):
-            file.append([chunk], offset)
-            offset += len(chunk)
-        file.sync()
+        for base, offset, data in ((fetched.base, fetched.offset, fetched.data) for fetched in found):
+            if base is None or base + max(0, offset - HEADER_SIZE) != end:
+                raise TransferError("what the replica has sent does not follow the end of the log")
+            if file is None:
+                file = disk.open(segment) if offset else disk.create(segment)
+            file.append([data], offset)
+            end = base + offset + len(data) - HEADER_SIZE
+        if file is not None:
+            file.sync()
     finally:
-        file.close()
-    return base + offset - HEADER_SIZE
+        if file is not None:
+            file.close()
+    return end

@@ -7,10 +7,10 @@ See docs/design/cluster.md#the-return-of-a-node.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 
 from nsqd.cluster.replication.offers import Offer, OtherReplicas, TransferError
 from nsqd.storage.log.disk import Disk, read_from
@@ -21,7 +21,6 @@ from nsqd.storage.log.records import HEADER_SIZE, NotASegment, WrongVersion, dec
 from nsqd.storage.log.scan import resume
 from shared.log import log
 
-PART = re.compile(r"log/(\d{20})\.0\.log(?:@(\d{1,12}))?")  # name of a part of a replica: base, offset
 WITHIN = 5.0  # s
 TRY_AGAIN = 60_000_000_000  # ns after which bytes are looked for again that no replica had
 MOST_FAILURES = 1000  # that are remembered
@@ -223,19 +222,15 @@ def _fetch_segments(
     Raises TransferError.
     """
     found: list[tuple[str, bytes]] = []
-    with replicas.fetch(offer, log_id, position) as parts:
-        for name, content in parts:
-            match = PART.fullmatch(name)
-            if match is None:
-                continue  # what is not of the log comes first
-            data = content.read(HEADER_SIZE + stop - position)
-            end = _end_of(data, log_id, position) if (int(match[1]), match[2]) == (position, None) else 0
-            if not end:
-                return []
-            found.append((segment_name(position, 0), data[:end]))
-            position += end - HEADER_SIZE
-            if position == stop:
-                return found
+    for segment, parts in groupby(replicas.fetch(offer, log_id, position), lambda fetched: fetched.segment):
+        data = b"".join(fetched.data for fetched in parts)[: HEADER_SIZE + stop - position]
+        end = _end_of(data, log_id, position) if segment == segment_name(position, 0) else 0
+        if not end:
+            return []
+        found.append((segment, data[:end]))
+        position += end - HEADER_SIZE
+        if position == stop:
+            return found
     return []
 
 
@@ -255,18 +250,15 @@ def _end_of(data: bytes, log_id: bytes, base: int) -> int:
 
 def _fetch_range(replicas: OtherReplicas, offer: Offer, log_id: bytes, base: int, start: int, stop: int) -> bytes:
     """Return the bytes of a segment from offset `start` to `stop` of a replica. Raises TransferError."""
-    with replicas.fetch(offer, log_id, base + start - HEADER_SIZE) as parts:
-        for name, content in parts:
-            match = PART.fullmatch(name)
-            if match is None:
-                continue  # what is not of the log comes first
-            place = int(match[1]), int(match[2] or 0)
-            if place == (base, 0) and start == HEADER_SIZE:
-                content.read(HEADER_SIZE)
-            elif place != (base, start):
-                break  # the replica has that segment otherwise
-            return content.read(stop - start)
-    return b""
+    data = b""
+    for fetched in replicas.fetch(offer, log_id, base + start - HEADER_SIZE):
+        skipped = HEADER_SIZE - fetched.offset if start == HEADER_SIZE and not fetched.offset else 0
+        if fetched.base != base or fetched.offset + skipped != start + len(data):
+            break  # the replica has that segment otherwise, or no more of it
+        data += fetched.data[skipped:]
+        if len(data) >= stop - start:
+            break
+    return data[: stop - start]
 
 
 def _is_right(data: bytes, start: int, seed: int) -> bool:

@@ -65,10 +65,16 @@ class FrameKind(IntEnum):
     RETURN = 44
     ASK = 45
     SAID = 46
+    # What a node asks before it has read its log: see replication/offers.py
+    ASK_OFFERS = 50
+    OFFERS = 51
+    FETCH = 52
+    FETCHED = 53
 
 
 # kinds that have their place only before a node is proved, or another length
 HANDSHAKE = frozenset(range(FrameKind.HELLO, FrameKind.WELCOME + 1)) | {FrameKind.HEARTBEAT, FrameKind.RESTARTS}
+VISIT = frozenset(range(FrameKind.ASK_OFFERS, FrameKind.FETCHED + 1))  # the only kinds on a visit: see visit.py
 
 
 class PeerError(Exception):

@@ -90,7 +90,9 @@ class Handshake:
         lowest, highest, *rest = self._fields(content, 2)
         if type(lowest) is not int or type(highest) is not int or not lowest <= VERSION <= highest:
             raise PeerError(f"the versions of the protocol have nothing in common: this node has {VERSION}")
-        self._note_peer(rest[:3])
+        peer = self._note_peer(rest[:3])
+        if self._credentials.own.is_visitor and not peer.is_visitor:
+            raise PeerError("this node has not read its log yet")
         self.hello, self._challenge = content, self._packed(VERSION)
         self._expected = FrameKind.PROOF
         return encode(FrameKind.CHALLENGE, self._challenge + self._proof(b"acceptor"))
@@ -105,8 +107,13 @@ class Handshake:
         self._expected = FrameKind.WELCOME
         return encode(FrameKind.PROOF, self._proof(b"dialer"))
 
-    def _note_peer(self, fields: list[Any]) -> None:
-        """Check what both messages say of the peer. Raises PeerError."""
+    @property
+    def is_visit(self) -> bool:
+        """Return True if one side has not read its log: it does not take part in the cluster by this connection."""
+        return self._credentials.own.is_visitor or (self.peer is not None and self.peer.is_visitor)
+
+    def _note_peer(self, fields: list[Any]) -> NodeIdentity:
+        """Return the peer's identity, by what both messages say of it. Raises PeerError."""
         if len(fields) < 3:
             raise PeerError("the message has too few fields")
         name, identity, nonce = fields
@@ -119,9 +126,10 @@ class Handshake:
         peer = unpack(identity)
         if peer.number == own.number:
             raise PeerError(f"node number {own.number} is this node's: give each node a -node-id of its own")
-        if peer.log_id == own.log_id:
+        if peer.log_id == own.log_id and not peer.is_visitor:
             raise PeerError("this node has the same log: one data directory is a copy of the other")
         self.peer = peer
+        return peer
 
     def _packed(self, *versions: int) -> bytes:
         credentials = self._credentials

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgpack
 
 from nsqd.cluster.wire.fields import unpack_message
-from nsqd.cluster.wire.frames import AFTER_PROOF, HANDSHAKE, FrameKind, FrameReader, PeerError, encode
+from nsqd.cluster.wire.frames import AFTER_PROOF, HANDSHAKE, VISIT, FrameKind, FrameReader, PeerError, encode
 from nsqd.cluster.wire.handshake import Credentials, Handshake, refusal
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
 from nsqd.core.message.ids import MOST_LEASE
@@ -23,6 +23,7 @@ from shared.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns
+VISIT_IDLE = 30_000_000_000  # ns without a question, after which a visit ends
 MOST_OUTPUT = 64 << 20  # bytes that the peer may leave unread; one group of a log may have nearly as many
 MOST_GRACE = 600_000  # ms
 _BEAT, _GRACE = (
@@ -71,7 +72,10 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class Link:
-    """A connection to a node. `peer` is None until it is proved. `drain` returns everything that is to be sent."""
+    """A connection to a node. `peer` is None until it is proved, and on a visit.
+
+    `drain` returns everything that is to be sent.
+    """
 
     listener: Listener
     handshake: Handshake
@@ -90,6 +94,8 @@ class Link:
     has_received: bool = False  # bytes have come
     # of the latest heartbeats: by how much this node's monotonic clock was ahead of the peer's when it came, in ns
     clocks: deque[int] = field(default_factory=lambda: deque(maxlen=BEATS))
+    is_visit: bool = False  # one side has not read its log: see visit.py
+    is_answering: bool = False  # a question of a visitor is being answered in a thread
     certified: int | None = None  # the node number in the peer's certificate; None: the connection has no TLS
     # the id of the log that the latest frame LOG has named, of those sent and of those received; b"": there was none
     log_sent: bytes = b""
@@ -124,6 +130,12 @@ class Link:
                 self._admit(answer, now)
             else:
                 self.output += answer
+        elif kind is FrameKind.REFUSED:
+            self.handshake.receive(kind, content)  # it raises the reason
+        elif self.is_visit:
+            if kind not in VISIT:
+                raise PeerError(f"{kind.name} is not allowed on a visit")
+            self.listener.receive(self, kind, content, now)
         elif kind is FrameKind.HEARTBEAT and len(content) == _BEAT.size:
             lease, is_full, sent = _BEAT.unpack(content)
             if lease > MOST_LEASE:
@@ -135,9 +147,7 @@ class Link:
             self.listener.receive_words(self, _unpack_words(content), now)
         elif kind is FrameKind.RESTARTS and len(content) == _GRACE.size:
             self.listener.heard(self, None, now + min(_GRACE.unpack(content)[0], MOST_GRACE) * _MS, now)
-        elif kind is FrameKind.REFUSED:
-            self.handshake.receive(kind, content)  # it raises the reason
-        elif kind in HANDSHAKE:
+        elif kind in HANDSHAKE or kind in VISIT:
             raise PeerError(f"{kind.name} is not allowed here")
         else:
             self.listener.receive(self, kind, content, now)
@@ -153,6 +163,12 @@ class Link:
     def _admit(self, answer: bytes, now: int) -> None:
         """End the handshake with `answer`, unless the peer is refused."""
         assert self.handshake.peer is not None
+        if self.handshake.is_visit:
+            self.is_visit = True
+            self.output += answer
+            if self.is_dialer:
+                self.reader.limit = AFTER_PROOF  # of answers: questions are short
+            return
         try:
             self.listener.proved(self, self.handshake.peer, now)
         except Superseded as error:
@@ -184,7 +200,10 @@ class Link:
         """Send a heartbeat if one is due; end a handshake that takes too long."""
         if self.closing:
             return
-        if self.peer is None:
+        if self.is_visit:
+            if now - self.received_at > VISIT_IDLE:
+                self.give_up("a visit without a question")
+        elif self.peer is None:
             if now - self.begun > HANDSHAKE_WITHIN:
                 self.refuse(PeerError("the handshake took too long"))
         elif now >= self.beat_due:

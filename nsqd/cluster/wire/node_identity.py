@@ -17,6 +17,7 @@ MOST_ADDRESS = 300  # characters: a host name has at most 253
 MOST_ZONE = 100  # bytes
 LOG_ID_SIZE, EPOCH_SIZE = 16, 14  # bytes
 MOST_INCARNATION = (1 << 63) - 1
+NO_LOG = bytes(LOG_ID_SIZE)  # the log id of a visitor, which has no incarnation either: no run of the node has begun
 _ADDRESS = re.compile(r"[!-~]+:[1-9][0-9]{0,4}", re.ASCII)
 
 
@@ -33,6 +34,16 @@ class NodeIdentity:
     zone: str = ""  # -topology-zone; "": none is known
     ids: tuple[IdRange, ...] = ()  # message ids that its log held at the start of the run, or may issue in it
     disque: str = ""  # host:port of its Disque clients; "": it serves none
+
+    @property
+    def is_visitor(self) -> bool:
+        """Return True if it is a node that has not read its log: it only asks, or is asked, what nodes have of logs."""
+        return self.incarnation == 0
+
+
+def visitor(number: int, address: str) -> NodeIdentity:
+    """Return the identity of a visitor. `address`: host:port of its -cluster-address."""
+    return NodeIdentity(number, 0, NO_LOG, bytes(EPOCH_SIZE), address)
 
 
 class Standing(IntEnum):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.http.rights import NEEDS
 from shared.auth.rules import ANY, EVERYTHING, NOTHING, PatternError, Rights, Rule, expression, matches
 from shared.auth.verbs import ALL, BUILT_IN, Verb
 from tests.cases import each
@@ -102,14 +101,6 @@ def test_everything_and_nothing() -> None:
         assert Rights([EVERYTHING]).may(verb) and Rights([EVERYTHING]).may(verb, "t", "c")  # noqa: PT018
         assert not NOTHING.may(verb) and not NOTHING.may(verb, "t", "c")  # noqa: PT018
         assert not NOTHING.any_of(verb)
-
-
-def test_a_node_may_ask_others_what_it_needs_to_start() -> None:
-    rights = Rights([Rule(BUILT_IN["node"])])
-    for route in ("GET /cluster", "GET /cluster/replica"):
-        verb = NEEDS[route].verb
-        assert verb is not None
-        assert rights.may(verb)
 
 
 def test_each_role_of_nsqadmin_includes_the_one_before() -> None:

@@ -76,6 +76,22 @@ def test_a_word_is_believed_when_those_who_do_not_say_it_have_no_majority() -> N
     assert run.fences == 1
 
 
+@pytest.mark.parametrize(("voted_for", "is_believed"), [(1, True), (4, False)])
+def test_who_has_voted_for_a_leader_believes_it_also_after_it_has_started_again(
+    voted_for: int, is_believed: bool
+) -> None:
+    run, nodes = started(size=5)
+    before = nodes[0].cluster.leaders.epochs[LOG]
+    for one in (2, 3):
+        nodes[one].cluster.leaders.vote(LOG, Vote(101, voted_for))
+    again = Epoch(103, 1, b"\x01" * 8)
+    say(run, 1, Leadership(LOG, again, Hold.LEADS), 0, 2, 3, 4)
+    run.begun.add((LOG, again))
+    run.advance(5)
+    assert {node.cluster.leaders.epochs[LOG] for node in nodes[2:]} == {again if is_believed else before}
+    assert run.fences == is_believed
+
+
 def members(network: Network) -> list[SimMember]:
     found = [network.start(number) for number in range(3)]
     network.run(8)

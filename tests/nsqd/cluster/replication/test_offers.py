@@ -1,17 +1,31 @@
-"""How many nodes a start waits for before it continues its log, and what is believed of their answers."""
+"""What a node offers of its logs and replicas, and for how many answers a start waits."""
 
 from itertools import combinations
 from typing import Any
 
+import msgpack
 import pytest
 
 from nsqd.cluster.joined import told_of_promoted
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster_json import describe_closed
-from nsqd.cluster.replication import offers as offers_module
-from nsqd.cluster.replication.offers import MOST_LED, Offer, ask, find_offers, is_enough
+from nsqd.cluster.replication.offers import (
+    MOST_OFFERS,
+    Fetched,
+    Offer,
+    find_offers,
+    following,
+    is_enough,
+    pack_fetched,
+    unpack_fetched,
+    unpack_offers,
+)
+from nsqd.cluster.wire.frames import PeerError
+from nsqd.core.message.ids import MOST_LEASE
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.records import HEADER_SIZE
+from tests.cases import each
 
 
 def test_without_followers_nobody_is_waited_for() -> None:
@@ -23,9 +37,7 @@ def test_if_no_publish_asked_for_copies_all_that_count_are_waited_for() -> None:
     assert is_enough(Followers((1, 2)), {1, 2})
 
 
-@pytest.mark.parametrize(
-    ("followers", "fewest"), [((1,), 2), ((1, 2), 2), ((1, 2), 3), ((1, 2, 3), 3), ((1, 2, 3, 4), 2), ((1, 2, 3, 4), 4)]
-)
+@each("followers, fewest", [((1,), 2), ((1, 2), 2), ((1, 2), 3), ((1, 2, 3), 3), ((1, 2, 3, 4), 2), ((1, 2, 3, 4), 4)])
 def test_enough_answers_contain_one_that_has_what_was_acknowledged(followers: tuple[int, ...], fewest: int) -> None:
     for count in range(len(followers) + 1):
         for silent in combinations(followers, count):
@@ -36,64 +48,61 @@ def test_enough_answers_contain_one_that_has_what_was_acknowledged(followers: tu
 
 LOG_ID = bytes(range(16))
 LATEST = Epoch(7, 2, b"01234567")
-EPOCH = LATEST.pack().hex()
-LED: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "epochs": [[EPOCH, 0]], "end": 500}
+EPOCH = LATEST.pack()
+LED: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "epochs": [[EPOCH.hex(), 0]], "end": 500}
+REPLICA = {"log_id": LOG_ID.hex(), "opening": False, "failure": "", "complete": True, "written": 400, "epochs": []}
+
+
+def offers_of(*, replicas: Any = (), led: Any = (), closed: Any = (), lease: int = 0) -> list[Offer] | None:
+    return find_offers("h:1", {"replicas": replicas, "led": led, "closed": closed}, LOG_ID, lease)
 
 
 def test_a_log_that_a_node_leads_is_told_apart_from_a_replica() -> None:
-    other = LED | {"log_id": "00" * 16}
-    assert find_offers("h:1", {"replicas": [], "led": [other, LED]}, LOG_ID) == [
-        Offer("h:1", 500, ((bytes.fromhex(EPOCH), 0),), leader=2)
-    ]
-    assert find_offers("h:1", {"replicas": []}, LOG_ID) == []
+    leads = Offer("h:1", 500, ((EPOCH, 0),), leader=2)
+    assert offers_of(led=[LED | {"log_id": "00" * 16}, LED]) == [leads]
+    assert offers_of() == []
+    assert offers_of(replicas=[REPLICA], led=[LED], lease=9) == [Offer("h:1", 400, (), 9), leads]
+    assert offers_of(closed=[describe_closed(Closed(LOG_ID, 500, ((LATEST, 0),)))]) == [leads]
 
 
-def test_a_closed_log_is_told_of_as_its_leader_had_it() -> None:
-    word = Closed(LOG_ID, 500, ((LATEST, 0),))
-    figures = {"replicas": [], "led": [], "closed": [describe_closed(word)]}
-    assert find_offers("h:1", figures, LOG_ID) == [Offer("h:1", 500, ((LATEST.pack(), 0),), leader=2)]
+def test_a_replica_that_is_not_complete_has_nothing_and_of_one_that_cannot_be_read_nothing_is_said() -> None:
+    assert offers_of(replicas=[REPLICA | {"complete": False}]) == [Offer("h:1", 0, ())]
+    assert offers_of(replicas=[REPLICA | {"opening": True}]) is None
+    assert offers_of(replicas=[REPLICA | {"failure": "no space"}]) is None
 
 
 def test_a_log_that_a_node_has_lost_to_another_one_is_not_its_own_and_one_that_is_opened_is_waited_for() -> None:
-    closed: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
+    entry: dict[str, Any] = {"log_id": LOG_ID.hex(), "node": 2, "topics": 0, "failure": ""}
     for state, offers in (("lost", []), ("closed", []), ("reading", None), ("failed", None)):
-        told = told_of_promoted(closed | {"state": state}, None)
-        assert find_offers("h:1", {"replicas": [], "led": [told]}, LOG_ID) == offers
+        assert offers_of(led=[told_of_promoted(entry | {"state": state}, None)]) == offers
     begun = {"log_id": LOG_ID.hex(), "epochs": LED["epochs"], "end": 500}
-    told = told_of_promoted(closed | {"state": "serving"}, begun)
-    (offer,) = find_offers("h:1", {"replicas": [], "led": [told]}, LOG_ID) or []
+    (offer,) = offers_of(led=[told_of_promoted(entry | {"state": "serving"}, begun)]) or []
     assert offer.end == 500
 
 
-@pytest.mark.parametrize(
-    "wrong",
+@each(
+    "content",
     [
-        {"node": 1024},
-        {"node": -1},
-        {"node": True},
-        {"node": "2"},
-        {"epochs": []},
-        {"epochs": [[EPOCH[2:], 0]]},
-        {"epochs": [["x", 0]]},
-        {"epochs": [[EPOCH, -1]]},
-        {"epochs": [[EPOCH, 5], [EPOCH, 4]]},
-        {"epochs": [[EPOCH, 1 << 63]]},
-        {"epochs": [[EPOCH]]},
-        {"epochs": 5},
-        {"end": -1},
-        {"end": 1 << 63},
-        {"end": None},
+        5, [], [0], [0, [], 0], [-1, []], [MOST_LEASE + 1, []], ["5", []], [True, []], [0, 5], [0, {}], [0, [5]], [0, [[]]],
+        [0, [[1, []]]], [0, [[-1, [], None]]], [0, [[1 << 63, [], None]]], [0, [[None, [], None]]], [0, [[1, 5, None]]],
+        [0, [[1, [], 2]]], [0, [[1, [[EPOCH, 0]], 1024]]], [0, [[1, [[EPOCH, 0]], -1]]], [0, [[1, [[EPOCH, 0]], True]]],
+        [0, [[1, [[EPOCH, 0]], "2"]]], [0, [[1, [[EPOCH[1:], 0]], 2]]], [0, [[1, [["x", 0]], 2]]], [0, [[1, [[EPOCH, -1]], 2]]],
+        [0, [[1, [[EPOCH, 5], [EPOCH, 4]], 2]]], [0, [[1, [[EPOCH, 1 << 63]], 2]]], [0, [[1, [[EPOCH]], 2]]],
+        [0, [[1, [], None]] * (MOST_OFFERS + 1)],
     ],
-)
-def test_what_others_tell_of_leaders_is_checked(wrong: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = {"replicas": [], "led": [LED | wrong]}
-    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: answer)
-    assert ask(LOG_ID, "h:1", 1.0) is None
-    answer["led"] = [LED]
-    assert ask(LOG_ID, "h:1", 1.0) != []
+)  # fmt: skip
+def test_offers_that_cannot_be_right_are_refused(content: Any) -> None:
+    with pytest.raises(PeerError):
+        unpack_offers("h:1", msgpack.packb(content))
 
 
-@pytest.mark.parametrize("led", [5, "led", {"log_id": 1}, [5], [LED] * (MOST_LED + 1), [{}]])
-def test_an_answer_of_another_form_is_none(led: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: {"replicas": [], "led": led})
-    assert ask(LOG_ID, "h:1", 1.0) is None
+def test_a_piece_says_where_it_belongs() -> None:
+    name = f"{900:020}.0.log"
+    first, next_one = Fetched(name, 0, bytes(HEADER_SIZE + 10)), Fetched(name, HEADER_SIZE + 10, b"x" * 5)
+    assert (first.base, following(first), following(next_one)) == (900, 910, 915)
+    assert following(Fetched(name, 0, bytes(HEADER_SIZE))) == 900, "a segment without records"
+    assert Fetched(f"{900:020}.1.log", 0, b"").base is None, "its leader has rewritten it"
+    assert unpack_fetched(pack_fetched(None)[5:]) is None
+    for wrong in (["../log.id", 0, b"x"], ["", 0, b"x"], [name, -1, b"x"], [name, 0, "x"], [5, 0, b""], [name, 0], 7):
+        with pytest.raises(PeerError):
+            unpack_fetched(msgpack.packb(wrong))

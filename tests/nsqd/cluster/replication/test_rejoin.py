@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 
 import pytest
 
-from nsqd.cluster.replication import offers as offers_module
-from nsqd.cluster.replication.offers import HttpReplicas, Offer, Part, ask_lease
+from nsqd.cluster.replication.offers import Fetched, Offer
 from nsqd.cluster.replication.rejoin import (
     FailedOver,
     LeaderSilentError,
@@ -18,7 +16,7 @@ from nsqd.cluster.replication.rejoin import (
     failed_over,
     is_led_by_another,
 )
-from nsqd.core.message.ids import LEASE, SAFE_LEASES, SEQUENCE, first_of_new_log
+from nsqd.core.message.ids import LEASE, SAFE_LEASES, first_of_new_log
 from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
@@ -32,9 +30,29 @@ WALL = (RELEASED + 1000) * 1_000_000_000
 FIRST = first_of_new_log(WALL, 0)
 
 
-def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, *others: str) -> int:
+class Told:
+    """Other nodes, whose answers the test gives. Implements nsqd.cluster.replication.offers.OtherReplicas."""
+
+    is_anybody_silent = False
+
+    def __init__(self, *offers: Offer, leases: list[int] | None = None) -> None:
+        self.offers, self._leases = list(offers), leases or []
+        self.fetched: list[str] = []
+
+    def leases(self) -> list[int]:
+        return self._leases
+
+    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
+        return self.offers
+
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:
+        self.fetched.append(offer.address)
+        return iter(())
+
+
+def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, leases: list[int] | None = None) -> int:
     """The id with which the node begins, 0: with that of its log."""
-    rejoin = Rejoin(HttpReplicas(dict(enumerate(others)), 0.0), node, lease, lambda: wall)
+    rejoin = Rejoin(Told(leases=leases), node, lease, lambda: wall)
     assert not rejoin(disk, LogReading(disk))
     return rejoin.least_id
 
@@ -44,29 +62,8 @@ def test_a_new_log_begins_above_what_is_known_and_above_the_time() -> None:
     assert asked(SimDisk(Random(1)), lease=FIRST) == FIRST + SAFE_LEASES * LEASE
 
 
-def test_the_highest_lease_that_others_tell_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"a:1": FIRST, "b:1": FIRST + 1, "c:1": None}
-    monkeypatch.setattr(offers_module, "ask_lease", lambda node, address, timeout: told[address])
-    assert asked(SimDisk(Random(1)), NODE, 0, WALL, *told) == FIRST + 1 + SAFE_LEASES * LEASE
-
-
-@pytest.mark.parametrize(
-    ("answer", "lease"),
-    [
-        ({"nodes": [{"node": 7, "lease": 5}, {"node": 8, "lease": 9}]}, 5),
-        ({"nodes": []}, 0),
-        ({"nodes": [{"node": 7, "lease": SEQUENCE}]}, 0),
-        ({"nodes": [{"node": 7, "lease": "5"}]}, 0),
-        ({"nodes": [{"node": 7}]}, None),
-        ({"replicas": []}, None),
-        ([], None),
-    ],
-)
-def test_what_others_tell_of_a_lease_is_checked(
-    answer: object, lease: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offers_module, "_figures", lambda address, timeout: answer)
-    assert ask_lease(7, "h:1", 1.0) == lease
+def test_the_highest_lease_that_others_tell_counts() -> None:
+    assert asked(SimDisk(Random(1)), leases=[FIRST, FIRST + 1, 0]) == FIRST + 1 + SAFE_LEASES * LEASE
 
 
 def test_a_log_that_has_issued_ids_goes_on_with_its_own() -> None:
@@ -111,11 +108,7 @@ def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
 def begins(disk: SimDisk, told: int) -> int:
     """The id with which a node goes on if another one that has a replica was told of this lease; 0: with that of its log."""
 
-    class Told(HttpReplicas):
-        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-            return [Offer("other:4151", 0, (), told)]
-
-    rejoin = Rejoin(Told({}, 0.0), NODE, 0, lambda: WALL)
+    rejoin = Rejoin(Told(Offer("other:4152", 0, (), told)), NODE, 0, lambda: WALL)
     assert not rejoin(disk, LogReading(disk.kill()))
     return rejoin.least_id
 
@@ -127,19 +120,9 @@ def test_of_several_replicas_that_of_the_latest_epoch_is_fetched() -> None:
     reading = LogReading(node.disk.kill())
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
     own, later = (first.pack(), begun), (Epoch(first.number + 1, first.node, first.random).pack(), end)
-    asked: list[str] = []
-
-    class Others(HttpReplicas):
-        def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-            return [Offer("longest:1", end + 900, (own,)), Offer("latest:1", end + 100, (own, later))]
-
-        @contextmanager
-        def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
-            asked.append(offer.address)
-            yield iter(())
-
-    assert Rejoin(Others({}, 0.0), NODE, 0, lambda: WALL)(node.disk.kill(), reading)
-    assert asked == ["latest:1"]
+    others = Told(Offer("longest:1", end + 900, (own,)), Offer("latest:1", end + 100, (own, later)))
+    assert Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+    assert others.fetched == ["latest:1"]
 
 
 OWN = Epoch(3, NODE, b"ownerown")
@@ -177,23 +160,6 @@ def test_the_leader_is_believed_before_a_replica_that_may_be_shorter() -> None:
     assert found.common([(OWN.pack(), 0)], 70) == 10
     assert found.common([(OWN.pack(), 0)], 5) == 5
     assert found.common([(epoch(1, 1).pack(), 0)], 70) == 0
-
-
-class Told(HttpReplicas):
-    """Replicas whose answers the test gives."""
-
-    def __init__(self, *offers: Offer) -> None:
-        super().__init__({}, 0.0)
-        self.offers = list(offers)
-        self.fetched: list[str] = []
-
-    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        return self.offers
-
-    @contextmanager
-    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
-        self.fetched.append(offer.address)
-        yield iter(())
 
 
 def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_others_have() -> None:
@@ -251,22 +217,12 @@ def published() -> SimDisk:
     return node.disk.kill()
 
 
-class Offering(HttpReplicas):
-    """Other nodes that have replicas with these epochs."""
-
-    def __init__(self, *epochs: tuple[Epoch, int]) -> None:
-        super().__init__({}, 0.0)
-        self._epochs = tuple((epoch.pack(), start) for epoch, start in epochs)
-
-    def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
-        return [Offer("other:4151", 0, self._epochs)] if self._epochs else []
-
-
 def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_of_its_node() -> None:
     disk = published()
     reading = LogReading(disk.kill())
     (first, begun), *_ = reading.replay.epochs
-    rejoin = Rejoin(Offering((first, begun), (Epoch(7, NODE, bytes(8)), 900)), NODE, 0, lambda: WALL)
+    epochs = (first.pack(), begun), (Epoch(7, NODE, bytes(8)).pack(), 900)
+    rejoin = Rejoin(Told(Offer("other:4152", 0, epochs)), NODE, 0, lambda: WALL)
     rejoin(disk, reading)
     assert rejoin.least_epoch == 8
 
@@ -302,7 +258,7 @@ def test_a_later_run_of_the_node_itself_is_no_leader_that_is_waited_for() -> Non
     disk = published()
     reading = LogReading(disk.kill())
     assert reading.identity is not None
-    rejoin = Rejoin(Offering(), NODE, 0, lambda: WALL, {reading.identity.log_id: Epoch(41, NODE, bytes(8))})
+    rejoin = Rejoin(Told(), NODE, 0, lambda: WALL, {reading.identity.log_id: Epoch(41, NODE, bytes(8))})
     rejoin(disk, reading)
     assert rejoin.least_epoch == 42
 
@@ -314,9 +270,9 @@ def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_hav
     leader = Epoch(101, NODE + 1, bytes(8))
     leaders = {reading.identity.log_id: leader}
     with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
-        Rejoin(Offering(), NODE, 0, lambda: WALL, leaders)(disk, reading)
+        Rejoin(Told(), NODE, 0, lambda: WALL, leaders)(disk, reading)
     with pytest.raises(FailedOver) as caught:
-        Rejoin(Offering(), NODE, 0, lambda: WALL, leaders, is_last_try=True)(disk, reading)
+        Rejoin(Told(), NODE, 0, lambda: WALL, leaders, is_last_try=True)(disk, reading)
     taken = caught.value.taken
     assert taken.epoch == leader
     assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from io import BytesIO
 from random import Random
 from threading import Event
 
 import pytest
 
 from nsqd.cluster.replication import repair as mending
-from nsqd.cluster.replication.offers import Offer, Part, TransferError
+from nsqd.cluster.replication.offers import Fetched, Offer, TransferError
 from nsqd.cluster.replication.repair import TRY_AGAIN, Mending, _end_of, replace_damage
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.storage.log.copying import LogSource
@@ -24,6 +22,7 @@ from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
+FETCHED = 200  # bytes, so that a message is in several pieces, and several are in one
 END = 1 << 40  # every position is below this
 BODIES = [b"body %d " % number * 20 for number in range(6)]
 
@@ -39,30 +38,23 @@ class OneReplica:
 
     is_anybody_silent = False
 
-    def leases(self, node: int) -> list[int]:
+    def leases(self) -> list[int]:
         return []
 
     def ask(self, log_id: bytes, followers: Followers) -> list[Offer]:
         self.asked += 1
-        return [Offer("other:4151", self.end, ())]
+        return [Offer("other:4152", self.end, ())]
 
-    @contextmanager
-    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Iterator[Part]]:
+    def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:
         if not self.is_reachable:
             raise TransferError("no answer")
-        bases = [int(name[:20]) for name in self.disk.names() if name.endswith(".0.log")]
-        base = max(one for one in bases if one <= start)
-        offset = HEADER_SIZE + start - base
-        data = self.disk.content(segment_name(base, 0))[offset:]
-        if start == base:
-            yield iter(
-                [
-                    ("nsqd.dat", BytesIO()),
-                    (f"log/{segment_name(base, 0)}", BytesIO(self.disk.content(segment_name(base, 0)))),
-                ]
-            )
-        else:
-            yield iter([(f"log/{segment_name(base, 0)}@{offset}", BytesIO(data))])
+        bases = sorted(int(name[:20]) for name in self.disk.names() if name.endswith(".0.log"))
+        for base in bases:
+            name = segment_name(base, 0)
+            content = self.disk.content(name)
+            at = 0 if start <= base else HEADER_SIZE + start - base
+            for offset in range(at, len(content), FETCHED):
+                yield Fetched(name, offset, content[offset : offset + FETCHED])
 
 
 class World:
@@ -146,8 +138,8 @@ def test_a_replica_that_ends_earlier_is_not_asked_for_it(world: World) -> None:
 def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) -> None:
     name = segment_name(world.node.log.tidying.segments[0], 0)
     before = world.node.disk.content(name)
-    with world.other.fetch(Offer("other:4151", 1, ()), b"", 0) as parts:
-        assert [name for name, _ in parts] == ["nsqd.dat", f"log/{name}"]  # a whole file, with its header
+    first = next(world.other.fetch(Offer("other:4152", 1, ()), b"", 0))
+    assert (first.segment, first.offset) == (name, 0), "it has the header"
     file = world.node.log.writer.files.at(0)
     mend = world.node.log.writer.files.mend
     assert mend is not None

@@ -18,7 +18,7 @@ def node(
 NODES = st.builds(
     NodeIdentity,
     st.integers(0, 1023),
-    st.integers(0, 2**63 - 1),
+    st.integers(1, 2**63 - 1),
     st.binary(min_size=16, max_size=16),
     st.binary(min_size=14, max_size=14),
     st.from_regex(r"[a-z0-9.]{1,30}:[1-9][0-9]{0,4}", fullmatch=True),

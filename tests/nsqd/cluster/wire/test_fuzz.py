@@ -22,7 +22,7 @@ from nsqd.cluster.ownership import transfer_frames as transfers
 from nsqd.cluster.ownership.election_frames import Answer, InSyncReplicas, Stage, VoteReply, VoteRequest
 from nsqd.cluster.promotion.diverged import salvage_frames as salvage
 from nsqd.cluster.remote_jobs import job_frames as jobs
-from nsqd.cluster.replication import stream
+from nsqd.cluster.replication import offers, stream
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.cluster.wire.handshake import NONCE_SIZE, PROOF_SIZE, Credentials, Handshake
 from nsqd.cluster.wire.link import _unpack_words
@@ -31,6 +31,7 @@ from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
 from nsqd.core.message.epoch import MOST_NUMBER as MOST_EPOCH
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.message.id_ranges import NO_END, IdRange
+from nsqd.core.message.ids import MOST_LEASE
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.work_queue.loan import Loan
 from tests.cases import each
@@ -150,6 +151,22 @@ def members(random: Random) -> list[Member]:
 def have(random: Random) -> stream.Have:
     segments = {position(random): position(random) for _ in range(random.randrange(4))}
     return stream.Have(position(random), epochs(random), segments, edge(random, 9))
+
+
+def offered(random: Random) -> tuple[int | None, list[offers.Offer] | None]:
+    lease = random.choice((None, edge(random, MOST_LEASE)))
+    found = []
+    for _ in range(random.randrange(3)):
+        starts, end = log_epochs(random)
+        leader = random.choice((None, edge(random, 1023)))
+        packed = tuple((one.pack(), at) for one, at in starts)
+        found.append(offers.Offer("a:1", end, packed, (lease or 0) if leader is None else 0, leader))
+    return lease, random.choice((None, found))
+
+
+def piece(random: Random) -> offers.Fetched | None:
+    segment = f"{position(random):020}.{random.randrange(3)}.log"
+    return random.choice((None, offers.Fetched(segment, position(random), random.randbytes(random.randrange(30)))))
 
 
 def loan(random: Random) -> Loan:
@@ -281,6 +298,12 @@ PARSERS = [
     Parser("log", lambda random: random.randbytes(16), frame(K.LOG, stream.pack_log), stream.unpack_log),
     Parser("sync", lambda random: random.random() < 0.5, frame(K.SYNC, stream.pack_sync), stream.unpack_sync),
     Parser("gave up", lambda random: "no space é", frame(K.GAVE_UP, stream.pack_gave_up), stream.unpack_gave_up),
+    Parser("offers", offered, frame(K.OFFERS, offers.pack_offers, spread=True),
+           lambda data: offers.unpack_offers("a:1", data), True),
+    Parser("piece", piece, frame(K.FETCHED, offers.pack_fetched), offers.unpack_fetched, True),
+    Parser("fetch", lambda random: (random.randbytes(16), position(random)),
+           frame(K.FETCH, offers.pack_fetch, spread=True), offers.unpack_fetch),
+    Parser("what is offered", lambda random: random.randbytes(16), frame(K.ASK_OFFERS, offers.pack_ask), offers.unpack_ask),
     Parser("loan", loan, frame(K.LOAN, lambda one: b"".join(jobs.pack_loan(one))),
            lambda data: jobs.unpack_loan(data, b""), True),
     Parser("want", lambda random: ("mail", edge(random, jobs.MOST_WANTED)), frame(K.WANT, jobs.pack_want, spread=True),
@@ -292,7 +315,7 @@ PARSERS = [
            frame(K.SAID, pack_said, spread=True), jobs.unpack_number),
 ]  # fmt: skip
 # those of which nearly all contents, or nearly none, are something that a peer may say
-SIMPLE = {"gave up", "handover", "log", "sync", "follow", "ask", "said", "answer"}
+SIMPLE = {"gave up", "fetch", "what is offered", "handover", "log", "sync", "follow", "ask", "said", "answer"}
 
 
 def changed(random: Random, parser: Parser, content: bytes) -> bytes:

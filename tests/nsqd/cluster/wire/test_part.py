@@ -11,14 +11,14 @@ from nsqd.cluster.ownership import leaving
 from nsqd.cluster.promotion import deleting
 from nsqd.cluster.promotion.diverged import salvage
 from nsqd.cluster.remote_jobs import lent_jobs
-from nsqd.cluster.replication import copying, log_times
+from nsqd.cluster.replication import answers, copying, log_times
 from nsqd.cluster.wire.frames import HANDSHAKE, FrameKind, encode
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
 from tests.nsqd.cluster.network import Network
 
-MODULES = (elections, closed, copying, deleting, leaving, lent_jobs, log_times, salvage, topic_configs)
-OF_THE_CLUSTER = {FrameKind.MEMBERS, FrameKind.LEADERS, FrameKind.REFUSED}
+MODULES = (answers, elections, closed, copying, deleting, leaving, lent_jobs, log_times, salvage, topic_configs)
+OTHERS = {FrameKind.MEMBERS, FrameKind.LEADERS, FrameKind.REFUSED, FrameKind.OFFERS, FrameKind.FETCHED}
 
 
 class Heard(Part):
@@ -40,7 +40,7 @@ def test_each_kind_of_frame_is_taken_by_one_part() -> None:
     ours = [one for one in Part.__subclasses__() if not one.__module__.startswith("tests.")]
     taken = Counter(kind for one in ours for kind in one.takes)
     assert set(taken.values()) == {1}
-    assert set(taken) == set(FrameKind) - HANDSHAKE - OF_THE_CLUSTER
+    assert set(taken) == set(FrameKind) - HANDSHAKE - OTHERS
 
 
 def test_a_part_is_given_the_frames_of_its_kinds_over_the_connection_that_counts() -> None:

@@ -14,7 +14,7 @@ from nsqd.cluster.membership.leader_frames import Hold, Leadership
 from nsqd.cluster.promotion.diverged.note import CopyExtent, Note
 from nsqd.cluster.promotion.diverged.salvage import LOOK_EVERY, NO_LEADER, RETRY_AFTER, DivergedCopy, Salvage
 from nsqd.cluster.promotion.diverged.salvage_frames import Answer, Question, Verdict, pack_answer, unpack
-from nsqd.cluster.replication.early import AtOnce
+from nsqd.cluster.replication.follower import AtOnce
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.epoch import Epoch
