@@ -1,6 +1,11 @@
 """Bad nights of nodes that have a disk each: full ones, failing ones, slow ones, and power cuts.
 
-As in test_cluster_network.py: nothing is lost that was acknowledged with two copies or more, and no message id comes twice.
+Everything that was acknowledged with two copies or more is delivered, though at the end of each round a node's disk is lost; no
+message id comes twice. PENSTOCK_EFFORT says how many rounds of each kind are run (tests/effort.py). test_failover_rounds.py has
+the rounds in which networks fail, and nodes are killed.
+
+It needs root, network namespaces (tests/namespaces.py) and loop devices (bench/crash/volume.py); else it is skipped, with the
+reason.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from random import Random
 
 import pytest
 
-from tests.processes.networked_cluster import NODES, NetworkedCluster, Play
+from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play
 from tests.processes.networked_cluster import clusters as clusters  # the fixtures
 from tests.processes.networked_cluster import rounds as rounds
 
@@ -153,3 +158,40 @@ def test_a_follower_with_slow_syncs(rounds: Play) -> None:
         cluster.start_all()
 
     rounds(fault, "always")
+
+
+# all of it
+
+
+@pytest.mark.campaign
+def test_anything_at_the_same_time(rounds: Play) -> None:
+    if not LONG:
+        pytest.skip("only with PENSTOCK_EFFORT=5 or more")
+
+    def fault(cluster: NetworkedCluster, random: Random) -> None:
+        still: set[int] = set()
+        for _ in range(random.randint(4, 10)):
+            number, other = random.sample(NODES, 2)
+            is_dead = cluster.is_dead(number)
+            step = random.randrange(6)
+            if step == 0 and not is_dead:
+                cluster.kill(number)
+                still.discard(number)
+            elif step == 1 and is_dead:
+                cluster.start(number)
+            elif step == 2 and not is_dead and number not in still:
+                cluster.stand_still(number)
+                still.add(number)
+            elif step == 3:
+                cluster.heal()
+            elif step == 4:
+                cluster.drop(number, other)
+            else:
+                cluster.cut({number}, {other})
+            cluster.let_pass(random.choice((0.0, 0.1, 1.0, 4.0)))
+        for number in still:
+            cluster.stand_still_no_more(number)
+        cluster.heal()
+        cluster.start_all()
+
+    rounds(fault)

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -200,47 +200,3 @@ def test_a_node_that_learns_it_while_it_runs_serves_again_at_the_same_addresses_
 
 def said(daemon: Daemon, part: str) -> int:
     return sum(part in line for line in daemon.lines)
-
-
-def test_no_acknowledged_message_is_lost_and_none_comes_twice_when_a_node_is_fenced_under_load(
-    node: Callable[..., Daemon], tmp_path: Path
-) -> None:
-    directory = tmp_path / "1"
-    with node(1, command=(sys.executable, "-c", FENCED_BY_SIGNAL)) as first:
-        new_leader = NewLeader(member_address(node, first, directory))
-        make_topics(first)
-        new_leader.promote(directory)
-        acknowledged: list[bytes] = []
-        is_over = threading.Event()
-        with new_leader.serving():
-            producer = threading.Thread(target=produce, args=(first, acknowledged, is_over))
-            producer.start()
-            try:
-                eventually(lambda: len(acknowledged) > 200)
-                first.process.send_signal(signal.SIGUSR1)
-                first.wait_for_line("has promoted this node's log")
-                count = len(acknowledged)
-                eventually(lambda: len(acknowledged) > count + 200)
-            finally:
-                is_over.set()
-                producer.join()
-            depth = httpx.get(f"http://{first.http}/stats?format=json&topic=t").json()["topics"][0]["channels"][0][
-                "depth"
-            ]
-            found = drained(first, "t", "c", depth)
-    assert len(set(found)) == len(found)
-    assert set(acknowledged) <= set(found)
-    assert not {b"a", b"b"} & set(found), "the new leader delivers these"
-
-
-def produce(daemon: Daemon, acknowledged: list[bytes], is_over: threading.Event) -> None:
-    """Publish one message after the other, each with a body of its own, and connect again when the node closes."""
-    number = 0
-    while not is_over.is_set():
-        with suppress(OSError), Conversation(daemon, b"  V2") as producer:
-            while not is_over.is_set():
-                number += 1
-                producer.send(b"PUB t\n" + sized(b"%d" % number))
-                if producer.frame() != (0, b"OK"):
-                    break
-                acknowledged.append(b"%d" % number)
