@@ -203,9 +203,10 @@ def test_a_sidecar_may_publish_on_every_port_until_its_user_is_nobody_any_more(p
     file = tmp_path / "auth.toml"
     write_rights(file, "viewer")
     tcp, http, jobs, queues = paths = [place / name for name in ("tcp", "http", "jobs", "queues")]
-    flags = ["-auth-file", str(file), "-tcp-address", "127.0.0.1:0"]
+    flags = ["-auth-file", str(file)]
     for name, path in zip(("tcp", "http", "beanstalk", "disque"), paths, strict=True):
         flags += [f"-{name}-address", f"unix:{path}?mode=666"]
+    flags += ["-tcp-address", "127.0.0.1:0"]
     with ExitStack() as stack:
         node = stack.enter_context(nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "DISQUE")))
         client = stack.enter_context(At(tcp, SIDECAR, PUB))
