@@ -132,15 +132,6 @@ def test_a_partition_that_nsqlookupd_takes_part_in(whole: Set) -> None:
     assert len(before) == COUNT
 
 
-def test_a_partition_from_one_node_alone(whole: Set) -> None:
-    undo = whole.chaos("partition", "1", "--from", "nsqd-3")["undo"]
-    assert undo == f"penstock chaos heal 1 --from nsqd-3 --data {whole.data}"
-    eventually(lambda: (whole.suspects(0), whole.suspects(1), whole.suspects(2)) == (set(), {2}, {1}))
-    done = run(*undo.split())
-    assert (done.returncode, done.stderr) == (0, "")
-    eventually(whole.is_whole)
-
-
 def test_a_frozen_node_is_suspected_until_it_is_thawed(whole: Set) -> None:
     whole.chaos("freeze", "2")
     assert "nsqd-3 is not running: it is frozen" in whole.refused("freeze", "2")
@@ -169,13 +160,6 @@ def test_a_killed_node_is_held_down_until_it_is_started_and_a_partition_lasts_lo
     assert "nsqd-3 is running" in whole.refused("start", "2")
 
 
-def test_a_killed_node_comes_back_at_its_time(whole: Set) -> None:
-    whole.chaos("kill", "0", "--for", "100ms")
-    whole.tool.wait_for_line("penstock up: nsqd runs again")
-    eventually(whole.is_whole)
-    assert "'3' is not a node of this set; its nodes are nsqd (node 0), nsqd-2 (node 1)" in whole.refused("kill", "3")
-
-
 def test_the_routes_check_what_they_are_given(whole: Set) -> None:
     for route, query, status, word in (
         ("cut", "", 400, "MISSING_ARG_NODE"),
@@ -186,10 +170,3 @@ def test_the_routes_check_what_they_are_given(whole: Set) -> None:
     ):
         answer = httpx.post(f"http://{whole.http[0]}/debug/cluster/{route}?{query}")
         assert (answer.status_code, answer.json().get("message", "")) == (status, word), (route, query)
-
-
-def test_a_frozen_node_ends_with_its_set(tmp_path: Path) -> None:
-    with running_set(tmp_path / "data", 1) as one:
-        one.chaos("freeze", "0")
-        assert "nsqd (node 0) is the only node of this set" in one.refused("partition", "0")
-    assert not any("did not stop" in line for line in one.tool.err)

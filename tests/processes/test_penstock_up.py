@@ -78,13 +78,16 @@ def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "arguments", [["up", "--nodes", "0"], ["up", "--nodes", "x"], ["up", "--port-offset", "60000"], []]
+    ("arguments", "code"),
+    [(["up", "--nodes", "0"], 2), (["up", "--port-offset", "60000"], 2), (["up", "--secure", "s", "--chaos"], 1)],
 )
-def test_wrong_arguments(arguments: list[str], tmp_path: Path) -> None:
-    with run(*arguments, cwd=tmp_path) as process:
+def test_wrong_arguments(arguments: str, code: int, tmp_path: Path) -> None:
+    with run(*arguments.split(), cwd=tmp_path) as process:
         _, errors = process.communicate(timeout=20)
-    assert process.returncode == 2
+    assert process.returncode == code
+    assert "--chaos" in errors or code == 2
     assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.process

@@ -210,22 +210,6 @@ def test_what_is_dead_stays_dead_until_it_is_started_and_the_others_go_on(tmp_pa
         daemons.wait_for("no daemon is left")
 
 
-def test_a_second_interrupt_kills_what_does_not_stop(tmp_path: Path) -> None:
-    with running(tmp_path, "--nodes", "1") as daemons:
-        os.kill(daemons.child("nsqadmin"), signal.SIGSTOP)
-
-        def ended() -> bool:
-            daemons.process.send_signal(signal.SIGINT)  # two that come together count as one
-            return daemons.process.poll() is not None
-
-        eventually(ended)
-        assert daemons.process.returncode == 1
-        daemons.wait_for("interrupted again: killing the daemons")
-        for port in (4150, 4160):
-            with pytest.raises(OSError):
-                socket.create_connection(("127.0.0.1", port + daemons.offset), timeout=1)
-
-
 def test_the_shared_port_is_not_the_port_of_one_daemon(tmp_path: Path) -> None:
     offset = free_offset(1)
     command = [sys.executable, "-m", "penstock.launch", "penstock", "up", "--port-offset", str(offset)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import socket
 import ssl
@@ -11,7 +10,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 import httpx
@@ -239,35 +237,6 @@ def test_a_reload_gives_new_connections_the_new_certificate(program: str, tmp_pa
 def serial(daemon: Daemon, authority: Authority) -> object:
     with daemon.connect("HTTPS") as sock, authority.client().wrap_socket(sock, server_hostname="127.0.0.1") as tls:
         return (tls.getpeercert() or {})["serialNumber"]
-
-
-def test_the_printed_commands_start_a_set(tmp_path: Path) -> None:
-    done = run("penstock", "cluster", "certs", str(tmp_path / "certs"))
-    assert done.returncode == 0, done.stderr
-    printed = {line.split()[0]: shlex.split(line)[1:] for line in done.stdout.splitlines() if line.startswith("    ")}
-    anywhere = ("-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-https-address", "127.0.0.1:0")
-
-    def flags(program: str, **places: str) -> list[str]:
-        """The flags of a program, with the ports at which the others listen here."""
-        return [reduce(lambda text, one: text.replace(*one), places.items(), word) for word in printed[program]]
-
-    with ExitStack() as stack:
-        lookupd = stack.enter_context(Daemon("nsqlookupd", *flags("nsqlookupd"), *anywhere, listens=ALL))
-        places = {"127.0.0.1:4160": lookupd.tcp, "127.0.0.1:4162": lookupd.addresses["HTTPS"]}
-        node = stack.enter_context(nsqd(tmp_path / "data", *flags("nsqd", **places), *anywhere, listens=ALL))
-        node.wait_for_line("connected, its HTTP API is at https://")
-        admin = stack.enter_context(nsqadmin(*flags("nsqadmin", **places), *anywhere[2:]))
-        place = admin.wait_for_line("HTTPS: listening on").split()[-1]
-        context = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
-        (one,) = httpx.get(f"https://{place}/api/nodes", verify=context).json()["nodes"]
-        context.load_cert_chain(tmp_path / "certs" / "client.pem", tmp_path / "certs" / "client-key.pem")
-        httpx.post(
-            f"https://{node.addresses['HTTPS']}/pub?topic=TOPIC", content=b"one", verify=context
-        ).raise_for_status()
-        eventually(lambda: httpx.get(f"https://{place}/api/topics/TOPIC", verify=context).json()["message_count"] == 1)
-        done = run("nsq_tail", *flags("nsq_tail", **places), "-channel", "c", "-n", "1")
-        assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
-    assert one["broadcast_address"] == "127.0.0.1"
 
 
 def test_both_kinds_are_served_at_one_port_unless_tls_is_required(tmp_path: Path) -> None:
