@@ -49,7 +49,16 @@ CASES: dict[str, tuple[tuple[str, ...], bool, str]] = {
 }
 
 
-@pytest.mark.parametrize(("command", "everywhere", "where"), CASES.values(), ids=CASES)
+IN_SHORT = ("gnsq", "pynsq, topic on one node", "nsqjs, topic on one node", "penstock.aio, topic on one node")
+
+
+@pytest.mark.parametrize(
+    ("command", "everywhere", "where"),
+    [
+        pytest.param(*case, id=name, marks=() if name in IN_SHORT else pytest.mark.campaign)
+        for name, case in CASES.items()
+    ],
+)
 def test_a_consumer_gets_what_a_dead_node_owes(
     node: Callable[..., Daemon], tmp_path: Path, command: tuple[str, ...], everywhere: bool, where: str
 ) -> None:
@@ -89,10 +98,14 @@ def waiting(daemon: Daemon) -> tuple[int, int]:
     return channel["depth"], channel["in_flight_count"]
 
 
-PRODUCERS = {"gnsq": GNSQ, "pynsq": PYNSQ, "nsqjs": NSQJS}
-
-
-@pytest.mark.parametrize("command", PRODUCERS.values(), ids=PRODUCERS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(GNSQ, id="gnsq", marks=pytest.mark.campaign),
+        pytest.param(PYNSQ, id="pynsq"),
+        pytest.param(NSQJS, id="nsqjs"),
+    ],
+)
 def test_a_producer_that_repeats_what_was_not_acknowledged_loses_nothing(
     node: Callable[..., Daemon], command: tuple[str, ...]
 ) -> None:
