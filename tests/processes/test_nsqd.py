@@ -126,39 +126,34 @@ def test_version_help_and_a_wrong_flag() -> None:
     assert re.fullmatch(r"nsqd: [^\n]+\n", wrong.stderr)
 
 
-def test_a_locked_data_path_is_fatal(tmp_path: Path) -> None:
-    with nsqd(tmp_path):
-        ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(tmp_path))
-    assert ended.returncode == 1
-    assert (
-        f"FATAL: failed to instantiate nsqd - failed to lock data-path: cannot flock directory {tmp_path} - "
-        "resource temporarily unavailable "
-        "(possibly in use by another instance of nsqd)\n"
-    ) in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_metadata_that_is_not_ours_is_fatal(tmp_path: Path) -> None:
-    (tmp_path / "nsqd.dat").write_bytes(b"{")
-    ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(tmp_path))
-    assert ended.returncode == 1
-    assert "FATAL: failed to load metadata - " in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-@pytest.mark.parametrize("which", ["tcp", "http"])
-def test_a_taken_port_is_fatal_and_says_who_holds_it(which: str, shared: Daemon, tmp_path: Path) -> None:
-    flags = {"tcp": "127.0.0.1:0", "http": "127.0.0.1:0", which: getattr(shared, which)}
-    ended = run(
-        "nsqd", "-tcp-address", flags["tcp"], "-http-address", flags["http"], "-data-path", str(tmp_path)
-    )  # fmt: skip
-    assert ended.returncode == 1
-    assert (
-        f"FATAL: failed to instantiate nsqd - listen ({flags[which]}) failed - address already in use: held by "
-        in ended.stderr
-    )
-    assert f"(pid {shared.process.pid})" in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_what_forbids_a_start_is_fatal(shared: Daemon, tmp_path: Path) -> None:
+    free, held = "127.0.0.1:0", tmp_path / "held"
+    locked = f"failed to lock data-path: cannot flock directory {held} - resource temporarily unavailable"
+    for name in ("new", "broken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broken" / "nsqd.dat").write_bytes(b"{")
+    with nsqd(held):
+        for tcp, http, name, why in (
+            (free, free, "held", f"instantiate nsqd - {locked} (possibly in use by another instance of nsqd)\n"),
+            (free, free, "broken", "load metadata - "),
+            (
+                shared.tcp,
+                free,
+                "new",
+                f"instantiate nsqd - listen ({shared.tcp}) failed - address already in use: held by ",
+            ),
+            (
+                free,
+                shared.http,
+                "new",
+                f"instantiate nsqd - listen ({shared.http}) failed - address already in use: held by ",
+            ),
+        ):
+            ended = run("nsqd", "-tcp-address", tcp, "-http-address", http, "-data-path", str(tmp_path / name))
+            assert ended.returncode == 1
+            assert f"FATAL: failed to {why}" in ended.stderr
+            assert (f"(pid {shared.process.pid})" in ended.stderr) is (name == "new")
+            assert "Traceback" not in ended.stderr
 
 
 # signals
