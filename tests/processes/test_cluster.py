@@ -92,16 +92,6 @@ def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Calla
             eventually(lambda: connected(again) == {0})
 
 
-def test_nodes_are_known_after_a_restart_without_a_peer_flag(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    with node(0) as first:
-        with node(1, first) as second:
-            eventually(lambda: connected(second) == {0})
-            address = second.addresses["CLUSTER"]
-            eventually(lambda: first.addresses["CLUSTER"] in (tmp_path / "1" / "cluster.json").read_text())
-        with node(1, cluster_address=address) as again:
-            eventually(lambda: connected(again) == {0})
-
-
 def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
@@ -327,23 +317,6 @@ def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Da
             assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=2", content=b"e").text == "OK"
         assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
         eventually(lambda: in_sync(second) >= {0})
-
-
-def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    with node(0) as first, node(1, first, durability="os") as second:
-        eventually(lambda: in_sync(first) == {1})
-        publish(first, "t", b"a")
-        second.process.send_signal(signal.SIGKILL)
-        eventually(lambda: in_sync(first) == set())
-        publish(first, "t", b"b")
-        with node(1, first, cluster_address=second.addresses["CLUSTER"]) as again:
-            eventually(lambda: in_sync(first) == {1})
-            assert sum("copies this node's log, from where it was" in line for line in first.lines) == 1
-            eventually(lambda: replicated(again)["written"] == replicated(again)["durable"] > 0)
-            log_id = replicated(again)["log_id"]
-        replica = run("penstock", "verify", str(tmp_path / "1" / "replicas" / log_id))
-        assert (replica.returncode, replica.stdout.splitlines()[-1]) == (0, "whole")
-        assert "topic t: 2 published" in replica.stdout
 
 
 def replicated(daemon: Daemon) -> dict[str, Any]:

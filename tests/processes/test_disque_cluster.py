@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import greenstalk
 import pydisque.client
@@ -26,7 +25,6 @@ pytestmark = [
 ]
 
 FLAGS = {"disque_address": "127.0.0.1:0", "beanstalk_address": "127.0.0.1:0"}
-LEAVING = "-LEAVING This node is leaving the cluster, please connect to a different one"
 KILLED = [0, *(pytest.param(number, marks=pytest.mark.campaign) for number in (1, 2))]  # of three nodes
 PATIENCE = 120.0  # s: a dead node is missed after 3 s, and redis-py dials it for some seconds more
 
@@ -58,12 +56,6 @@ def pydisque_of(*addresses: str) -> pydisque.client.Client:
 
 def addresses_of(nodes: list[Daemon]) -> list[str]:
     return [daemon.addresses["DISQUE"] for daemon in nodes]
-
-
-def fetched(client: Client, queue: str) -> list[Any]:
-    """Wait for one job of the queue: (queue, id, body)."""
-    (found,) = client.do("GETJOB", "TIMEOUT", int(PATIENCE * 1000 / 2), "FROM", queue)
-    return list(found)
 
 
 def test_a_job_added_on_any_node_reaches_who_waits_on_any_other(node: NodeMaker) -> None:
@@ -168,37 +160,6 @@ def test_a_worker_goes_on_when_a_node_is_killed_and_nothing_is_lost(node: NodeMa
         for daemon in others:
             with client_of(daemon) as client:
                 eventually(lambda client=client: client.do("JSCAN", "QUEUE", "q")[1] == [])
-
-
-def test_a_node_that_leaves_gives_its_jobs_to_others(node: NodeMaker) -> None:
-    with ExitStack() as stack:
-        nodes = three(stack, node, "majority")
-        clients = [stack.enter_context(client_of(daemon)) for daemon in nodes]
-        ids = [clients[0].do("ADDJOB", "q", f"{number}", 10_000, "REPLICATE", 3).encode() for number in range(5)]
-        once = clients[0].do("ADDJOB", "once", "x", 10_000, "REPLICATE", 1, "RETRY", 0)
-        names = {client.do("CLUSTER", "MYID")[:8] for client in clients[1:]}
-        clients[1].send("GETJOB", "FROM", "never")
-        waiting = stack.enter_context(client_of(nodes[0]))
-        waiting.send("GETJOB", "FROM", "w")
-        eventually(lambda: b"blocked_clients:1" in clients[0].do("INFO", "clients"))
-        assert clients[0].do("CLUSTER", "LEAVING") == "no"
-        assert clients[0].do("CLUSTER", "LEAVING", "yes") == "OK"
-        assert waiting.reply() == LEAVING
-        with contextlib.suppress(EOFError, ConnectionError):  # it ends as soon as others have all of its log
-            assert clients[0].do("CLUSTER", "LEAVING") == "yes"
-            assert clients[0].do("HELLO")[2][3] == b"100"
-            added = clients[0].do("ADDJOB", "q", "elsewhere", 60_000, "REPLICATE", 2)
-            assert added[2:10].encode() in names
-            ids.append(added.encode())
-            assert clients[0].do("CLUSTER", "LEAVING", "no").startswith("-ERR A node that leaves hands its log over")
-        assert nodes[0].process.wait(STOP_TIMEOUT) == 0
-        found = [fetched(clients[2], "q") for _ in ids]
-        assert {job_id for _, job_id, _ in found} == set(ids)
-        assert clients[2].do("ACKJOB", *ids) == len(ids)
-        assert fetched(clients[2], "once")[2] == b"x"
-        assert once.endswith("-05a0")
-        assert "CLUSTER: this node has left the cluster" in nodes[0].stderr
-        eventually(lambda: [one[3] for one in clients[2].do("HELLO")[2:]].count(b"100") == 1)
 
 
 def test_a_node_that_starts_again_refuses_no_job(node: NodeMaker) -> None:

@@ -315,6 +315,7 @@ def test_the_status_of_a_cluster_follows_a_node_that_dies_and_returns(node: Node
         back = again(stack, node, 2, nodes[2], nodes[0], **MAJORITY)
         code, text, error = status("--timeout", "60s", command="wait")
         assert code == 0, error + text
+        eventually(lambda: json.loads(status("--json")[1])["level"] == "whole")  # a log may just have begun
         found = json.loads(status("--json")[1])
         assert (found["level"], found["safe_to_lose_another_node"], len(found["nodes"])) == ("whole", True, 3)
         assert back.http in {one["http_address"] for one in found["nodes"]}

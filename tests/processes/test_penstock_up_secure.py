@@ -20,7 +20,7 @@ from penstock.client import Consumer, Producer, Settings
 from tests import forkserver
 from tests.daemons import ROOT, eventually
 from tests.forkserver import LAUNCH
-from tests.processes.test_penstock_up import child, free_offset, run
+from tests.processes.test_penstock_up import child, free_offset, run, started
 
 pytestmark = pytest.mark.process
 
@@ -35,7 +35,6 @@ class Set:
     lookupd: Daemon
     node: Daemon
     admin: Daemon
-    said: str
 
     def token(self, name: str) -> str:
         return self.files.path(f"{name}.token").read_text().strip()
@@ -55,15 +54,9 @@ def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Set]:
     directory, offset = tmp_path_factory.mktemp("up"), free_offset(1)
     files = SecureSet(directory / "secure")
     arguments = "up", "--secure", str(files.directory), "--port-offset", str(offset)
-    log = directory / "log"
-    with log.open("w") as errors, run(*arguments, cwd=directory, errors=errors) as process:
-        assert process.stdout is not None
-        said = ""
-        while "Press Ctrl-C to stop all daemons." not in said:
-            line = process.stdout.readline()
-            assert line, log.read_text()
-            said += line
-        yield Set(files, *Plan(directory / "data", 1, offset, secure=files).daemons(), said)
+    with (directory / "log").open("w") as errors, run(*arguments, cwd=directory, errors=errors) as process:
+        started(process)
+        yield Set(files, *Plan(directory / "data", 1, offset, secure=files).daemons())
 
 
 def test_a_producer_and_a_consumer_with_their_token(whole_set: Set) -> None:
@@ -156,14 +149,9 @@ def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -
     files, log = SecureSet(tmp_path / "secure"), tmp_path / "log"
     arguments = "up", "--secure", str(files.directory), "--nodes", "3", "--restart", "--port-offset", str(offset)
     with log.open("w") as errors, run(*arguments, cwd=tmp_path, errors=errors) as process:
-        assert process.stdout is not None
-        said = ""
-        while "Press Ctrl-C to stop all daemons." not in said:
-            line = process.stdout.readline()
-            assert line, log.read_text()
-            said += line
+        started(process)
         nodes = Plan(tmp_path / "data", 3, offset, secure=files).daemons()[1:4]
-        all_three = Set(files, nodes[0], nodes[0], nodes[0], said)
+        all_three = Set(files, nodes[0], nodes[0], nodes[0])
         admin = all_three.token("admin")
         all_three.get(nodes[0], "/topic/create?topic=t&replicate=3", admin, content=b"")
         eventually(lambda: all_three.get(nodes[0], "/pub?topic=t", admin, content=b"x").text == "OK")
