@@ -1,4 +1,4 @@
-"""Clients of Disque and of beanstalkd, and three real nodes: lending, kills, failovers, and a node that leaves."""
+"""Clients of Disque and of beanstalkd, and three real nodes: lending, kills, failovers and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools, beanstalkd's workers and producers go on when a node dies and another one takes its log over."""
+"""The tools and a producer of penstock.aio go on when a node dies and another one takes its log over."""
 
 from __future__ import annotations
 
