@@ -1,4 +1,4 @@
-"""Real nodes that form a cluster: they find each other, notice a death and a restart, and refuse strangers."""
+"""Real nodes that form a cluster: they find each other, notice a death and a restart, forget nodes, and keep copies."""
 
 from __future__ import annotations
 
