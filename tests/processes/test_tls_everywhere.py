@@ -20,7 +20,7 @@ from penstock.client import Consumer, Producer, Settings
 from shared.auth.tokens import digest
 from tests.admin.conftest import nsqadmin
 from tests.certificates import NAMES, Authority, only
-from tests.daemons import Daemon, eventually, nsqd, run
+from tests.daemons import Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
 
@@ -136,25 +136,6 @@ def test_a_message_goes_through_and_nsqadmin_shows_its_topic(secure: Secure) -> 
     assert one["topics"] == [{"topic": "orders", "tombstoned": False}]
     assert secure.node.http.endswith(f":{one['http_port']}")
     assert [one["https_port"] for one in found] == [int(secure.node.addresses["HTTPS"].rpartition(":")[2])]
-
-
-def test_a_new_topic_gets_the_channels_that_nsqlookupd_knows(secure: Secure) -> None:
-    with secure.client() as client:
-        lookupd = f"https://{secure.lookupd.addresses['HTTPS']}"
-        client.post(f"{lookupd}/channel/create?topic=parcels&channel=known").raise_for_status()
-        node = f"https://{secure.node.addresses['HTTPS']}"
-        client.post(f"{node}/pub?topic=parcels", content=b"x").raise_for_status()
-        (topic,) = client.get(f"{node}/stats?format=json&topic=parcels").json()["topics"]
-    assert [channel["channel_name"] for channel in topic["channels"]] == ["known"]
-
-
-def test_the_programs_come_in_with_the_same_options(secure: Secure) -> None:
-    where = ("-topic", "lines", "-nsqd-tcp-address", secure.node.tcp)
-    done = run("to_nsq", *where, *secure.words("producer-opt"), stdin="first\n")
-    assert done.returncode == 0, done.stderr
-    found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}")
-    done = run("nsq_tail", "-topic", "lines", "-channel", "c", "-n", "1", *found, *secure.words("consumer-opt"))
-    assert (done.returncode, done.stdout) == (0, "first\n"), done.stderr
 
 
 # What is refused
