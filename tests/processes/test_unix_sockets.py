@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import socket
-import ssl
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from penstock.client import Producer
 from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, write
 from tests.certificates import Authority
-from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized, status_of
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
 from tests.disque_client import Client
 from tests.requirements import require
 
@@ -283,44 +282,6 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
             assert b"E_UNAUTHORIZED" in other.recv(1000)
         write_rights(file, sockets=SOCKETS.replace("uid = 0", "uid = 1"))
         node.wait_for_line("E_UNAUTHORIZED")
-
-
-# certificates over HTTPS
-
-
-def test_a_certificate_counts_over_https(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls")
-    file = tmp_path / "auth.toml"
-    write_rights(
-        file, "viewer",
-        sockets='[[certificate]]\nname = "billing"\nsubject = "CN=billing*,OU=*,O=*"\nroles = ["producer"]\n'
-        '[[certificate]]\nname = "old"\nsubject = "CN=old*,OU=*,O=*"\nroles = ["producer"]\nexpires = 2020-01-01T00:00:00Z\n'
-    )  # fmt: skip
-    flags = [
-        *authority.flags(), "-https-address", "127.0.0.1:0", "-tls-client-auth-policy", "require-verify",
-        "-tls-root-ca-file", authority.root, "-auth-file", str(file),
-    ]  # fmt: skip
-    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "HTTPS")) as node:
-        url = f"https://{node.addresses['HTTPS']}"
-
-        def client(context: ssl.SSLContext) -> httpx.Client:
-            return httpx.Client(verify=context, base_url=url)
-
-        with client(authority.client(authority.issue("billing1"))) as known:
-            for _ in range(2):
-                assert known.post("/pub?topic=t", content=b"x").text == "OK"
-            assert known.get("/stats").status_code == 403
-            assert known.get("/stats", headers=bearer("viewer")).status_code == 200  # what is shown counts
-            assert known.post("/pub?topic=t", content=b"x", headers=bearer("viewer")).status_code == 403
-            write_rights(file, "viewer", sockets="")
-            eventually(lambda: status_of(lambda: known.post("/pub?topic=t", content=b"x")) == 401)
-        for name in ("stranger", "old"):
-            with client(authority.client(authority.issue(name))) as other:
-                assert other.post("/pub?topic=t", content=b"x").status_code == 401
-                assert other.get("/ping").text == "OK"
-        late = authority.client(authority.issue_expired("billing"))
-        with client(late) as other, pytest.raises(httpx.TransportError):
-            other.post("/pub?topic=t", content=b"x")
 
 
 # several addresses, and /metrics
