@@ -90,7 +90,7 @@ def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["up", "--nodes", "0"], 2), (["up", "--port-offset", "60000"], 2), (["up", "--secure", "s", "--chaos"], 1)],
+    [("up --nodes 0", 2), ("up --port-offset 60000", 2), ("up --secure s --chaos", 1)],
 )
 def test_wrong_arguments(arguments: str, code: int, tmp_path: Path) -> None:
     with run(*arguments.split(), cwd=tmp_path) as process:
