@@ -21,7 +21,7 @@ from nsqd.storage.disque_aof import FILE, read_aof
 from nsqd.storage.disque_import import ASIDE, MARKER
 from tests import forkserver
 from tests.daemons import ROOT, STOP_TIMEOUT, eventually
-from tests.disque_client import Client as Client  # others import it from here
+from tests.disque_client import Client
 from tests.forkserver import LAUNCH
 from tests.nsqd.protocols.disque.wire import request
 from tests.nsqd.storage.test_disque_aof import ACTIVE, delete, disque, load, original
