@@ -95,7 +95,7 @@ def test_over_kill_9_of_the_node_puts_come_once_and_reservations_end(tmp_path: P
     "answers, waits, error, why",
     [
         ((b"", b""), True, ConnectionLost, "in time"),
-        ((b"HTTP/1.1 200 OK\r\n\r\n",), True, BadServer, ""),
+        ((b"HTTP/1.1 200 OK\r\n\r\n",), True, BadServer, "HTTP"),
         ((b"",) * 20, False, ConnectionLost, "closed"),
     ],
 )

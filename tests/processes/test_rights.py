@@ -150,9 +150,9 @@ def test_nsqadmin_shows_who_publishes_the_most(tmp_path: Path) -> None:
         httpx.post(url, content=bytes(5000), headers=bearer("orders")).raise_for_status()
         flags = "-nsqd-http-address", node.http, "-nsqd-http-address", plain.http, "-auth-token-file", str(own)
         admin = stack.enter_context(nsqadmin(*flags))
-        page = httpx.get(f"http://{admin.http}/nodes/{node.http}").text
+        page = httpx.get(f"http://{admin.http}/nodes/{node.http}", timeout=30).text
         assert "Top talkers" in page
         assert '<th scope="row" data-label="Identity">orders</th>' in page
-        page = httpx.get(f"http://{admin.http}/nodes/{plain.http}").text
+        page = httpx.get(f"http://{admin.http}/nodes/{plain.http}", timeout=30).text
         assert "Top talkers" not in page
         assert "NOT_FOUND" not in page
