@@ -77,8 +77,8 @@ STAGES = (
     Stage(
         "faults", "real nodes whose network, disks and power fail",
         (*pytest(
-            "tests/processes/test_cluster_network.py", "tests/processes/test_cluster_disks.py",
-            "tests/processes/test_failover_rounds.py", "tests/processes/test_disque_cluster.py",
+            "tests/processes/test_cluster_disks.py", "tests/processes/test_failover_rounds.py",
+            "tests/processes/test_disque_cluster.py",
         ), "--dist", "loadfile"), effort=10,
     ),
     Stage("lake", "Spark's drivers and executors that die", pytest("tests/pipeline", "tests/bench"), effort=2),

@@ -41,10 +41,3 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 def filed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     with filed_node(tmp_path_factory.mktemp("filed")) as filed:
         yield filed
-
-
-@pytest.fixture(scope="session")
-def filed_for_guesses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    """Another one: after 20 wrong tokens from one address a node looks at no right one for a while either."""
-    with filed_node(tmp_path_factory.mktemp("guesses")) as filed:
-        yield filed

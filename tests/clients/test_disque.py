@@ -6,8 +6,6 @@ beside it.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -19,8 +17,9 @@ import pytest
 import redis
 
 from tests.clients.contract import CLIENT_TIMEOUT
+from tests.clients.node_client import NodeClient, Refused
 from tests.daemons import STOP_TIMEOUT, Daemon, nsqd, publish
-from tests.requirements import CLIENTS, require
+from tests.requirements import require
 
 pytestmark = [
     pytest.mark.process,
@@ -189,43 +188,17 @@ def test_redis_py_with_a_password(tmp_path: Path) -> None:
                 client.execute_command("QLEN", "q")
 
 
-class Refused(Exception):
-    """disqueue-node has given an error."""
-
-
-class Disqueue:
+class Disqueue(NodeClient):
     """A Node process that runs one client of disqueue-node."""
-
-    def __init__(self, address: str) -> None:
-        self._process = subprocess.Popen(
-            ["node", str(CLIENTS / "disqueue" / "client.js"), address],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
-
-    def __enter__(self) -> Disqueue:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(STOP_TIMEOUT)
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            stream.close()
 
     def call(self, method: str, argument: object) -> Any:
         """What the callback was given. Raises Refused."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"call": method, "arg": argument}) + "\n")
-        answer = json.loads(self._process.stdout.readline())
-        if "error" in answer:
-            raise Refused(answer["error"])
-        return answer["result"]
+        return self.send({"call": method, "arg": argument})
 
 
 def test_each_method_of_disqueue_node(node: Daemon) -> None:
     require("node")
-    with Disqueue(node.addresses["DISQUE"]) as client:
+    with Disqueue("disqueue", node.addresses["DISQUE"]) as client:
         options = {"timeout": 100, "replicate": 1, "retry": 5, "ttl": 100, "maxlen": 50, "async": True}
         first = client.call("addJob", {"queue": "js", "job": "schön", **options})
         second = client.call("addJob", {"queue": "js", "job": "x"})

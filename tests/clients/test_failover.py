@@ -1,4 +1,4 @@
-"""Unchanged clients go on when a node dies: consumers and workers find what it owed, and producers go on at other nodes."""
+"""Unchanged clients go on when a node dies: consumers find what it owed, and producers go on at other nodes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import greenstalk
 import httpx
 import pytest
 
@@ -49,7 +46,16 @@ CASES: dict[str, tuple[tuple[str, ...], bool, str]] = {
 }
 
 
-@pytest.mark.parametrize(("command", "everywhere", "where"), CASES.values(), ids=CASES)
+IN_SHORT = ("gnsq", "pynsq, topic on one node", "nsqjs, topic on one node", "penstock.aio, topic on one node")
+
+
+@pytest.mark.parametrize(
+    ("command", "everywhere", "where"),
+    [
+        pytest.param(*case, id=name, marks=() if name in IN_SHORT else pytest.mark.campaign)
+        for name, case in CASES.items()
+    ],
+)
 def test_a_consumer_gets_what_a_dead_node_owes(
     node: Callable[..., Daemon], tmp_path: Path, command: tuple[str, ...], everywhere: bool, where: str
 ) -> None:
@@ -89,10 +95,14 @@ def waiting(daemon: Daemon) -> tuple[int, int]:
     return channel["depth"], channel["in_flight_count"]
 
 
-PRODUCERS = {"gnsq": GNSQ, "pynsq": PYNSQ, "nsqjs": NSQJS}
-
-
-@pytest.mark.parametrize("command", PRODUCERS.values(), ids=PRODUCERS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(GNSQ, id="gnsq", marks=pytest.mark.campaign),
+        pytest.param(PYNSQ, id="pynsq"),
+        pytest.param(NSQJS, id="nsqjs"),
+    ],
+)
 def test_a_producer_that_repeats_what_was_not_acknowledged_loses_nothing(
     node: Callable[..., Daemon], command: tuple[str, ...]
 ) -> None:
@@ -124,91 +134,3 @@ def test_a_producer_that_repeats_what_was_not_acknowledged_loses_nothing(
         assert {*found} >= {number.encode() for number in told["acknowledged"]}
         assert {number.decode() for number, copies in found.items() if copies > 1} <= {*told["again"]}
         assert len(told["again"]) < 10  # while nobody knows that the node is dead
-
-
-class Clients:
-    """A worker for each node, and a producer, all written with greenstalk. Each goes to the next node when it loses one."""
-
-    def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
-        self.put: set[str] = set()  # what was answered by INSERTED
-        self.again: set[str] = set()  # what was put again without an answer to the first try
-        self.deleted: list[str] = []
-        self.undecided: set[str] = set()  # reserved, and its delete was not answered
-        self.is_full = threading.Event()  # the producer has put enough
-        self._stopped = threading.Event()
-        count = len(addresses)
-        lists = [[addresses[(place + first) % count] for place in range(count)] for first in range(count)]
-        self._threads = [threading.Thread(target=self._work, args=(each,)) for each in lists]
-        self._threads.append(threading.Thread(target=self._produce, args=(lists[0],)))
-
-    def __enter__(self) -> Clients:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _connected(self, addresses: list[tuple[str, int]], use: Callable[[greenstalk.Client[str]], None]) -> None:
-        while not self._stopped.is_set():
-            for address in addresses:
-                try:
-                    with greenstalk.Client(address, use="jobs", watch="jobs") as client:
-                        use(client)
-                except (OSError, greenstalk.Error):
-                    time.sleep(0.05)
-
-    def _work(self, addresses: list[tuple[str, int]]) -> None:
-        def use(client: greenstalk.Client[str]) -> None:
-            while not self._stopped.is_set():
-                try:
-                    job = client.reserve(timeout=1)
-                except greenstalk.TimedOutError:
-                    continue
-                try:
-                    client.delete(job)
-                except (OSError, greenstalk.Error):
-                    self.undecided.add(job.body)
-                    raise
-                self.deleted.append(job.body)
-
-        self._connected(addresses, use)
-
-    def _produce(self, addresses: list[tuple[str, int]]) -> None:
-        def use(client: greenstalk.Client[str]) -> None:
-            while not (self._stopped.is_set() or self.is_full.is_set()):
-                body = str(len(self.put))
-                try:
-                    client.put(body)
-                except (OSError, greenstalk.Error):
-                    self.again.add(body)
-                    raise
-                self.put.add(body)
-                time.sleep(0.005)
-            self._stopped.wait()
-
-        self._connected(addresses, use)
-
-
-def test_workers_and_a_producer_written_with_greenstalk_go_on_at_the_next_node(node: Callable[..., Daemon]) -> None:
-    with ExitStack() as stack:
-        flags = {"beanstalk_address": "127.0.0.1:0", "replicate": "2", **STALLING}
-        nodes = cluster_of(stack, node, 3, **flags)
-        places = [daemon.wait_for_line("BEANSTALK: listening on").split()[-1].rpartition(":") for daemon in nodes]
-        clients = stack.enter_context(Clients([(host, int(port)) for host, _, port in places]))
-        eventually(lambda: len(clients.deleted) >= 50)
-        with greenstalk.Client((places[0][0], int(places[0][2])), use="jobs") as other:
-            later = [other.put(f"later {number}", delay=1) for number in range(20)]  # which node 0 owes when it dies
-        before, deleted = len(clients.put), len(clients.deleted)
-        nodes[0].process.send_signal(signal.SIGKILL)
-        eventually(lambda: len(clients.put) >= before + 50)
-        clients.is_full.set()
-        wanted = clients.put | {f"later {number}" for number in range(len(later))}
-        # A job whose delete was not answered may be gone.
-        eventually(lambda: {*clients.deleted} | clients.undecided >= wanted, TIMEOUT)
-        assert len(clients.undecided) <= len(nodes)
-    twice = {body for body, copies in Counter(clients.deleted).items() if copies > 1}
-    # DELETED does not wait for copies, so what was deleted in the last moments of the node may come again.
-    assert twice <= clients.again | clients.undecided | {*clients.deleted[deleted - 50 : deleted + 10]}

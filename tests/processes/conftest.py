@@ -9,7 +9,7 @@ import pytest
 
 from tests.daemons import Daemon, nsqd
 
-ROUNDS = ("test_cluster_network.py", "test_cluster_disks.py", "test_failover_rounds.py")
+ROUNDS = ("test_cluster_disks.py", "test_failover_rounds.py")
 
 
 @pytest.fixture(scope="module")

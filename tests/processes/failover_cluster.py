@@ -41,6 +41,7 @@ class FailoverCluster(NetworkedCluster):
     def __init__(self, network: Network, place: Path, certificates: Path, **flags: str) -> None:
         super().__init__(network, place, certificates, [], **flags)
         self.books: DuplicateBooks = DuplicateBooks()
+        self.quorum = flags["failover_quorum"]
         self.disturbances: list[Disturbance] = []
         self.logs: set[str] = set()  # all log ids that a node has led at the end of a round
         self.possible = Counts()

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from types import TracebackType
+from typing import Any
 
 import httpx
 import pytest
@@ -301,8 +302,8 @@ class NetworkedCluster:
         return []
 
 
-Fault = Callable[[NetworkedCluster, Random], None]
-Play = Callable[..., None]
+Fault = Callable[[Any, Random], None]  # on a NetworkedCluster
+Play = Callable[[Fault, str], None]
 
 
 class Clusters:
@@ -363,13 +364,13 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
 def rounds(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
     """Run rounds of one fault, and note the counts for the summary of the run."""
 
-    return player(clusters, request, "interval")
+    return player(clusters, request)
 
 
-def player(clusters: Clusters, request: pytest.FixtureRequest, usual: str) -> Play:
-    """Return what runs rounds of one fault, in the mode `usual` if no other is given."""
+def player(clusters: Clusters, request: pytest.FixtureRequest) -> Play:
+    """Return what runs rounds of one fault, in one mode."""
 
-    def play(fault: Fault, mode: str = usual) -> None:
+    def play(fault: Fault, mode: str) -> None:
         cluster = clusters.of_mode(mode)
         before = cluster.summary()
         try:
@@ -388,3 +389,16 @@ def player(clusters: Clusters, request: pytest.FixtureRequest, usual: str) -> Pl
             request.node.user_properties += [("cluster remark", line) for line in cluster.remarks()]
 
     return play
+
+
+def played(*modes: object) -> Callable[[Fault], Callable[..., None]]:
+    """Make of a fault a test that plays rounds of it in each of these modes."""
+
+    def decorate(fault: Fault) -> Callable[..., None]:
+        @pytest.mark.parametrize("mode", modes)
+        def play(rounds: Play, mode: str) -> None:
+            rounds(fault, mode)
+
+        return play
+
+    return decorate

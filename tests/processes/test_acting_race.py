@@ -14,7 +14,7 @@ from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, several
 
 pytestmark = pytest.mark.process
 
-COUNT = 6000
+COUNT = 3000
 STATES = ("ready", "in_flight", "deferred", "buried")
 DONE = {"finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "move": "moved"}
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.auth_files import write
+from tests.cases import each
 from tests.certificates import Authority
 from tests.daemons import STOP_TIMEOUT, Daemon, nsqd
 
@@ -16,7 +18,6 @@ pytestmark = pytest.mark.process
 
 SIZE = 20 << 20  # bytes: more than the buffers of both kernels
 PIECE = bytes(1 << 16)
-AUTH = '[[token]]\nname = "p"\nsha256 = "{}"\nroles = ["producer"]\ntopics = ["other"]\n'
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +48,22 @@ def answer(client: socket.socket, head: bytes, size: int = SIZE, chunked: bool =
     return found
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize("transport", ["HTTP", "HTTPS"])
-@pytest.mark.parametrize(
-    ("head", "status", "text"),
+@each(
+    "transport, chunked, head, status, text",
     [
-        (b"POST /pub?topic=t HTTP/1.1", b"413", b"MSG_TOO_BIG"),
-        (b"POST /mpub?topic=t HTTP/1.1", b"413", b"BODY_TOO_BIG"),
-        (b"POST /pub?topic=t HTTP/1.0", b"413", b"MSG_TOO_BIG"),
-        (b"PUT /config/log_level HTTP/1.1", b"413", b"INVALID_VALUE"),
-        (b"POST /topic/pause?topic=nix HTTP/1.1", b"404", b"TOPIC_NOT_FOUND"),
-        (b"POST /nix HTTP/1.1", b"404", b"NOT_FOUND"),
-        (b"POST /pub?topic=t&x=%zz HTTP/1.1", b"4", b""),
+        ("HTTP", False, b"POST /pub?topic=t HTTP/1.1", b"413", b"MSG_TOO_BIG"),
+        ("HTTP", True, b"POST /pub?topic=t HTTP/1.1", b"413", b"MSG_TOO_BIG"),
+        ("HTTP", False, b"POST /pub?topic=t HTTP/1.0", b"413", b"MSG_TOO_BIG"),
+        ("HTTP", False, b"PUT /config/log_level HTTP/1.1", b"413", b"INVALID_VALUE"),
+        ("HTTP", True, b"POST /topic/pause?topic=nix HTTP/1.1", b"404", b"TOPIC_NOT_FOUND"),
+        ("HTTP", False, b"POST /pub?topic=t&x=%zz HTTP/1.1", b"4", b""),
+        ("HTTPS", False, b"POST /mpub?topic=t HTTP/1.1", b"413", b"BODY_TOO_BIG"),
+        ("HTTPS", True, b"POST /nix HTTP/1.1", b"404", b"NOT_FOUND"),
     ],
 )
 def test_a_body_that_is_not_wanted(
     node: Daemon, authority: Authority, transport: str, chunked: bool, head: bytes, status: bytes, text: bytes
 ) -> None:
-    if chunked and head.endswith(b"1.0"):
-        pytest.skip("HTTP/1.0 has no chunks")
     with node.connect(transport) as plain:
         client: socket.socket = plain
         if transport == "HTTPS":
@@ -86,10 +84,9 @@ def test_a_body_that_is_announced_and_not_sent(node: Daemon) -> None:
 
 
 def test_who_may_not_publish_reads_why(tmp_path: Path) -> None:
-    file = tmp_path / "auth.toml"
-    file.write_text(AUTH.format("0" * 64))
-    file.chmod(0o600)
-    with nsqd(tmp_path / "node", "-auth-file", str(file)) as daemon, daemon.connect("HTTP") as client:
+    write(tmp_path / "auth.toml", "viewer")
+    flags = ("-auth-file", str(tmp_path / "auth.toml"))
+    with nsqd(tmp_path / "node", *flags) as daemon, daemon.connect("HTTP") as client:
         assert b" 401 " in answer(client, b"POST /pub?topic=t HTTP/1.1")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -20,10 +19,8 @@ import pytest
 
 from penstock.client import Consumer
 from tests import forkserver
-from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
 from tests.forkserver import LAUNCH
-from tests.nsqd.protocols.beanstalk.wire import put
 
 pytestmark = pytest.mark.process
 
@@ -116,18 +113,6 @@ def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tm
         assert client.stats_job(4)["kicks"] == 1
 
 
-def test_jobs_of_the_largest_size_survive(tmp_path: Path) -> None:
-    bodies = ["x" * 65_533, "y" * 65_534, "z" * 65_535, "small"]
-    with Beanstalkd("-b", str(tmp_path), "-f0") as daemon, daemon.client() as client:
-        for body in bodies:
-            client.put(body)
-        with pytest.raises(greenstalk.JobTooBigError):
-            client.put("x" * 65_536)
-        daemon.stop(signal.SIGKILL)
-    with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client() as client:
-        assert [client.reserve(timeout=0).body for _ in bodies] == bodies
-
-
 def test_pystalk(shared: Beanstalkd) -> None:
     assert isinstance(shared.address, tuple)
     client = pystalk.BeanstalkClient(*shared.address)
@@ -147,62 +132,6 @@ def test_pystalk(shared: Beanstalkd) -> None:
     client.close()
 
 
-def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
-    found: list[int] = []
-    all_are_put = threading.Event()
-
-    def work() -> None:
-        with shared.client(watch="many") as client:
-            while True:
-                try:
-                    over = all_are_put.is_set()
-                    job = client.reserve(timeout=1)
-                except greenstalk.TimedOutError:
-                    if over:
-                        return
-                    continue
-                found.append(int(job.body))
-                client.delete(job)
-
-    workers = [threading.Thread(target=work) for _ in range(8)]
-    for worker in workers:
-        worker.start()
-    with shared.client(use="many") as client:
-        for number in range(1000):
-            client.put(str(number))
-        all_are_put.set()
-    for worker in workers:
-        worker.join(30)
-    assert sorted(found) == list(range(1000))
-
-
-def test_input_of_all_kinds_leaves_it_alive(shared: Beanstalkd) -> None:
-    for hostile in (
-        b"x" * 1_000_000,
-        b"put 0 0 0 4294967295\r\n" + b"x" * 500_000,
-        b"reserve\r\n" * 20_000,
-        b"\r\n" * 9999,
-    ):
-        sock = shared.raw()
-        sock.setblocking(False)
-        left = memoryview(hostile)
-        while left:
-            _, writable, _ = select.select([], [sock], [], 0.3)
-            if not writable:
-                break
-            try:
-                left = left[sock.send(left) :]
-            except OSError:
-                break
-        sock.close()
-    get = shared.raw()
-    get.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert get.recv(100) == b""
-    get.close()
-    with shared.client() as client:
-        assert client.stats()["draining"] in ("false", False)
-
-
 def test_drain_mode(tmp_path: Path) -> None:
     with Beanstalkd() as daemon, daemon.client() as client:
         job = client.put("before")
@@ -211,12 +140,6 @@ def test_drain_mode(tmp_path: Path) -> None:
         with pytest.raises(greenstalk.DrainingError):
             client.put("x")
         assert client.reserve(timeout=0).id == job
-
-
-def test_a_unix_socket_and_nothing_on_disk(tmp_path: Path) -> None:
-    with Beanstalkd("-l", f"unix:{tmp_path / 'sock'}") as daemon, daemon.client() as client:
-        client.put("x")
-        assert [path.name for path in tmp_path.iterdir()] == ["sock"]
 
 
 def run(*flags: str) -> tuple[int, str, str]:
@@ -244,32 +167,6 @@ def test_segments_are_of_the_size_that_was_asked_for_and_told_in_the_statistics(
         stats = client.stats()
         assert (stats["binlog-max-size"], stats["binlog-current-index"]) == (300_000, 0)
         assert client.stats_job(client.put("x"))["file"] == 0
-
-
-def test_clients_of_beanstalkd_may_speak_tls(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls")
-    flags = ("-beanstalk-tls-address", "127.0.0.1:0", *authority.flags())
-    with nsqd(tmp_path, "-max-job-size", "1000000", *flags) as node:
-        address = beanstalk(node, "BEANSTALK TLS")
-        body = b"x" * 400_000
-        with (
-            socket.create_connection(address, 10) as plain,
-            authority.client().wrap_socket(plain, server_hostname="localhost") as sock,
-        ):
-            sock.sendall(put(body) + b"reserve\r\n")
-            answer = b"INSERTED 1\r\nRESERVED 1 400000\r\n" + body + b"\r\n"
-            said = b""
-            while len(said) < len(answer):
-                part = sock.recv(1 << 20)
-                assert part
-                said += part
-            assert said.startswith(b"INSERTED ")
-            assert said.endswith(b" 400000\r\n" + body + b"\r\n")
-            with socket.create_connection(address, 10) as stranger:  # who speaks none is not answered
-                stranger.sendall(b"put 0 0 1 1\r\nx\r\n" * 100)
-                assert b"INSERTED" not in until_closed(stranger)
-            sock.sendall(b"stats-tube default\r\n")
-            assert b"total-jobs: 1\n" in sock.recv(1 << 20)
 
 
 def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import trustme
 
 from tests.admin.conftest import nsqadmin
+from tests.cases import each
 from tests.daemons import Daemon, eventually, nsqd, run
 
 pytestmark = pytest.mark.process
@@ -35,8 +36,8 @@ def flags_of(program: str, directory: Path) -> tuple[str, ...]:
     return (*given.get(program, ()), "-https-address", "127.0.0.1:0", "-check-config")
 
 
-@pytest.mark.parametrize(
-    ("program", "begins", "ends", "code", "words"),
+@each(
+    "program, begins, ends, code, words",
     [
         *((program, -20, -9, 2, "the certificate expired on 20") for program in PROGRAMS),
         ("nsqd", 3, 30, 2, "the certificate is not valid before 20"),

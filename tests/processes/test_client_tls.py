@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import Consumer, Producer, PublishError, Settings
+from penstock.client import Consumer, Producer, Settings
 from tests.auth_server import AuthServer, allowing, says
 from tests.certificates import Authority
 from tests.daemons import Daemon, nsqd, run
@@ -56,12 +56,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield Guarded(node, auth, authority.root, str(path / "client.pem"), str(path / "client-key.pem"))
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("plain")) as node:
-        yield node
-
-
 def test_the_programs_with_tls_snappy_and_auth(guarded: Guarded) -> None:
     where = ["-topic=programs", f"-nsqd-tcp-address={guarded.node.tcp}"]
     published = run("to_nsq", *where, *guarded.words("producer-opt"), stdin="one\ntwo\n")
@@ -86,16 +80,6 @@ def test_who_is_not_let_in_is_told_why(guarded: Guarded, left_out: list[str], te
     assert f"to_nsq: {guarded.node.tcp}: {text}\n" in refused.stderr
 
 
-def test_a_secret_that_is_not_known(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarded.auth, "mood", says(200, {**allowing(), "authorizations": []}))
-    with (
-        Producer(guarded.node.tcp, guarded.settings(auth_secret="bad")) as producer,
-        pytest.raises(PublishError, match="E_UNAUTHORIZED AUTH no authorizations found") as caught,
-    ):
-        producer.publish("refused", b"one")
-    assert caught.value.code == "E_UNAUTHORIZED"
-
-
 def test_a_consumer_waits_for_an_auth_server_that_is_ill(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,39 +93,6 @@ def test_a_consumer_waits_for_an_auth_server_that_is_ill(
     with consumer:
         (message,) = consumer.poll(20)
         message.finish()
-    assert message.body == b"one"
-
-
-def test_an_answer_that_comes_too_late_is_dropped(guarded: Guarded) -> None:
-    with Producer(guarded.node.tcp, guarded.settings()) as producer:
-        producer.publish("late", b"one")
-    quick = guarded.settings(msg_timeout_ms=1000)  # the least there is
-    with Consumer("late", "c", [guarded.node.tcp], settings=quick) as consumer:
-        (message,) = consumer.poll(20)
-    message.touch()  # sent at once, if there were somewhere to send it
-    message.finish()
-    with Consumer("late", "c", [guarded.node.tcp], settings=guarded.settings()) as consumer:
-        (again,) = consumer.poll(20)
-        again.finish()
-    assert again.body == b"one"
-    assert again.attempts >= 2
-
-
-def test_a_server_without_tls_hears_nothing_secret(plain: Daemon, guarded: Guarded) -> None:
-    with (
-        Producer(plain.tcp, guarded.settings()) as producer,
-        pytest.raises(PublishError, match="the server does not support TLS, and tls_v1 is set"),
-    ):
-        producer.publish("t", b"one")
-
-
-def test_a_server_without_the_compression_is_served_without(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-snappy=false") as node, Producer(node.tcp, Settings(snappy=True, deflate=True)) as producer:
-        producer.publish("t", b"one")
-        assert producer.features is not None
-        with Consumer("t", "c", [node.tcp], settings=Settings(snappy=True)) as consumer:
-            (message,) = consumer.poll(20)
-            message.finish()
     assert message.body == b"one"
 
 

@@ -1,4 +1,4 @@
-"""Real nodes that form a cluster: they find each other, notice a death and a restart, and refuse strangers."""
+"""Real nodes that form a cluster: they find each other, notice a death and a restart, forget nodes, and keep copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, nsqd, post, publish, run, sized
+from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, drained, eventually, post, publish, run, sized
 
 SECRET = "the secret of this cluster"
 FAILOVER_AFTER = "1h"  # of the nodes in this file: a busy machine lets processes stand still for seconds
@@ -52,41 +52,29 @@ def connected(daemon: Daemon) -> set[int]:
     return {number for number, each in nodes_of(daemon).items() if each["connected"]}
 
 
-def test_three_nodes_find_each_other_through_one_of_them(node: Callable[..., Daemon]) -> None:
-    with node(0) as first, node(1, first) as second, node(2, first) as third:
-        for daemon, others in ((first, {1, 2}), (second, {0, 2}), (third, {0, 1})):
-            eventually(lambda daemon=daemon, others=others: connected(daemon) == others)
-        assert nodes_of(third)[1]["http_address"] == second.http
-
-
-def test_nodes_find_each_other_through_nsqlookupd(node: Callable[..., Daemon]) -> None:
+def test_nodes_find_each_other_through_nsqlookupd_which_tells_when_they_were_heard(node: Callable[..., Daemon]) -> None:
     with (
         Daemon("nsqlookupd") as lookupd,
         node(0, lookupd_tcp_address=lookupd.tcp) as first,
         node(1, lookupd_tcp_address=lookupd.tcp, cluster_name="elsewhere") as foreigner,
         node(2, lookupd_tcp_address=lookupd.tcp) as second,
     ):
+
+        def heard() -> dict[int, dict[str, Any]]:
+            answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
+            return {one["node_id"]: one for one in answer.get("cluster_nodes", ()) if one["cluster"] == "penstock"}
+
         eventually(lambda: connected(first) == {2})
         eventually(lambda: connected(second) == {0})
         assert connected(foreigner) == set()
         assert not any("CLUSTER: refused" in line for line in foreigner.lines), "only its own cluster is dialed"
-
-
-def test_nsqlookupd_tells_when_nodes_were_heard_also_those_that_are_gone(node: Callable[..., Daemon]) -> None:
-    with Daemon("nsqlookupd") as lookupd, node(0, lookupd_tcp_address=lookupd.tcp) as first:
-
-        def heard() -> dict[int, dict[str, Any]]:
-            answer = httpx.get(f"http://{lookupd.http}/nodes", headers={"X-Nsq-Extensions": "true"}).json()
-            return {one["node_id"]: one for one in answer.get("cluster_nodes", ())}
-
-        with node(1, lookupd_tcp_address=lookupd.tcp) as second:
-            eventually(lambda: {number: one["connected"] for number, one in heard().items()} == {0: True, 1: True})
-            second.kill()
-        eventually(lambda: not heard()[1]["connected"])
-        known = nodes_of(first)
+        assert nodes_of(first)[2]["http_address"] == second.http
+        eventually(lambda: {number: one["connected"] for number, one in heard().items()} == {0: True, 2: True})
+        second.kill()
+        eventually(lambda: not heard()[2]["connected"])
         for number, one in heard().items():
-            assert one["log_id"] == known[0]["log_id"] if number == 0 else len(one["log_id"]) == 32
-            assert (one["cluster"], 0 <= one["last_heard"] < 60) == ("penstock", True)
+            assert one["log_id"] == nodes_of(first)[number]["log_id"]
+            assert 0 <= one["last_heard"] < 60
 
 
 def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Callable[..., Daemon]) -> None:
@@ -104,29 +92,6 @@ def test_a_killed_node_is_suspected_and_one_that_stops_is_waited_for(node: Calla
             eventually(lambda: connected(again) == {0})
 
 
-def test_nodes_are_known_after_a_restart_without_a_peer_flag(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    with node(0) as first:
-        with node(1, first) as second:
-            eventually(lambda: connected(second) == {0})
-            address = second.addresses["CLUSTER"]
-            eventually(lambda: first.addresses["CLUSTER"] in (tmp_path / "1" / "cluster.json").read_text())
-        with node(1, cluster_address=address) as again:
-            eventually(lambda: connected(again) == {0})
-
-
-def test_another_secret_and_another_cluster_are_refused(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_text("another secret, as long")
-    with (
-        node(0) as first,
-        node(1, first, cluster_secret_file=str(other)) as stranger,
-        node(2, first, cluster_name="elsewhere") as foreigner,
-    ):
-        assert "different secrets" in stranger.wait_for_line("CLUSTER: refused")
-        assert "of the cluster 'penstock'" in foreigner.wait_for_line("CLUSTER: refused")
-        assert connected(first) == set()
-
-
 def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
@@ -139,6 +104,14 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
 
     alone = {"failover_quorum": "none"}  # nobody promotes its log before it is forgotten
     with node(0, **alone) as first:
+        for query, status, word in (
+            ("", 400, "MISSING_ARG_NODE"),
+            ("?node=1024", 400, "INVALID_ARG_NODE"),
+            ("?node=0", 409, "NODE_IS_CONNECTED"),
+            ("?node=1", 404, "NODE_NOT_FOUND"),
+        ):
+            answer = httpx.post(f"http://{first.http}/cluster/forget{query}")
+            assert (answer.status_code, answer.json()["message"]) == (status, word)
         with node(1, first) as second:
             address = second.addresses["CLUSTER"]
             with node(2, first, **alone) as third:
@@ -166,20 +139,6 @@ def test_a_node_that_is_forgotten_is_refused_and_a_new_directory_has_its_number(
             with node(1, first, cluster_address=address):
                 eventually(lambda: connected(first) == {1})
                 assert nodes_of(first)[1]["standing"] == "member"
-
-
-def test_who_cannot_be_forgotten(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    def forget(daemon: Daemon, query: str) -> tuple[int, str]:
-        answer = httpx.post(f"http://{daemon.http}/cluster/forget{query}")
-        return answer.status_code, answer.json()["message"]
-
-    with node(0) as first, nsqd(tmp_path / "alone") as alone:
-        assert forget(first, "") == (400, "MISSING_ARG_NODE")
-        assert forget(first, "?node=1024")[0] == 400
-        assert forget(first, "?node=0") == (409, "NODE_IS_CONNECTED")
-        assert forget(first, "?node=1") == (404, "NODE_NOT_FOUND")
-        assert forget(alone, "?node=1") == (404, "NO_CLUSTER")
-        assert httpx.get(f"http://{first.http}/cluster/forget?node=1").status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -234,42 +193,35 @@ def test_a_lost_node_is_made_again_from_a_copy_with_all_that_was_acknowledged(
     node: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     alone = {"failover_quorum": "none"}  # nobody promotes the log meanwhile
+
+    def recover(directory: str, number: int, *words: str) -> subprocess.CompletedProcess[str]:
+        place, numbered = str(tmp_path / directory), ("--node", str(number))
+        return run("penstock", "recover", place, *numbered, "--from", second.http, *words)
+
     with node(0, **alone) as first, node(1, first, **alone) as second, node(2, first, **alone) as third:
         eventually(lambda: in_sync(first) == {1, 2})
-        post(first, "/topic/create", topic="t", replicate="3")
+        post(first, "/topic/create", topic="t", replicate="2")
         post(first, "/channel/create", topic="t", channel="c")
         for number in range(20):
             publish(first, "t", *(b"%d" % one for one in range(number * 100, number * 100 + 100)))
         lease = nodes_of(first)[0]["lease"]
+        third.kill()
+        refused = recover("new", 0)
+        assert (refused.returncode, third.http in refused.stderr) == (1, True), "it does not answer"
+        assert not (tmp_path / "new").exists()
+        assert json.loads(recover("new", 0, "--force", "--json").stdout)["silent"] == [third.http]
+        assert "no node that answers has a complete copy" in recover("other", 7, "--force").stderr
         first.kill()
         shutil.rmtree(tmp_path / "0")
-        recovered = run("penstock", "recover", str(tmp_path / "0"), "--node", "0", "--from", second.http)
-        assert recovered.returncode == 0, recovered.stderr
+        assert recover("0", 0, "--force").returncode == 0
         assert run("penstock", "verify", str(tmp_path / "0")).stdout.splitlines()[-1] == "whole"
         with node(0, second, cluster_address=first.addresses["CLUSTER"], **alone) as again:
-            eventually(lambda: in_sync(again) == {1, 2})
+            eventually(lambda: in_sync(again) == {1})
             assert depth(again, "t") == 2000
             assert nodes_of(again)[0]["lease"] > lease
             post(again, "/pub", b"after", topic="t")
             bodies = drained(again, "t", "c", 2001)
         assert sorted(bodies) == sorted([b"%d" % one for one in range(2000)] + [b"after"])
-        eventually(lambda: connected(third) >= {1})
-
-
-def test_recovering_names_the_nodes_that_do_not_answer(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    with node(0) as first, node(1, first) as second, node(2, first) as third:
-        eventually(lambda: in_sync(first) == {1, 2})
-        third.kill()
-        refused = run("penstock", "recover", str(tmp_path / "new"), "--node", "0", "--from", second.http)
-        assert refused.returncode == 1
-        assert third.http in refused.stderr
-        assert not (tmp_path / "new").exists()
-        forced = run(
-            "penstock", "recover", str(tmp_path / "new"), "--node", "0", "--from", second.http, "--force", "--json"
-        )
-        assert json.loads(forced.stdout)["silent"] == [third.http]
-        none = run("penstock", "recover", str(tmp_path / "other"), "--node", "7", "--from", second.http, "--force")
-        assert "no node that answers has a complete copy" in none.stderr
 
 
 def refused_for_copies(daemon: Daemon) -> int:
@@ -368,43 +320,6 @@ def test_a_publish_may_ask_for_more_copies_than_its_topic(node: Callable[..., Da
             assert httpx.post(f"http://{first.http}/pub?topic=t&replicate=2", content=b"e").text == "OK"
         assert sorted(drained(first, "t", "c", 5)) == [b"a", b"b", b"c", b"d", b"e"]
         eventually(lambda: in_sync(second) >= {0})
-
-
-def test_more_copies_than_a_cluster_has_are_refused(node: Callable[..., Daemon]) -> None:
-    with node(0, replicas="1") as first:
-        answer = httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=17")
-        assert (answer.status_code, answer.text) == (400, '{"message":"INVALID_REPLICATE"}')
-        assert httpx.post(f"http://{first.http}/topic/create?topic=t&replicate=2").status_code == 200
-        assert httpx.get(f"http://{first.http}/backup?log=00").status_code == 404
-
-
-def test_a_follower_that_was_away_goes_on_where_it_was(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    with node(0) as first, node(1, first, durability="os") as second:
-        eventually(lambda: in_sync(first) == {1})
-        publish(first, "t", b"a")
-        second.process.send_signal(signal.SIGKILL)
-        eventually(lambda: in_sync(first) == set())
-        publish(first, "t", b"b")
-        with node(1, first, cluster_address=second.addresses["CLUSTER"]) as again:
-            eventually(lambda: in_sync(first) == {1})
-            assert sum("copies this node's log, from where it was" in line for line in first.lines) == 1
-            eventually(lambda: replicated(again)["written"] == replicated(again)["durable"] > 0)
-            log_id = replicated(again)["log_id"]
-        replica = run("penstock", "verify", str(tmp_path / "1" / "replicas" / log_id))
-        assert (replica.returncode, replica.stdout.splitlines()[-1]) == (0, "whole")
-        assert "topic t: 2 published" in replica.stdout
-
-
-def test_a_node_that_stops_leaves_its_replica_durable(node: Callable[..., Daemon], tmp_path: Path) -> None:
-    with node(0) as first, node(1, first, durability="os") as second:
-        eventually(lambda: in_sync(first) == {1})
-        before = replicated(second)["written"]
-        publish(first, "t", b"a")
-        eventually(lambda: replicated(second)["written"] > before)
-        written = replicated(second)["written"]
-        assert second.stop() == 0
-        (replica,) = (tmp_path / "1" / "replicas").iterdir()
-        assert json.loads((replica / "manifest.json").read_text())["mark"] >= written
 
 
 def replicated(daemon: Daemon) -> dict[str, Any]:

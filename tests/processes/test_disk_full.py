@@ -1,55 +1,25 @@
 """A real nsqd on a full file system: FINs are taken, nothing acknowledged is lost, it resumes by itself, it restarts.
 
-Needs root and mount: a tmpfs of 8 MB, and ext4 of 16 MB in a file. Else skipped, with the reason.
+Needs root and mount, for a tmpfs of 8 MB. Else skipped, with the reason.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.daemons import OK, Conversation, Daemon, eventually, nsqd
+from tests.processes.test_cluster_chaos import small_disk
 
 pytestmark = pytest.mark.process
 
 BODY = b"x" * 48_000
 RESUMES = 30.0  # s; usually 1 after space was given back, 5 after FINs
 MOST = 7_000  # messages: far more than fit
-
-
-def run(*command: str) -> str:
-    """ "" if it worked, else why not."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return "" if done.returncode == 0 else done.stderr.strip() or f"{command[0]}: exit code {done.returncode}"
-
-
-@pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.campaign)])
-def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of a few megabytes."""
-    place, image = tmp_path / "volume", tmp_path / "image"
-    place.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    if request.param == "tmpfs":
-        why = run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place))
-    else:
-        with image.open("wb") as file:
-            file.truncate(16 << 20)
-        why = run("mkfs.ext4", "-q", "-F", str(image)) or run("mount", "-o", "loop", str(image), str(place))
-    if why:
-        pytest.skip(f"no {request.param} can be mounted: {why}")
-    yield place
-    assert run("umount", str(place)) == ""
 
 
 class Publisher:
@@ -102,9 +72,13 @@ def finish(node: Daemon, most: int) -> list[int]:
     return numbers
 
 
-def test_on_a_full_disk_nothing_is_lost_and_it_resumes_by_itself(volume: Path) -> None:
+def test_on_a_full_disk_nothing_is_lost_and_it_resumes_by_itself(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "volume", "8m") as volume:
+        fill_and_finish(volume)
+
+
+def fill_and_finish(volume: Path) -> None:
     data = volume / "data"
-    data.mkdir()
     with nsqd(data, "-requeue-on-disconnect") as node:
         httpx.post(f"http://{node.http}/topic/create?topic=t")
         httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c")

@@ -1,21 +1,18 @@
-"""The tools, beanstalkd's workers and producers go on when a node dies and another one takes its log over."""
+"""The tools and a producer of penstock.aio go on when a node dies and another one takes its log over."""
 
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import anyio
-import greenstalk
 import httpx
 import pytest
 
 from penstock import aio
-from penstock.client import Producer, PublishError
 from tests.daemons import Daemon, drained, eventually, nsqd, post, publish
 from tests.penstock.aio.running import network, until
 from tests.processes.test_cluster import in_sync
@@ -86,43 +83,6 @@ def test_the_tools_go_on_with_what_a_dead_node_owes(node: NodeMaker, tmp_path: P
         assert sorted(drained(target, "copy", "c", 40)) == sorted(line.encode() for line in before + after)
 
 
-def worker(daemon: Daemon) -> greenstalk.Client[str]:
-    host, _, port = daemon.wait_for_line("BEANSTALK: listening on").split()[-1].rpartition(":")
-    return greenstalk.Client((host, int(port)), use="jobs", watch="jobs")
-
-
-def test_jobs_of_a_dead_node_are_reserved_at_another_one_by_greenstalk(node: NodeMaker) -> None:
-    with ExitStack() as stack:
-        nodes = cluster_of(stack, node, 3, beanstalk_address="127.0.0.1:0", replicate="2", **MAJORITY)
-        first, others = nodes[0], nodes[1:]
-        with worker(first) as mine:
-            ids = {body: mine.put(body, priority=100 - place) for place, body in enumerate("abcdef")}
-            mine.delete(ids["a"])
-            mine.bury(mine.reserve(timeout=5), priority=7)
-            job = mine.reserve(timeout=5)
-            assert job.body == "e"  # f, the most urgent one, is buried
-            last = mine.put("later", delay=3600)
-            eventually(lambda: all(one["behind"] == 0 for one in followers(first)))
-            new_leader = killed(first, others)
-            with pytest.raises((ConnectionError, greenstalk.Error)):
-                mine.delete(job)
-        with worker(new_leader) as other:
-            found = [other.reserve(timeout=5) for _ in range(4)]
-            assert [(one.body, one.id) for one in found] == [(body, ids[body]) for body in "edcb"]
-            for one in found:
-                other.delete(one)
-            with pytest.raises(greenstalk.TimedOutError):
-                other.reserve(timeout=0)
-            buried = other.peek_buried()
-            assert (buried.body, buried.id) == ("f", ids["f"])
-            assert other.kick(10) == 1
-            other.delete(other.reserve(timeout=5))
-            assert other.peek_delayed().id == last
-            other.delete(greenstalk.Job(last, ""))
-            with pytest.raises(greenstalk.NotFoundError):
-                other.delete(greenstalk.Job(ids["a"], ""))
-
-
 def followers(daemon: Daemon) -> list[dict[str, Any]]:
     return [one for one in httpx.get(f"http://{daemon.http}/cluster").json()["followers"] if one["state"] == "in sync"]
 
@@ -155,35 +115,3 @@ def test_a_producer_that_retries_after_the_return_of_its_node_has_one_copy(node:
         new_leader, back = anyio.run(main, stack, nodes)
         assert sorted(drained(new_leader, "two", "c", 21)) == sorted([b"answered", *(b"%d" % one for one in range(20))])
         assert drained(back, "two", "c", 2) == [b"new 0", b"new 1"]
-
-
-def test_a_producer_of_several_nodes_goes_on_at_the_next_one_and_doubles_only_what_it_sent_again(
-    node: NodeMaker,
-) -> None:
-    acknowledged: list[bytes] = []
-    uncertain: set[bytes] = set()
-    with ExitStack() as stack:
-        nodes = cluster_of(stack, node, 3, **MAJORITY)
-        for daemon in nodes:
-            create(daemon, two=2)
-        first, others = nodes[0], nodes[1:]
-        with Producer([daemon.tcp for daemon in nodes]) as producer:
-            for number in range(400):
-                if number == 150:
-                    first.process.send_signal(signal.SIGKILL)
-                for _ in nodes:
-                    try:
-                        producer.publish("two", b"%d" % number)
-                    except PublishError:
-                        uncertain.add(b"%d" % number)
-                        continue
-                    acknowledged.append(b"%d" % number)
-                    break
-        assert len(acknowledged) == 400
-        assert len(uncertain) <= 1
-        eventually(lambda: sum(len(led(daemon)) for daemon in others) == 3, PATIENCE_S)
-        found = Counter[bytes]()
-        for daemon in others:
-            found += Counter(drained(daemon, "two", "c", depth_of(daemon, "two")))
-        assert {*found} == {*acknowledged}
-        assert {body for body, copies in found.items() if copies > 1} <= uncertain

@@ -12,13 +12,13 @@ It needs root and network namespaces (tests/namespaces.py); else it is skipped, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from tests.processes.failover_cluster import FailoverCluster, FailoverClusters
-from tests.processes.networked_cluster import LONG, NODES, NetworkedCluster, Play, player
+from tests.processes.networked_cluster import LONG, NODES, Play, played, player
 from tests.processes.test_cluster_tls import certificates
 from tests.requirements import require
 
@@ -26,10 +26,7 @@ pytestmark = pytest.mark.process
 
 ANY, MAJORITY = "any", "majority"
 FLAP = 3.0  # s
-both = pytest.mark.parametrize("quorum", [ANY, MAJORITY] if LONG else [MAJORITY])
-
-Trouble = Callable[[FailoverCluster, Random], None]
-Rounds = Callable[..., None]
+BOTH = (ANY, MAJORITY) if LONG else (MAJORITY,)
 
 
 @pytest.fixture(scope="module")
@@ -43,247 +40,199 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailoverClust
 
 
 @pytest.fixture
-def rounds(clusters: FailoverClusters, request: pytest.FixtureRequest) -> Rounds:
+def rounds(clusters: FailoverClusters, request: pytest.FixtureRequest) -> Play:
     """Run rounds of one fault, with one value of -failover-quorum."""
-    play: Play = player(clusters, request, ANY)
-
-    def play_trouble(trouble: Trouble, quorum: str = ANY) -> None:
-        def fault(cluster: NetworkedCluster, random: Random) -> None:
-            assert isinstance(cluster, FailoverCluster)
-            trouble(cluster, random)
-
-        play(fault, quorum)
-
-    return play_trouble
+    return player(clusters, request)
 
 
 # kills
 
 
-def test_any_two_of_three_are_killed_one_after_the_other(rounds: Rounds) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        first, second, last = random.sample(NODES, 3)
-        logs = [cluster.own_log(number) for number in (first, second)]
-        cluster.kill(first)
-        new_leader = cluster.new_leader(logs[0], second, last)
-        cluster.delivers(new_leader)
-        cluster.goes_on([second, last], 2)
-        if random.random() < 0.7:
-            other = last if new_leader == second else second
-            cluster.until(lambda: cluster.may_promote(other, logs[0], new_leader))
-            cluster.kill(second)
-            for log_id in logs:
-                assert cluster.new_leader(log_id, last) == last
-        else:  # the last node may not have all, and waits for the others
-            cluster.kill(second)
-        cluster.refuses([last], 2)
-        cluster.answer(last)
-        for number in random.sample((first, second), 2):
-            cluster.start(number)
-            cluster.let_pass(random.choice((0.0, 2.0)))
-
-    rounds(trouble)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("quorum", [ANY, MAJORITY] if LONG else [ANY])
-def test_any_two_of_three_are_killed_at_once(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        *victims, last = random.sample(NODES, 3)
-        logs = [cluster.own_log(number) for number in victims]
-        cluster.kill(*victims)
-        cluster.refuses([last], 2, 3)
-        if quorum == ANY and random.random() < 0.5:
-            for log_id in logs:
-                cluster.new_leader(log_id, last)
-        else:
-            cluster.let_pass(random.uniform(0, 8))
-        cluster.answer(last)
-        if random.random() < 0.5:
-            cluster.start(victims[0])
-            cluster.let_pass(random.choice((0.0, 5.0)))
-        cluster.start_all()
-
-    rounds(trouble, quorum)
-
-
-@pytest.mark.campaign
-@both
-def test_a_node_is_killed_and_returns(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        victim = random.choice(NODES)
-        log_id = cluster.own_log(victim)
-        cluster.kill(victim)
-        new_leader = cluster.new_leader(log_id, *cluster.living())
-        cluster.delivers(new_leader)
-        cluster.goes_on(cluster.living(), 2)
-        cluster.start(victim)
-
-    rounds(trouble, quorum)
-
-
-@pytest.mark.campaign
-@both
-def test_a_node_is_killed_during_a_failover(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        first, second, _ = random.sample(NODES, 3)
-        cluster.kill(first)
-        cluster.let_pass(random.uniform(2.5, 5))
+@played(ANY)
+def test_any_two_of_three_are_killed_one_after_the_other(cluster: FailoverCluster, random: Random) -> None:
+    first, second, last = random.sample(NODES, 3)
+    logs = [cluster.own_log(number) for number in (first, second)]
+    cluster.kill(first)
+    new_leader = cluster.new_leader(logs[0], second, last)
+    cluster.delivers(new_leader)
+    cluster.goes_on([second, last], 2)
+    if random.random() < 0.7:
+        other = last if new_leader == second else second
+        cluster.until(lambda: cluster.may_promote(other, logs[0], new_leader))
         cluster.kill(second)
-        cluster.let_pass(random.uniform(0, 5))
-        for number in random.sample((first, second), 2):
-            cluster.start(number)
-
-    rounds(trouble, quorum)
-
-
-@pytest.mark.campaign
-@both
-def test_a_node_is_killed_while_it_returns(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        victim = random.choice(NODES)
-        log_id = cluster.own_log(victim)
-        cluster.kill(victim)
-        new_leader = cluster.new_leader(log_id, *cluster.living())
-        for _ in range(random.randint(1, 3)):
-            cluster.kill_while_it_starts(victim, random.uniform(0.2, 3))
-        if random.random() < 0.5:
-            cluster.kill(new_leader)
-        cluster.start_all()
-
-    rounds(trouble, quorum)
+        for log_id in logs:
+            assert cluster.new_leader(log_id, last) == last
+    else:  # the last node may not have all, and waits for the others
+        cluster.kill(second)
+    cluster.refuses([last], 2)
+    cluster.answer(last)
+    for number in random.sample((first, second), 2):
+        cluster.start(number)
+        cluster.let_pass(random.choice((0.0, 2.0)))
 
 
 @pytest.mark.campaign
-@both
-def test_the_new_leader_and_its_new_leader_are_killed(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        leader = random.choice(NODES)
-        log_id = cluster.own_log(leader)
-        for _ in range(3):
-            cluster.kill(leader)
-            others = cluster.living()
-            new_leader = cluster.new_leader(log_id, *others)
-            cluster.start(leader)
-            cluster.all_in_sync()
-            cluster.until(
-                lambda new_leader=new_leader: any(
-                    cluster.may_promote(one, log_id, new_leader) for one in NODES if one != new_leader
-                )
+@played(*([ANY, MAJORITY] if LONG else [ANY]))
+def test_any_two_of_three_are_killed_at_once(cluster: FailoverCluster, random: Random) -> None:
+    *victims, last = random.sample(NODES, 3)
+    logs = [cluster.own_log(number) for number in victims]
+    cluster.kill(*victims)
+    cluster.refuses([last], 2, 3)
+    if cluster.quorum == ANY and random.random() < 0.5:
+        for log_id in logs:
+            cluster.new_leader(log_id, last)
+    else:
+        cluster.let_pass(random.uniform(0, 8))
+    cluster.answer(last)
+    if random.random() < 0.5:
+        cluster.start(victims[0])
+        cluster.let_pass(random.choice((0.0, 5.0)))
+    cluster.start_all()
+
+
+@pytest.mark.campaign
+@played(*BOTH)
+def test_a_node_is_killed_and_returns(cluster: FailoverCluster, random: Random) -> None:
+    victim = random.choice(NODES)
+    log_id = cluster.own_log(victim)
+    cluster.kill(victim)
+    new_leader = cluster.new_leader(log_id, *cluster.living())
+    cluster.delivers(new_leader)
+    cluster.goes_on(cluster.living(), 2)
+    cluster.start(victim)
+
+
+@pytest.mark.campaign
+@played(*BOTH)
+def test_a_node_is_killed_during_a_failover(cluster: FailoverCluster, random: Random) -> None:
+    first, second, _ = random.sample(NODES, 3)
+    cluster.kill(first)
+    cluster.let_pass(random.uniform(2.5, 5))
+    cluster.kill(second)
+    cluster.let_pass(random.uniform(0, 5))
+    for number in random.sample((first, second), 2):
+        cluster.start(number)
+
+
+@pytest.mark.campaign
+@played(*BOTH)
+def test_a_node_is_killed_while_it_returns(cluster: FailoverCluster, random: Random) -> None:
+    victim = random.choice(NODES)
+    log_id = cluster.own_log(victim)
+    cluster.kill(victim)
+    new_leader = cluster.new_leader(log_id, *cluster.living())
+    for _ in range(random.randint(1, 3)):
+        cluster.kill_while_it_starts(victim, random.uniform(0.2, 3))
+    if random.random() < 0.5:
+        cluster.kill(new_leader)
+    cluster.start_all()
+
+
+@pytest.mark.campaign
+@played(*BOTH)
+def test_the_new_leader_and_its_new_leader_are_killed(cluster: FailoverCluster, random: Random) -> None:
+    leader = random.choice(NODES)
+    log_id = cluster.own_log(leader)
+    for _ in range(3):
+        cluster.kill(leader)
+        others = cluster.living()
+        new_leader = cluster.new_leader(log_id, *others)
+        cluster.start(leader)
+        cluster.all_in_sync()
+        cluster.until(
+            lambda new_leader=new_leader: any(
+                cluster.may_promote(one, log_id, new_leader) for one in NODES if one != new_leader
             )
-            leader = new_leader
-
-    rounds(trouble, quorum)
+        )
+        leader = new_leader
 
 
 # partitions
 
 
 @pytest.mark.campaign
-@both
-def test_halves(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        alone, *others = random.sample(NODES, 3)
-        log_id = cluster.own_log(alone)
-        cluster.cut({alone}, {*others})
-        cluster.refuses([alone], 2)
-        new_leader = cluster.new_leader(log_id, *others)
-        cluster.delivers(new_leader)
-        cluster.answer(*NODES)
-        if random.random() < 0.3:
-            cluster.kill(alone)
-
-    rounds(trouble, quorum)
+@played(*BOTH)
+def test_halves(cluster: FailoverCluster, random: Random) -> None:
+    alone, *others = random.sample(NODES, 3)
+    log_id = cluster.own_log(alone)
+    cluster.cut({alone}, {*others})
+    cluster.refuses([alone], 2)
+    new_leader = cluster.new_leader(log_id, *others)
+    cluster.delivers(new_leader)
+    cluster.answer(*NODES)
+    if random.random() < 0.3:
+        cluster.kill(alone)
 
 
 @pytest.mark.campaign
-@both
-def test_packets_that_are_dropped_one_way(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        sender, receiver, third = random.sample(NODES, 3)
-        cluster.drop(sender, receiver)
+@played(*BOTH)
+def test_packets_that_are_dropped_one_way(cluster: FailoverCluster, random: Random) -> None:
+    sender, receiver, third = random.sample(NODES, 3)
+    cluster.drop(sender, receiver)
+    cluster.let_pass(random.uniform(3, 9))
+    if random.random() < 0.5:  # and now nobody hears the sender
+        cluster.drop(sender, third)
         cluster.let_pass(random.uniform(3, 9))
-        if random.random() < 0.5:  # and now nobody hears the sender
-            cluster.drop(sender, third)
-            cluster.let_pass(random.uniform(3, 9))
-        cluster.answer(*NODES)
-
-    rounds(trouble, quorum)
+    cluster.answer(*NODES)
 
 
 @pytest.mark.campaign
-@both
-def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        bridge, left, right = random.sample(NODES, 3)
-        cluster.cut({left}, {right})
-        cluster.let_pass(random.uniform(3, 12))
-        cluster.goes_on([bridge], 2)
-        cluster.answer(*NODES)
-
-    rounds(trouble, quorum)
+@played(*BOTH)
+def test_a_bridge_between_two_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, random: Random) -> None:
+    bridge, left, right = random.sample(NODES, 3)
+    cluster.cut({left}, {right})
+    cluster.let_pass(random.uniform(3, 12))
+    cluster.goes_on([bridge], 2)
+    cluster.answer(*NODES)
 
 
-@both
-def test_a_partition_that_comes_and_goes_every_three_seconds(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        for alone in random.choices(NODES, k=4 if LONG else 2):
-            cluster.cut({alone}, {*NODES} - {alone})
-            cluster.let_pass(FLAP)
-            cluster.heal()
-            cluster.let_pass(FLAP)
-        cluster.answer(*NODES)
-
-    rounds(trouble, quorum)
+@played(*BOTH)
+def test_a_partition_that_comes_and_goes_every_three_seconds(cluster: FailoverCluster, random: Random) -> None:
+    for alone in random.choices(NODES, k=4 if LONG else 2):
+        cluster.cut({alone}, {*NODES} - {alone})
+        cluster.let_pass(FLAP)
+        cluster.heal()
+        cluster.let_pass(FLAP)
+    cluster.answer(*NODES)
 
 
 @pytest.mark.campaign
-def test_three_nodes_that_do_not_reach_each_other(rounds: Rounds) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        cluster.cut({0}, {1}, {2})
-        cluster.refuses(NODES, 2)
-        cluster.let_pass(random.uniform(3, 10))
-        cluster.answer(*NODES)
-
-    rounds(trouble)
+@played(ANY)
+def test_three_nodes_that_do_not_reach_each_other(cluster: FailoverCluster, random: Random) -> None:
+    cluster.cut({0}, {1}, {2})
+    cluster.refuses(NODES, 2)
+    cluster.let_pass(random.uniform(3, 10))
+    cluster.answer(*NODES)
 
 
 # nodes that stand still
 
 
 @pytest.mark.campaign
-@both
-def test_a_leader_that_stands_still(rounds: Rounds, quorum: str) -> None:
-    lengths = iter([30.0] if LONG else [])
-
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        victim = random.choice(NODES)
-        others = sorted({*NODES} - {victim})
-        log_id = cluster.own_log(victim)
-        cluster.stand_still(victim)
-        cluster.goes_on(others, 2)
-        cluster.let_pass(next(lengths, 0) or (random.choice((8, 15)) if LONG else 8))
-        cluster.new_leader(log_id, *others)
-        cluster.stand_still_no_more(victim)
-
-    rounds(trouble, quorum)
+@played(*BOTH)
+def test_a_leader_that_stands_still(cluster: FailoverCluster, random: Random) -> None:
+    victim = random.choice(NODES)
+    others = sorted({*NODES} - {victim})
+    log_id = cluster.own_log(victim)
+    cluster.stand_still(victim)
+    cluster.goes_on(others, 2)
+    cluster.let_pass(random.choice((8, 15, 30)) if LONG else 8)
+    cluster.new_leader(log_id, *others)
+    cluster.stand_still_no_more(victim)
 
 
 # announced restarts
 
 
 @pytest.mark.campaign
-@both
-def test_rolling_restarts(rounds: Rounds, quorum: str) -> None:
-    def trouble(cluster: FailoverCluster, random: Random) -> None:
-        before = {number: cluster.led(number) for number in NODES}
-        for number in random.sample(NODES, 3):
-            cluster.restart(number)
-            cluster.all_in_sync()
-            cluster.goes_on(NODES, 2, 3)
-        cluster.until(  # what owes nothing any more, from earlier rounds, may be closed meanwhile
-            lambda: all(cluster.led(number) == before[number] - cluster.closed() for number in NODES)
-        )
-        assert not +cluster.possible.counted  # nothing was taken over
-
-    rounds(trouble, quorum)
+@played(*BOTH)
+def test_rolling_restarts(cluster: FailoverCluster, random: Random) -> None:
+    before = {number: cluster.led(number) for number in NODES}
+    for number in random.sample(NODES, 3):
+        cluster.restart(number)
+        cluster.all_in_sync()
+        cluster.goes_on(NODES, 2, 3)
+    cluster.until(  # what owes nothing any more, from earlier rounds, may be closed meanwhile
+        lambda: all(cluster.led(number) == before[number] - cluster.closed() for number in NODES)
+    )
+    assert not +cluster.possible.counted  # nothing was taken over

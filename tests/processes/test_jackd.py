@@ -6,55 +6,29 @@ But for pauseTube: this version of it sends no end of line, and waits for ever, 
 from __future__ import annotations
 
 import base64
-import json
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemons import STOP_TIMEOUT
+from tests.clients.node_client import NodeClient, Refused
 from tests.processes.test_beanstalkd import Beanstalkd
-from tests.requirements import CLIENTS, require
+from tests.requirements import require
 
 pytestmark = pytest.mark.process
 
-CLIENT = CLIENTS / "jackd" / "client.js"
 
-
-class Refused(Exception):
-    """jackd has thrown an error: nsqd refused the command."""
-
-
-class Jackd:
-    """A Node process that runs one client."""
+class Jackd(NodeClient):
+    """A Node process that runs one client of jackd."""
 
     def __init__(self, address: tuple[str, int] | str) -> None:
-        self._process = subprocess.Popen(
-            ["node", str(CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
+        super().__init__("jackd")
         self.call("connect", {"host": address[0], "port": address[1]})
-
-    def __enter__(self) -> Jackd:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(STOP_TIMEOUT)
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            stream.close()
 
     def call(self, method: str, *arguments: object) -> Any:
         """What the promise came to. Raises Refused."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"call": method, "args": arguments}) + "\n")
-        answer = json.loads(self._process.stdout.readline())
-        if "error" in answer:
-            raise Refused(answer["error"])
-        return answer["result"]
+        return self.send({"call": method, "args": arguments})
 
     def put(self, body: bytes, **options: int) -> str:
         return str(self.call("put", body.decode(), {"priority": 100, "delay": 0, "ttr": 60} | options))

@@ -19,13 +19,13 @@ from penstock.jobs import (
     AsyncJobs,
     BadServer,
     ConnectionLost,
-    DeadlineSoon,
     Jobs,
     JobsSettings,
     ReservationLost,
     Retries,
     Unsupported,
 )
+from tests.cases import each
 from tests.certificates import Authority
 from tests.daemons import Daemon, eventually, nsqd
 from tests.processes.test_beanstalkd import Beanstalkd, beanstalk
@@ -91,28 +91,26 @@ def test_over_kill_9_of_the_node_puts_come_once_and_reservations_end(tmp_path: P
         jobs.close()
 
 
-def test_a_server_that_is_silent_lies_or_closes() -> None:
-    with server(b"", b"") as address, pytest.raises(ConnectionLost, match="in time"):
-        Jobs(address, HASTY).stats()
-    with server(b"HTTP/1.1 200 OK\r\n\r\n") as address, pytest.raises(BadServer):
-        Jobs(address, HASTY).stats()
-    with server(*[b""] * 20, waits=False) as address, pytest.raises(ConnectionLost, match="closed"):
+@each(
+    "answers, waits, error, why",
+    [
+        ((b"", b""), True, ConnectionLost, "in time"),
+        ((b"HTTP/1.1 200 OK\r\n\r\n",), True, BadServer, "HTTP"),
+        ((b"",) * 20, False, ConnectionLost, "closed"),
+    ],
+)
+def test_a_server_that_is_silent_lies_or_closes(
+    answers: tuple[bytes, ...], waits: bool, error: type[Exception], why: str
+) -> None:
+    with server(*answers, waits=waits) as address, pytest.raises(error, match=why):
         Jobs(address, HASTY).stats()
 
-
-@BACKENDS
-def test_an_async_client_meets_the_same_servers(backend: str) -> None:
     async def main() -> None:
-        with server(b"", b"") as address, pytest.raises(ConnectionLost, match="in time"):
+        with server(*answers, waits=waits) as address, pytest.raises(error, match=why):
             await AsyncJobs(address, HASTY).stats()
-        with server(b"lies\r\n") as address, pytest.raises(BadServer):
-            await AsyncJobs(address, HASTY).stats()
-        with server(*[b""] * 20, waits=False) as address, pytest.raises(ConnectionLost, match="closed"):
-            await AsyncJobs(address, HASTY).stats()
-        with pytest.raises(ConnectionLost):
-            await AsyncJobs("127.0.0.1:1", HASTY).stats()
 
-    anyio.run(main, backend=backend)
+    for backend in ("asyncio", "trio"):
+        anyio.run(main, backend=backend)
 
 
 def test_a_server_that_drips_is_given_up_in_time() -> None:
@@ -133,14 +131,6 @@ def test_a_server_that_drips_is_given_up_in_time() -> None:
         Jobs(f"127.0.0.1:{listener.getsockname()[1]}", JobsSettings(timeout_s=0.5, retry_s=0)).stats()
     assert time.monotonic() - began < 5
     listener.close()
-
-
-def test_deadline_soon(address: str) -> None:
-    with Jobs(address, use="soon", watch=["soon"]) as jobs:
-        jobs.put(b"x", ttr=1)
-        assert jobs.reserve(1) is not None
-        with pytest.raises(DeadlineSoon):
-            jobs.reserve(5)
 
 
 def test_a_unix_socket(tmp_path: Path) -> None:
@@ -195,31 +185,7 @@ def test_run_handles_every_job_retries_buries_and_touches(address: str, backend:
     anyio.run(main, backend=backend)
 
 
-@BACKENDS
-def test_a_cancelled_run_releases_what_it_holds(address: str, backend: str) -> None:
-    tube = f"cancel-{backend}"
-
-    async def main() -> None:
-        async with AsyncJobs(address, use=tube, watch=[tube]) as jobs:
-            job_id = await jobs.put(b"x", priority=7)
-            async with anyio.create_task_group() as group:
-                begun = anyio.Event()
-
-                async def handler(_: AsyncJob) -> None:
-                    begun.set()
-                    await anyio.sleep_forever()
-
-                group.start_soon(jobs.run, handler, 2)
-                await begun.wait()
-                group.cancel_scope.cancel()
-            figures = await jobs.stats_job(job_id)
-            assert (figures["state"], figures["releases"], figures["pri"]) == ("ready", 1, 7)
-
-    anyio.run(main, backend=backend)
-
-
-@BACKENDS
-def test_run_goes_on_after_kill_9_of_the_node(tmp_path: Path, backend: str) -> None:
+def test_run_goes_on_after_kill_9_of_the_node(tmp_path: Path) -> None:
     done: set[bytes] = set()
 
     async def handler(job: AsyncJob) -> None:
@@ -249,7 +215,7 @@ def test_run_goes_on_after_kill_9_of_the_node(tmp_path: Path, backend: str) -> N
                     with anyio.CancelScope(shield=True):
                         await anyio.to_thread.run_sync(again.kill)
 
-        anyio.run(main, backend=backend)
+        anyio.run(main)
     assert len(done) == 300
 
 

@@ -19,6 +19,7 @@ from lookupd.options import LookupdOptions
 from lookupd.pending import MOST_PER_IP
 from shared.daemon import broadcast_address
 from shared.listen import Listener
+from tests.cases import each
 from tests.daemons import Daemon, eventually, run
 
 pytestmark = pytest.mark.process
@@ -75,17 +76,10 @@ def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:
         assert producer["remote_address"] == f"{host}:{port}"
         assert "nsqlookupd_connections 1.0" in get(lookupd, "/metrics").text
     lookupd.wait_for_line(f"closed client({host}:{port})")
-    assert get(lookupd, "/lookup?topic=t").json() == {"channels": ["c"], "producers": []}
-
-
-def test_probes(lookupd: Daemon) -> None:
-    assert [get(lookupd, path).text for path in ("/ping", "/livez", "/readyz")] == ["OK", "OK", "OK"]
-
-
-def test_the_log_has_nsqs_form(lookupd: Daemon) -> None:
     form = r"\[nsqlookupd\] [\d/]{10} [\d:.]{15} INFO: nsqlookupd v1\.3\.0 \(built w/python[0-9.]+\) penstock [0-9.]+\n"
     assert re.fullmatch(form, lookupd.lines[0])
     assert "WARNING" not in lookupd.stderr
+    assert get(lookupd, "/lookup?topic=t").json() == {"channels": ["c"], "producers": []}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -95,13 +89,6 @@ def test_a_signal_ends_it_with_clients_connected(number: int) -> None:
         assert nsqd.reply()
         assert daemon.stop(number) == 0
         assert nsqd.reply() == b""
-
-
-def test_sighup_is_survived() -> None:
-    with Daemon("nsqlookupd") as daemon:
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.wait_for_line("SIGHUP")
-        assert get(daemon, "/ping").text == "OK"
 
 
 def test_without_http() -> None:
@@ -144,22 +131,6 @@ def test_silence_ends_a_connection() -> None:
         daemon.wait_for_line("no command within 0.3 s")
 
 
-def test_a_silent_nsqd_is_closed_when_another_one_needs_its_place() -> None:
-    with (
-        Daemon("nsqlookupd", "-max-connections-per-ip", "1") as daemon,
-        Client(daemon) as silent,
-        Client(daemon) as nsqd,
-    ):
-        silent.send(IDENTIFY)
-        assert silent.reply().startswith(b"{")
-        nsqd.send(IDENTIFY + b"REGISTER displacing\n")
-        assert nsqd.reply().startswith(b"{")
-        assert nsqd.reply() == b"OK"
-        assert silent.reply() == b""
-        eventually(lambda: len(get(daemon, "/nodes").json()["producers"]) == 1)  # it is closed first, then forgotten
-        assert 'nsqlookupd_refused_total{reason="silent"} 1.0' in get(daemon, "/metrics").text
-
-
 def test_a_flood_from_one_address_is_bounded_and_others_identify_themselves() -> None:
     with Daemon("nsqlookupd", "-max-connections-per-ip", "3") as daemon:
         clients = [Client(daemon) for _ in range(5)]
@@ -188,29 +159,14 @@ def test_a_flood_from_one_address_is_bounded_and_others_identify_themselves() ->
             client.socket.close()
 
 
-def test_a_taken_port_is_fatal(lookupd: Daemon) -> None:
-    ended = run("nsqlookupd", "-tcp-address", lookupd.tcp)
-    assert ended.returncode == 1
-    assert (
-        f"FATAL: failed to instantiate nsqlookupd - listen ({lookupd.tcp}) failed - address already in use"
-        in ended.stderr
-    )
-    assert "Traceback" not in ended.stderr
-
-
-def test_a_wrong_flag_is_one_line() -> None:
-    ended = run("nsqlookupd", "-no-such-flag")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
-        "nsqlookupd: flag provided but not defined: -no-such-flag (nsqlookupd -help lists the flags)\n"
-    )
-
-
-def test_version_and_help() -> None:
-    version, usage = run("nsqlookupd", "-version"), run("nsqlookupd", "-help")
-    assert (version.returncode, usage.returncode) == (0, 0)
+def test_version_help_and_a_wrong_flag() -> None:
+    version, usage, wrong = (run("nsqlookupd", flag) for flag in ("-version", "-help", "-no-such-flag"))
+    assert (version.returncode, usage.returncode, wrong.returncode, wrong.stdout) == (0, 0, 2, "")
     assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
     assert "-inactive-producer-timeout duration" in usage.stderr
+    assert wrong.stderr == (
+        "nsqlookupd: flag provided but not defined: -no-such-flag (nsqlookupd -help lists the flags)\n"
+    )
 
 
 @pytest.mark.parametrize("broken", ["ping", "topics"])  # one met over TCP, one over HTTP
@@ -245,8 +201,8 @@ def test_on_loopback_an_unresolvable_hostname_does_no_harm() -> None:
         listener.close()
 
 
-@pytest.mark.parametrize(
-    ("given", "http", "tcp", "expected"),
+@each(
+    "given, http, tcp, expected",
     [
         ("", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1"),
         ("", "/http.sock", "/tcp.sock", "127.0.0.1"),

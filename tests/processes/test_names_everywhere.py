@@ -5,21 +5,17 @@ What the doors of nsqd make of them is in tests/nsqd/http/test_names.py.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import BaseRequestHandler, ThreadingTCPServer
 from urllib.parse import quote_from_bytes
 
 import httpx
 import pytest
 
-from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, sized
-from tests.nsqd.http.test_names import ILLEGAL, LEGAL, escaped, shows_nothing
+from tests.daemons import Conversation, Daemon, eventually, nsqd, sized
+from tests.nsqd.http.test_names import ILLEGAL, shows_nothing
 
 pytestmark = pytest.mark.process
 
@@ -98,33 +94,6 @@ def refused_by_nsqlookupd(world: World, name: bytes) -> None:
 # Legal names
 
 
-def test_legal_names_are_themselves_at_nsqlookupd_and_over_a_restart(tmp_path: Path) -> None:
-    data = tmp_path / "a" / "b" / "data"
-    lasting = {name for name in LEGAL if not name.endswith("#ephemeral")}
-    with Daemon("nsqlookupd") as lookupd:
-        with nsqd(data, "-lookupd-tcp-address", lookupd.tcp) as daemon:
-            world = World(tmp_path, data, daemon, lookupd)
-            consumers = []
-            for name in LEGAL:
-                word = name.encode()
-                consumer = Conversation(daemon, b"  V2SUB %s %s\n" % (word, word))
-                assert consumer.frame() == OK
-                consumers.append(consumer)
-            assert world.topics() == {name: [name] for name in LEGAL}
-            eventually(lambda: set(found(lookupd, "/topics", "topics")) == set(LEGAL))
-            for name in LEGAL:
-                eventually(lambda name=name: found(lookupd, f"/channels?topic={escaped(name)}", "channels") == [name])
-            for consumer in consumers:
-                consumer.close()
-            eventually(lambda: set(world.topics()) == lasting)
-        saved = json.loads((data / "nsqd.dat").read_text())
-        assert {topic["name"] for topic in saved["topics"]} == lasting
-        assert {entry["name"] for topic in saved["topics"] for entry in topic["channels"] or ()} == lasting
-        assert world.files() == {"a/b/data/nsqd.dat"}
-        with nsqd(data) as daemon:
-            assert World(tmp_path, data, daemon, lookupd).topics() == {name: [name] for name in lasting}
-
-
 def found(daemon: Daemon, path: str, key: str) -> list[str]:
     names: list[str] = HTTP.get(f"http://{daemon.http}{path}").json()[key]
     return names
@@ -148,73 +117,4 @@ def test_names_in_nsqd_dat_are_not_believed(tmp_path: Path) -> None:
     assert world.files() == {"a/data/nsqd.dat"}
 
 
-class Liar:
-    """A nsqlookupd that knows these channels of every topic."""
-
-    def __init__(self, channels: list[object]) -> None:
-        answer = json.dumps({"channels": channels}).encode()
-
-        class Http(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        class Tcp(BaseRequestHandler):
-            def handle(self) -> None:
-                self.request.recv(4)
-                while data := self.request.recv(65536):
-                    if b"IDENTIFY" in data:
-                        self.request.sendall(sized(json.dumps(identity).encode()))
-                    self.request.sendall(sized(b"OK") * len(re.findall(rb"^(?:REGISTER|PING)", data, re.MULTILINE)))
-
-        self._servers = [ThreadingHTTPServer(("127.0.0.1", 0), Http), ThreadingTCPServer(("127.0.0.1", 0), Tcp)]
-        http, tcp = (server.server_address[1] for server in self._servers)
-        identity = {"broadcast_address": "127.0.0.1", "tcp_port": tcp, "http_port": http, "version": "1.3.0"}
-        self.address = f"127.0.0.1:{tcp}"
-        for server in self._servers:
-            server.daemon_threads = True
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
-
-
-def test_names_from_a_nsqlookupd_are_not_believed(tmp_path: Path) -> None:
-    names = [name.decode("latin-1") for name in ILLEGAL]
-    with contextlib.closing(Liar([*names, "gone#ephemeral", 7, None, ["x"], "good"])) as liar:
-        data = tmp_path / "a" / "data"
-        with nsqd(data, "-lookupd-tcp-address", liar.address) as daemon:
-            world = World(tmp_path, data, daemon, daemon)
-            daemon.wait_for_line("LOOKUPD")
-            assert HTTP.post(f"http://{daemon.http}/pub?topic=t", content=b"x").text == "OK"
-            eventually(lambda: "good" in world.topics()["t"])
-            assert set(world.topics()["t"]) <= {"good", "7", "None"}
-        assert world.files() == {"a/data/nsqd.dat"}
-
-
 # What clients call themselves
-
-STRANGE = "\u202e<script>alert(1)</script>\n[nsqd] 2026/01/01 00:00:00.000000 FATAL: gone\x1b[2J\0'\"\\&"
-
-
-def test_what_clients_call_themselves_is_only_text(tmp_path: Path) -> None:
-    identity = dict.fromkeys(("client_id", "hostname", "user_agent"), STRANGE)
-    hello = b"  V2IDENTIFY\n" + sized(json.dumps(identity).encode()) + b"SUB t c\n"
-    with nsqd(tmp_path, "-log-level", "debug") as daemon, Conversation(daemon, hello) as client:
-        assert [client.frame(), client.frame()] == [OK, OK]
-        answer = HTTP.get(f"http://{daemon.http}/stats?format=json")
-        shown = answer.json()["topics"][0]["channels"][0]["clients"][0]
-        assert {key: shown[key] for key in identity} == identity
-        assert b"<" not in answer.content
-        page = HTTP.get(f"http://{daemon.http}/stats")
-        assert page.headers["content-type"].startswith("text/plain")
-        assert all(character.isprintable() or character in "\n\t" for character in page.text)
-        assert not any(line.startswith("[nsqd]") for line in page.text.splitlines())
-    assert all(re.match(r"\[nsqd\] \d{4}/", line) and "FATAL" not in line[:45] for line in daemon.lines)

@@ -22,6 +22,7 @@ from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests import forkserver
+from tests.cases import each
 from tests.daemons import ROOT, Daemon, drained, nsqd
 from tests.forkserver import LAUNCH
 
@@ -111,20 +112,15 @@ def test_every_message_comes_out_once(tmp_path: Path) -> None:
         assert depths(node) == {"t": (0, {"a": 0, "b": 0}), "u": (0, {"empty": 0})}
 
 
-def test_when_it_was_published_stays(tmp_path: Path) -> None:
-    write_metadata(tmp_path, {"t": ["c"]})
-    write_queue(tmp_path, "t:c", [record(b"old", 5)])
-    with nsqd(tmp_path) as node, Consumer("t", "c", [node.tcp]) as consumer:
-        (message,) = consumer.poll(10)
-        assert message.timestamp == STAMP + 5
-        message.finish()
-
-
 def test_what_is_torn_is_told_and_the_rest_comes(tmp_path: Path) -> None:
     write_metadata(tmp_path, {"t": ["c"]})
     whole = b"".join(record(body) for body in bodies("x", 3))
     write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
     with nsqd(tmp_path) as node:
+        (first,) = httpx.get(f"http://{node.http}/channel/messages?topic=t&channel=c&state=ready&limit=1").json()[
+            "messages"
+        ]
+        assert first["timestamp"] == STAMP, "when it was published stays"
         assert drained(node, "t", "c", 4) == [*bodies("x", 3), b"next"]
         assert "t:c.diskqueue.000000.dat: skipped 11 bytes from" in node.stderr
         assert "t:c.diskqueue.000001.dat" in node.stderr
@@ -166,7 +162,7 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
         process.kill()
         process.wait()
         kills += 1
-        delay += 0.004 + delay / 4  # a slow machine is not killed a hundred times
+        delay += 0.01 + delay / 2  # a slow machine is not killed a hundred times
         if (tmp_path / ASIDE).exists() and not (tmp_path / MARKER).exists():
             break
         assert kills < 1000
@@ -174,8 +170,8 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
         assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "why"),
+@each(
+    "name, content, why",
     [
         ("t.diskqueue.meta.dat", b"not a number", "not the metadata of a disk queue"),
         ("t.diskqueue.meta.dat", b"", "not the metadata of a disk queue"),
@@ -219,7 +215,7 @@ def test_reading_begins_where_the_metadata_says_and_without_it_at_the_beginning(
         find_queues(tmp_path)
 
 
-@pytest.mark.parametrize("length", [-1, 0, 25, 1 << 30, -(1 << 31)])
+@each("length", [-1, 0, 25, 1 << 30, -(1 << 31)])
 def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(record(b"1") + pack(">i", length) + bytes(30))

@@ -104,13 +104,7 @@ def test_messages_make_rates(tmp_path: Path) -> None:
 
 
 def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Path) -> None:
-    lies = {
-        "Content-Encoding": liar(b"x", Content_Encoding="gzip"),
-        "not JSON": liar(b"<html>"),
-        "unknown form": liar(b'{"topics": 1}'),
-        "more than": liar(b"", Content_Length="99999999999"),
-        "nested": liar(b"[" * 1000),
-    }
+    lies = {"Content-Encoding": liar(b"x", Content_Encoding="gzip"), "not JSON": liar(b"<html>")}
     with nsqd(tmp_path / "a") as node, socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as down:
         make_channel(node)
         publish(node, "t", "a")
@@ -126,7 +120,7 @@ def test_a_node_that_is_down_or_lies_is_logged_and_the_others_count(tmp_path: Pa
                 code, out, err = run(OURS, "-count=1", "-nsqd-http-address", node.http, "-nsqd-http-address", address)
             assert code == 0
             assert len(out.splitlines()) == 3
-            assert word in err or word == "nested"
+            assert word in err
             assert address in err
 
 

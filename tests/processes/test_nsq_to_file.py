@@ -1,23 +1,22 @@
-"""nsq_to_file as a process: kills of everybody, full disks, signals."""
+"""nsq_to_file as a process: kills of everybody, full disks, signals; and the names and contents of the original."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 import signal
 import socket
-import subprocess
 import threading
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.daemons import Daemon, eventually, nsqd, publish
-from tests.processes.to_file import OURS, QUICK, lines, make_channel, numbers, waiting
-from tests.requirements import require
+from tests.originals import original
+from tests.processes.test_cluster_chaos import small_disk
+from tests.processes.to_file import OURS, QUICK, content, lines, make_channel, numbers, waiting
 from tests.tools import Tool
 
 pytestmark = pytest.mark.process
@@ -104,31 +103,18 @@ def test_every_message_is_in_a_file_over_kills_of_tool_nsqd_and_nsqlookupd(
     assert len(publisher.acked) > 200
 
 
-def mounted(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"{' '.join(command)}: {done.stderr.strip()}")
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MB."""
-    require("root")
-    place = tmp_path / "volume"
-    place.mkdir()
-    mounted("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place))
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.mark.parametrize("flags", [(), ("-gzip",), ("-rotate-size", "100000")], ids=["plain", "gzip", "rotated"])
+@pytest.mark.parametrize(
+    "flags",
+    [pytest.param((), marks=pytest.mark.campaign), ("-gzip", "-rotate-size", "100000")],
+    ids=["plain", "gzip"],
+)
 def test_on_a_full_disk_nothing_is_finished_and_each_line_is_written_once(
-    volume: Path, tmp_path: Path, flags: tuple[str, ...]
+    tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    out, others = volume / "out", volume / "others"
+    out, others = tmp_path / "volume" / "out", tmp_path / "volume" / "others"
     noise = random.Random(1)  # gzip must not make it small
     bodies = [f"{body}.{noise.randbytes(500).hex()}" for body in numbers(300)]
-    with nsqd(tmp_path / "data") as node:
+    with small_disk(tmp_path / "volume", "2m"), nsqd(tmp_path / "data") as node:
         make_channel(node)
         where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
         with Tool(OURS, "-topic", "t", *where, *QUICK, *flags) as tool:
@@ -147,43 +133,7 @@ def test_on_a_full_disk_nothing_is_finished_and_each_line_is_written_once(
             assert tool.stop() == 0
             assert sum("cannot write" in line for line in tool.err) == 1
             assert sum("writing works again" in line for line in tool.err) == 1
-    assert lines(out) == bodies
-
-
-def test_a_disk_that_is_read_only_for_a_while_and_a_stop_meanwhile(volume: Path, tmp_path: Path) -> None:
-    out = volume / "out"
-    with nsqd(tmp_path / "data", "-requeue-on-disconnect") as node:
-        make_channel(node)
-        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
-        with Tool(OURS, "-topic", "t", *where, *QUICK, "-skip-empty-files") as tool:
-            mounted("mount", "-o", "remount,ro", str(volume))
-            publish(node, "t", *numbers(10))
-            tool.wait_for_line("cannot write: [Errno 30]")
-            assert tool.stop() == 0
-            assert any("requeueing" in line and "records that are not on disk" in line for line in tool.err)
-            assert not any("works again" in line for line in tool.err)
-        assert waiting(node) == 10
-        with Tool(OURS, "-topic", "t", *where, *QUICK, "-skip-empty-files") as tool:
-            tool.wait_for_line("cannot write: [Errno 30]")
-            mounted("mount", "-o", "remount,rw", str(volume))
-            eventually(lambda: waiting(node) == 0)
-            assert tool.stop() == 0
-    assert sorted(lines(out)) == numbers(10)  # what was requeued may come behind what had not arrived
-
-
-def test_a_directory_that_is_removed_is_made_again(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with nsqd(tmp_path / "data") as node:
-        make_channel(node)
-        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
-        with Tool(OURS, "-topic", "t", *where, *QUICK) as tool:
-            publish(node, "t", *numbers(10))
-            eventually(lambda: waiting(node) == 0)
-            shutil.rmtree(out)
-            publish(node, "t", *numbers(20)[10:])
-            eventually(lambda: waiting(node) == 0)
-            assert tool.stop() == 0
-    assert lines(out) == numbers(20)[10:]
+        assert lines(out) == bodies
 
 
 def test_sighup_closes_the_file_and_the_next_message_opens_another(tmp_path: Path) -> None:
@@ -211,8 +161,7 @@ def test_sighup_closes_the_file_and_the_next_message_opens_another(tmp_path: Pat
     assert (out / "aside").read_text() == "one\ntwo\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_writes_and_finishes_what_waits(number: int, tmp_path: Path) -> None:
+def test_a_signal_writes_and_finishes_what_waits(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with nsqd(tmp_path / "data", "-requeue-on-disconnect") as node:
         make_channel(node)
@@ -228,7 +177,7 @@ def test_a_signal_writes_and_finishes_what_waits(number: int, tmp_path: Path) ->
                     httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]["depth"] == 0
                 )
             )
-            assert tool.stop(number) == 0
+            assert tool.stop() == 0
         assert waiting(node) == 0
     assert lines(out) == numbers(60)
     assert list((tmp_path / "work").iterdir()) == []
@@ -275,63 +224,94 @@ def test_topics_are_found_by_their_pattern_and_new_ones_later(tmp_path: Path) ->
     assert sorted(path.name for path in out.iterdir()) == ["orders.a", "orders.b"]
 
 
-def test_two_nsqds_of_which_one_has_all_messages_do_not_wait_for_the_interval(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with nsqd(tmp_path / "one") as full, nsqd(tmp_path / "two") as empty:
-        make_channel(full)
-        make_channel(empty)
-        publish(full, "t", *numbers(1000))
-        both = ("-nsqd-tcp-address", full.tcp, "-nsqd-tcp-address", empty.tcp)
-        with Tool(OURS, "-topic", "t", *both, "-output-dir", str(out), "-sync-interval", "1h") as tool:
-            eventually(lambda: waiting(full) == 0)
-            assert tool.stop() == 0
-    assert lines(out) == numbers(1000)
+def test_wrong_options_and_the_version() -> None:
+    """Other wrong options are in tests/apps/test_to_file_options.py."""
+    good = ("-nsqd-tcp-address", "a:1", "-topic", "t")
+    for flags, code, said in (
+        (("-topic", "t"), 1, "--nsqd-tcp-address or --lookupd-http-address required"),
+        ((*good, "-output-dir", "/proc/nope"), 1, "nsq_to_file: --output-dir /proc/nope cannot be made or written: "),
+        (("-no-such-flag",), 2, "flag provided but not defined: -no-such-flag"),
+        (("-version",), 0, "nsq_to_file v1.3.0"),
+    ):
+        with Tool(OURS, *flags) as tool:
+            assert tool.wait() == code
+        assert said in "".join(tool.err + tool.out)
 
 
-def test_messages_that_wait_longer_than_the_servers_timeout_are_written_once(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with nsqd(tmp_path / "data", "-msg-timeout=1s") as node:
-        make_channel(node)
-        where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp)
-        with Tool(OURS, "-topic", "t", *where, "-sync-interval", "6s", "-consumer-opt", "msg_timeout,1s") as tool:
-            publish(node, "t", "first")  # its silence is tried
-            eventually(lambda: waiting(node) == 0)
-            publish(node, "t", "second")
-            eventually(lambda: lines(out) == ["first", "second"])
-            eventually(lambda: waiting(node) == 0)
-            assert tool.stop() == 0
-        channel = httpx.get(f"http://{node.http}/stats?format=json").json()["topics"][0]["channels"][0]
-        assert channel["timeout_count"] == 0
-    assert lines(out) == ["first", "second"]
+# beside the original: PENSTOCK_NSQ=DIRECTORY says where it is
+
+COMMON = (
+    "-datetime-format",
+    "%Y",
+    "-host-identifier",
+    "<SHORT_HOST>-x",
+    "-max-in-flight",
+    "50",
+    "-sync-interval",
+    "1s",
+)
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "error"),
+    "flags",
     [
-        (("-topic", "t"), 1, "--nsqd-tcp-address or --lookupd-http-address required"),
-        (("-nsqd-tcp-address", "a:1", "-topic", "t", "word"), 1, "unknown arguments from 'word' on"),
-        (("-nsqd-tcp-address", "a:1", "-topic", "no topic"), 1, "no topic"),
-        (
-            ("-nsqd-tcp-address", "a:1", "-topic", "t", "-output-dir", "/dev/shm", "-work-dir", "/proc"),
-            1,
-            "file system",
-        ),
-        (
-            ("-nsqd-tcp-address", "a:1", "-topic", "t", "-output-dir", "/proc/nope"),
-            1,
-            "nsq_to_file: --output-dir /proc/nope cannot be made or written: ",
-        ),
-        (("-no-such-flag",), 2, "flag provided but not defined: -no-such-flag"),
-        (("-nsqd-tcp-address", "a:1", "-topic", "t", "-consumer-opt", "tls_v2"), 2, "invalid option tls_v2"),
+        (),
+        ("-gzip",),
+        ("-rotate-size", "5000"),
+        ("-gzip", "-gzip-level", "1", "-rotate-size", "3000", "-work-dir", "WORK"),
+        ("-filename-format", "<TOPIC>/%Y/<DATETIME>-<HOST><REV>", "-work-dir", "WORK"),
+        ("-rotate-interval", "1h", "-filename-format", "<REV>.<TOPIC>"),
     ],
+    ids=["plain", "gzip", "rotated", "all", "directories", "interval"],
 )
-def test_wrong_options_end_it(flags: tuple[str, ...], code: int, error: str) -> None:
-    with Tool(OURS, *flags) as tool:
-        assert tool.wait() == code
-    assert error in "".join(tool.err)
+def test_names_and_contents_are_the_originals(flags: tuple[str, ...], tmp_path: Path) -> None:
+    theirs = original("nsq_to_file")
+    bodies = [*numbers(900), "two words", "ünïcode", "tab\tand {json: 1}"]
+    with nsqd(tmp_path / "data") as node:
+        make_channel(node, "ours", "theirs")
+        publish(node, "t", *bodies)
+        for name, command in (("ours", OURS), ("theirs", [theirs])):
+            out, work = tmp_path / name, tmp_path / f"{name}-work"
+            chosen = [str(work) if flag == "WORK" else flag for flag in flags]
+            where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp, "-channel", name)
+            with Tool(command, "-topic", "t", *where, *COMMON, *chosen) as tool:
+                eventually(lambda name=name: waiting(node, channel=name) == 0)
+                assert tool.stop() == 0
+            eventually(lambda name=name: waiting(node, channel=name) == 0)
+    found = [
+        {
+            str(path.relative_to(tmp_path / name)): path
+            for path in sorted((tmp_path / name).rglob("*"))
+            if path.is_file()
+        }
+        for name in ("ours", "theirs")
+    ]
+    assert found[0].keys() == found[1].keys()
+    for name, path in found[0].items():
+        assert content(path) == content(found[1][name]), name
+    assert Counter(lines(tmp_path / "ours")) == Counter(bodies)
 
 
-def test_the_version_is_the_originals() -> None:
-    with Tool(OURS, "-version") as tool:
-        assert tool.wait() == 0
-    assert tool.out[0].startswith("nsq_to_file v1.3.0")
+def test_a_restart_goes_on_as_the_original_does(tmp_path: Path) -> None:
+    theirs = original("nsq_to_file")
+    with nsqd(tmp_path / "data") as node:
+        make_channel(node, "ours", "theirs")
+        for round in range(3):
+            publish(node, "t", f"in round {round}")
+            for name, command in (("ours", OURS), ("theirs", [theirs])):
+                for kind, flags in (("plain", ()), ("gzip", ("-gzip",))):
+                    out = tmp_path / name / kind
+                    channel = f"{name}-{kind}"
+                    make_channel(node, channel)
+                    where = ("-output-dir", str(out), "-nsqd-tcp-address", node.tcp, "-channel", channel)
+                    with Tool(command, "-topic", "t", *where, *COMMON, *flags) as tool:
+                        publish(node, "t", f"to {kind} in round {round}")
+                        eventually(lambda channel=channel: waiting(node, channel=channel) == 0)
+                        tool.wait_for_line("opening")
+                        assert tool.stop() == 0
+    names = [
+        sorted(str(path.relative_to(tmp_path / name)) for path in (tmp_path / name).rglob("*.*"))
+        for name in ("ours", "theirs")
+    ]
+    assert names[0] == names[1]
+    assert len(names[0]) == 4

@@ -93,16 +93,6 @@ def test_a_promoted_log_is_read_and_its_cursors_are_kept(node: NodeMaker, tmp_pa
         post(first, "/topic/cursor/delete", topic="t", log=log_id, name="other")
         listed = get(first, "/cursors").json()
         assert [(one["name"], one["log"]) for one in listed["cursors"]] == [("reader", told["log"])]
-    with node(0) as first:
-        eventually(lambda: is_serving(first, log_id))
-        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
-        assert (cursor["name"], cursor["offset"]) == ("reader", 20)
-
-
-def test_what_log_names_and_is_not_there_is_refused(node: NodeMaker, tmp_path: Path) -> None:
-    log_id = promoted_directory(tmp_path)
-    with node(0) as first:
-        eventually(lambda: is_serving(first, log_id))
         nobody = "0" * 32
         assert refused(first, topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
         assert refused(first, "/topic/offsets", topic="t", log=nobody) == (404, "LOG_NOT_FOUND")
@@ -113,6 +103,10 @@ def test_what_log_names_and_is_not_there_is_refused(node: NodeMaker, tmp_path: P
         assert refused(first, topic="t", log=log_id, from_=COUNT + 1) == (416, "OFFSET_IN_FUTURE")
         where = {"topic": "t", "log": log_id, "name": "nobody"}
         assert post_refused(first, "/topic/cursor/delete", **where) == (404, "CURSOR_NOT_FOUND")
+    with node(0) as first:
+        eventually(lambda: is_serving(first, log_id))
+        (cursor,) = get(first, "/topic/cursors", topic="t", log=log_id).json()["cursors"]
+        assert (cursor["name"], cursor["offset"]) == ("reader", 20)
 
 
 def test_a_replica_of_a_dead_nodes_log_is_read_and_not_changed(node: NodeMaker) -> None:

@@ -47,6 +47,17 @@ def run(*arguments: str, cwd: Path, errors: IO[str] | int = subprocess.PIPE) -> 
             process.terminate()
 
 
+def started(process: "subprocess.Popen[str]") -> str:
+    """Wait until `penstock up` runs all daemons, and return what it has said."""
+    assert process.stdout is not None
+    said = ""
+    while "Press Ctrl-C to stop all daemons." not in said:
+        line = process.stdout.readline()
+        assert line, (said, process.wait(20))
+        said += line
+    return said
+
+
 def child(parent: int, word: str) -> int:
     """The process that `parent` started with `word` in its command line."""
     for entry in Path("/proc").glob("[0-9]*"):
@@ -78,13 +89,16 @@ def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "arguments", [["up", "--nodes", "0"], ["up", "--nodes", "x"], ["up", "--port-offset", "60000"], []]
+    ("arguments", "code"),
+    [("up --nodes 0", 2), ("up --port-offset 60000", 2), ("up --secure s --chaos", 1)],
 )
-def test_wrong_arguments(arguments: list[str], tmp_path: Path) -> None:
-    with run(*arguments, cwd=tmp_path) as process:
+def test_wrong_arguments(arguments: str, code: int, tmp_path: Path) -> None:
+    with run(*arguments.split(), cwd=tmp_path) as process:
         _, errors = process.communicate(timeout=20)
-    assert process.returncode == 2
+    assert process.returncode == code
+    assert "--chaos" in errors or code == 2
     assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.process
@@ -108,12 +122,7 @@ def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
     offset = free_offset(2)
     lookupd = f"http://127.0.0.1:{4161 + offset}"
     with run("up", "--nodes", "2", "--port-offset", str(offset), cwd=tmp_path) as process:
-        assert process.stdout is not None
-        said = ""
-        while "Press Ctrl-C to stop all daemons." not in said:
-            line = process.stdout.readline()
-            assert line, process.communicate()[1]
-            said += line
+        said = started(process)
         assert f"http://127.0.0.1:{4151 + offset}/pub?topic=greetings" in said
         deadline = time.monotonic() + 30
         while len(httpx.get(f"{lookupd}/nodes").json()["producers"]) < 2:
@@ -132,9 +141,7 @@ def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
 def test_if_the_only_node_dies_all_are_stopped(tmp_path: Path) -> None:
     offset = free_offset(1)
     with run("up", "--port-offset", str(offset), cwd=tmp_path) as process:
-        assert process.stdout is not None
-        while "Ctrl-C" not in process.stdout.readline():
-            pass
+        started(process)
         os.kill(child(process.pid, "-data-path="), signal.SIGKILL)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 1

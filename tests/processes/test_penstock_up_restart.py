@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.daemons import ROOT, STOP_TIMEOUT, Conversation, Daemon, eventually, sized
+from penstock.client import Producer, PublishError
+from tests.daemons import ROOT, STOP_TIMEOUT, Conversation, Daemon, eventually
 from tests.processes.test_penstock_up import child, free_offset
 
 pytestmark = pytest.mark.process
@@ -72,13 +72,12 @@ def running(tmp_path: Path, *arguments: str, shared: bool = False) -> Iterator[S
     assert "Traceback" not in output.read_text(errors="replace")
 
 
-class Producer(threading.Thread):
+class Publisher(threading.Thread):
     """Publishes numbered messages at the shared port one by one, and sends each again until it is acknowledged."""
 
     def __init__(self, port: int, name: str) -> None:
         super().__init__()
-        self._address = ("127.0.0.1", port)
-        self._word = name
+        self._address, self._word = f"127.0.0.1:{port}", name
         self.acknowledged: list[str] = []
         self.retries = 0
         self._ends = threading.Event()
@@ -88,32 +87,14 @@ class Producer(threading.Thread):
         self.join(STOP_TIMEOUT)
 
     def run(self) -> None:
-        sock: socket.socket | None = None
-        while not self._ends.wait(0.005):  # as many as the nodes can take would only cost
-            body = f"{self._word}{len(self.acknowledged)}"
-            try:
-                if sock is None:
-                    sock = socket.create_connection(self._address, timeout=STOP_TIMEOUT)
-                    sock.sendall(b"  V2")
-                self._publish(sock, body)
-                self.acknowledged.append(body)
-            except OSError:
-                self.retries += 1
-                if sock is not None:
-                    sock.close()
-                sock = None
-        if sock is not None:
-            sock.close()
-
-    def _publish(self, sock: socket.socket, body: str) -> None:
-        sock.sendall(b"PUB t\n" + sized(body.encode()))
-        reply = b""
-        while len(reply) < 10:
-            part = sock.recv(10 - len(reply))
-            if not part:
-                raise ConnectionError("the node closed the connection")
-            reply += part
-        assert reply == b"\0\0\0\6\0\0\0\0OK"
+        with Producer(self._address) as producer:
+            while not self._ends.wait(0.005):  # as many as the nodes can take would only cost
+                body = f"{self._word}{len(self.acknowledged)}"
+                try:
+                    producer.publish("t", body.encode())
+                    self.acknowledged.append(body)
+                except PublishError:
+                    self.retries += 1
 
 
 def drained(daemons: Set, number: int) -> set[str]:
@@ -158,7 +139,7 @@ def test_kills_and_a_rolling_restart_lose_nothing_that_was_acknowledged(tmp_path
         for number in (0, 1):
             for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
                 httpx.post(f"{daemons.node(number)}{path}").raise_for_status()
-        producers = [Producer(4149 + daemons.offset, name) for name in "abcd"]
+        producers = [Publisher(4149 + daemons.offset, name) for name in "abcd"]
         for producer in producers:
             producer.start()
         try:
@@ -208,22 +189,6 @@ def test_what_is_dead_stays_dead_until_it_is_started_and_the_others_go_on(tmp_pa
             os.kill(daemons.child(word), signal.SIGKILL)
         assert daemons.process.wait(STOP_TIMEOUT) == 1
         daemons.wait_for("no daemon is left")
-
-
-def test_a_second_interrupt_kills_what_does_not_stop(tmp_path: Path) -> None:
-    with running(tmp_path, "--nodes", "1") as daemons:
-        os.kill(daemons.child("nsqadmin"), signal.SIGSTOP)
-
-        def ended() -> bool:
-            daemons.process.send_signal(signal.SIGINT)  # two that come together count as one
-            return daemons.process.poll() is not None
-
-        eventually(ended)
-        assert daemons.process.returncode == 1
-        daemons.wait_for("interrupted again: killing the daemons")
-        for port in (4150, 4160):
-            with pytest.raises(OSError):
-                socket.create_connection(("127.0.0.1", port + daemons.offset), timeout=1)
 
 
 def test_the_shared_port_is_not_the_port_of_one_daemon(tmp_path: Path) -> None:

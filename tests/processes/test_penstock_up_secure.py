@@ -6,8 +6,8 @@ import os
 import re
 import signal
 import socket
-import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from penstock.client import Consumer, Producer, Settings
 from tests import forkserver
 from tests.daemons import ROOT, eventually
 from tests.forkserver import LAUNCH
-from tests.processes.test_penstock_up import child, free_offset, run
+from tests.processes.test_penstock_up import child, free_offset, run, started
+
+pytestmark = pytest.mark.process
 
 TIMEOUT = 20.0
 
@@ -33,7 +35,6 @@ class Set:
     lookupd: Daemon
     node: Daemon
     admin: Daemon
-    said: str
 
     def token(self, name: str) -> str:
         return self.files.path(f"{name}.token").read_text().strip()
@@ -53,18 +54,11 @@ def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Set]:
     directory, offset = tmp_path_factory.mktemp("up"), free_offset(1)
     files = SecureSet(directory / "secure")
     arguments = "up", "--secure", str(files.directory), "--port-offset", str(offset)
-    log = directory / "log"
-    with log.open("w") as errors, run(*arguments, cwd=directory, errors=errors) as process:
-        assert process.stdout is not None
-        said = ""
-        while "Press Ctrl-C to stop all daemons." not in said:
-            line = process.stdout.readline()
-            assert line, log.read_text()
-            said += line
-        yield Set(files, *Plan(directory / "data", 1, offset, secure=files).daemons(), said)
+    with (directory / "log").open("w") as errors, run(*arguments, cwd=directory, errors=errors) as process:
+        started(process)
+        yield Set(files, *Plan(directory / "data", 1, offset, secure=files).daemons())
 
 
-@pytest.mark.process
 def test_a_producer_and_a_consumer_with_their_token(whole_set: Set) -> None:
     settings = Settings(
         tls_v1=True, tls_root_ca_file=str(whole_set.files.path("ca.pem")), auth_secret=whole_set.token("app")
@@ -83,7 +77,6 @@ def test_a_producer_and_a_consumer_with_their_token(whole_set: Set) -> None:
     assert bodies == {b"one", b"two"}
 
 
-@pytest.mark.process
 def test_commands_find_https_and_show_the_token(whole_set: Set) -> None:
     whole_set.get(whole_set.node, "/pub?topic=parcels", whole_set.token("app"), content=b"one")
     whole_set.get(whole_set.node, "/channel/create?topic=parcels&channel=all", whole_set.token("admin"), content=b"")
@@ -106,30 +99,35 @@ def test_commands_find_https_and_show_the_token(whole_set: Set) -> None:
         assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("which", ["lookupd", "node"])
-def test_http_without_a_token_answers_nothing_but_its_refusal(whole_set: Set, which: str) -> None:
-    daemon: Daemon = getattr(whole_set, which)
-    for path in ("/ping", "/readyz", "/info"):
-        assert whole_set.get(daemon, path).status_code == 200, path
-    for path in ("/metrics", "/stats", "/topics", "/nodes", "/pub?topic=t", "/backup", "/config/log_level"):
-        answer = whole_set.get(daemon, path)
-        assert answer.status_code in (401, 404, 405), path
-        assert whole_set.get(daemon, path, "pst_" + "x" * 43).status_code in (401, 404, 405), path
-    plain = httpx.get(f"http://{HOST}:{daemon.http_port}/ping", trust_env=False)
-    assert (plain.status_code, plain.json()["message"]) == (403, "TLS_REQUIRED")
-
-
-@pytest.mark.process
-def test_nsqadmin_shows_nothing_before_a_login(whole_set: Set) -> None:
+def test_nobody_is_served_without_a_token(whole_set: Set) -> None:
+    for daemon in (whole_set.lookupd, whole_set.node):
+        for path in ("/ping", "/readyz", "/info"):
+            assert whole_set.get(daemon, path).status_code == 200, path
+        for path in ("/metrics", "/stats", "/topics", "/nodes", "/pub?topic=t", "/backup", "/config/log_level"):
+            for token in ("", "pst_" + "x" * 43):
+                assert whole_set.get(daemon, path, token).status_code in (401, 404, 405), path
+        plain = httpx.get(f"http://{HOST}:{daemon.http_port}/ping", trust_env=False)
+        assert (plain.status_code, plain.json()["message"]) == (403, "TLS_REQUIRED")
     for path in ("/", "/nodes", "/api/topics", "/cluster"):
         answer = whole_set.get(whole_set.admin, path)
         assert answer.status_code in (302, 303, 401), path
         assert "orders" not in answer.text
     assert whole_set.get(whole_set.admin, "/api/nodes", whole_set.token("admin")).json()["nodes"]
+    node = whole_set.node
+    for port, is_tls, sent, wanted in (
+        (node.beanstalk_port, True, b"stats\r\n", b"UNAUTHORIZED\r\n"),
+        (node.disque_port, True, b"*1\r\n$4\r\nINFO\r\n", b"-NOAUTH"),
+        (node.tcp_port, False, b"  V2PUB t\n\0\0\0\1x", b"E_INVALID"),
+    ):
+        with whole_set.dial(port, is_tls) as sock:
+            sock.sendall(sent)
+            assert wanted in sock.recv(4096)
+    for port in (node.beanstalk_port, node.disque_port):
+        with whole_set.dial(port, False) as sock, suppress(ConnectionResetError):
+            sock.sendall(b"stats\r\n")
+            assert b"OK" not in sock.recv(4096)
 
 
-@pytest.mark.process
 def test_nsqadmin_is_known_by_its_certificate_and_a_node_is_not_nsqadmin(whole_set: Set) -> None:
     admin = whole_set.token("admin")
     whole_set.get(whole_set.node, "/topic/create?topic=acted", admin, content=b"")
@@ -146,65 +144,14 @@ def test_nsqadmin_is_known_by_its_certificate_and_a_node_is_not_nsqadmin(whole_s
             assert answer.status_code == status, (daemon.name, name, answer.text)
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("port", "is_tls", "sent", "answer"),
-    [
-        ("beanstalk_port", True, b"stats\r\n", b"UNAUTHORIZED\r\n"),
-        ("disque_port", True, b"*1\r\n$4\r\nINFO\r\n", b"-NOAUTH"),
-        ("tcp_port", False, b"  V2PUB t\n\0\0\0\1x", b"E_INVALID"),
-    ],
-)
-def test_other_ports_answer_a_stranger_with_a_refusal(
-    whole_set: Set, port: str, is_tls: bool, sent: bytes, answer: bytes
-) -> None:
-    with whole_set.dial(getattr(whole_set.node, port), is_tls) as sock:
-        sock.sendall(sent)
-        received = sock.recv(4096)
-    assert answer in received
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("port", "sent"), [("beanstalk_port", b"stats\r\n"), ("disque_port", b"INFO\r\n")])
-def test_the_ports_for_jobs_want_tls(whole_set: Set, port: str, sent: bytes) -> None:
-    with whole_set.dial(getattr(whole_set.node, port), False) as sock:
-        sock.sendall(sent)
-        try:
-            received = sock.recv(4096)
-        except ConnectionResetError:
-            received = b""
-    assert b"OK" not in received
-    assert b"version" not in received
-
-
-@pytest.mark.process
-def test_a_certificate_of_another_authority_is_refused(whole_set: Set) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError):
-        ssl.create_default_context().wrap_socket(
-            socket.create_connection((HOST, whole_set.node.https_port), TIMEOUT), server_hostname=HOST
-        )
-
-
-@pytest.mark.process
-def test_it_tells_no_secret(whole_set: Set) -> None:
-    for name in ("app", "admin", "node"):
-        assert whole_set.token(name) not in whole_set.said
-
-
-@pytest.mark.process
 def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -> None:
     offset = free_offset(3)
     files, log = SecureSet(tmp_path / "secure"), tmp_path / "log"
     arguments = "up", "--secure", str(files.directory), "--nodes", "3", "--restart", "--port-offset", str(offset)
     with log.open("w") as errors, run(*arguments, cwd=tmp_path, errors=errors) as process:
-        assert process.stdout is not None
-        said = ""
-        while "Press Ctrl-C to stop all daemons." not in said:
-            line = process.stdout.readline()
-            assert line, log.read_text()
-            said += line
+        started(process)
         nodes = Plan(tmp_path / "data", 3, offset, secure=files).daemons()[1:4]
-        all_three = Set(files, nodes[0], nodes[0], nodes[0], said)
+        all_three = Set(files, nodes[0], nodes[0], nodes[0])
         admin = all_three.token("admin")
         all_three.get(nodes[0], "/topic/create?topic=t&replicate=3", admin, content=b"")
         eventually(lambda: all_three.get(nodes[0], "/pub?topic=t", admin, content=b"x").text == "OK")
@@ -223,12 +170,3 @@ def test_the_nodes_of_a_secure_cluster_ask_each_other_over_tls(tmp_path: Path) -
         assert (tmp_path / "copy" / "log").is_dir()
         process.send_signal(signal.SIGINT)
         process.wait(30)
-
-
-@pytest.mark.process
-def test_chaos_is_for_sets_that_are_not_secure(tmp_path: Path) -> None:
-    with run("up", "--secure", "s", "--chaos", cwd=tmp_path) as process:
-        _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1
-    assert "--chaos" in errors
-    assert not (tmp_path / "s").exists()

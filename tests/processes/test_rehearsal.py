@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemons import ROOT
-from tests.processes.test_penstock_up import free_offset, run
+from tests.processes.test_penstock_up import free_offset, run, started
 
 pytestmark = pytest.mark.process
 
@@ -42,9 +42,7 @@ def test_the_rehearsal_loses_nothing(tmp_path: Path) -> None:
     with run(
         "up", "--nodes", "3", "--set", "failover-quorum=none", "--port-offset", str(offset), cwd=tmp_path
     ) as process:
-        assert process.stdout is not None
-        while "Press Ctrl-C" not in process.stdout.readline():
-            assert process.poll() is None
+        started(process)
         shell(publish, offset, tmp_path)
         shell(kill, offset, tmp_path)
         assert shell(recover, offset, tmp_path).splitlines()[-1] == "whole"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from nsqd.cluster.membership.cluster_json import read_facts, write_facts
 from nsqd.cluster.membership.facts import ClusterFacts
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.core.message.epoch import Epoch
-from nsqd.core.message.ids import LEASE, SEQUENCE
-from shared.sealed_json import unseal
-from tests.daemons import Daemon, drained, eventually, nsqd, post, publish, run
+from nsqd.core.message.ids import LEASE
+from tests.daemons import Daemon, drained, nsqd, post, publish, run
 
 pytestmark = pytest.mark.process
 
@@ -122,82 +120,9 @@ def test_a_damaged_backup_is_restored_only_if_that_is_asked_for(tmp_path: Path) 
 # a cluster
 
 
-def in_cluster(directory: Path, number: int, secret: Path, *peers: Daemon, **flags: str) -> Daemon:
-    words = ["-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-node-id", str(number)]
-    words += [word for peer in peers for word in ("-cluster-peer", peer.addresses["CLUSTER"])]
-    words += [word for name, value in flags.items() for word in (f"-{name.replace('_', '-')}", value)]
-    return Daemon("nsqd", "-data-path", str(directory), *words, listens=("TCP", "HTTP", "CLUSTER"))
-
-
 def cluster(node: Daemon) -> dict[str, Any]:
     found: dict[str, Any] = httpx.get(f"http://{node.http}/cluster").json()
     return found
-
-
-def members(node: Daemon) -> list[int]:
-    return [each["node"] for each in cluster(node)["nodes"]]
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
-    path.write_text("the secret of this cluster")
-    return path
-
-
-def test_two_single_nodes_that_both_hashed_617_form_a_cluster(tmp_path: Path, secret: Path) -> None:
-    """H9 of the design."""
-    one, other, renumbered = tmp_path / "one", tmp_path / "other", tmp_path / "renumbered"
-    for directory in (one, other):
-        with nsqd(directory, "-node-id", "617") as node:
-            post(node, "/topic/create", topic="t")
-            post(node, "/channel/create", topic="t", channel="c")
-            publish(node, "t", *(b"%d" % number for number in range(10)))
-    with in_cluster(one, 617, secret) as first:
-        with in_cluster(other, 617, secret, first) as twin:
-            assert "node number 617 is this node's" in twin.wait_for_line("CLUSTER: refused")
-        words = ["-cluster-address", "127.0.0.1:0", "-cluster-secret-file", str(secret), "-node-id", "3"]
-        changed = run("nsqd", "-data-path", str(other), *words, "-tcp-address", "127.0.0.1:0", "-http-address", "")
-        assert changed.returncode == 1
-        assert "it is that of node 617, and --node-id is 3" in changed.stderr
-        assert "penstock restore" in changed.stderr
-        assert run("penstock", "restore", str(other), str(renumbered), "--node", "3").returncode == 0
-        with in_cluster(renumbered, 3, secret, first) as second:
-            for node in (first, second):
-                line = node.wait_for_line("must first be drained")
-                assert "node 3 must first be drained: its log has messages with ids of node number 617" in line
-            eventually(lambda: cluster(first)["refused"] and cluster(second)["refused"])
-            assert [each["node"] for each in cluster(first)["refused"]] == [3]
-            assert "node 3 must first be drained" in cluster(second)["refused"][0]["reason"]
-            assert members(first) == [617]
-            assert len(drained(second, "t", "c", 10)) == 10
-        with in_cluster(renumbered, 3, secret, first) as second:
-            eventually(lambda: members(first) == members(second) == [3, 617])
-            assert cluster(first)["refused"] == cluster(second)["refused"] == []
-
-
-def test_a_new_log_begins_above_all_that_the_lost_one_issued(tmp_path: Path, secret: Path) -> None:
-    """Node 1 loses its log, but not what it knew of the cluster; node 0 knows what it leased."""
-    for name in ("0", "1"):
-        (tmp_path / name).mkdir()
-    with in_cluster(tmp_path / "0", 0, secret) as first:
-        with in_cluster(tmp_path / "1", 1, secret, first) as lost:
-            eventually(lambda: members(lost) == [0, 1])
-            address = lost.addresses["CLUSTER"]
-            publish(lost, "t", b"x")
-            lease = next(each["lease"] for each in cluster(lost)["nodes"] if each["node"] == 1)
-            eventually(lambda: [each["lease"] for each in cluster(first)["nodes"] if each["node"] == 1] == [lease])
-            eventually(lambda: first.http in (tmp_path / "1" / "cluster.json").read_text())
-        assert run("penstock", "restore", str(tmp_path / "1"), str(tmp_path / "copy")).returncode == 0
-        facts = [unseal((tmp_path / name / "cluster.json").read_bytes()) for name in ("1", "copy")]
-        forgotten = {"members": [], "leaders": [], "knows_configs": False}
-        assert facts[1] == facts[0] | forgotten, "a copy does not dial the other nodes"
-        assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["cluster.json", "log", "nsqd.dat"]
-        shutil.rmtree(tmp_path / "1" / "log")
-        with in_cluster(tmp_path / "1", 1, secret, cluster_address=address) as again:
-            post(again, "/topic/create", topic="t", retention="1h")
-            publish(again, "t", b"x")
-            assert int(lines(read(again))[0]["id"], 16) & SEQUENCE >= lease + 2 * LEASE
 
 
 def test_a_copy_keeps_the_promises_and_leads_no_log_that_is_not_in_it(tmp_path: Path) -> None:

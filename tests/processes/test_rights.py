@@ -6,21 +6,18 @@ Who may ask what over HTTP is in tests/nsqd/http/test_rights.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import gnsq
 import greenstalk
 import httpx
 import pytest
 import redis
 
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
-from nsqd.http.rights import NEEDS
-from shared.auth.verbs import BUILT_IN
+from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, token, write
-from tests.daemons import Conversation, Daemon, eventually, nsqd
+from tests.daemons import Conversation, Daemon, eventually, nsqd, run
 from tests.disque_client import Client
 from tests.processes.test_beanstalkd import beanstalk
 
@@ -30,63 +27,23 @@ SLOW = ("GET /debug/pprof/profile", "GET /debug/pprof/heap", "GET /debug/story")
 FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-debug-routes")
 
 
-class Guarded:
-    """An nsqd with an auth file."""
-
-    def __init__(self, node: Daemon, file: Path) -> None:
-        self.node, self.file = node, file
-
-    def ask(self, method: str, path: str, name: str = "", **more: object) -> httpx.Response:
-        headers = bearer(name) if name else {}
-        return httpx.request(method, f"http://{self.node.http}{path}", headers=headers, **more)  # type: ignore[arg-type]
+def test_clients_of_beanstalkd_and_of_disque(tmp_path: Path) -> None:
+    write(tmp_path / "auth.toml", "orders")
+    flags = ("-auth-file", str(tmp_path / "auth.toml"), *FLAGS)
+    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "DISQUE")) as node:
+        clients(node)
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    directory = tmp_path_factory.mktemp("guarded")
-    write(directory / "auth.toml", "orders", "creator", "keeper", *BUILT_IN)
-    with nsqd(
-        directory / "data", "-auth-file", str(directory / "auth.toml"), *FLAGS, listens=("TCP", "HTTP", "DISQUE")
-    ) as node:
-        yield Guarded(node, directory / "auth.toml")
-
-
-# clients
-
-
-def test_a_token_in_a_url_and_none(guarded: Guarded) -> None:
-    url = f"{guarded.node.http}/pub?topic=orders"
-    assert httpx.post(f"http://any:{token('orders')}@{url}", content=b"x").text == "OK"
-    assert httpx.post(f"http://{url}", content=b"x").status_code == 401
-
-
-def test_debug_routes_need_what_their_rows_say(guarded: Guarded) -> None:
-    for route in (one for one in NEEDS if "/debug/" in one and one not in SLOW):
-        method, _, path = route.partition(" ")
-        assert guarded.ask(method, path).status_code == 401, route
-        for role in ("viewer", "admin"):
-            is_allowed = NEEDS[route].verb in BUILT_IN[role]
-            assert (guarded.ask(method, path, role).status_code != 403) is is_allowed, (route, role)
-
-
-def test_unchanged_clients_of_nsq(guarded: Guarded) -> None:
-    producer = gnsq.Producer(nsqd_tcp_addresses=[guarded.node.tcp], auth_secret=token("orders").encode())
-    producer.start()
-    producer.publish("orders", b"by gnsq")
-    producer.close()
-    assert "orders" in guarded.ask("GET", "/stats?format=json&topic=orders", "viewer").text
-
-
-def test_clients_of_beanstalkd_and_of_disque(guarded: Guarded) -> None:
-    with guarded.node.connect("BEANSTALK") as sock:
+def clients(node: Daemon) -> None:
+    with node.connect("BEANSTALK") as sock:
         sock.sendall(b"put 0 0 9 1\r\nx\r\nauth %s\r\nuse orders\r\nput 0 0 9 1\r\nx\r\n" % token("orders").encode())
         said = b""
         while said.count(b"\r\n") < 4:
             said += sock.recv(1000)
         assert said.startswith(b"UNAUTHORIZED\r\nAUTHORIZED\r\nUSING orders\r\nINSERTED ")
-    with pytest.raises(greenstalk.UnknownResponseError), greenstalk.Client(beanstalk(guarded.node)) as client:
+    with pytest.raises(greenstalk.UnknownResponseError), greenstalk.Client(beanstalk(node)) as client:
         client.stats()
-    host, _, port = guarded.node.addresses["DISQUE"].rpartition(":")
+    host, _, port = node.addresses["DISQUE"].rpartition(":")
     with Client((host, int(port))) as stranger:
         assert stranger.do("ADDJOB", "orders", "x", 0) == "-NOAUTH Authentication required."
     client = redis.Redis(host, int(port), password=token("orders"), protocol=2)
@@ -134,16 +91,18 @@ def test_a_node_with_an_auth_file_does_not_warn_of_open_ports(tmp_path: Path) ->
         assert "without authentication" not in node.stderr
 
 
-@pytest.mark.parametrize("text", ["x = [", '[[token]]\nname = "a"\nroles = ["admin"]\n'])
-def test_a_file_that_is_not_valid_stops_the_start(tmp_path: Path, text: str) -> None:
-    (tmp_path / "auth.toml").write_text(text)
-    (tmp_path / "auth.toml").chmod(0o600)
-    node = nsqd(tmp_path / "data", "-auth-file", str(tmp_path / "auth.toml"))
-    with pytest.raises(AssertionError, match="--auth-file"):
-        node.__enter__()
-    node = nsqd(tmp_path / "data", "-auth-file", str(tmp_path / "auth.toml"), "-check-config")
-    with pytest.raises(AssertionError, match="--auth-file"):
-        node.__enter__()
+def test_files_that_are_not_valid_stop_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    for flag, text in (
+        ("-auth-file", "x = ["),
+        ("-auth-file", '[[token]]\nname = "a"\nroles = ["admin"]\n'),
+        ("-auth-token-file", "no token"),
+    ):
+        file.write_text(text)
+        file.chmod(0o600)
+        for more in ((), ("-check-config",)):
+            ended = run("nsqd", "-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0", flag, str(file), *more)
+            assert (ended.returncode in (1, 2), f"-{flag}" in ended.stderr) == (True, True), ended.stderr
 
 
 # nsqlookupd, and a whole set
@@ -179,13 +138,21 @@ def test_nsqlookupd_takes_only_those_who_may_register(tmp_path: Path) -> None:
         assert token("node") not in lookupd.stderr + node.stderr
 
 
-def test_nodes_of_a_cluster_show_each_other_their_token(tmp_path: Path) -> None:
-    file, own = tmp_path / "auth.toml", tmp_path / "token"
-    write(file, "admin")
+def test_nsqadmin_shows_who_publishes_the_most(tmp_path: Path) -> None:
+    write(tmp_path / "auth.toml", "admin", "orders")
+    own = tmp_path / "token"
     own.write_text(token("admin"))
     own.chmod(0o600)
-    with nsqd(tmp_path / "data", "-auth-file", str(file), "-auth-token-file", str(own)) as node:
-        assert httpx.get(f"http://{node.http}/cluster").status_code == 401
-    own.write_text("no token")
-    with pytest.raises(AssertionError, match="--auth-token-file"):
-        nsqd(tmp_path / "data", "-auth-token-file", str(own)).__enter__()
+    with ExitStack() as stack:
+        node = stack.enter_context(nsqd(tmp_path / "data", "-auth-file", str(tmp_path / "auth.toml")))
+        plain = stack.enter_context(nsqd(tmp_path / "plain"))
+        url = f"http://{node.http}/pub?topic=orders"
+        httpx.post(url, content=bytes(5000), headers=bearer("orders")).raise_for_status()
+        flags = "-nsqd-http-address", node.http, "-nsqd-http-address", plain.http, "-auth-token-file", str(own)
+        admin = stack.enter_context(nsqadmin(*flags))
+        page = httpx.get(f"http://{admin.http}/nodes/{node.http}", timeout=30).text
+        assert "Top talkers" in page
+        assert '<th scope="row" data-label="Identity">orders</th>' in page
+        page = httpx.get(f"http://{admin.http}/nodes/{plain.http}", timeout=30).text
+        assert "Top talkers" not in page
+        assert "NOT_FOUND" not in page

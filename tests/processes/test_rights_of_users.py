@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -112,25 +111,6 @@ def test_each_does_what_its_role_allows_and_nsqd_does_it(
             assert topic not in after, role
         elif topic in before:
             assert after == before | {topic: True}, role
-
-
-def test_pages_by_password(daemons: Daemons) -> None:
-    daemons.create("orders.eu")
-    for name, button in (("vic", False), ("ann", True)):
-        with httpx.Client(
-            base_url=f"http://{daemons.admin.http}", headers={"User-Agent": "tests"}, timeout=30
-        ) as client:
-            ours = {"Origin": f"http://{daemons.admin.http}"}
-            form = {"user": name, "password": PASSWORD, "next": "/topics/orders.eu"}
-            back = client.post("/login", data=form, headers=ours)
-            assert (back.status_code, back.headers["location"]) == (303, "/topics/orders.eu")
-            page = client.get("/topics/orders.eu").text
-            assert ("Delete topic" in page) is button
-            csrf = re.search(r'name="csrf" value="([0-9a-f]{32})"', page)
-            assert csrf is not None
-            form = {"csrf": csrf[1], "action": "delete", "confirm": "orders.eu"}
-            assert client.post("/topics/orders.eu", data=form, headers=ours).status_code == (303 if button else 403)
-            assert ("orders.eu" in daemons.topics()) is not button
 
 
 def test_a_user_who_is_removed_is_refused_everywhere_and_the_session_is_over(daemons: Daemons) -> None:

@@ -205,17 +205,17 @@ def visit_nsqadmin(world: World, admin: Daemon) -> None:
     for token in (TOKENS["robot"], TOKENS["wrong"]):
         headers = {"Authorization": f"Bearer {token}", **ours}
         for path in (
-            "/",
-            "/nodes",
-            "/counter",
-            "/lookup",
-            "/api/topics",
-            "/api/nodes",
-            "/config/log_level",
-            "/audit",
-            "/metrics",
+            "",
+            "nodes",
+            "counter",
+            "lookup",
+            "api/topics",
+            "api/nodes",
+            "config/log_level",
+            "audit",
+            "metrics",
         ):
-            world.get(url + path, headers=headers)
+            world.get(f"{url}/{path}", headers=headers)
         world.get(f"{url}/api/topics/orders", headers=headers, method="POST", json={"action": "pause"})
 
 

@@ -1,6 +1,5 @@
 """Real nsqd on one port: producers get any of them, nobody may SUB there, and a node that drains or stops leaves the port."""
 
-import json
 import os
 import signal
 import subprocess
@@ -143,27 +142,3 @@ def test_a_port_that_is_held_by_a_process_that_does_not_share_it(tmp_path: Path)
         in ended.stderr
     )
     assert "a port is shared only by processes of one user that all ask for it" in ended.stderr
-
-
-@pytest.mark.parametrize("address", ["nsqd.sock", "/tmp/nsqd.sock", "127.0.0.1:0", ":"])
-def test_what_cannot_be_shared(address: str, tmp_path: Path) -> None:
-    ended = start("-tcp-shared-address", address, cwd=tmp_path)
-    assert ended.returncode == 1
-    assert f"--tcp-shared-address {address!r}: expected <addr>:<port>" in ended.stderr
-
-
-def test_the_shared_address_is_not_the_nodes_own(tmp_path: Path) -> None:
-    ended = start("-tcp-address=127.0.0.1:4199", "-tcp-shared-address=127.0.0.1:4199", "-check-config", cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "--tcp-shared-address must not be --tcp-address" in ended.stderr
-
-
-def test_the_config_file_has_it(tmp_path: Path, place: Listener) -> None:
-    (tmp_path / "nsqd.cfg").write_text(f"tcp_shared_address = {json.dumps(place.address)}\n")
-    with nsqd(tmp_path / "n", "-config", str(tmp_path / "nsqd.cfg")) as node:
-        node.wait_for_line("TCP SHARED: listening")
-        answer = httpx.get(f"http://{node.http}/config/tcp_shared_address")
-        assert answer.text == place.address
-        (tmp_path / "nsqd.cfg").write_text("")
-        node.process.send_signal(signal.SIGHUP)
-        node.wait_for_line("SIGHUP: restart to apply the changes of: tcp_shared_address")

@@ -1,26 +1,27 @@
-"""TLS of a real nsqd, on both of its ports: old versions, clients' certificates, downgrades, plaintext ahead of the upgrade.
+"""TLS of a real nsqd, on both of its ports: old versions, clients' certificates, clear text, files that cannot be used.
 
-tests/nsqd/net/test_layers.py and tests/shared/http/test_secure.py test handshakes that stall, and
+tests/nsqd/net/test_layers.py and tests/shared/http/test_secure.py test what is sent around the handshake, and
 tests/processes/test_nsqd.py tests the reload.
 """
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import httpx
 import pytest
-import trustme
 
 from tests.admin.conftest import nsqadmin
+from tests.cases import each
 from tests.certificates import Authority, only
-from tests.daemons import ERROR, OK, Conversation, Daemon, nsqd, run, sized
+from tests.daemons import ERROR, Conversation, Daemon, nsqd, run, sized
 from tests.weak_certificates import WeakAuthority
 
 pytestmark = pytest.mark.process
@@ -38,43 +39,12 @@ class Node:
     authority: Authority
 
 
-def secured(directory: Path, *flags: str) -> tuple[Authority, Daemon]:
+@contextmanager
+def secured(directory: Path, *flags: str) -> Iterator[Node]:
     authority = Authority(directory / "tls")
-    listens = ("TCP", "HTTP", "HTTPS")
-    return authority, nsqd(
-        directory / "data", *authority.flags(), "-https-address", "127.0.0.1:0", *flags, listens=listens
-    )
-
-
-def node_with(directory: Path, *flags: str) -> Iterator[Node]:
-    authority, daemon = secured(directory, *flags)
-    with daemon:
+    more = (*authority.flags(), "-https-address", "127.0.0.1:0", *flags)
+    with nsqd(directory / "data", *more, listens=("TCP", "HTTP", "HTTPS")) as daemon:
         yield Node(daemon, authority)
-
-
-@pytest.fixture(scope="module")
-def lenient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """TLS is offered, and asked for in its oldest version."""
-    yield from node_with(tmp_path_factory.mktemp("lenient"), "-tls-min-version", "tls1.0")
-
-
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """Start an nsqd that requires TLS of every client."""
-    yield from node_with(tmp_path_factory.mktemp("strict"), "-tls-required")
-
-
-@pytest.fixture(scope="module", params=["require", "require-verify"])
-def mutual(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """Clients must show certificates: the parameter says which."""
-    directory = tmp_path_factory.mktemp("mutual")
-    root = str(directory / "tls" / "ca.pem")
-    yield from node_with(directory, "-tls-client-auth-policy", request.param, "-tls-root-ca-file", root)
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("stranger"))
 
 
 def over_tcp(node: Node, context: ssl.SSLContext) -> str:
@@ -105,149 +75,77 @@ def all_of(connection: socket.socket, size: int = 1 << 20) -> bytes:
     return received
 
 
-Ask = Callable[[Node, ssl.SSLContext], str]
-both_ports = pytest.mark.parametrize("ask", [over_tcp, over_https], ids=["TCP", "HTTPS"])
+ASKS = (over_tcp, over_https)
 
 
-# Versions
-
-
-@both_ports
-@pytest.mark.parametrize("version", [V1_0, V1_1])
-def test_old_versions_are_refused(lenient: Node, ask: Ask, version: ssl.TLSVersion) -> None:
-    with pytest.raises(OSError):
-        ask(lenient, only(lenient.authority.client(), version))
-    assert sum("tls-min-version tls1.0" in line for line in lenient.daemon.lines) == 1
-
-
-@both_ports
-@pytest.mark.parametrize(("version", "name"), [(V1_2, "TLSv1.2"), (V1_3, "TLSv1.3")])
-def test_current_versions_are_spoken(lenient: Node, ask: Ask, version: ssl.TLSVersion, name: str) -> None:
-    assert ask(lenient, only(lenient.authority.client(), version)) == name
-
-
-# Clients' certificates
-
-
-@both_ports
-@pytest.mark.parametrize("version", [V1_2, V1_3])
-@pytest.mark.parametrize("shown", ["none", "foreign", "expired", "good"])
-def test_clients_certificates(
-    mutual: Node, stranger: Authority, request: pytest.FixtureRequest, ask: Ask, version: ssl.TLSVersion, shown: str
-) -> None:
-    certificates: dict[str, Callable[[], trustme.LeafCert | None]] = {
-        "none": lambda: None,
-        "foreign": lambda: stranger.issue("foreign"),
-        "expired": lambda: mutual.authority.issue_expired("expired"),
-        "good": lambda: mutual.authority.issue("good"),
-    }
-    context = only(mutual.authority.client(certificates[shown]()), version)
-    verified = request.node.callspec.params["mutual"] == "require-verify"
-    if shown == "good" or (shown != "none" and not verified):
-        ask(mutual, context)
-    else:
-        with pytest.raises(OSError):
-            ask(mutual, context)
-
-
-def test_a_policy_about_certificates_requires_tls(mutual: Node) -> None:
-    with Conversation(mutual.daemon, b"  V2NOP\n") as client:
-        assert client.frame() == (ERROR, b"E_INVALID cannot NOP in current state (TLS required)")
-    assert httpx.get(f"http://{mutual.daemon.http}/ping").status_code == 403
-
-
-# Downgrades
-
-PUB = b"PUB t\n" + sized(b"x")
-
-
-@pytest.mark.parametrize("identified", [b"", b'{"tls_v1":true}'])
-def test_no_command_goes_without_tls(strict: Node, identified: bytes) -> None:
-    hello = b"IDENTIFY\n" + sized(identified) if identified else b""
-    with Conversation(strict.daemon, b"  V2" + hello + PUB) as client:
-        if identified:
+def test_versions_and_what_stats_show(tmp_path: Path) -> None:
+    """Others of a connection's properties are in tests/nsqd/http/test_stats.py."""
+    with secured(tmp_path, "-tls-min-version", "tls1.0") as node:
+        for ask in ASKS:
+            for version in (V1_0, V1_1):
+                with pytest.raises(OSError):
+                    ask(node, only(node.authority.client(), version))
+            assert ask(node, only(node.authority.client(), V1_2)) == "TLSv1.2"
+            assert ask(node, only(node.authority.client(), V1_3)) == "TLSv1.3"
+        assert sum("tls-min-version tls1.0" in line for line in node.daemon.lines) == 1
+        context = only(node.authority.client(), V1_2)
+        context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+        with Conversation(node.daemon, b"  V2" + IDENTIFY) as client:
             assert client.frame() is not None
-        assert client.frame() == (ERROR, b"E_INVALID cannot PUB in current state (TLS required)")
-        assert client.frame() is None
-    assert topics(strict) == []
+            with context.wrap_socket(client.socket, server_hostname="localhost") as secure:
+                secure.sendall(b"SUB mine c#ephemeral\n")
+                assert len(all_of(secure, 20)) == 20
+                stats = httpx.get(f"http://{node.daemon.http}/stats?format=json&topic=mine").json()
+                told = stats["topics"][0]["channels"][0]["clients"][0]
+        assert {key: value for key, value in told.items() if key.startswith("tls")} == {
+            "tls": True,
+            "tls_cipher_suite": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+            "tls_version": "TLS1.2",
+            "tls_negotiated_protocol": "",
+            "tls_negotiated_protocol_is_mutual": True,
+        }
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/ping"), ("POST", "/pub?topic=t"), ("PUT", "/config/log_level"), ("OPTIONS", "/x")]
-)
-def test_no_request_goes_without_tls(strict: Node, method: str, path: str) -> None:
-    answer = httpx.request(method, f"http://{strict.daemon.http}{path}", content=b"x")
-    port = strict.daemon.addresses["HTTPS"].rpartition(":")[2]
-    assert answer.status_code == 403
-    assert answer.text == f'{{"message": "TLS_REQUIRED", "https_port": {port}}}'
-    assert answer.headers["content-type"] == "application/json; charset=utf-8"
-    assert answer.headers["x-nsq-content-type"] == "nsq; version=1.0"
-    assert topics(strict) == []
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_clients_certificates(tmp_path: Path, policy: str) -> None:
+    root = str(tmp_path / "tls" / "ca.pem")
+    with secured(tmp_path, "-tls-client-auth-policy", policy, "-tls-root-ca-file", root) as node:
+        shown = {
+            "none": None,
+            "foreign": Authority(tmp_path / "stranger").issue("foreign"),
+            "expired": node.authority.issue_expired("expired"),
+            "good": node.authority.issue("good"),
+        }
+        for ask, version, (name, certificate) in product(ASKS, (V1_2, V1_3), shown.items()):
+            context = only(node.authority.client(certificate), version)
+            if name == "good" or (name != "none" and policy == "require"):
+                ask(node, context)
+            else:
+                with pytest.raises(OSError):
+                    ask(node, context)
+        refuses_clear_text(node)
 
 
-def topics(node: Node) -> list[str]:
-    """Return the names of the topics, asked over HTTPS."""
-    answer = httpx.get(f"https://{node.daemon.addresses['HTTPS']}/stats?format=json", verify=node.authority.client())
-    return [topic["topic_name"] for topic in answer.json()["topics"]]
+def refuses_clear_text(node: Node, *, http: int = 403) -> None:
+    with Conversation(node.daemon, b"  V2PUB t\n" + sized(b"x")) as client:
+        assert client.frames() == [(ERROR, b"E_INVALID cannot PUB in current state (TLS required)")]
+    assert httpx.get(f"http://{node.daemon.http}/ping").status_code == http
 
 
-@both_ports
-def test_with_tls_all_goes(strict: Node, ask: Ask) -> None:
-    ask(strict, strict.authority.client())
-
-
-def test_http_may_stay_open(tmp_path: Path) -> None:
-    authority, daemon = secured(tmp_path, "-tls-required=tcp-https")
-    with daemon:
-        assert httpx.get(f"http://{daemon.http}/ping").text == "OK"
-        over_https(Node(daemon, authority), authority.client())
-        with Conversation(daemon, b"  V2NOP\n") as client:
-            assert client.frame() == (ERROR, b"E_INVALID cannot NOP in current state (TLS required)")
-
-
-# Plaintext ahead of the upgrade
-
-
-@pytest.mark.parametrize("injected", [PUB, b"SUB t c\n", b"NOP\n" * 1000, b"PUB t\n" + sized(b"x" * 100_000)[:50_000]])
-def test_plaintext_ahead_of_the_upgrade_is_discarded(lenient: Node, injected: bytes) -> None:
-    with Conversation(lenient.daemon, b"  V2" + IDENTIFY + injected) as client:
-        answer = client.frame()
-        assert answer is not None
-        assert json.loads(answer[1])["tls_v1"] is True
-        context = lenient.authority.client()
-        with context.wrap_socket(client.socket, server_hostname="localhost") as secure:
-            secure.sendall(PUB.replace(b"PUB t", b"PUB mine"))
-            reply = struct.pack(">ii", 6, 0) + OK[1]
-            assert all_of(secure, 20) == reply * 2  # of the upgrade, and of the PUB inside
-    assert topics(lenient) == ["mine"]
-
-
-# Stats
-
-
-def test_stats_tell_of_the_connection(lenient: Node) -> None:
-    context = only(lenient.authority.client(), V1_2)
-    context.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
-    with Conversation(lenient.daemon, b"  V2" + IDENTIFY) as client:
-        assert client.frame() is not None
-        with context.wrap_socket(client.socket, server_hostname="localhost") as secure:
-            secure.sendall(b"SUB mine c#ephemeral\n")
-            assert len(all_of(secure, 20)) == 20
-            stats = httpx.get(f"http://{lenient.daemon.http}/stats?format=json&topic=mine").json()
-            told = stats["topics"][0]["channels"][0]["clients"][0]
-    assert {key: value for key, value in told.items() if key.startswith("tls")} == {
-        "tls": True,
-        "tls_cipher_suite": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        "tls_version": "TLS1.2",
-        "tls_negotiated_protocol": "",
-        "tls_negotiated_protocol_is_mutual": True,
-    }
+def test_with_tls_required_all_goes_by_tls_and_nothing_without(tmp_path: Path) -> None:
+    with secured(tmp_path / "strict", "-tls-required") as node:
+        refuses_clear_text(node)
+        for ask in ASKS:
+            ask(node, node.authority.client())
+    with secured(tmp_path / "open", "-tls-required=tcp-https") as node:
+        refuses_clear_text(node, http=200)
+        over_https(node, node.authority.client())
 
 
 # Files that cannot be used
 
 
-@pytest.mark.parametrize("spoiled", ["cert", "key", "root"])
+@each("spoiled", ["cert", "key", "root"])
 def test_without_its_files_it_does_not_start(tmp_path: Path, spoiled: str) -> None:
     authority = Authority(tmp_path / "tls")
     path = Path(getattr(authority, spoiled))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import signal
 import socket
 import ssl
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 import httpx
@@ -22,12 +18,9 @@ import trustme
 
 from penstock.client import Consumer, Producer, Settings
 from shared.auth.tokens import digest
-from tests import forkserver
-from tests.admin.asking import PASSWORD, users_file, with_password
 from tests.admin.conftest import nsqadmin
-from tests.certificates import NAMES, Authority
-from tests.daemons import ROOT, Daemon, eventually, nsqd, run
-from tests.forkserver import LAUNCH
+from tests.certificates import NAMES, Authority, only
+from tests.daemons import Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
 
@@ -145,65 +138,25 @@ def test_a_message_goes_through_and_nsqadmin_shows_its_topic(secure: Secure) -> 
     assert [one["https_port"] for one in found] == [int(secure.node.addresses["HTTPS"].rpartition(":")[2])]
 
 
-def test_browsers_are_to_ask_nsqadmin_by_https_only(secure: Secure) -> None:
+# What is refused
+
+
+def test_clear_text_over_http_and_a_client_without_a_certificate_are_refused(secure: Secure) -> None:
+    for daemon in (secure.lookupd, secure.node, secure.admin):
+        place = daemon.addresses["HTTPS"]
+        for path in ("/ping", "/topics", "/"):
+            answer = httpx.get(f"http://{daemon.http}{path}", trust_env=False)
+            told = {"message": "TLS_REQUIRED", "https_port": int(place.rpartition(":")[2])}
+            assert (answer.status_code, answer.json()) == (403, told)
+            assert "strict-transport-security" not in answer.headers
+        with secure.client(certificate=False) as client, pytest.raises(httpx.TransportError):
+            client.get(f"https://{place}/ping")
+    # browsers are to ask nsqadmin by HTTPS only
     with secure.client() as client:
         for daemon, wanted in ((secure.admin, "max-age=31536000"), (secure.node, None), (secure.lookupd, None)):
             for path in ("/ping", "/no-such-page"):
                 answer = client.get(f"https://{daemon.addresses['HTTPS']}{path}")
                 assert answer.headers.get("strict-transport-security") == wanted
-        refused = httpx.get(f"http://{secure.admin.http}/ping", trust_env=False)
-    assert "strict-transport-security" not in refused.headers
-
-
-def test_a_new_topic_gets_the_channels_that_nsqlookupd_knows(secure: Secure) -> None:
-    with secure.client() as client:
-        lookupd = f"https://{secure.lookupd.addresses['HTTPS']}"
-        client.post(f"{lookupd}/channel/create?topic=parcels&channel=known").raise_for_status()
-        node = f"https://{secure.node.addresses['HTTPS']}"
-        client.post(f"{node}/pub?topic=parcels", content=b"x").raise_for_status()
-        (topic,) = client.get(f"{node}/stats?format=json&topic=parcels").json()["topics"]
-    assert [channel["channel_name"] for channel in topic["channels"]] == ["known"]
-
-
-def test_the_programs_come_in_with_the_same_options(secure: Secure) -> None:
-    where = ("-topic", "lines", "-nsqd-tcp-address", secure.node.tcp)
-    done = run("to_nsq", *where, *secure.words("producer-opt"), stdin="first\n")
-    assert done.returncode == 0, done.stderr
-    found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}")
-    done = run("nsq_tail", "-topic", "lines", "-channel", "c", "-n", "1", *found, *secure.words("consumer-opt"))
-    assert (done.returncode, done.stdout) == (0, "first\n"), done.stderr
-
-
-def test_nsq_to_file_finds_topics_in_the_same_way(secure: Secure, tmp_path: Path) -> None:
-    with secure.client() as client:
-        client.post(f"https://{secure.node.addresses['HTTPS']}/pub?topic=filed", content=b"x").raise_for_status()
-    found = ("-lookupd-http-address", f"https://{secure.lookupd.addresses['HTTPS']}", "-output-dir", str(tmp_path))
-    words = ("-topic-pattern", "^filed$", "-skip-empty-files", *found, *secure.words("consumer-opt"))
-    command = [*LAUNCH, "nsq_to_file", *words]
-    with forkserver.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as program:
-        eventually(lambda: b"x\n" in b"".join(path.read_bytes() for path in tmp_path.rglob("filed*")))
-        program.terminate()
-        _, said = program.communicate()
-    assert program.returncode == 0, said
-
-
-# What is refused
-
-
-@pytest.mark.parametrize("name", ["lookupd", "node", "admin"])
-def test_clear_text_over_http_is_refused(secure: Secure, name: str) -> None:
-    daemon: Daemon = getattr(secure, name)
-    port = int(daemon.addresses["HTTPS"].rpartition(":")[2])
-    for path in ("/ping", "/topics", "/"):
-        answer = httpx.get(f"http://{daemon.http}{path}")
-        assert (answer.status_code, answer.json()) == (403, {"message": "TLS_REQUIRED", "https_port": port})
-
-
-@pytest.mark.parametrize("name", ["lookupd", "node", "admin"])
-def test_a_client_without_a_certificate_is_refused(secure: Secure, name: str) -> None:
-    daemon: Daemon = getattr(secure, name)
-    with secure.client(certificate=False) as client, pytest.raises(httpx.TransportError):
-        client.get(f"https://{daemon.addresses['HTTPS']}/ping")
 
 
 def first_reply(sock: socket.socket) -> bytes:
@@ -220,41 +173,6 @@ def test_clear_text_at_the_tcp_port_of_nsqlookupd_is_refused(secure: Secure) -> 
     with secure.client() as client:
         metrics = client.get(f"https://{secure.lookupd.addresses['HTTPS']}/metrics").text
     assert 'nsqlookupd_refused_total{reason="clear_text"} 2.0' in metrics
-
-
-@pytest.fixture(scope="module")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("stranger"))
-
-
-def complaint(directory: Path, *flags: str) -> str:
-    """The first complaint about nsqlookupd of an nsqd with these flags."""
-    with nsqd(directory, *flags) as node:
-        return node.wait_for_line("ERROR: LOOKUPD(")
-
-
-def test_an_nsqlookupd_of_another_authority_is_refused(secure: Secure, stranger: Authority, tmp_path: Path) -> None:
-    line = complaint(tmp_path, *lookupd_flags(secure.lookupd, stranger, secure.authority))
-    assert "TLS: certificate verify failed: " in line
-    assert "-lookupd-tls-root-ca-file must name the authority that signed its certificate" in line
-    secure.lookupd.wait_for_line("TLS handshake failed: tlsv1 alert unknown ca")
-
-
-def test_a_node_of_another_authority_is_told_what_it_lacks(secure: Secure, stranger: Authority, tmp_path: Path) -> None:
-    line = complaint(tmp_path, *lookupd_flags(secure.lookupd, secure.authority, stranger))
-    assert "-lookupd-tls-cert must name a certificate of an authority that it trusts" in line
-
-
-def test_a_node_that_speaks_clear_text_is_told_which_flag_it_needs(secure: Secure, tmp_path: Path) -> None:
-    line = complaint(tmp_path, "-lookupd-tcp-address", secure.lookupd.tcp)
-    assert "E_TLS_REQUIRED this nsqlookupd accepts only TLS (nsqd: -lookupd-tls-root-ca-file)" in line
-
-
-def test_an_expired_certificate_of_a_node_is_refused(secure: Secure, tmp_path: Path) -> None:
-    expired = save(secure.authority.issue_expired("old"), tmp_path, "old")
-    flags = lookupd_flags(secure.lookupd, secure.authority, secure.authority)[:4]
-    line = complaint(tmp_path / "data", *flags, "-lookupd-tls-cert", expired[0], "-lookupd-tls-key", expired[1])
-    assert "certificate expired; renew the certificate of -lookupd-tls-cert" in line
 
 
 # Alone
@@ -302,51 +220,20 @@ def serial(daemon: Daemon, authority: Authority) -> object:
         return (tls.getpeercert() or {})["serialNumber"]
 
 
-def test_the_printed_commands_start_a_set(tmp_path: Path) -> None:
-    done = run("penstock", "cluster", "certs", str(tmp_path / "certs"))
-    assert done.returncode == 0, done.stderr
-    printed = {line.split()[0]: shlex.split(line)[1:] for line in done.stdout.splitlines() if line.startswith("    ")}
-    anywhere = ("-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-https-address", "127.0.0.1:0")
-
-    def flags(program: str, **places: str) -> list[str]:
-        """The flags of a program, with the ports at which the others listen here."""
-        return [reduce(lambda text, one: text.replace(*one), places.items(), word) for word in printed[program]]
-
-    with ExitStack() as stack:
-        lookupd = stack.enter_context(Daemon("nsqlookupd", *flags("nsqlookupd"), *anywhere, listens=ALL))
-        places = {"127.0.0.1:4160": lookupd.tcp, "127.0.0.1:4162": lookupd.addresses["HTTPS"]}
-        node = stack.enter_context(nsqd(tmp_path / "data", *flags("nsqd", **places), *anywhere, listens=ALL))
-        node.wait_for_line("connected, its HTTP API is at https://")
-        admin = stack.enter_context(nsqadmin(*flags("nsqadmin", **places), *anywhere[2:]))
-        place = admin.wait_for_line("HTTPS: listening on").split()[-1]
-        context = ssl.create_default_context(cafile=str(tmp_path / "certs" / "ca.pem"))
-        (one,) = httpx.get(f"https://{place}/api/nodes", verify=context).json()["nodes"]
-        context.load_cert_chain(tmp_path / "certs" / "client.pem", tmp_path / "certs" / "client-key.pem")
-        httpx.post(
-            f"https://{node.addresses['HTTPS']}/pub?topic=TOPIC", content=b"one", verify=context
-        ).raise_for_status()
-        eventually(lambda: httpx.get(f"https://{place}/api/topics/TOPIC", verify=context).json()["message_count"] == 1)
-        done = run("nsq_tail", *flags("nsq_tail", **places), "-channel", "c", "-n", "1")
-        assert (done.returncode, done.stdout) == (0, "one\n"), done.stderr
-    assert one["broadcast_address"] == "127.0.0.1"
-
-
 def test_both_kinds_are_served_at_one_port_unless_tls_is_required(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    with Daemon("nsqlookupd", *authority.flags()) as lookupd:
+    flags = (*authority.flags(), "-identify-timeout", "300ms", "-tls-min-version", "tls1.3")
+    with Daemon("nsqlookupd", *flags) as lookupd, lookupd.connect() as stalls:
         clear = lookupd.connect()
         encrypted = authority.client().wrap_socket(lookupd.connect(), server_hostname="127.0.0.1")
         for peer in (clear, encrypted):
             peer.sendall(b"  V1IDENTIFY\n" + struct.pack(">i", len(NODE)) + NODE)
             assert json.loads(first_reply(peer))["http_port"] > 0
-
-
-def test_a_handshake_that_stalls_is_ended(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    with Daemon("nsqlookupd", *authority.flags(), "-identify-timeout", "300ms") as lookupd, lookupd.connect() as peer:
-        peer.sendall(b"\x16\x03\x01")
-        assert peer.recv(1) == b""
+        stalls.sendall(b"\x16\x03\x01")  # the beginning of a handshake
+        assert stalls.recv(1) == b""
         lookupd.wait_for_line("no IDENTIFY within 0.3 s")
+        with lookupd.connect() as sock, pytest.raises(ssl.SSLError, match=r"(?i)alert.protocol.version"):
+            only(authority.client(), ssl.TLSVersion.TLSv1_2).wrap_socket(sock, server_hostname="127.0.0.1")
 
 
 def test_a_node_without_https_is_not_asked_in_clear_text(tmp_path: Path) -> None:
@@ -371,25 +258,3 @@ def test_nodes_that_are_given_with_https_are_asked_there(tmp_path: Path) -> None
         with nsqadmin(*given) as admin:
             answer = httpx.get(f"http://{admin.http}/api/nodes")
             assert "-http-client-tls-root-ca-file must name the authority" in answer.text
-
-
-def test_a_cookie_that_came_by_https_goes_back_by_https_only(tmp_path: Path) -> None:
-    authority, users = Authority(tmp_path), users_file(tmp_path, with_password("ann", "admin"))
-    tls = (*authority.flags(), "-https-address", "127.0.0.1:0", "-users-file", users)
-    with nsqadmin(*tls, "-lookupd-http-address", "127.0.0.1:1") as admin:
-        place = admin.wait_for_line("HTTPS: listening on").split()[-1]
-        for url, is_secure in ((f"https://{place}", True), (f"http://{admin.http}", False)):
-            form = {"user": "ann", "password": PASSWORD}
-            answer = httpx.post(f"{url}/login", data=form, headers={"Origin": url}, verify=authority.client())
-            assert ("Secure" in answer.headers["set-cookie"]) is is_secure
-
-
-def test_old_versions_are_refused_by_nsqlookupd(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    context = authority.client()
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with ExitStack() as stack:
-        lookupd = stack.enter_context(Daemon("nsqlookupd", *authority.flags(), "-tls-min-version", "tls1.3"))
-        sock = stack.enter_context(lookupd.connect())
-        with pytest.raises(ssl.SSLError, match=r"(?i)alert.protocol.version"):
-            context.wrap_socket(sock, server_hostname="127.0.0.1")

@@ -12,6 +12,7 @@ import greenstalk
 import httpx
 import pytest
 
+from tests.cases import each
 from tests.daemons import Daemon, eventually, nsqd
 from tests.disque_client import Client as Disque
 
@@ -93,35 +94,6 @@ def test_bodies_of_any_kind(shared: Daemon) -> None:
         assert [job.get("body") for job in look(shared, "bodies", "ready", preview=3)["jobs"]][:2] == ["pla", "\u03b1"]
 
 
-def test_pages_from_disk_and_many_looks_change_nothing(shared: Daemon) -> None:
-    with client(shared, "many") as worker:
-        for number in range(500):
-            worker.put(f"{number:05}" + "x" * 200, priority=number % 2)
-        before = worker.stats_tube("many"), worker.stats()["current-jobs-ready"]
-        seen, after = [], ""
-        while True:
-            page = look(shared, "many", "ready", limit=140, preview=5, **({"after": after} if after else {}))
-            assert page["total"] == 500
-            seen += [int(job["body"]) for job in page["jobs"]]
-            after = page.get("next", "")
-            if not after:
-                break
-        assert seen == [*range(0, 500, 2), *range(1, 500, 2)]
-        for _ in range(20):
-            look(shared, "many", "ready", limit=5)
-        assert (worker.stats_tube("many"), worker.stats()["current-jobs-ready"]) == before
-        assert worker.reserve(timeout=1).body.startswith("00000")
-
-
-def test_a_message_with_headers_is_a_job_too(shared: Daemon) -> None:
-    with client(shared, "mixed") as worker:
-        url = f"http://{shared.http}/pub?topic=mixed"
-        httpx.post(url, content=b"h", headers={"X-Nsq-Header-Kind": "k"}).raise_for_status()
-        (job,) = look(shared, "mixed", "ready")["jobs"]
-        assert (job["body"], job["priority"], job["ttr"]) == ("h", 65536, 60)
-        assert worker.reserve(timeout=5).id == job["id"]
-
-
 def test_operators_act_and_workers_are_told(shared: Daemon) -> None:
     with client(shared, "acts") as worker:
         ids = in_every_state(worker)
@@ -141,18 +113,8 @@ def test_operators_act_and_workers_are_told(shared: Daemon) -> None:
         assert act(shared, "delete", "acts", state="buried", count=1000) == {"deleted": 2}
 
 
-def test_who_waits_gets_what_is_kicked(shared: Daemon) -> None:
-    with client(shared, "kicked") as worker, client(shared, "kicked") as other:
-        job_id = worker.put("x")
-        worker.bury(worker.reserve(timeout=5))
-        other._sock.sendall(b"reserve-with-timeout 20\r\n")  # waits; it is read below
-        assert act(shared, "kick", "kicked", id=job_id) == {"kicked": 1}
-        assert other._reader.readline() == b"RESERVED %d 1\r\n" % job_id
-
-
-@pytest.mark.parametrize("durability", ["always", "interval"])
-def test_what_was_answered_survives_a_kill(tmp_path: Path, durability: str) -> None:
-    flags = (*SHARED_FLAGS, "-durability", durability)
+def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    flags = (*SHARED_FLAGS, "-durability", "interval")
     with nsqd(tmp_path, *flags) as node:
         with client(node, "t") as worker:
             kept = in_every_state(worker)
@@ -224,8 +186,8 @@ def test_queues_of_disque(tmp_path: Path) -> None:
             assert other.do("PAUSE", "mail", "state") == "none"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "arguments", "error"),
+@each(
+    "method, path, arguments, error",
     [
         ("GET", "jobs", {"state": "ready"}, (400, "MISSING_ARG_TUBE")),
         ("GET", "jobs", {"tube": "nowhere", "state": "ready"}, (404, "TUBE_NOT_FOUND")),

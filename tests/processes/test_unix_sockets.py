@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import socket
-import ssl
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -21,9 +20,9 @@ import pytest
 from penstock import aio
 from penstock.client import Producer
 from tests.admin.conftest import nsqadmin
-from tests.auth_files import bearer, token, write
+from tests.auth_files import bearer, write
 from tests.certificates import Authority
-from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized, status_of
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd, run, sized
 from tests.disque_client import Client
 from tests.requirements import require
 
@@ -134,6 +133,12 @@ def test_every_listener_has_the_mode_and_the_owner_that_were_asked_for(place: Pa
                 connected(path, STRANGER)
         for name in ("http", "lookup-http", "admin"):
             assert ask(place / name, SIDECAR, "GET", "/ping") == (200, "OK")
+        with At(place / "tcp", SIDECAR, b"SUB t c\n") as client:
+            assert client.frame() == OK
+            stats = json.loads(ask(place / "http", SIDECAR, "GET", "/stats?format=json")[1])
+            assert stats["topics"][0]["channels"][0]["clients"][0]["remote_address"] == "@"
+            info = json.loads(ask(place / "http", SIDECAR, "GET", "/info")[1])
+            assert (info["tcp_port"], info["http_port"]) == (-1, -1)
         secure(authority, place / "https", b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n", b"OK")
         secure(authority, place / "jobs-tls", b"use t\r\n", b"USING t\r\n")
     assert list(place.iterdir()) == []
@@ -162,45 +167,6 @@ def test_an_address_that_is_wrong_is_named(tmp_path: Path) -> None:
 # who is known
 
 
-@dataclass
-class Guarded:
-    """An nsqd with an auth file, on unix sockets and on one TCP port for each protocol that has two."""
-
-    node: Daemon
-    file: Path
-    tcp: Path
-    http: Path
-    jobs: Path
-    queues: Path
-
-
-@pytest.fixture
-def guarded(place: Path, tmp_path: Path) -> Iterator[Guarded]:
-    file = tmp_path / "auth.toml"
-    write_rights(file, "viewer", "consumer")
-    paths = [place / name for name in ("tcp", "http", "jobs", "queues")]
-    flags = [
-        *(
-            "-tcp-address",
-            f"unix:{paths[0]}?mode=666",
-            "-tcp-address",
-            "127.0.0.1:0",
-            "-http-address",
-            f"unix:{paths[1]}?mode=666",
-        ),
-        *(
-            "-beanstalk-address",
-            f"unix:{paths[2]}?mode=666",
-            "-disque-address",
-            f"unix:{paths[3]}?mode=666",
-            "-auth-file",
-            str(file),
-        ),
-    ]
-    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "DISQUE")) as node:
-        yield Guarded(node, file, *paths)
-
-
 class At(Conversation):
     """A client of NSQ at a unix socket, of a user of the machine."""
 
@@ -210,72 +176,6 @@ class At(Conversation):
 
     def connect(self) -> socket.socket:
         return connected(*self._place)
-
-
-PUB, SUB = b"PUB work\n" + sized(b"x"), b"SUB work c\n"
-
-
-def test_a_sidecar_may_publish_and_nothing_else_by_nsqs_protocol(guarded: Guarded) -> None:
-    path = guarded.tcp
-    with At(path, SIDECAR, PUB + PUB + SUB) as client:
-        assert [client.frame() for _ in range(3)] == [OK, OK, (1, b'E_UNAUTHORIZED AUTH failed for SUB on "work" "c"')]
-    with At(path, SIDECAR, b"PUB other\n" + sized(b"x")) as client:
-        assert client.frame() == (1, b'E_UNAUTHORIZED AUTH failed for PUB on "other" ""')
-    with At(path, STRANGER, PUB) as client:
-        assert client.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
-    with At(path, SIDECAR, b"AUTH\n" + sized(token("consumer").encode()) + SUB + PUB) as client:
-        assert client.frame() is not None
-        assert client.frame() == OK
-        assert client.frame() == (1, b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""')
-
-
-def test_over_tcp_nobody_is_known_by_a_user(guarded: Guarded) -> None:
-    with Conversation(guarded.node, b"  V2" + PUB) as client:
-        assert client.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
-
-
-def test_our_client_publishes_without_a_token(guarded: Guarded) -> None:
-    for address in (str(guarded.tcp), f"unix:{guarded.tcp}"):
-        with Producer([address]) as producer:
-            producer.publish("work", b"x")
-
-        async def publish(address: str = address) -> None:
-            async with aio.Producer([address]) as producer:
-                await producer.publish("work", b"x")
-
-        asyncio.run(publish())
-
-
-def test_a_sidecar_may_publish_and_nothing_else_over_http(guarded: Guarded) -> None:
-    path, viewer, wrong = guarded.http, bearer("viewer"), {"Authorization": "Bearer pst_" + "x" * 43}
-    assert ask(path, SIDECAR, "POST", "/topic/create?topic=work")[0] == 403
-    for target in ("/pub?topic=work", "/pub?topic=work&defer=1", "/pub?topic=work"):  # the first two in the thread
-        assert ask(path, SIDECAR, "POST", target, b"x") == (200, "OK")
-    assert ask(path, SIDECAR, "POST", "/pub?topic=other", b"x")[0] == 403
-    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work")[0] == 403
-    assert ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **viewer)[0] == 403  # what is shown counts
-    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work", **viewer)[0] == 200
-    for target in ("/pub?topic=work", "/pub?topic=work&defer=1"):
-        assert ask(path, STRANGER, "POST", target, b"x")[0] == 401
-    codes = [ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **wrong)[0] for _ in range(21)]
-    assert codes == [401] * 20 + [429]
-    assert (
-        ask(path, STRANGER, "POST", "/pub?topic=work", b"x", **wrong)[0] == 401
-    )  # it was another user who has guessed
-
-
-def test_a_sidecar_may_put_jobs_and_nothing_else(guarded: Guarded) -> None:
-    with connected(guarded.jobs, SIDECAR) as worker:
-        worker.sendall(b"use work\r\nput 0 0 9 1\r\nx\r\nwatch work\r\nlist-tubes\r\n")
-        assert read(worker, 4) == b"USING work\r\nINSERTED 1\r\nUNAUTHORIZED\r\nUNAUTHORIZED\r\n"
-    with connected(guarded.jobs, STRANGER) as worker:
-        worker.sendall(b"use work\r\nput 0 0 9 1\r\nx\r\n")
-        assert read(worker, 2) == b"UNAUTHORIZED\r\n" * 2
-    with Queue(guarded.queues, SIDECAR) as queue:
-        assert str(queue.do("ADDJOB", "work", "x", 0)).startswith("D-")
-        assert str(queue.do("GETJOB", "NOHANG", "FROM", "work")).startswith("-NOPERM")
-    with Queue(guarded.queues, STRANGER) as queue:
-        assert queue.do("ADDJOB", "work", "x", 0) == "-NOAUTH Authentication required."
 
 
 class Queue(Client):
@@ -294,24 +194,71 @@ def read(sock: socket.socket, lines: int) -> bytes:
     return said
 
 
-def test_connections_end_when_their_user_is_nobody_any_more(guarded: Guarded) -> None:
-    with (
-        At(guarded.tcp, SIDECAR, PUB) as client,
-        connected(guarded.jobs, SIDECAR) as worker,
-        closing(Http(guarded.http, SIDECAR)) as kept,
-    ):
+PUB = b"PUB work\n" + sized(b"x")
+
+
+def test_a_sidecar_may_publish_on_every_port_until_its_user_is_nobody_any_more(place: Path, tmp_path: Path) -> None:
+    """What a user may do by each protocol is in tests/nsqd/protocols/rights/test_sockets.py."""
+    file = tmp_path / "auth.toml"
+    write_rights(file, "viewer")
+    tcp, http, jobs, queues = paths = [place / name for name in ("tcp", "http", "jobs", "queues")]
+    flags = ["-auth-file", str(file)]
+    for name, path in zip(("tcp", "http", "beanstalk", "disque"), paths, strict=True):
+        flags += [f"-{name}-address", f"unix:{path}?mode=666"]
+    flags += ["-tcp-address", "127.0.0.1:0"]
+    with ExitStack() as stack:
+        node = stack.enter_context(nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "DISQUE")))
+        client = stack.enter_context(At(tcp, SIDECAR, PUB))
         assert client.frame() == OK
-        worker.sendall(b"use work\r\n")
-        assert worker.recv(100) == b"USING work\r\n"
+        with At(tcp, STRANGER, PUB) as stranger:
+            assert stranger.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
+        with Conversation(node, b"  V2" + PUB) as stranger:  # over TCP nobody is known by a user
+            assert stranger.frame() == (1, b"E_AUTH_FIRST AUTH required before PUB")
+        publish_with_our_clients(tcp)
+        worker = stack.enter_context(connected(jobs, SIDECAR))
+        worker.sendall(b"use work\r\nput 0 0 9 1\r\nx\r\nwatch work\r\n")
+        said = read(worker, 3)
+        assert (said[:21], said[-14:]) == (b"USING work\r\nINSERTED ", b"UNAUTHORIZED\r\n")
+        with Queue(queues, SIDECAR) as queue:
+            assert str(queue.do("ADDJOB", "work", "x", 0)).startswith("D-")
+        with Queue(queues, STRANGER) as queue:
+            assert queue.do("ADDJOB", "work", "x", 0) == "-NOAUTH Authentication required."
+        over_http(http)
+        kept = stack.enter_context(closing(Http(http, SIDECAR)))
         assert kept.ask("POST", "/pub?topic=work", b"x") == (200, "OK")
         assert kept.ask("POST", "/pub?topic=work&defer=1", b"x") == (200, "OK")  # from now on in the HTTP thread
-        write_rights(guarded.file, "viewer", sockets="")
-        assert client.frame() == (1, b"E_UNAUTHORIZED AUTH is no longer valid")
-        assert client.frame() is None
-        assert worker.recv(100) == b"UNAUTHORIZED\r\n"
+        write_rights(file, "viewer", sockets="")
+        assert client.frames() == [(1, b"E_UNAUTHORIZED AUTH is no longer valid")]
+        assert read(worker, 1) == b"UNAUTHORIZED\r\n"
         assert worker.recv(100) == b""
         assert kept.ask("POST", "/pub?topic=work", b"x")[0] == 401
         assert kept.ask("GET", "/ping") == (200, "OK")
+
+
+def publish_with_our_clients(path: Path) -> None:
+    for address in (str(path), f"unix:{path}"):
+        with Producer([address]) as producer:
+            producer.publish("work", b"x")
+
+        async def publish(address: str = address) -> None:
+            async with aio.Producer([address]) as producer:
+                await producer.publish("work", b"x")
+
+        asyncio.run(publish())
+
+
+def over_http(path: Path) -> None:
+    viewer, wrong = bearer("viewer"), {"Authorization": "Bearer pst_" + "x" * 43}
+    for target in ("/pub?topic=work", "/pub?topic=work&defer=1"):  # the second one in the thread
+        assert ask(path, SIDECAR, "POST", target, b"x") == (200, "OK")
+        assert ask(path, STRANGER, "POST", target, b"x")[0] == 401
+    assert ask(path, SIDECAR, "POST", "/pub?topic=other", b"x")[0] == 403
+    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work")[0] == 403
+    assert ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **viewer)[0] == 403  # what is shown counts
+    assert ask(path, SIDECAR, "GET", "/stats?format=json&topic=work", **viewer)[0] == 200
+    codes = [ask(path, SIDECAR, "POST", "/pub?topic=work", b"x", **wrong)[0] for _ in range(21)]
+    assert codes == [401] * 20 + [429]
+    assert ask(path, STRANGER, "POST", "/pub?topic=work", b"x", **wrong)[0] == 401  # another user has guessed
 
 
 def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -> None:
@@ -337,44 +284,6 @@ def test_nsqlookupd_knows_its_nodes_by_their_user(place: Path, tmp_path: Path) -
         node.wait_for_line("E_UNAUTHORIZED")
 
 
-# certificates over HTTPS
-
-
-def test_a_certificate_counts_over_https(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls")
-    file = tmp_path / "auth.toml"
-    write_rights(
-        file, "viewer",
-        sockets='[[certificate]]\nname = "billing"\nsubject = "CN=billing*,OU=*,O=*"\nroles = ["producer"]\n'
-        '[[certificate]]\nname = "old"\nsubject = "CN=old*,OU=*,O=*"\nroles = ["producer"]\nexpires = 2020-01-01T00:00:00Z\n'
-    )  # fmt: skip
-    flags = [
-        *authority.flags(), "-https-address", "127.0.0.1:0", "-tls-client-auth-policy", "require-verify",
-        "-tls-root-ca-file", authority.root, "-auth-file", str(file),
-    ]  # fmt: skip
-    with nsqd(tmp_path / "data", *flags, listens=("TCP", "HTTP", "HTTPS")) as node:
-        url = f"https://{node.addresses['HTTPS']}"
-
-        def client(context: ssl.SSLContext) -> httpx.Client:
-            return httpx.Client(verify=context, base_url=url)
-
-        with client(authority.client(authority.issue("billing1"))) as known:
-            for _ in range(2):
-                assert known.post("/pub?topic=t", content=b"x").text == "OK"
-            assert known.get("/stats").status_code == 403
-            assert known.get("/stats", headers=bearer("viewer")).status_code == 200  # what is shown counts
-            assert known.post("/pub?topic=t", content=b"x", headers=bearer("viewer")).status_code == 403
-            write_rights(file, "viewer", sockets="")
-            eventually(lambda: status_of(lambda: known.post("/pub?topic=t", content=b"x")) == 401)
-        for name in ("stranger", "old"):
-            with client(authority.client(authority.issue(name))) as other:
-                assert other.post("/pub?topic=t", content=b"x").status_code == 401
-                assert other.get("/ping").text == "OK"
-        late = authority.client(authority.issue_expired("billing"))
-        with client(late) as other, pytest.raises(httpx.TransportError):
-            other.post("/pub?topic=t", content=b"x")
-
-
 # several addresses, and /metrics
 
 
@@ -397,16 +306,12 @@ def test_several_addresses_serve_the_same_clients(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
 def test_metrics_are_for_those_who_may_see_stats(program: str, tmp_path: Path) -> None:
-    file = tmp_path / "auth.toml"
-    write(file, "viewer", "consumer")
-    flags = ("-auth-file", str(file), "-metrics-auth", *(("-data-path", str(tmp_path)) if program == "nsqd" else ()))
-    with Daemon(program, *flags) as daemon:
+    write(tmp_path / "auth.toml", "viewer", "consumer")
+    flags = ("-auth-file", str(tmp_path / "auth.toml"), "-metrics-auth")
+    with Daemon(program, *flags, *(("-data-path", str(tmp_path)) if program == "nsqd" else ())) as daemon:
         url = f"http://{daemon.http}"
         assert httpx.get(f"{url}/metrics").status_code == 401
         assert httpx.get(f"{url}/metrics", headers=bearer("consumer")).status_code == 403
         assert "# TYPE" in httpx.get(f"{url}/metrics", headers=bearer("viewer")).text
         for open_path in ("/ping", "/livez", "/readyz", "/info"):
             assert httpx.get(f"{url}{open_path}").status_code == 200
-    ended = run(program, "-metrics-auth", "-http-address", "127.0.0.1:0", "-tcp-address", "127.0.0.1:0")
-    assert ended.returncode == 1
-    assert "--metrics-auth needs --auth-file" in ended.stderr

@@ -1,0 +1,92 @@
+"""Clients of beanstalkd and of Disque over TLS: they are served, known by their certificate, and nobody is served in clear."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.daemons import Daemon, nsqd
+from tests.nsqd.protocols.beanstalk.wire import put
+from tests.processes.test_beanstalkd import beanstalk, until_closed
+
+pytestmark = pytest.mark.process
+
+AUTH_FILE = """
+[[certificate]]
+name = "billing"
+subject = "CN=billing*,OU=*,O=*"
+roles = ["producer"]
+"""
+PORTS = ("-beanstalk-tls-address", "127.0.0.1:0", "-disque-tls-address", "127.0.0.1:0")
+
+
+def command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def secured(node: Daemon, name: str, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Connect to one of the ports for jobs."""
+    plain = socket.create_connection(beanstalk(node, f"{name} TLS"), 10)
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def received(sock: socket.socket, end: bytes) -> bytes:
+    said = b""
+    while not said.endswith(end):
+        part = sock.recv(1 << 20)
+        assert part, said
+        said += part
+    return said
+
+
+def test_clients_may_speak_tls_and_who_does_not_is_not_answered(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    with nsqd(tmp_path, "-max-job-size", "1000000", *PORTS, *authority.flags()) as node:
+        body = b"x" * 400_000
+        with secured(node, "BEANSTALK", authority.client()) as sock:
+            sock.sendall(put(body) + b"reserve\r\n")
+            assert received(sock, b" 400000\r\n" + body + b"\r\n").startswith(b"INSERTED ")
+            with socket.create_connection(beanstalk(node, "BEANSTALK TLS"), 10) as stranger:
+                stranger.sendall(b"put 0 0 1 1\r\nx\r\n" * 100)
+                assert b"INSERTED" not in until_closed(stranger)
+            sock.sendall(b"stats-tube default\r\n")
+            assert b"total-jobs: 1\n" in sock.recv(1 << 20)
+        with secured(node, "DISQUE", authority.client()) as sock:
+            sock.sendall(command(b"ADDJOB", b"q", b"x" * 100, b"0") + command(b"QLEN", b"q"))
+            assert received(sock, b":1\r\n").startswith(b"+D-")
+        with socket.create_connection(beanstalk(node, "DISQUE TLS"), 10) as stranger:
+            stranger.sendall(command(b"QLEN", b"q") * 100)
+            assert b":1" not in until_closed(stranger)
+
+
+def test_a_certificate_says_who_a_client_is(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    auth_file = tmp_path / "auth.toml"
+    auth_file.write_text(AUTH_FILE)
+    auth_file.chmod(0o600)
+    flags = (*PORTS, "-auth-file", str(auth_file), *authority.flags())
+    flags += ("-tls-root-ca-file", authority.root, "-tls-client-auth-policy", "require-verify")
+    with nsqd(tmp_path / "data", *flags) as node:
+        for name, added, asked in (("billing-1", b"+D-", b"-NOPERM"), ("other", b"-NOAUTH", b"-NOAUTH")):
+            context = authority.client(authority.issue(name))
+            with secured(node, "DISQUE", context) as sock:
+                for said, answer in ((command(b"ADDJOB", b"q", b"x", b"0"), added), (command(b"QLEN", b"q"), asked)):
+                    sock.sendall(said)
+                    assert sock.recv(4096).startswith(answer), name
+            with secured(node, "BEANSTALK", context) as sock:
+                sock.sendall(b"put 0 0 9 1\r\nx\r\n")
+                assert sock.recv(100).startswith(b"INSERTED" if added == b"+D-" else b"UNAUTHORIZED")
+        for own in (authority.issue_expired("billing-1"), None):
+            assert is_refused(node, authority.client(own))
+
+
+def is_refused(node: Daemon, context: ssl.SSLContext) -> bool:
+    try:
+        with secured(node, "BEANSTALK", context) as sock:
+            return sock.recv(100) == b""
+    except OSError:
+        return True
