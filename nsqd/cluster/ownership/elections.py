@@ -187,14 +187,15 @@ class Elections(Part):
         ]
 
     def figures(self) -> dict[str, Any]:
-        """Return the leaders of logs and the elections, for /cluster."""
+        """Return the leaders of logs and the elections, for /cluster. A closed log needs no leader."""
+        closed = self._leaders.closed
         return {
             "quorum": self.quorum.value,
             "won": dict(self.candidate.won),
             "failed": self.candidate.failed,
             "called_off": self.candidate.called_off,
             "postponed": self.candidate.postponed,
-            "logs": [self._figures(case) for _, case in sorted(self.cases.by_log.items())],
+            "logs": [self._figures(case) for log_id, case in sorted(self.cases.by_log.items()) if log_id not in closed],
         }
 
     def _figures(self, case: Case) -> dict[str, Any]:

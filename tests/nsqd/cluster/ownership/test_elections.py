@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.membership.leaders import Vote
 from nsqd.cluster.ownership import elections as elections
@@ -37,6 +38,16 @@ def leader(run: ElectionRun, log_id: bytes = LOG) -> int:
     found = leaders.pop()
     assert found is not None
     return found.node
+
+
+def test_a_closed_log_lacks_no_leader() -> None:
+    run, nodes = started(Quorum.NONE)
+    run.kill(nodes[0])
+    run.advance(10)
+    (lost,) = [log for log in nodes[1].elections.figures()["logs"] if log["leader_lost"]]
+    assert lost["log_id"] == LOG.hex()
+    nodes[1].cluster.leaders.close(make_closed(LOG, 500, [(nodes[1].cluster.leaders.epochs[LOG], 0)]))
+    assert [log["log_id"] for log in nodes[1].elections.figures()["logs"] if log["leader_lost"]] == []
 
 
 def test_the_first_of_the_followers_that_count_promotes_the_log_of_a_dead_node_at_once() -> None:
