@@ -1,8 +1,7 @@
 """nsqadmin without a socket: requests go straight into the application; whom it asks is not there, or made up."""
 
-from __future__ import annotations
-
 import asyncio
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -36,12 +35,10 @@ def users_file(directory: Path, *users: User) -> str:
 
 
 def with_password(name: str, role: str, *topics: str) -> User:
-    """Return a user who logs in with PASSWORD."""
     return User(name, role, topics or ("*",), _CHEAP.hash(PASSWORD))
 
 
 def with_token(name: str, role: str, token: str, *topics: str) -> User:
-    """Return a user who authenticates with this token."""
     return User(name, role, topics or ("*",), hashed(token))
 
 
@@ -51,7 +48,6 @@ def token(name: str) -> str:
 
 
 def bearer(name: str) -> dict[str, str]:
-    """Return the headers of a request that shows this token."""
     return {"Authorization": f"Bearer {token(name)}"}
 
 
@@ -96,7 +92,6 @@ def users_of(options: AdminOptions) -> Keyring | None:
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
-            assert keyring is not None
             keyring.look_after()
             return getattr(keyring, name)
 
@@ -110,16 +105,33 @@ def browser(app: Callable[..., Awaitable[None]], address: str = "127.0.0.1", **h
     return httpx.AsyncClient(transport=transport, base_url="http://admin", headers=headers)
 
 
-def in_loop(work: Callable[[], Awaitable[T]]) -> T:
-    """Run the coroutine in a new event loop, and return its result."""
+def visiting(*nodes: str, **options: Any) -> httpx.AsyncClient:
+    """Somebody on a page of an nsqadmin of these nodes, which is made with the first request."""
+    given = {"nsqd_http_address": nodes or (NOWHERE,)} | options
+    return browser(made_later(lambda: make(**given)), **OURS)
 
+
+class Clock:
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def in_loop(work: Callable[[], Awaitable[T]]) -> T:
     async def run() -> T:
         return await work()
 
     return asyncio.run(run())
 
 
+def csrf_in(page: str) -> str:
+    """Return the session's word in the forms of a page; "" if it has none."""
+    found = re.search(r'name="csrf" value="([^"]+)"', page)
+    return found[1] if found else ""
+
+
 async def log_in(client: httpx.AsyncClient, name: str, password: str = PASSWORD, following: str = "") -> httpx.Response:
-    """Send the login form, and return nsqadmin's answer."""
     form = {"user": name, "password": password, "next": following}
     return await client.post("/login", data=form, headers=OURS)

@@ -7,17 +7,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import greenstalk
 import httpx
 import pytest
 
 from tests.admin.browsers import browser
-from tests.daemons import Daemon, eventually, nsqd
+from tests.daemons import Daemon, eventually, nsqd, post, publish
 from tests.disque_client import Client as Disque
 from tests.requirements import require
 
@@ -38,27 +37,22 @@ class Cluster:
         return f"http://{self.admin.http}"
 
     def publish(self, topic: str, *bodies: str, node: int = 0) -> None:
-        """Publish the bodies to a topic of one of the nodes."""
-        url = f"http://{self.nodes[node].http}/mpub?topic={topic}"
-        httpx.post(url, content="\n".join(bodies)).raise_for_status()
+        publish(self.nodes[node], topic, *bodies)
 
     def worker(self, tube: str, node: int = 0) -> greenstalk.Client[str]:
-        """A client of beanstalkd, at one of the nodes."""
-        line = self.nodes[node].wait_for_line("BEANSTALK: listening on")
-        host, _, port = line.split()[-1].rpartition(":")
-        return greenstalk.Client((host, int(port)), use=tube, watch=tube)
+        return greenstalk.Client(self._address(node, "BEANSTALK"), use=tube, watch=tube)
 
     def disque(self, node: int = 0) -> Disque:
-        """A client of Disque, at one of the nodes."""
-        line = self.nodes[node].wait_for_line("DISQUE: listening on")
-        host, _, port = line.split()[-1].rpartition(":")
-        return Disque((host, int(port)))
+        return Disque(self._address(node, "DISQUE"))
+
+    def _address(self, node: int, name: str) -> tuple[str, int]:
+        host, _, port = self.nodes[node].wait_for_line(f"{name}: listening on").split()[-1].rpartition(":")
+        return host, int(port)
 
     def channel(self, topic: str, name: str) -> None:
-        """Create the topic and its channel on both nodes."""
         for node in self.nodes:
-            httpx.post(f"http://{node.http}/topic/create?topic={topic}").raise_for_status()
-            httpx.post(f"http://{node.http}/channel/create?topic={topic}&channel={name}").raise_for_status()
+            post(node, "/topic/create", topic=topic)
+            post(node, "/channel/create", topic=topic, channel=name)
         asked = {"topic": topic}
         eventually(lambda: len(httpx.get(f"http://{self.lookupd.http}/lookup", params=asked).json()["producers"]) == 2)
 
@@ -104,13 +98,15 @@ Answer = Callable[[str], tuple[int, bytes]]
 
 @contextmanager
 def upstream(
-    answer: Answer, headers: Mapping[str, str] | None = None, hear: Callable[[Message], object] = lambda headers: None
+    answer: Answer,
+    headers: Mapping[str, str] | None = None,
+    hear: Callable[[BaseHTTPRequestHandler], object] = lambda request: None,
 ) -> Iterator[str]:
-    """Something at an address that answers paths so, with these headers; `hear` gets those of the questions."""
+    """Something at an address that answers paths so, with these headers; `hear` gets the questions."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            hear(self.headers)
+            hear(self)
             status, content = answer(self.path)
             self.send_response(status)
             for name, value in (headers or {}).items():
@@ -128,7 +124,7 @@ def upstream(
         request_queue_size = 100
 
     server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_port}"
     finally:
@@ -138,3 +134,27 @@ def upstream(
 
 def told(value: object) -> tuple[int, bytes]:
     return 200, json.dumps(value).encode()
+
+
+@contextmanager
+def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) -> Iterator[str]:
+    """A node, or an nsqlookupd that names it, with topic t and its channel c. `more`: as for `upstream`.
+
+    `answers` may answer a path otherwise: by a status and content, or by an object, which is told as JSON.
+    """
+    topics = {"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}], "messages": [], "total": 3}
+
+    def answer(path: str) -> tuple[int, bytes]:
+        own = answers(path)
+        if own is None:
+            here = {
+                "broadcast_address": "127.0.0.1", "http_port": port, "tcp_port": 1, "hostname": "n", "topics": ["t"],
+            }  # fmt: skip
+            own = (
+                here if path.startswith("/info") else topics | {"producers": [here], "channels": ["c"], "names": ["t"]}
+            )
+        return own if isinstance(own, tuple) else told(own)
+
+    with upstream(answer, **more) as address:
+        port = int(address.rpartition(":")[2])
+        yield address

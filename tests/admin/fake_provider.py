@@ -1,7 +1,5 @@
 """An OIDC provider on loopback: discovery, keys, and codes that it gives out without asking anybody."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hmac
@@ -31,7 +29,6 @@ _first_key = functools.cache(lambda: make_key("one"))  # of all providers: 70 ms
 
 
 def unsigned(claims: dict[str, Any], algorithm: str = "none", kid: str | None = None) -> str:
-    """An ID token without a signature."""
     head = {"alg": algorithm} | ({"kid": kid} if kid else {})
     parts = (json.dumps(part).encode() for part in (head, claims))
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts) + "."

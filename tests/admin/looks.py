@@ -1,7 +1,5 @@
 """Makers of what alarms are decided on: nodes, channels and looks at all nodes. Times are ns since the epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,17 +34,14 @@ def record(name: str = "n", port: int = 1, *, is_named: bool = True, **more: Any
 
 
 def facts(state: NodeState = NodeState.UP, node: NodeRecord | None = None, **more: Any) -> NodeFacts:
-    """Return a node in that state."""
     return NodeFacts(node or record(), state, **more)
 
 
 def channel(**counts: Any) -> ChannelFigures:
-    """Return a channel with these figures; all others are 0."""
     return ChannelFigures(**{**dict.fromkeys(ChannelFigures._fields, 0), "paused": False, **counts})
 
 
 def topic(**counts: Any) -> TopicFigures:
-    """Return a topic with these figures; all others are 0."""
     return TopicFigures(**{**dict.fromkeys(TopicFigures._fields, 0), "paused": False, **counts})
 
 
@@ -59,7 +54,6 @@ def look(
 
 
 def look_at(parts: Mapping[str, Mapping[Key, ChannelFigures]], at: int = NOW, **more: Any) -> Snapshot:
-    """Return a look at these channels of nodes by their addresses."""
     channels: dict[Key, ChannelFigures] = {}
     for part in parts.values():
         channels |= {key: channels[key].plus(one) if key in channels else one for key, one in part.items()}
@@ -68,7 +62,6 @@ def look_at(parts: Mapping[str, Mapping[Key, ChannelFigures]], at: int = NOW, **
 
 
 def found(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> list[Subject]:
-    """Return what the rule finds in the last of these looks."""
     checks = Checks(Thresholds(settings))
     subjects: list[Subject] = []
     for one in looks:

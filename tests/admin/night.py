@@ -4,8 +4,6 @@ Both nsqadmin look at the same nodes. A page of the first one is open while some
 until it is broken. With the environment variable PENSTOCK_PICTURES=DIR, each situation leaves a picture of its page there.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket
@@ -109,26 +107,20 @@ class Night:
             post(node, "/topic/create", topic=topic)
             post(node, "/channel/create", topic=topic, channel=name)
             if each:
-                publish(node, topic, *(f'{{"order": {number}}}' for number in range(each)))
-        asked = {"topic": topic}  # nodes register it a moment later; consumers ask once a minute
-        lookup = f"http://{self.lookupd.http}/lookup"
-        eventually(lambda: len(httpx.get(lookup, params=asked).json().get("producers", ())) == 3)
+                publish(node, topic, *orders(each))
+        lookup = f"http://{self.lookupd.http}/lookup?topic={topic}"  # nodes register it a moment later
+        eventually(lambda: len(httpx.get(lookup).json().get("producers", ())) == 3)  # and consumers ask once a minute
 
-    def delete(self, *topics: str) -> None:
-        """Delete the topics everywhere, and wait until there is no alarm about them."""
-        for topic in topics:
-            for node in self.nodes:
-                post(node, "/topic/delete", topic=topic)
-            httpx.post(f"http://{self.lookupd.http}/topic/delete", params={"topic": topic}).raise_for_status()
+    def delete(self, topic: str) -> None:
+        for daemon in (*self.nodes, self.lookupd):
+            post(daemon, "/topic/delete", topic=topic)
 
     def restart(self, number: int) -> None:
-        """Start a node that was killed again, with the same data at the same address."""
         address = self.nodes[number].http
         node = _node(self.directory, number, self.lookupd, self.network, "-http-address", address)
         self.nodes[number] = self.stack.enter_context(node)
 
     def restart_admins(self) -> None:
-        """Start both nsqadmin again, at the same addresses."""
         for name in ("watched", "unwatched"):
             again = an_nsqadmin(self.lookupd, self.directory / name, "-http-address", getattr(self, name).http)
             setattr(self, name, self.stack.enter_context(again))
@@ -146,9 +138,12 @@ class Night:
             yield page
 
     def until_both(self, rule: str, is_raised: bool = True) -> None:
-        """Wait until both nsqadmin have raised, or ended, an alarm of this rule."""
         for admin in (self.watched, self.unwatched):
             eventually(lambda admin=admin: (rule in rules(admin)) is is_raised)  # type: ignore[misc]
+
+
+def orders(count: int) -> list[str]:
+    return [f'{{"order": {number}}}' for number in range(count)]
 
 
 def rules(admin: Daemon) -> set[str]:
@@ -237,20 +232,18 @@ def producer(nodes: list[Daemon], topic: str, per_second: int) -> Iterator[None]
         while not is_over.wait(1):
             for node in nodes:
                 with suppress(httpx.HTTPError):
-                    publish(node, topic, *(f'{{"order": {number}}}' for number in range(per_second)))
+                    publish(node, topic, *orders(per_second))
 
     with in_background(run):
         yield
 
 
 def says(page: Page, *words: str, within: str = "main") -> None:
-    """Wait until all these words are on the page."""
     for one in words:
         expect(page.locator(within)).to_contain_text(one, timeout=WAIT)
 
 
 def picture(page: Page, name: str) -> None:
-    """Leave a picture of what is on the screen, if pictures are wanted."""
     if not PICTURES:
         return
     directory = Path(PICTURES)

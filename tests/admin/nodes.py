@@ -1,7 +1,5 @@
 """Nodes that list messages and act on them, without a socket: they answer like nsqd."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field
@@ -73,11 +71,9 @@ class FakeUpstreams:
 
 
 def queries_of(**nodes: FakeNode) -> Any:
-    """Return queries that ask these nodes directly."""
     fallback = SimpleNamespace(stale=dict)
     return SimpleNamespace(direct=FakeUpstreams(**nodes), fallback=fallback)
 
 
 def upstreams_of(**nodes: FakeNode) -> Upstreams:
-    """Return upstreams that are these nodes."""
     return cast(Upstreams, FakeUpstreams(**nodes))

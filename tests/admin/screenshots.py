@@ -3,8 +3,6 @@
 All go into the one directory, those of the documents into the other, too.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 import sys
@@ -63,44 +61,23 @@ def fill(cluster: Cluster) -> None:
 
 
 def paths(cluster: Cluster) -> dict[str, str]:
-    """Every page, by a name for its pictures."""
     node = cluster.nodes[0].http
     mail, resize = f"/messages/orders/mail?node={node}", f"/tube?name=resize&node={node}"
     return {
-        "login": "/login?next=%2F",
-        "storage": f"/storage?node={node}",
-        "readers": "/readers",
-        "tubes": "/tubes",
-        "tube": f"{resize}&state=ready",
-        "tube-many": f"{resize}&state=buried&many=kick&count=1",
-        "tasks": "/tasks",
-        "task": "/tasks/1",
-        "audit": "/audit",
-        "buried": f"{mail}&state=buried&many=finish",
-        "search": f"{mail}&state=ready&contains=c3",
-        "forbidden": "/messages/orders/mail?node=x",
-        "topics": "/",
-        "topic": "/topics/orders",
-        "channel": "/topics/orders/mail",
-        "messages": "/messages/orders/mail?state=ready",
+        "login": "/login?next=%2F", "storage": f"/storage?node={node}", "readers": "/readers", "tubes": "/tubes",
+        "tube": f"{resize}&state=ready", "tube-many": f"{resize}&state=buried&many=kick&count=1", "tasks": "/tasks",
+        "task": "/tasks/1", "audit": "/audit", "buried": f"{mail}&state=buried&many=finish",
+        "search": f"{mail}&state=ready&contains=c3", "forbidden": "/messages/orders/mail?node=x", "topics": "/",
+        "topic": "/topics/orders", "channel": "/topics/orders/mail", "messages": "/messages/orders/mail?state=ready",
         "filtered": "/messages/orders/mail?state=buried&reason=bad&since=1d",
         "move": "/messages/orders/mail?state=ready&many=move",
         "moving": "/messages/orders/mail?state=ready&many=move&to=repair&count=7",
-        "edit": f"/republish/orders/mail?node={node}&offset=5",
-        "nodes": "/nodes",
-        "node": f"/nodes/{node}",
-        "lookup": "/lookup",
-        "counter": "/counter",
-        "health": "/health",
-        "configuration": "/configuration/orders",
+        "edit": f"/republish/orders/mail?node={node}&offset=5", "nodes": "/nodes", "node": f"/nodes/{node}",
+        "lookup": "/lookup", "counter": "/counter", "health": "/health", "configuration": "/configuration/orders",
         "preview": "/configuration/orders?durability=os&retention=5m",
-        "refused": "/configuration/orders?retention=2+days",
-        "unknown": "/nosuch",
-        "wrong": "/topics/orders/nobody",
-        "alarms": "/alarms",
-        "alarm": "/alarms?rule=buried",
-        "alarm-rules": "/alarms/rules",
-    }
+        "refused": "/configuration/orders?retention=2+days", "unknown": "/nosuch", "wrong": "/topics/orders/nobody",
+        "alarms": "/alarms", "alarm": "/alarms?rule=buried", "alarm-rules": "/alarms/rules",
+    }  # fmt: skip
 
 
 def busy(cluster: Cluster, seconds: float) -> None:

@@ -120,7 +120,6 @@ class Visitor:
         return self._show(self.client.get(urljoin(self.url, path)))
 
     def follow(self, words: str) -> Visitor:
-        """Follow the first link that says this."""
         assert words in self.page.links, (words, self.text)
         return self.open(self.page.links[words][0])
 

@@ -1,7 +1,5 @@
 """Alarms are raised and told once, end once, and go on over a restart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -14,6 +12,7 @@ from admin.alarm_rules import BY_NAME, Severity
 from admin.alarm_subject import Subject
 from admin.times import clock
 from tests.admin.looks import MINUTE, NOW, SECOND
+from tests.cases import each
 
 BURIED: Id = ("buried", "t/c")
 HOLD = int(BY_NAME["failures"].hold) * SECOND
@@ -35,158 +34,127 @@ def run(book: AlarmBook, *looks: tuple[int, Iterable[Subject]]) -> list[tuple[li
     return [told(book.update(found, NOW + after)) for after, found in looks]
 
 
+NO, RAISED, ENDED = ([], []), (["buried"], []), ([], ["buried"])
+CHANNELLESS, FAILURES = "topic-without-channel", "failures"
+
+
+def snoozed(until: int = MINUTE, before: dict[Id, int] | None = None) -> AlarmBook:
+    """A book in which t/c is snoozed for so long."""
+    return AlarmBook(before, {BURIED: Snooze(NOW + until, "a", "known")})
+
+
 def test_an_alarm_is_raised_and_ended_once() -> None:
     book = AlarmBook()
-    assert told(book.update([subject()], NOW)) == (["buried"], [])
-    assert told(book.update([subject(words="y", value=2.0)], NOW + SECOND)) == ([], [])
+    assert run(book, (0, [subject()]), (SECOND, [subject(words="y", value=2.0)])) == [RAISED, NO]
     (alarm,) = book.all()
     assert (alarm.since, alarm.subject.words, alarm.subject.value) == (NOW, "y", 2.0)
-    assert told(book.update([], NOW + 2 * SECOND)) == ([], ["buried"])
-    assert told(book.update([], NOW + 3 * SECOND)) == ([], [])
+    assert run(book, (2 * SECOND, []), (3 * SECOND, [])) == [ENDED, NO]
     assert book.all() == []
-    assert told(book.update([subject()], NOW + 4 * SECOND)) == (["buried"], []), "it is a new one"
+    assert run(book, (4 * SECOND, [subject()])) == [RAISED], "it is a new one"
+    book.clear(*BURIED)  # it is gone at once, and its end is told once
+    book.clear("buried", "no such alarm")
+    assert (book.all(), book.since()) == ([], {})
+    assert run(book, (5 * SECOND, []), (6 * SECOND, [])) == [ENDED, NO]
 
 
 def test_an_alarm_is_told_again_when_it_becomes_more_severe_than_ever() -> None:
     warning, critical = [subject()], [subject(severity=Severity.CRITICAL)]
     looks = enumerate((warning, critical, warning, critical, []))
-    assert run(AlarmBook(), *looks) == [(["buried"], []), (["buried"], []), ([], []), ([], []), ([], ["buried"])]
+    assert run(AlarmBook(), *looks) == [RAISED, RAISED, NO, NO, ENDED]
     book = AlarmBook({BURIED: NOW})
-    assert run(book, (1, warning), (2, critical)) == [([], []), (["buried"], [])], "also over a restart"
+    assert run(book, (1, warning), (2, critical)) == [NO, RAISED], "also over a restart"
     assert book.all()[0].since == NOW
 
 
 def test_hold() -> None:
-    found = [subject("failures")]
+    found, book = [subject(FAILURES, words="3,755 in all")], AlarmBook()
+    assert run(book, (0, found), (HOLD, []), (HOLD + 1, [])) == [([FAILURES], []), NO, ([], [FAILURES])]
     book = AlarmBook()
-    assert run(book, (0, found), (HOLD, []), (HOLD + 1, [])) == [(["failures"], []), ([], []), ([], ["failures"])]
-    book = AlarmBook()
-    assert run(book, (0, found), (HOLD, []), (HOLD, found), (2 * HOLD, [])) == [(["failures"], [])] + 3 * [([], [])]
-    assert book.all()[0].since == NOW, "it has not ended in between"
-
-
-def test_an_alarm_that_is_only_held_shows_no_old_words_as_those_of_now() -> None:
-    book, found = AlarmBook(), [subject("failures", words="3,755 in all")]
-    book.update(found, NOW)
-    assert book.all()[0].json()["text"] == "3,755 in all"
-    book.update([], NOW + 74 * SECOND)
-    was = f"no longer; at {clock(NOW)} it was: 3,755 in all"
+    assert run(book, (0, found), (HOLD, []), (HOLD, found), (2 * HOLD, [])) == [([FAILURES], []), NO, NO, NO]
     (alarm,) = book.all()
-    assert (alarm.words, alarm.json()["text"], alarm.json()["seen"]) == (was, was, NOW // SECOND)
-    book.update(found, NOW + 75 * SECOND)
-    assert (book.all()[0].words, book.all()[0].since) == ("3,755 in all", NOW)
-    book.update([], NOW + 76 * SECOND)
-    (ended,) = book.update([], NOW + 76 * SECOND + HOLD).ended
-    assert ended.words == f"no longer; at {clock(NOW + 75 * SECOND)} it was: 3,755 in all"
+    assert alarm.since == NOW, "it has not ended in between"
+    was = f"no longer; at {clock(NOW + HOLD)} it was: 3,755 in all"  # no old words as those of now
+    assert (alarm.words, alarm.json()["text"], alarm.json()["seen"]) == (was, was, (NOW + HOLD) // SECOND)
+    book.update(found, NOW + 2 * HOLD)
+    assert (book.all()[0].words, book.all()[0].json()["text"]) == ("3,755 in all", "3,755 in all")
+    book.update([], NOW + 2 * HOLD + 1)
+    (ended,) = book.update([], NOW + 3 * HOLD + 1).ended
+    assert ended.words == f"no longer; at {clock(NOW + 2 * HOLD)} it was: 3,755 in all"
 
 
 def test_delay() -> None:
-    found, book = [subject("topic-without-channel")], AlarmBook()
-    assert run(book, (0, found), (DELAY - 1, found)) == 2 * [([], [])]
+    found, book = [subject(CHANNELLESS)], AlarmBook()
+    assert run(book, (0, found), (DELAY - 1, found)) == [NO, NO]
     assert (book.all(), book.since()) == ([], {}), "nobody sees it yet"
-    assert run(book, (DELAY, found), (DELAY + 1, found)) == [(["topic-without-channel"], []), ([], [])]
+    assert run(book, (DELAY, found), (DELAY + 1, found)) == [([CHANNELLESS], []), NO]
     assert book.all()[0].since == NOW
+    assert run(AlarmBook(), (0, found), (DELAY - 1, []), (DELAY, found)) == [NO, NO, NO], "it was gone in between"
     book = AlarmBook()
-    assert run(book, (0, found), (DELAY - 1, []), (DELAY, found)) == 3 * [([], [])], "it was gone in between"
+    knows = [subject(CHANNELLESS, since=NOW - DELAY)]  # since when it is so: no delay for that time
+    assert run(book, (0, knows)) == [([CHANNELLESS], [])]
+    assert book.since() == {(CHANNELLESS, "t/c"): NOW - DELAY}
 
 
-def test_an_alarm_that_knows_since_when_has_no_delay_for_that_time() -> None:
-    book = AlarmBook()
-    assert told(book.update([subject("topic-without-channel", since=NOW - DELAY)], NOW)) == (
-        ["topic-without-channel"],
-        [],
-    )
-    assert book.since() == {("topic-without-channel", "t/c"): NOW - DELAY}
-
-
-def test_a_clock_that_is_set_back_keeps_no_alarm() -> None:
-    assert run(AlarmBook(), (0, [subject()]), (-MINUTE, [])) == [(["buried"], []), ([], ["buried"])]
-    assert run(AlarmBook(), (0, [subject("failures")]), (-MINUTE, [])) == [(["failures"], []), ([], ["failures"])]
-
-
-def test_a_clock_that_is_set_back_delays_no_alarm() -> None:
-    found = [subject("topic-without-channel")]
+def test_a_clock_that_is_set_back_keeps_and_delays_no_alarm() -> None:
+    for rule in ("buried", FAILURES):
+        assert run(AlarmBook(), (0, [subject(rule)]), (-MINUTE, [])) == [([rule], []), ([], [rule])]
+    found = [subject(CHANNELLESS)]
     looks = (0, found), (-MINUTE, found), (DELAY - MINUTE, found)
-    assert run(AlarmBook(), *looks) == [([], []), ([], []), (["topic-without-channel"], [])]
-
-
-# Over a restart
+    assert run(AlarmBook(), *looks) == [NO, NO, ([CHANNELLESS], [])]
 
 
 def test_an_alarm_goes_on_over_a_restart() -> None:
-    before = {BURIED: NOW - MINUTE, ("topic-without-channel", "t"): NOW - MINUTE}
-    book = AlarmBook(before)
-    found = [subject(), subject("topic-without-channel", "t")]
-    assert run(book, (0, found), (SECOND, found)) == 2 * [([], [])], "it was told before, and delays are over"
+    before = {BURIED: NOW - MINUTE, (CHANNELLESS, "t"): NOW - MINUTE}
+    book, found = AlarmBook(before), [subject(), subject(CHANNELLESS, "t")]
+    assert run(book, (0, found), (SECOND, found)) == [NO, NO], "it was told before, and delays are over"
     assert book.since() == before
-    assert run(book, (2 * SECOND, [])) == [([], ["buried", "topic-without-channel"])]
+    assert run(book, (2 * SECOND, [])) == [([], ["buried", CHANNELLESS])]
+    book = AlarmBook({(FAILURES, "t/c"): NOW - MINUTE})  # it takes two looks to be found
+    assert run(book, (0, []), (HOLD, [subject(FAILURES)])) == [NO, NO]
+    assert book.all()[0].since == NOW - MINUTE
+    book = AlarmBook({(FAILURES, "t/c"): NOW - MINUTE})
+    assert run(book, (0, []), (HOLD + 1, [])) == [NO, ([], [FAILURES])]
 
 
 def test_the_end_of_an_alarm_is_told_if_it_ended_while_nsqadmin_was_stopped() -> None:
     book = AlarmBook({BURIED: NOW - MINUTE, ("no-such-rule", "x"): NOW})
-    assert run(book, (0, [])) == [([], [])]
+    assert run(book, (0, [])) == [NO]
     assert book.since() == {BURIED: NOW - MINUTE}
     changes = book.update([], NOW + 1)
     assert [(one.id, one.since) for one in changes.ended] == [(BURIED, NOW - MINUTE)]
     assert json.dumps(changes.ended[0].json())
-    assert run(book, (2, [])) == [([], [])]
+    assert run(book, (2, [])) == [NO]
     assert book.since() == {}
 
 
-def test_an_alarm_that_takes_two_looks_to_be_found_goes_on_over_a_restart() -> None:
-    book = AlarmBook({("failures", "t/c"): NOW - MINUTE})
-    assert run(book, (0, []), (HOLD, [subject("failures")])) == 2 * [([], [])]
-    assert book.all()[0].since == NOW - MINUTE
-    book = AlarmBook({("failures", "t/c"): NOW - MINUTE})
-    assert run(book, (0, []), (HOLD + 1, [])) == [([], []), ([], ["failures"])]
-
-
-def test_an_alarm_that_was_snoozed_before_a_restart_was_not_told() -> None:
-    snoozes = {BURIED: Snooze(NOW + MINUTE, "a", "known")}
-    assert run(AlarmBook({BURIED: NOW}, snoozes), (0, []), (1, [])) == 2 * [([], [])]
-    book = AlarmBook({BURIED: NOW}, snoozes)
-    assert run(book, (0, [subject()]), (MINUTE, [subject()])) == [([], []), (["buried"], [])]
-
-
-# Snoozes
-
-
-@pytest.mark.parametrize("key", [BURIED, ("buried", "")], ids=["a subject", "a rule"])
+@each("key", [BURIED, ("buried", "")])
 def test_a_snooze_silences_a_subject_or_a_rule_until_it_ends(key: Id) -> None:
     book, snooze = AlarmBook(), Snooze(NOW + MINUTE, "a", "known")
     assert book.snooze(key, snooze)
-    assert run(book, (0, [subject()]), (MINUTE - 1, [subject()])) == 2 * [([], [])]
+    assert run(book, (0, [subject()]), (MINUTE - 1, [subject()])) == [NO, NO]
     assert [one.snooze for one in book.all()] == [snooze]
     assert book.all()[0].json()["snoozed"] == {"until": (NOW + MINUTE) // SECOND, "by": "a", "reason": "known"}
-    assert run(book, (MINUTE, [subject()])) == [(["buried"], [])], "it is still there: others learn of it now"
+    assert run(book, (MINUTE, [subject()])) == [RAISED], "it is still there: others learn of it now"
     assert (book.snoozes, book.all()[0].snooze) == ({}, None)
-    assert run(book, (MINUTE + 1, [])) == [([], ["buried"])]
+    assert run(book, (MINUTE + 1, [])) == [ENDED]
 
 
-def test_a_snooze_of_one_subject_silences_no_other() -> None:
-    book = AlarmBook(snoozes={BURIED: Snooze(NOW + MINUTE, "a", "known")})
-    changes = book.update([subject(), subject(key="t/d"), subject("failures")], NOW)
-    assert {one.id for one in changes.raised} == {("buried", "t/d"), ("failures", "t/c")}
-
-
-def test_what_begins_and_ends_in_a_snooze_is_not_told() -> None:
-    book = AlarmBook(snoozes={BURIED: Snooze(NOW + MINUTE, "a", "known")})
-    assert run(book, (0, [subject()]), (1, [])) == 2 * [([], [])]
-
-
-def test_the_end_of_what_was_told_is_told_in_a_snooze_too() -> None:
+def test_what_a_snooze_silences_and_what_not() -> None:
+    changes = snoozed().update([subject(), subject(key="t/d"), subject(FAILURES)], NOW)
+    assert {one.id for one in changes.raised} == {("buried", "t/d"), (FAILURES, "t/c")}
+    assert run(snoozed(), (0, [subject()]), (1, [])) == [NO, NO], "what begins and ends in it"
     book = AlarmBook()
-    assert run(book, (0, [subject()])) == [(["buried"], [])]
+    assert run(book, (0, [subject()])) == [RAISED]
     book.snooze(BURIED, Snooze(NOW + MINUTE, "a", "known"))
-    assert run(book, (1, [subject()]), (2, [])) == [([], []), ([], ["buried"])]
-
-
-def test_a_snooze_is_ended_by_hand() -> None:
-    book = AlarmBook(snoozes={BURIED: Snooze(NOW + MINUTE, "a", "known")})
-    assert run(book, (0, [subject()])) == [([], [])]
-    assert book.wake(BURIED)
+    assert run(book, (1, [subject()]), (2, [])) == [NO, ENDED], "the end of what was told is told"
+    # what was snoozed before a restart was not told
+    assert run(snoozed(before={BURIED: NOW}), (0, []), (1, [])) == [NO, NO]
+    assert run(snoozed(before={BURIED: NOW}), (0, [subject()]), (MINUTE, [subject()])) == [NO, RAISED]
+    book = snoozed()
+    assert run(book, (0, [subject()])) == [NO]
+    assert book.wake(BURIED), "it is ended by hand"
     assert not book.wake(BURIED)
-    assert run(book, (1, [subject()]), (2, [subject()])) == [(["buried"], []), ([], [])]
+    assert run(book, (1, [subject()]), (2, [subject()])) == [RAISED, NO]
 
 
 def test_snoozes_are_bounded() -> None:
@@ -196,18 +164,6 @@ def test_snoozes_are_bounded() -> None:
     assert book.snooze(("buried", "1"), snooze), "it is changed"
     book.update([], NOW + MINUTE)
     assert book.snoozes == {}, "they are over, whether there is such an alarm or not"
-
-
-# Others
-
-
-def test_an_alarm_that_is_cleared_is_gone_at_once_and_its_end_is_told_once() -> None:
-    book = AlarmBook()
-    book.update([subject()], NOW)
-    book.clear(*BURIED)
-    book.clear("buried", "no such alarm")
-    assert (book.all(), book.since()) == ([], {})
-    assert run(book, (1, []), (2, [])) == [([], ["buried"]), ([], [])]
 
 
 def test_alarms_are_bounded_and_those_that_are_raised_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +184,9 @@ def test_alarms_are_bounded_and_those_that_are_raised_stay(monkeypatch: pytest.M
 
 def test_the_worst_is_first() -> None:
     book = AlarmBook()
-    found = [
-        subject("buried", "b", value=1.0),
-        subject("buried", "a", value=1.0),
-        subject("buried", "c", value=9.0),
-        subject("failures", "f", value=99.0),
-        subject("draining", "n", severity=Severity.INFO),
-        subject("node-down", "n", severity=Severity.CRITICAL),
-    ]
+    found = [subject("buried", key, value=value) for key, value in (("b", 1.0), ("a", 1.0), ("c", 9.0))]
+    found += [subject(FAILURES, "f", value=99.0), subject("draining", "n", severity=Severity.INFO)]
+    found.append(subject("node-down", "n", severity=Severity.CRITICAL))
     changes = book.update(found, NOW)
     assert [one.subject.key for one in book.all()] == ["n", "c", "a", "b", "f", "n"]
     assert changes.raised[0].subject.rule == "node-down"
@@ -246,12 +197,7 @@ def test_the_worst_is_first() -> None:
 
 def test_topics_in_trouble() -> None:
     book = AlarmBook(snoozes={("failures", ""): Snooze(NOW + MINUTE, "a", "known")})
-    found = [
-        subject("buried", "t/c"),
-        subject("buried-growing", "t/c", severity=Severity.CRITICAL),
-        subject("failures", "u/c", topic="u"),
-        subject("node-down", "n", topic=""),
-    ]
-    book.update(found, NOW)
+    found = [subject(), subject("buried-growing", severity=Severity.CRITICAL), subject(FAILURES, "u/c", topic="u")]
+    book.update([*found, subject("node-down", "n", topic="")], NOW)
     (worst,) = topics_in_trouble(book.all()).items()
     assert (worst[0], worst[1].subject.severity) == ("t", Severity.CRITICAL)

@@ -1,10 +1,7 @@
 """Each rule: a look in which it holds, and its neighbors in which it does not."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from admin.alarm_checks import Checks
 from admin.alarm_past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
@@ -15,20 +12,7 @@ from admin.node_checks import CHECKS
 from admin.snapshot import OWN, ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
 from admin.times import second
 from shared.cluster.state import DOWN, ClusterState, LogCopy, MemberState
-from tests.admin.looks import (
-    MINUTE,
-    NOW,
-    SECOND,
-    channel,
-    facts,
-    found,
-    look,
-    look_at,
-    producer,
-    record,
-    topic,
-    words,
-)
+from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, look_at, producer, record, topic, words
 from tests.cases import each
 
 KEY = ("t", "c")
@@ -36,12 +20,10 @@ GONE = (NodeState.DOWN, NodeState.STOPPED)
 
 
 def one(figures: ChannelFigures, at: int = NOW, **more: Any) -> Snapshot:
-    """Return a look at one channel."""
     return look({KEY: figures}, at, **more)
 
 
 def nodes(*told: NodeFacts, at: int = NOW, **more: Any) -> Snapshot:
-    """Return a look at these nodes, by their host names."""
     return look(at=at, nodes={each.record.producer.hostname: each for each in told}, **more)
 
 
@@ -54,13 +36,7 @@ def test_every_rule_is_checked_and_one_that_is_off_is_not() -> None:
     assert list(checks._checks) == [rule.name for rule in RULES]
     assert checks.check(look()) == []
     assert not found("buried", one(channel(buried=9)), settings=("buried=off",))
-
-
-def test_checks_of_nodes_know_no_thresholds() -> None:
-    assert [rule.name for rule in RULES if rule.name in CHECKS and rule.thresholds] == []
-
-
-# Channels
+    assert [rule.name for rule in RULES if rule.name in CHECKS and rule.thresholds] == [], "checks of nodes know none"
 
 
 def test_buried() -> None:
@@ -69,11 +45,8 @@ def test_buried() -> None:
     assert subject.path == "messages/t/c?state=buried"
     assert not words("buried", one(channel(buried=4)), settings=("buried.messages=5",))
     assert not words("buried", one(channel()), settings=("buried.messages=0",)), "nothing is buried"
-
-
-def test_names_are_quoted_in_paths() -> None:
     (subject,) = found("buried", look({("a/b?", "c#d"): channel(buried=1)}))
-    assert subject.path == "messages/a%2Fb%3F/c%23d?state=buried"
+    assert subject.path == "messages/a%2Fb%3F/c%23d?state=buried", "names are quoted"
 
 
 def test_buried_growing() -> None:
@@ -83,21 +56,15 @@ def test_buried_growing() -> None:
     assert not words("buried-growing", before, one(channel(buried=7)), settings=settings)
     assert not words("buried-growing", before, one(channel(buried=2))), "they were kicked, or a node restarted"
     assert not words("buried-growing", one(channel(buried=8))), (
-        "nothing to compare with: not what was buried before a restart"
+        "nothing to compare with: it was buried before a restart"
     )
-
-
-def test_a_node_that_goes_leaves_nobody_blind_for_a_minute() -> None:
+    assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2))), "it had no trouble before"
     both = one(channel(buried=1), NOW - 20 * SECOND, answered=("n:1", "m:1"))
     alone = one(channel(buried=1), NOW - 10 * SECOND)
-    assert words("buried-growing", both, alone, one(channel(buried=9)))
+    assert words("buried-growing", both, alone, one(channel(buried=9))), "a node goes, and nobody is blind for a minute"
 
 
-def test_a_channel_that_had_no_trouble_before_has_buried_none_then() -> None:
-    assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2)))
-
-
-@pytest.mark.parametrize("rule", ["buried-growing", "failures", "backlog-growing"])
+@each("rule", ["buried-growing", "failures", "backlog-growing"])
 def test_looks_are_compared_only_if_they_are_comparable(rule: str) -> None:
     then = channel(buried=1, depth=1000, messages=5000, requeued=5)
     now = channel(buried=900, depth=9000, messages=20_000, requeued=9000)
@@ -105,23 +72,19 @@ def test_looks_are_compared_only_if_they_are_comparable(rule: str) -> None:
     assert words(rule, one(then, at), one(now))
     part = look_at({"n:1": {KEY: channel(buried=1, depth=900, requeued=5)}, "m:1": {KEY: now}}, at)
     assert not words(rule, part, look_at({"m:1": {KEY: now}})), "another node was in the sum (D12)"
-    assert not words(rule, look_at({"n:1": {KEY: then}}, at), look_at({"n:1": {KEY: then}, "m:1": {KEY: now}})), (
-        "it is new"
-    )
+    new = look_at({"n:1": {KEY: then}, "m:1": {KEY: now}})
+    assert not words(rule, look_at({"n:1": {KEY: then}}, at), new), "it is new"
     assert not words(rule, one(then, at, left_out=1), one(now)), "figures were missing in it"
     assert not words(rule, one(then, NOW - 11 * MINUTE), one(now)), "it is older than the window"
     assert not words(rule, one(then, NOW + SECOND), one(now)), "the clock was set back"
     assert not words(rule, one(then, NOW), one(now)), "no time has passed"
 
 
-@pytest.mark.parametrize(
-    ("rule", "told"),
-    [
-        ("buried-growing", "28 buried in 10.0 min, 80 in all"),
-        ("failures", "100 % of deliveries fail: 2,800 requeued and 0 timed out in 10.0 min"),
-        ("backlog-growing", "8,200 messages, 2,800 more in 10.0 min"),
-    ],
-)
+@each("rule, told", [
+    ("buried-growing", "28 buried in 10.0 min, 80 in all"),
+    ("failures", "100 % of deliveries fail: 2,800 requeued and 0 timed out in 10.0 min"),
+    ("backlog-growing", "8,200 messages, 2,800 more in 10.0 min"),
+])  # fmt: skip
 def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, told: str) -> None:
     def at(minute: int) -> Snapshot:
         mine = channel(buried=minute, depth=1000 + 100 * minute, requeued=100 * minute, messages=2, clients=1)
@@ -156,7 +119,7 @@ def test_a_log_that_another_node_has_promoted_is_no_growth() -> None:
         assert words(rule, before, look_at({"n:1": {KEY: whole}}), settings=settings), "it was not promoted"
 
 
-def test_many_nodes_that_come_do_not_shorten_the_past() -> None:
+def test_many_nodes_that_come_and_a_clock_that_is_set_back_do_not_shorten_the_past() -> None:
     checks = Checks(Thresholds(("backlog-growing.minutes=15",)))
     for number in range(100):
         mine = {"n:1": {KEY: channel(depth=1000 + 10 * number)}}
@@ -164,16 +127,9 @@ def test_many_nodes_that_come_do_not_shorten_the_past() -> None:
         found = checks.check(look_at(mine | others, NOW + number * 9 * SECOND))
     growing = [one.words for one in found if one.rule == "backlog-growing"]
     assert growing == ["1,990 messages, 990 more in 14.8 min"]
-
-
-def test_the_past_goes_on_after_the_clock_was_set_back() -> None:
     hour = 60 * MINUTE
-    looks = [
-        one(channel(buried=1), NOW),
-        one(channel(buried=1), NOW - hour),
-        one(channel(buried=2), NOW - hour + MINUTE),
-    ]
-    assert words("buried-growing", *looks) == {"t/c": "1 buried in 1.0 min, 2 in all"}
+    looks = [one(channel(buried=1)), one(channel(buried=1), NOW - hour), one(channel(buried=2), NOW - hour + MINUTE)]
+    assert words("buried-growing", *looks) == {"t/c": "1 buried in 1.0 min, 2 in all"}, "the clock was set back"
 
 
 def test_failures() -> None:
@@ -227,28 +183,17 @@ def test_backlog_growing() -> None:
     assert told(1000, look(at=NOW - 5 * MINUTE)), "it had few messages then"
     assert not told(999, look(at=NOW - 5 * MINUTE))
     assert not told(2000, one(channel(depth=1000), NOW - 5 * MINUTE + 1)), "half of the window is not over"
-
-
-def test_a_window_of_more_than_fifteen_minutes_is_one_of_fifteen() -> None:
     looks = [one(channel(depth=1000 + 100 * each), NOW + each * MINUTE) for each in range(16)]
-    settings = ("backlog-growing.minutes=60", "buried-growing.minutes=60")
+    settings = ("backlog-growing.minutes=60", "buried-growing.minutes=60")  # of which 15 count
     assert words("backlog-growing", *looks, settings=settings) == {"t/c": "2,500 messages, 1,500 more in 15.0 min"}
 
 
-def test_oldest_message() -> None:
+def test_oldest_message_and_topic_without_channel() -> None:
     rule, old = "oldest-message", NOW - 30 * MINUTE
     assert words(rule, one(channel(depth=3, oldest=old))) == {"t/c": "oldest message: 30.0 min, of 3 ready"}
-    assert not words(rule, one(channel(depth=3, oldest=old + 1)))
-    assert not words(rule, one(channel(depth=3, oldest=old, paused=True)))
-    assert not words(rule, one(channel(depth=0, oldest=old)))
+    for figures in ({"oldest": old + 1}, {"paused": True}, {"depth": 0}, {"oldest": NOW + MINUTE}):
+        assert not words(rule, one(channel(**{"depth": 3, "oldest": old} | figures)))
     assert not words(rule, one(channel(depth=3, oldest=0))), "its age is not known"
-    assert not words(rule, one(channel(depth=3, oldest=NOW + MINUTE)))
-
-
-# Topics, tubes, readers
-
-
-def test_topic_without_channel() -> None:
     rule, settings = "topic-without-channel", ("topic-without-channel.messages=5",)
     assert words(rule, topics(t=topic(depth=5)), settings=settings) == {"t": "5 messages and no channel"}
     assert not words(rule, topics(t=topic(depth=4)), settings=settings)
@@ -259,30 +204,21 @@ def test_paused() -> None:
     long, short = NOW - 60 * MINUTE, NOW - 60 * MINUTE + 1
     channels = {KEY: channel(paused=True, paused_at=long, depth=3), ("t", "d"): channel(paused=True, paused_at=short)}
     channels |= {("t", "e"): channel(paused=True), ("t", "f"): channel(paused_at=long)}
-    told = topics(
-        t=topic(paused=True, paused_at=long, depth=4), u=topic(paused=True, paused_at=short), v=topic(paused=True)
-    )
+    of_topics = {"t": (long, 4), "u": (short, 0), "v": (0, 0)}
+    told = topics(**{name: topic(paused=True, paused_at=at, depth=depth) for name, (at, depth) in of_topics.items()})
     told.channels = channels
-    assert words("paused", told) == {
-        "t/c": "paused for 1.0 h, 3 messages wait",
-        "t": "paused for 1.0 h, 4 messages wait",
-    }
+    waits = {"t/c": "paused for 1.0 h, 3 messages wait", "t": "paused for 1.0 h, 4 messages wait"}
+    assert words("paused", told) == waits
 
 
-def test_tube_buried() -> None:
+def test_tube_buried_cursor_lag_and_too_many() -> None:
     told = look(tubes={("we ird", "n:1"): 5, ("mails", "n:1"): 4})
     (subject,) = found("tube-buried", told, settings=("tube-buried.jobs=5",))
     assert (subject.key, subject.words, subject.topic) == ("we ird at n:1", "5 buried jobs", "we ird")
     assert subject.path == "tube?name=we%20ird&node=n%3A1&state=buried"
-
-
-def test_cursor_lag() -> None:
     cursors = [CursorFigures("t", "r", "n:1", 100), CursorFigures("t", "s", "n:1", 99)]
-    told = words("cursor-lag", look(cursors=cursors), settings=("cursor-lag.messages=100",))
-    assert told == {"t/r at n:1": "100 messages behind"}
-
-
-def test_too_many() -> None:
+    lagging = words("cursor-lag", look(cursors=cursors), settings=("cursor-lag.messages=100",))
+    assert lagging == {"t/r at n:1": "100 messages behind"}
     assert words("too-many", look(left_out=3)) == {"channels": "3 more channels need attention and are not listed"}
     assert not words("too-many", look())
 
@@ -294,20 +230,12 @@ def test_which_pages_tell_of_an_alarm() -> None:
     (of_reader,) = found("cursor-lag", look(cursors=[CursorFigures("t", "r", "n:1", 1_000_000)]))
     lookupd = node_subject("lookupd-down", "l:1", "x", path="lookup")
     pages = {
-        "topics": Place(),
-        "t": Place(topic="t"),
-        "t/c": Place(topic="t", channel="c"),
-        "t/d": Place(topic="t", channel="d"),
-        "u/c": Place(topic="u", channel="c"),
-        "n": Place("nodes", node="n:1"),
-        "m": Place("nodes", node="m:1"),
-        "storage": Place("storage"),
-        "storage of n": Place("storage", node="n:1"),
-        "tube t at n": Place("tube", "t", node="n:1"),
-        "tube t at m": Place("tube", "t", node="m:1"),
-        "lookup": Place("lookup"),
-        "readers": Place("readers"),
-    }
+        "topics": Place(), "t": Place(topic="t"), "t/c": Place(topic="t", channel="c"),
+        "t/d": Place(topic="t", channel="d"), "u/c": Place(topic="u", channel="c"), "n": Place("nodes", node="n:1"),
+        "m": Place("nodes", node="m:1"), "storage": Place("storage"), "storage of n": Place("storage", node="n:1"),
+        "tube t at n": Place("tube", "t", node="n:1"), "tube t at m": Place("tube", "t", node="m:1"),
+        "lookup": Place("lookup"), "readers": Place("readers"),
+    }  # fmt: skip
 
     def telling(subject: Subject) -> set[str]:
         return {name for name, place in pages.items() if subject.is_about(place)}
@@ -320,9 +248,6 @@ def test_which_pages_tell_of_an_alarm() -> None:
     assert telling(lookupd) == {"lookup"}
 
 
-# Nodes
-
-
 def test_node_down() -> None:
     dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),))
     (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
@@ -331,19 +256,22 @@ def test_node_down() -> None:
     for state in NodeState:
         if state is not NodeState.DOWN:
             assert not words("node-down", nodes(facts(state, dead)))
-
-
-def test_a_node_that_is_down_is_a_warning_if_another_delivers_its_messages() -> None:
-    dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),), led_by=2)
-    (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
+    (subject,) = found("node-down", nodes(facts(NodeState.DOWN, replace(dead, led_by=2))))
     assert subject.words == "no answer for 1.0 min. Node 2 leads its log now and delivers its messages."
     assert (subject.severity, subject.value) == (Severity.WARNING, 0)
 
 
-def test_node_refusing() -> None:
+def test_node_refusing_log_corrupt_log_cut_and_sync_slow() -> None:
     assert words("node-refusing", nodes(facts(refusal="disk full", health="NOK"))) == {"n": "disk full"}
     assert words("node-refusing", nodes(facts(health="NOK"))) == {"n": "NOK"}
     assert not words("node-refusing", nodes(facts()))
+    assert words("log-corrupt", nodes(facts(damage=1))) == {"n": "1 B are corrupt"}
+    assert words("log-cut", nodes(facts(torn=2000))) == {"n": "2.0 kB were cut off at the last start"}
+    assert not words("log-corrupt", nodes(facts(torn=1)))
+    assert not words("log-cut", nodes(facts(damage=1)))
+    assert words("sync-slow", nodes(facts(sync_p99_ms=500.0))) == {"n": "the 99th percentile of a sync is 500 ms"}
+    assert not words("sync-slow", nodes(facts(sync_p99_ms=499.9)))
+    assert not words("sync-slow", nodes(facts(sync_p99_ms=0.0)), settings=("sync-slow.ms=0",))
 
 
 @each("state", GONE)
@@ -377,13 +305,6 @@ def test_node_unregistered() -> None:
         assert not words(rule, nodes(facts(state), lookupds=both))
 
 
-def test_log_corrupt_and_log_cut() -> None:
-    assert words("log-corrupt", nodes(facts(damage=1))) == {"n": "1 B are corrupt"}
-    assert words("log-cut", nodes(facts(torn=2000))) == {"n": "2.0 kB were cut off at the last start"}
-    assert not words("log-corrupt", nodes(facts(torn=1)))
-    assert not words("log-cut", nodes(facts(damage=1)))
-
-
 def cluster(*copies: LogCopy, state: str = "up", possible: int = 2) -> Snapshot:
     member = MemberState(1, "", "", "n:1", state, [], 1, [], possible, 2, 0)
     return look(clusters=[ClusterState("main", nodes=[member], copies=list(copies))])
@@ -392,18 +313,11 @@ def cluster(*copies: LogCopy, state: str = "up", possible: int = 2) -> Snapshot:
 def test_cluster() -> None:
     assert not words("cluster", cluster())
     (down,) = found("cluster", cluster(state=DOWN))
-    assert (down.name, down.words, down.severity) == (
-        "node 1 of cluster main",
-        "it is down",
-        Severity.CRITICAL,
-    )
+    assert (down.name, down.words, down.severity) == ("node 1 of cluster main", "it is down", Severity.CRITICAL)
     (short,) = found("cluster", cluster(possible=1))
     assert short.severity is Severity.WARNING
-
-
-def test_an_alarm_of_a_copy_is_the_same_whatever_its_reason() -> None:
     keys = set()
-    for failure in ("at byte 5", "at byte 6", "x" * 1000):
+    for failure in ("at byte 5", "at byte 6", "x" * 1000):  # an alarm of a copy is the same whatever its reason
         (subject,) = found("cluster", cluster(LogCopy(1, 2, "l", "failed", None, None, None, failure)))
         assert failure[:100] in subject.words
         assert len(subject.words) <= 300
@@ -411,25 +325,17 @@ def test_an_alarm_of_a_copy_is_the_same_whatever_its_reason() -> None:
     assert keys == {"main: copy of the log of node 1 at node 2: failed"}
 
 
-@each(
-    "free, severity, bound",
-    [
-        (20, Severity.WARNING, "20 %"),
-        (6, Severity.WARNING, "20 %"),
-        (5, Severity.CRITICAL, "5 %"),
-        (0, Severity.CRITICAL, "5 %"),
-    ],
-)
+@each("free, severity, bound", [
+    (20, Severity.WARNING, "20 %"), (6, Severity.WARNING, "20 %"), (5, Severity.CRITICAL, "5 %"),
+    (0, Severity.CRITICAL, "5 %"),
+])  # fmt: skip
 def test_disk_low(free: int, severity: Severity, bound: str) -> None:
     (subject,) = found("disk-low", nodes(facts(disk_free=free * 1000, disk_total=100_000)))
     assert subject.severity is severity
     assert subject.words.endswith(f"({free} %), the threshold is {bound}"), "D20"
     assert subject.path == "storage?node=n"
-
-
-def test_a_disk_with_room_or_of_which_nothing_is_known_is_not_low() -> None:
-    assert not words("disk-low", nodes(facts(disk_free=21, disk_total=100)))
-    assert not words("disk-low", nodes(facts(disk_free=0, disk_total=0)))
+    for room, total in ((21, 100), (0, 0)):  # enough, and not known
+        assert not words("disk-low", nodes(facts(disk_free=room, disk_total=total)))
 
 
 def disks(*free: int, spacing: int = LEAST_DISK) -> list[Snapshot]:
@@ -449,20 +355,13 @@ def test_disk_days() -> None:
 def test_the_past_is_bounded() -> None:
     checks = Checks(Thresholds())
     for at in range(10 * DISK_LOOKS):
-        checks.check(
-            nodes(facts(disk_free=5, disk_total=10), at=NOW + at * DISK_SPACING, channels={KEY: channel(buried=1)})
-        )
+        disk = facts(disk_free=5, disk_total=10)
+        checks.check(nodes(disk, at=NOW + at * DISK_SPACING, channels={KEY: channel(buried=1)}))
     assert len(checks.past._disks) == DISK_LOOKS
     for at in range(300):
         checks.check(one(channel(), NOW + 10 * DISK_LOOKS * DISK_SPACING + at * 15 * SECOND))
     assert 15 <= len(checks.past._kept) <= 17
     assert not any(each.nodes or each.cursors or each.topics or each.tubes for each in checks.past._kept)
-
-
-def test_sync_slow() -> None:
-    assert words("sync-slow", nodes(facts(sync_p99_ms=500.0))) == {"n": "the 99th percentile of a sync is 500 ms"}
-    assert not words("sync-slow", nodes(facts(sync_p99_ms=499.9)))
-    assert not words("sync-slow", nodes(facts(sync_p99_ms=0.0)), settings=("sync-slow.ms=0",))
 
 
 def clocks(*ahead: int | None) -> Snapshot:
@@ -481,14 +380,11 @@ def test_clock_skew() -> None:
     assert not words("clock-skew", clocks(60 * two, 60 * two, 60 * two)), "nsqadmin's own clock is wrong"
 
 
-@pytest.mark.parametrize(
-    ("left", "severity", "told"),
-    [
-        (14, Severity.WARNING, "expires on 2027-01-29 08:00:00 UTC, in 14.0 d"),
-        (2, Severity.CRITICAL, "expires on 2027-01-17 08:00:00 UTC, in 2.0 d"),
-        (0, Severity.CRITICAL, "expired on 2027-01-15 08:00:00 UTC"),
-    ],
-)
+@each("left, severity, told", [
+    (14, Severity.WARNING, "expires on 2027-01-29 08:00:00 UTC, in 14.0 d"),
+    (2, Severity.CRITICAL, "expires on 2027-01-17 08:00:00 UTC, in 2.0 d"),
+    (0, Severity.CRITICAL, "expired on 2027-01-15 08:00:00 UTC"),
+])  # fmt: skip
 def test_certificate_expiring(left: int, severity: Severity, told: str) -> None:
     ends = NOW // SECOND + left * 24 * 3600
     told_of = {("n:1", "tls-cert"): ends, (OWN, "http-client-tls-cert"): ends, ("https://l:1", "tls-cert"): ends}

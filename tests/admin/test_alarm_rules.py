@@ -1,7 +1,5 @@
 """Thresholds: defaults, below what was configured, below what was set on the page."""
 
-from __future__ import annotations
-
 import pytest
 
 from admin.alarm_rules import BY_NAME, RULES, Thresholds, no_alarm_settings, parse_setting
@@ -23,17 +21,11 @@ def test_the_page_has_the_last_word() -> None:
 
 
 @each("setting, why", [
-        ("", "expected RULE.NAME=VALUE or RULE=off"),
-        ("buried", "expected RULE.NAME=VALUE or RULE=off"),
-        ("=5", "unknown alarm rule"),
-        ("buried=5", "expected off or on"),
-        ("buried.messages=off", "not negative"),
-        ("buried.messages=-1", "not negative"),
-        ("buried.messages=nan", "not negative"),
-        ("buried.messages=inf", "not negative"),
-        ("buried.messages=1e16", "not negative"),
-        ("buried.jobs=5", "has no threshold 'jobs': it has messages"),
-        ("node-down.messages=5", "it has none"),
+        ("", "expected RULE.NAME=VALUE or RULE=off"), ("buried", "expected RULE.NAME=VALUE or RULE=off"),
+        ("=5", "unknown alarm rule"), ("buried=5", "expected off or on"), ("buried.messages=off", "not negative"),
+        ("buried.messages=-1", "not negative"), ("buried.messages=nan", "not negative"),
+        ("buried.messages=inf", "not negative"), ("buried.messages=1e16", "not negative"),
+        ("buried.jobs=5", "has no threshold 'jobs': it has messages"), ("node-down.messages=5", "it has none"),
         ("BURIED=off", "unknown alarm rule"),
     ])  # fmt: skip
 def test_a_wrong_setting_says_why(setting: str, why: str) -> None:

@@ -1,7 +1,5 @@
 """Answer times of nodes, the failing and the slowest first, in bounded memory."""
 
-from __future__ import annotations
-
 from admin.answer_times import KEPT, MOST, AnswerTime, AnswerTimes
 
 

@@ -1,7 +1,5 @@
 """The static files of the pages: what they weigh, and that all of them are served."""
 
-from __future__ import annotations
-
 import gzip
 
 from admin.layout import HERE

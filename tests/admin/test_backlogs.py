@@ -1,7 +1,5 @@
 """The slowest part of a topic, from what nodes tell of the last minutes; nodes may lie."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

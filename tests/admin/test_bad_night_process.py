@@ -4,14 +4,13 @@ Only a campaign brings them about. What nsqadmin finds in them, and how pages te
 test_inventory, test_monitor, test_alarm_checks, test_monitor_process and test_live_process.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -40,6 +39,7 @@ from tests.admin.test_cluster_process import copies, member
 from tests.daemons import Daemon, eventually, post, publish
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]
+MARKED = ".banner.wrong:visible"
 SLOWLY = 1.0  # s for a message, so that nodes hold some all night
 
 
@@ -52,20 +52,10 @@ def night(tmp_path_factory: pytest.TempPathFactory, chrome: Browser) -> Iterator
             work(found.lookupd, "orders", "mail", Message.finish, SLOWLY),
             work(found.lookupd, "clicks", "archive", Message.finish),
         ):
+            depths = partial(re.findall, r'"Depth" class="n">1\d\d<')
             for admin in (found.watched, found.unwatched):  # how many messages each node holds is known
-                eventually(lambda admin=admin: len(re.findall(r'"Depth" class="n">1\d\d<', nodes(admin))) == 3)
+                eventually(lambda url=f"http://{admin.http}/nodes": len(depths(httpx.get(url, timeout=20).text)) == 3)
             yield found
-
-
-def nodes(admin: Daemon) -> str:
-    return httpx.get(f"http://{admin.http}/nodes", timeout=20).text
-
-
-def cell(admin: Daemon, topic: str, name: str) -> int:
-    """A figure in the row of a topic, as nsqadmin's first page has it; -1 if it is not there."""
-    text = httpx.get(f"http://{admin.http}/", timeout=20).text.partition(f'id="t-{topic}"')[2].partition("</tr>")[0]
-    found = re.search(rf'data-label="{name}"[^>]*>([\d,]+)<', text)
-    return int(found[1].replace(",", "")) if found else -1
 
 
 def row(page: Page, topic: str, name: str, words: str | re.Pattern[str]) -> None:
@@ -78,13 +68,11 @@ def less(before: int) -> re.Pattern[str]:
 
 
 def shown(page: Page, topic: str = "orders", name: str = "Messages") -> int:
-    """A figure of a topic on the page with all topics."""
     return int(page.locator(f"#t-{topic} td[data-label='{name}']").inner_text(timeout=WAIT).replace(",", ""))
 
 
 def banners(page: Page) -> list[str]:
-    """The red banners of the page."""
-    return page.locator("main .banner.wrong:visible").all_inner_texts()
+    return page.locator(f"main {MARKED}").all_inner_texts()
 
 
 def is_down(page: Page, address: str) -> None:
@@ -97,36 +85,42 @@ def is_down(page: Page, address: str) -> None:
     assert len([one for one in banners(page) if address in one]) == 1, banners(page)
 
 
-# 2
-
-
-def test_a_node_is_frozen(night: Night) -> None:
-    address, process = night.address(0), night.nodes[0].process
+@contextmanager
+def down_for_a_while(night: Night, number: int, go: Callable[[], object], come: Callable[[], object]) -> Iterator[Page]:
+    """A page of nsqadmin after a node went, and another one; when the block ends, the node comes back."""
+    address = night.address(number)
     try:
         with night.opened() as page:
             before = shown(page)
-            process.send_signal(signal.SIGSTOP)
-            stopped = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+            go()
             is_down(page, address)
-            given = re.search(r"Last figures: (\S+ \S+) UTC", page.inner_text("main"))
-            assert given is not None
-            assert given[1] <= stopped, "no later than the node can have told them"
             row(page, "orders", "Messages", less(before))
             with night.fresh() as other:
                 is_down(other, address)
                 row(other, "orders", "Messages", less(before))
-                other.goto(f"http://{night.unwatched.http}/nodes")
-                says(other, "DOWN", "1 of 1 nsqlookupd")
-                picture(other, "2-node-frozen")
-            process.send_signal(signal.SIGCONT)
+                yield other
+            come()
             row(page, "orders", "Messages", str(before))
-            expect(page.locator(".banner.wrong:visible")).to_have_count(0, timeout=WAIT)
+            expect(page.locator(MARKED)).to_have_count(0, timeout=WAIT)
     finally:
-        process.send_signal(signal.SIGCONT)
+        come()
     night.until_both("node-down", is_raised=False)
 
 
-# 4
+def test_a_node_is_frozen(night: Night) -> None:
+    process = night.nodes[0].process
+    stopped: list[str] = []
+
+    def freeze() -> None:
+        process.send_signal(signal.SIGSTOP)
+        stopped.append(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+
+    with down_for_a_while(night, 0, freeze, lambda: process.send_signal(signal.SIGCONT)) as other:
+        given = re.search(r"Last figures: (\S+ \S+) UTC", other.inner_text("main"))
+        assert given[1] <= stopped[0], "no later than the node can have told them"
+        other.goto(f"http://{night.unwatched.http}/nodes")
+        says(other, "DOWN", "1 of 1 nsqlookupd")
+        picture(other, "2-node-frozen")
 
 
 def test_nsqadmin_is_killed(night: Night) -> None:
@@ -149,32 +143,13 @@ def test_nsqadmin_is_killed(night: Night) -> None:
         assert page.locator("#stale").is_hidden()
 
 
-# 5
-
-
 def test_nsqadmin_is_cut_off_from_a_node(night: Night) -> None:
     address = night.address(2)
-    try:
-        with night.opened() as page:
-            before = shown(page)
-            night.network.cut()
-            is_down(page, address)
-            row(page, "orders", "Messages", less(before))
-            with night.fresh() as other:
-                is_down(other, address)
-                other.click(f"a[href='/nodes/{address.replace(':', '%3A')}']")
-                says(other, "DOWN", "Last known figures")
-                assert len(banners(other)) == 1, banners(other)
-                picture(other, "5-partition")
-            night.network.mend()
-            row(page, "orders", "Messages", str(before))
-            expect(page.locator(".banner.wrong:visible")).to_have_count(0, timeout=WAIT)
-    finally:
-        night.network.mend()
-    night.until_both("node-down", is_raised=False)
-
-
-# 8
+    with down_for_a_while(night, 2, night.network.cut, night.network.mend) as other:
+        other.click(f"a[href='/nodes/{address.replace(':', '%3A')}']")
+        says(other, "DOWN", "Last known figures")
+        assert len(banners(other)) == 1, banners(other)
+        picture(other, "5-partition")
 
 
 def test_a_disk_is_almost_full(night: Night) -> None:
@@ -198,13 +173,9 @@ def test_a_disk_is_almost_full(night: Night) -> None:
 def threshold(admin: Daemon, action: str) -> None:
     """Turn the rule disk-low on or off as the page Alarm rules does, with thresholds that every disk meets."""
     form = {"rule": "disk-low", "action": action, "percent": "100", "critical": "100"}
-    answer = httpx.post(
-        f"http://{admin.http}/alarms/rules", data=form, headers={"Origin": f"http://{admin.http}"}, timeout=20
-    )
+    url = f"http://{admin.http}"
+    answer = httpx.post(f"{url}/alarms/rules", data=form, headers={"Origin": url}, timeout=20)
     assert answer.status_code == 303, answer.text
-
-
-# 1
 
 
 def test_a_node_is_killed(night: Night) -> None:
@@ -227,9 +198,6 @@ def test_a_node_is_killed(night: Night) -> None:
     night.until_both("node-down", is_raised=False)
 
 
-# 7 and 6 come late, because their alarms go on for a while
-
-
 def test_the_consumers_of_a_channel_are_gone(night: Night) -> None:
     night.channel("emails", "send")
     with night.opened() as page, night.opened("/topics/emails/send") as channel:
@@ -249,9 +217,6 @@ def test_the_consumers_of_a_channel_are_gone(night: Night) -> None:
                     expect(figure_of(one, "Time to drain")).to_have_text("growing", timeout=WAIT)
     night.delete("emails")
     night.until_both("channel-without-consumer", is_raised=False)
-
-
-# 6
 
 
 def test_every_message_of_a_topic_fails(night: Night) -> None:
@@ -284,11 +249,7 @@ def is_first(page: Page, topic: str) -> None:
 
 
 def figure_of(page: Page, label: str) -> Locator:
-    """A figure in the line at the top of a page."""
     return page.locator(f"#live dl.figures div:has(dt:text-is('{label}')) dd")
-
-
-# 3: the last one of this cluster, because nodes take a while to register again
 
 
 def test_nsqlookupd_is_restarted(night: Night) -> None:
@@ -302,7 +263,7 @@ def test_nsqlookupd_is_restarted(night: Night) -> None:
             says(other, "nsqlookupd down")
             # of this cause; what failed earlier in this night may still have one
             about = re.compile(f"nsqlookupd|{re.escape(night.lookupd.http)}")
-            expect(other.locator(".banner.wrong:visible", has_text=about)).to_have_count(1, timeout=WAIT)
+            expect(other.locator(MARKED, has_text=about)).to_have_count(1, timeout=WAIT)
         with Daemon("nsqlookupd", "-http-address", night.lookupd.http):  # at another TCP port: nobody registers yet
             expect(page.locator("main")).not_to_contain_text("nsqlookupd down", timeout=WAIT)
             with night.fresh() as other:
@@ -323,9 +284,6 @@ _LEAST = """() => {
   look();
   new MutationObserver(look).observe(document.getElementById("live"), {childList: true, subtree: true, characterData: true});
 }"""
-
-
-# 9
 
 
 def test_a_log_is_promoted(tmp_path: Path, chrome: Browser) -> None:
@@ -353,9 +311,6 @@ def test_a_log_is_promoted(tmp_path: Path, chrome: Browser) -> None:
             page.goto(f"http://{admins[1].http}/cluster")
             says(page, "lost", "is down")
             picture(page, "9-log-taken-over")
-
-
-# 10
 
 
 class Clock:

@@ -1,7 +1,5 @@
 """Steps of tasks that act on many messages of several nodes."""
 
-from __future__ import annotations
-
 import pytest
 
 from admin import bulk
@@ -41,9 +39,6 @@ def test_one_total_over_all_nodes_one_after_the_other() -> None:
     assert done_by(work_of(nodes), 40) == 40
     assert [len(one.acted) for one in nodes.values()] == [25, 5, 10]
     assert done_by(work_of(nodes), 1000) == 15
-
-
-def test_a_move_names_its_target() -> None:
     nodes = {"a": node(3)}
     assert done_by(work_of(nodes, "move"), 3) == 3
     assert nodes["a"].acted == [0, 1, 2]
@@ -51,9 +46,8 @@ def test_a_move_names_its_target() -> None:
 
 def test_only_those_that_match_a_filter() -> None:
     nodes = {"a": node(2500), "b": node(30)}
-    assert done_by(work_of(nodes, contains="7"), 10_000, 1000) == sum(
-        "7" in str(one) for one in [*range(2500), *range(30)]
-    )
+    matches = sum("7" in str(one) for one in [*range(2500), *range(30)])
+    assert done_by(work_of(nodes, contains="7"), 10_000, 1000) == matches
     assert all("7" in str(one) for each in nodes.values() for one in each.acted)
     assert all(asked["preview"] == "0" for one in nodes.values() for asked in one.asked)
 
@@ -89,14 +83,11 @@ def test_a_node_that_cannot_read_so_many_at_once_is_asked_for_fewer() -> None:
     assert done_by(work_of(nodes, contains="1"), 100) == sum("1" in str(one) for one in range(30))
 
 
-def test_a_node_that_cannot_filter_is_not_acted_on() -> None:
+def test_a_node_that_cannot_filter_is_not_acted_on_and_one_whose_list_does_not_go_on_is_left() -> None:
     nodes = {"a": node(30, has_filters=False)}
     with pytest.raises(UpstreamError, match="a cannot filter messages: upgrade it"):
         done_by(work_of(nodes, contains="7"), 100)
     assert nodes["a"].acted == []
-
-
-def test_a_node_whose_list_does_not_go_on_is_left() -> None:
     stuck = node(5)
     stuck.list_messages = lambda arguments: {"scanned": 5, "messages": [], "next": "4"}  # type: ignore[method-assign]
     with pytest.raises(UpstreamError, match="a lists the same messages again and again"):

@@ -1,10 +1,6 @@
 """Figures of a channel: rates between two answers, shares of failures, times to drain, and whose pauses they are."""
 
-from __future__ import annotations
-
 from typing import Any
-
-import pytest
 
 from admin.channel_figures import (
     MOST_BEHIND,
@@ -33,16 +29,18 @@ def channel(node: str = "a", **counts: int) -> JsonObject:
     return {"node": node} | dict.fromkeys(names, 0) | counts
 
 
-def test_burying_is_not_finishing() -> None:
-    """D4: of 20 messages that came, 12 were buried and 6 are ready: only 2 were finished."""
+def test_rates_of_a_channel() -> None:
     before = channel(message_count=100, depth=5, buried_count=30)
     now = channel(message_count=120, depth=11, buried_count=42, requeue_count=8, timeout_count=4)
-    assert rates_of(now, before, 2.0) == Rates(10.0, 1.0, 4.0, 2.0, -3.0)
-
-
-def test_a_node_that_never_told_of_buried_messages() -> None:
+    assert rates_of(now, before, 2.0) == Rates(10.0, 1.0, 4.0, 2.0, -3.0), "of 20, 12 were buried, 6 are ready (D4)"
     now = channel(message_count=10, in_flight_count=2, deferred_count=3)
-    assert rates_of(now, channel(), 1.0) == Rates(10.0, 5.0, 0.0, 0.0, -5.0)
+    assert rates_of(now, channel(), 1.0) == Rates(10.0, 5.0, 0.0, 0.0, -5.0), "it never told of buried messages"
+    assert rates_of(channel(depth=5), channel(buried_count=3), 1.0).finished == 0.0, "kicked, not finished backwards"
+    assert rates_of(channel(), channel(), 1.0) == Rates(0.0, 0.0, 0.0, 0.0, 0.0)
+    assert rates_of(channel(message_count=5), None, 1.0) == UNKNOWN_RATES
+    assert rates_of(channel(message_count=5), channel(), 0.0) == UNKNOWN_RATES, "no time has passed"
+    for counter in ("message_count", "requeue_count", "timeout_count"):  # the node was restarted
+        assert rates_of(channel(**{counter: 4}), channel(**{counter: 5}), 1.0) == UNKNOWN_RATES
 
 
 def test_the_messages_of_a_promoted_log_are_not_published() -> None:
@@ -54,21 +52,6 @@ def test_the_messages_of_a_promoted_log_are_not_published() -> None:
     assert rates_of(now, waited, 2.0).published == 1005.0
     restarted = now | {"topic_messages": 4}
     assert rates_of(restarted, before, 2.0).published == 0.0
-
-
-@pytest.mark.parametrize("counter", ["message_count", "requeue_count", "timeout_count"])
-def test_a_node_that_was_restarted_has_no_rates(counter: str) -> None:
-    assert rates_of(channel(**{counter: 4}), channel(**{counter: 5}), 1.0) == UNKNOWN_RATES
-
-
-def test_rates_need_two_answers_and_time_between_them() -> None:
-    assert rates_of(channel(message_count=5), None, 1.0) == UNKNOWN_RATES
-    assert rates_of(channel(message_count=5), channel(), 0.0) == UNKNOWN_RATES
-    assert rates_of(channel(), channel(), 1.0) == Rates(0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def test_kicked_messages_are_not_finished_backwards() -> None:
-    assert rates_of(channel(depth=5), channel(buried_count=3), 1.0).finished == 0.0
 
 
 def test_the_sum_is_known_only_if_all_nodes_have_answered_before() -> None:
@@ -88,40 +71,29 @@ def test_the_sum_is_known_only_if_all_nodes_have_answered_before() -> None:
     assert NO_RATES.plus(rates["a"]) == rates["a"]
 
 
-def test_what_was_hours_ago_is_not_told_as_now() -> None:
-    hour = {"step": 10, "from": 1000} | {name: [1, 50, None] for name in NAMES}
-    assert current(hour, 1030 + MOST_BEHIND) == hour
-    assert current(hour, 1031 + MOST_BEHIND) is None
-    assert current(None, 0) is None
-
-
 def test_the_rates_of_the_latest_step_that_is_known() -> None:
     """After a change of nodes five rates were "-" beside a chart that knew them."""
-    hour = {"step": 10, "from": 0} | {name: [1, 50, None] for name in NAMES} | {"requeued": [2, 0, None]}
+    hour = {"step": 10, "from": 1000} | {name: [1, 50, None] for name in NAMES} | {"requeued": [2, 0, None]}
     assert latest_rates(hour) == Rates(5.0, 5.0, 0.0, 5.0)
     assert latest_rates(hour | {"requeued": [2, None, None]}) == Rates(0.1, 0.1, 0.2, 0.1)
     assert latest_rates(hour | {"requeued": [None] * 3}) == latest_rates(None) == UNKNOWN_RATES
+    assert current(hour, 1030 + MOST_BEHIND) == hour
+    assert current(hour, 1031 + MOST_BEHIND) is current(None, 0) is None, "what was hours ago is not told as now"
 
 
-@each(
-    "depth, gain, words",
-    [(0, 5.0, "-"), (10, None, "-"), (10, 5.0, "2.0 s"), (10, 0.0, "stalled"), (10, -0.1, "growing")],
-)
+@each("depth, gain, words", [
+    (0, 5.0, "-"), (10, None, "-"), (10, 5.0, "2.0 s"), (10, 0.0, "stalled"), (10, -0.1, "growing"),
+])  # fmt: skip
 def test_the_time_to_drain(depth: int, gain: float | None, words: str) -> None:
     assert drain_words(depth, gain) == words
 
 
-@each(
-    "failed, deliveries, words",
-    [(0, 0, "-"), (0, 5, "0 %"), (1, 1000, "0.1 %"), (1, 10, "10 %"), (999, 1000, "100 %"), (5, 5, "100 %")],
-)
+@each("failed, deliveries, words", [
+    (0, 0, "-"), (0, 5, "0 %"), (1, 1000, "0.1 %"), (1, 10, "10 %"), (999, 1000, "100 %"), (5, 5, "100 %"),
+])  # fmt: skip
 def test_shares(failed: int, deliveries: int, words: str) -> None:
     assert share(failed, deliveries) == words
-
-
-def test_the_share_of_a_client() -> None:
-    assert client_share({"requeue_count": 3, "finish_count": 1}) == "75 %"
-    assert client_share({"requeue_count": 0, "finish_count": 0}) == "-"
+    assert client_share({"requeue_count": failed, "finish_count": deliveries - failed}) == words
 
 
 def series(**values: Any) -> JsonObject:
@@ -145,10 +117,7 @@ def test_whose_pauses_hold_messages_back() -> None:
 
 def test_ages_by_node_whatever_nodes_tell() -> None:
     ages = {
-        "a": {"channels": {"c": 7}},
-        "b": {"channels": 3},
-        "d": {},
-        "e": {"channels": {"c": "x"}},
+        "a": {"channels": {"c": 7}}, "b": {"channels": 3}, "d": {}, "e": {"channels": {"c": "x"}},
         "f": {"channels": {"c": -1}},
-    }
+    }  # fmt: skip
     assert oldest_of(ages, "c") == {"a": 7, "b": 0, "d": 0, "e": 0, "f": 0}

@@ -1,8 +1,5 @@
 """The page Cluster and /api/cluster of real nodes that copy their logs, one of which is killed."""
 
-from __future__ import annotations
-
-import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -16,15 +13,16 @@ import pytest
 from playwright.sync_api import Browser
 
 from admin.users import written
-from tests.admin.asking import PASSWORD, users_file, with_password
-from tests.admin.conftest import Cluster, nsqadmin
+from tests.admin.asking import PASSWORD, csrf_in, users_file, with_password
+from tests.admin.conftest import nsqadmin
 from tests.admin.usable import assert_usable, obstacles
-from tests.daemons import Daemon, eventually, nsqd, post, publish, run
+from tests.daemons import Daemon, eventually, post, publish, run
 from tests.effort import IS_CAMPAIGN
 from tests.requirements import require
 
 pytestmark = pytest.mark.process
 NAVIGATION = '<a href="/cluster"'
+IN_SYNC = {(leader, at, "in sync") for leader in range(3) for at in range(3) if leader != at}
 
 
 def member(directory: Path, number: int, *flags: str, **options: Any) -> Daemon:
@@ -33,11 +31,9 @@ def member(directory: Path, number: int, *flags: str, **options: Any) -> Daemon:
     secret.write_text("the secret of this cluster")
     data.mkdir(exist_ok=True)
     told = (
-        "-cluster-address=127.0.0.1:0",
-        f"-cluster-secret-file={secret}",
-        "-failover-after=3s",
+        "-cluster-address=127.0.0.1:0", f"-cluster-secret-file={secret}", "-failover-after=3s",
         "-failover-quorum=none",
-    )
+    )  # fmt: skip
     fixed = ("-data-path", str(data), "-node-id", str(number))
     return Daemon("nsqd", *fixed, *told, *flags, listens=("TCP", "HTTP", "CLUSTER"), **options)
 
@@ -79,10 +75,13 @@ def page(admin: Daemon, path: str = "/cluster") -> str:
     return answer.text
 
 
+def known(node: Daemon) -> list[dict[str, Any]]:
+    return list(httpx.get(f"http://{node.http}/cluster").json()["nodes"])
+
+
 def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
     with three_nodes(tmp_path) as (nodes, admin):
-        everything = {(leader, at, "in sync") for leader in range(3) for at in range(3) if leader != at}
-        eventually(lambda: copies(admin) == everything)
+        eventually(lambda: copies(admin) == IN_SYNC)
         assert states(admin) == {0: "up", 1: "up", 2: "up"}
         for one in state(admin)["nodes"]:
             assert (len(one["connected_to"]), one["others"]) == (2, 2)
@@ -111,8 +110,7 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
         eventually(lambda: "log of node 2</a> (it is not served: leader lost" in page(admin, "/"))
         eventually(lambda: "it is down" in page(admin, "/alarms"))
 
-        words = shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2")))
-        recovered = run(*words)
+        recovered = run(*shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2"))))
         assert recovered.returncode == 0, recovered.stderr
         address = nodes[2].addresses["CLUSTER"]
         join = ("-cluster-peer", nodes[0].addresses["CLUSTER"], "-cluster-address", address)
@@ -121,111 +119,74 @@ def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
             eventually(lambda: {(0, 2, "in sync"), (1, 2, "in sync")} < copies(admin))
 
 
-def test_a_node_that_is_down_is_forgotten(tmp_path: Path) -> None:
+def test_the_log_of_a_lost_node_is_promoted_and_the_node_forgotten(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
         (tmp_path / "users").write_text(written([with_password("ann", "admin")]))
         ours = {"Origin": f"http://{admin.http}"}
 
-        def forget(node: str, cluster: str = "penstock", confirm: str = "") -> httpx.Response:
-            form = {"action": "forget", "cluster": cluster, "node": node, "confirm": confirm or node}
-            token = re.search(r'name="csrf" value="([^"]+)"', client.get("/cluster").text)
-            return client.post("/cluster", data=form | {"csrf": token[1] if token else ""}, headers=ours)
-
-        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "up"})
-        assert forget("2").status_code in (401, 403), "a viewer may not"
-        login = {"user": "ann", "password": PASSWORD, "next": ""}
-        eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
-        assert (forget("2").status_code, "Node 2 is not down" in unescape(forget("2").text)) == (409, True)
-        assert "Forget node" not in client.get("/cluster").text
-        nodes[2].kill()
-        eventually(lambda: "Forget node 2 of cluster penstock" in client.get("/cluster").text)
-        assert "Forget node" not in page(admin), "a viewer has no button"
-        refused = forget("2", confirm="1")
-        assert (refused.status_code, "Type 2 to confirm" in refused.text) == (400, True)
-        assert 'aria-invalid="true" autofocus value="1"' in refused.text
-        assert forget("2", cluster="other").status_code == 404
-        assert forget("9").status_code == 409
-        eventually(lambda: known(nodes[0])[2]["suspected"])  # until then its connection may have broken for a moment
-        done = forget("2")
-        assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
-        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "forgotten"})
-        assert "The node is forgotten." in client.get("/cluster").text
-        audit = client.get("/audit").text
-        assert all(words in audit for words in ("forget", "ann", nodes[0].http))
-        for node in nodes[:2]:
-            eventually(lambda node=node: {one["node"]: one["standing"] for one in known(node)}[2] == "forgotten")
-
-
-def test_an_operator_has_a_node_promote_the_log_of_a_lost_one(tmp_path: Path) -> None:
-    with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
-        (tmp_path / "users").write_text(written([with_password("ann", "admin")]))
-        ours = {"Origin": f"http://{admin.http}"}
-
-        def promote(log_id: str, by: str = "0", confirm: str = "2", node: str = "2") -> httpx.Response:
-            form = {
-                "action": "promote",
-                "cluster": "penstock",
-                "log": log_id,
-                "node": node,
-                "by": by,
-                "confirm": confirm,
-            }
-            token = re.search(r'name="csrf" value="([^"]+)"', client.get("/cluster").text)
-            return client.post("/cluster", data=form | {"csrf": token[1] if token else ""}, headers=ours)
+        def send(action: str, node: str = "2", **form: str) -> httpx.Response:
+            csrf = csrf_in(client.get("/cluster").text)
+            given = {
+                "action": action, "cluster": "penstock", "node": node, "confirm": node, "csrf": csrf, "log": log_id,
+            }  # fmt: skip
+            return client.post("/cluster", data=given | {"by": "0"} | form, headers=ours)
 
         def leader() -> tuple[int, str]:
-            return next(
-                ((one["leader"], one["state"]) for one in state(admin).get("logs", ()) if one["node"] == 2), (-1, "")
-            )
+            logs = state(admin).get("logs", ())
+            return next(((one["leader"], one["state"]) for one in logs if one["node"] == 2), (-1, ""))
 
-        everything = {(leader, at, "in sync") for leader in range(3) for at in range(3) if leader != at}
-        eventually(lambda: copies(admin) == everything)
+        eventually(lambda: copies(admin) == IN_SYNC)
         eventually(lambda: leader() == (2, "serving"))
         (log_id,) = [one["log_id"] for one in state(admin)["logs"] if one["node"] == 2]
-        assert promote(log_id).status_code in (401, 403), "a viewer may not"
+        for action in ("promote", "forget"):
+            assert send(action).status_code in (401, 403), "a viewer may not"
         login = {"user": "ann", "password": PASSWORD, "next": ""}
         eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
-        assert promote(log_id).status_code == 409, "its leader is there"
-        assert "Promote the log" not in client.get("/cluster").text
+        assert send("promote").status_code == 409, "its leader is there"
+        assert (send("forget").status_code, "Node 2 is not down" in unescape(send("forget").text)) == (409, True)
+        buttons = ("Promote the log", "Forget node")
+        assert not [words for words in buttons if words in client.get("/cluster").text]
+
         nodes[2].kill()
         eventually(lambda: leader() == (2, "leader lost"))
-        eventually(lambda: "Promote the log of node 2 in cluster penstock" in client.get("/cluster").text)
-        assert "Promote the log" not in page(admin), "a viewer has no button"
-        assert "waits: -failover-quorum is none" in page(admin)
+        for words in ("Promote the log of node 2 in cluster penstock", "Forget node 2 of cluster penstock"):
+            eventually(lambda words=words: words in client.get("/cluster").text)
+        text = page(admin)
+        assert not [words for words in buttons if words in text], "a viewer has no button"
+        assert "waits: -failover-quorum is none" in text
+        assert "penstock recover DATA-PATH --node 2 --from" in text
+        assert obstacles(text) == []
+        if IS_CAMPAIGN:
+            _is_usable(request, admin)
         eventually(lambda: "it is not served: leader lost" in page(admin, "/alarms"))  # with the next look
-        assert promote(log_id, confirm="1").status_code == 400
-        assert promote(log_id, by="2").status_code == 409
-        assert promote("00" * 16).status_code == 409
-        assert promote(log_id, node="1", confirm="1").status_code == 409
+        assert send("promote", confirm="1").status_code == 400
+        for wrong in ({"by": "2"}, {"log": "00" * 16}, {"node": "1"}):
+            assert send("promote", **wrong).status_code == 409
+        refused = send("forget", confirm="1")
+        assert (refused.status_code, "Type 2 to confirm" in refused.text) == (400, True)
+        assert 'aria-invalid="true" autofocus value="1"' in refused.text
+        assert send("forget", cluster="other").status_code == 404
+        assert send("forget", "9").status_code == 409
+
         eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
-        done = promote(log_id)
+        done = send("promote")
         assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
         assert "The node is a candidate for the log." in client.get("/cluster").text
-        audit = client.get("/audit").text
-        assert all(words in audit for words in ("promote", "ann", nodes[0].http, log_id))
         eventually(lambda: leader() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
         eventually(lambda: "leads its log now, and delivers its messages." in page(admin))
         assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["led_by"] == leader()[0]
 
+        done = send("forget")
+        assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
+        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "forgotten"})
+        assert "The node is forgotten." in client.get("/cluster").text
+        audit = client.get("/audit").text
+        assert all(words in audit for words in ("promote", "forget", "ann", nodes[0].http, log_id))
+        for node in nodes[:2]:
+            eventually(lambda node=node: {one["node"]: one["standing"] for one in known(node)}[2] == "forgotten")
 
-def known(node: Daemon) -> list[dict[str, Any]]:
-    """What a node says of the nodes of its cluster."""
-    return list(httpx.get(f"http://{node.http}/cluster").json()["nodes"])
-
-
-def test_the_page_of_a_broken_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    with three_nodes(tmp_path) as (nodes, admin):
-        eventually(lambda: len(copies(admin)) == 6)
-        nodes[2].kill()
-        eventually(lambda: states(admin).get(2) == "down" and "is down." in page(admin))
-        assert "penstock recover DATA-PATH --node 2 --from" in page(admin)
-        assert obstacles(page(admin)) == []
-        if IS_CAMPAIGN:
-            chrome: Browser = request.getfixturevalue("chrome")
-            require("node")
-            context = chrome.new_context(bypass_csp=True)
-            assert_usable(context.new_page(), f"http://{admin.http}/cluster")
-            context.close()
         nodes[0].kill()
         nodes[1].kill()
         eventually(lambda: not state(admin))
@@ -233,24 +194,9 @@ def test_the_page_of_a_broken_cluster(tmp_path: Path, request: pytest.FixtureReq
         assert NAVIGATION in page(admin)  # it was there, and who looks for it has a reason
 
 
-def test_metrics_say_that_a_follower_is_gone(tmp_path: Path) -> None:
-    with member(tmp_path, 0) as first:
-        metrics = lambda: httpx.get(f"http://{first.http}/metrics").text  # noqa: E731
-        with member(tmp_path, 1, "-cluster-peer", first.addresses["CLUSTER"]) as second:
-            eventually(lambda: 'nsqd_cluster_follower_in_sync{node="1"} 1.0' in metrics())
-            eventually(lambda: 'nsqd_cluster_replica_failed{node="1"} 0.0' in metrics())
-            assert 'nsqd_cluster_nodes{state="connected"} 1.0' in metrics()
-            assert "nsqd_cluster_copies_available 2.0" in metrics()
-            second.kill()
-            eventually(lambda: 'nsqd_cluster_nodes{state="suspected"} 1.0' in metrics())
-            assert 'nsqd_cluster_follower_in_sync{node="1"} 0.0' in metrics()
-            assert "nsqd_cluster_copies_available 1.0" in metrics()
-            assert "nsqd_cluster_follower_behind_bytes{" not in metrics()
-
-
-def test_without_a_cluster_there_is_no_link_and_the_page_says_so(cluster: Cluster, tmp_path: Path) -> None:
-    assert NAVIGATION not in httpx.get(cluster.url).text
-    assert "No responding node is in a cluster." in httpx.get(f"{cluster.url}/cluster").text
-    assert httpx.get(f"{cluster.url}/api/cluster").json() == {"clusters": [], "message": ""}
-    with nsqd(tmp_path) as alone:
-        assert "nsqd_cluster" not in httpx.get(f"http://{alone.http}/metrics").text
+def _is_usable(request: pytest.FixtureRequest, admin: Daemon) -> None:
+    chrome: Browser = request.getfixturevalue("chrome")
+    require("node")
+    context = chrome.new_context(bypass_csp=True)
+    assert_usable(context.new_page(), f"http://{admin.http}/cluster")
+    context.close()

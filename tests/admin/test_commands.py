@@ -1,10 +1,7 @@
 """Commands go on where some nodes, or all, do not know what they are about, as in the original; and how it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -12,104 +9,86 @@ import pytest
 
 from admin.actions import Notifier, counted_of
 from admin.audit import Actor
-from tests.admin.asking import OURS, browser, make
-from tests.admin.conftest import told, upstream
-from tests.daemons import Daemon
+from tests.admin.asking import visiting
+from tests.admin.conftest import a_node, nsqadmin
+from tests.async_tests import on_asyncio
+from tests.cases import each
 
 pytestmark = pytest.mark.process
 
-MISSING = 404, b'{"message":"CHANNEL_NOT_FOUND"}'
+Told = tuple[int, bytes]
+DONE, MISSING, BROKEN = (200, b""), (404, b'{"message":"CHANNEL_NOT_FOUND"}'), (500, b"{}")
 ANN = Actor("ann", "127.0.0.1:1", "curl <1>", "http://admin/x?a=1&b=2")
 
 
-def asked_of(
-    node: Callable[[str], tuple[int, bytes]],
-    lookupd: Callable[[str], tuple[int, bytes]],
-    *requests: tuple[str, str, Any],
-) -> tuple[list[tuple[int, str]], list[str]]:
-    """The answers of nsqadmin, and what the nsqd was asked."""
+async def asked_of(
+    node: Told, lookupd: Told, *requests: tuple[str, str, Any]
+) -> tuple[list[httpx.Response], list[str]]:
+    """The answers of nsqadmin where nsqd and nsqlookupd answer commands so, and what the nsqd was asked."""
     heard: list[str] = []
 
-    def answer(path: str) -> tuple[int, bytes]:
+    def answer(path: str) -> Told | None:
         heard.append(path)
-        if path.startswith("/stats"):
-            return told({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}]})
-        return node(path)
+        return None if path.startswith("/stats") else node
 
-    def knows(path: str) -> tuple[int, bytes]:
+    def knows(path: str) -> object:
         if path.startswith(("/lookup", "/nodes")):
-            one = {"broadcast_address": "127.0.0.1", "http_port": port, "tcp_port": 1, "hostname": "n", "topics": ["t"]}
-            return told({"producers": [one], "channels": []})
-        return lookupd(path)
+            host, _, port = nsqd.rpartition(":")
+            one = {"broadcast_address": host, "http_port": int(port), "tcp_port": 1, "hostname": "n", "topics": ["t"]}
+            return {"producers": [one], "channels": []}
+        return lookupd
 
-    async def work() -> list[tuple[int, str]]:
-        async with browser(make(nsqd_http_address=(), lookupd_http_address=(address,)), **OURS) as client:
-            found = []
-            for method, path, body in requests:
-                more = {"data": body} if isinstance(body, dict) and "confirm" in body else {"json": body}
-                answer = await client.request(method, path, **more)
-                found.append((answer.status_code, answer.text))
-            return found
-
-    with upstream(answer) as nsqd, upstream(knows) as address:
-        port = int(nsqd.rpartition(":")[2])
-        return asyncio.run(work()), heard
+    with a_node(answer) as nsqd, a_node(knows) as address:
+        client, found = visiting(lookupd_http_address=(address,), nsqd_http_address=()), []
+        for method, path, body in requests:
+            more = {"data": body} if isinstance(body, dict) and "confirm" in body else {"json": body}
+            found.append(await client.request(method, path, **more))
+    return found, heard
 
 
-def test_a_channel_that_nsqlookupd_does_not_know_is_deleted_on_nsqd() -> None:
-    (answer,), heard = asked_of(lambda path: (200, b""), lambda path: MISSING, ("DELETE", "/api/topics/t/c", None))
-    assert answer[0] == 200
-    assert json.loads(answer[1])["message"].startswith("WARNING: http://127.0.0.1:")
-    assert "/channel/delete?topic=t&channel=c" in heard
+CREATE = "POST", "/api/topics", {"topic": "t", "channel": "c"}
 
 
-@pytest.mark.parametrize("action", ["pause", "unpause", "empty"])
-def test_an_action_on_a_channel_that_no_node_has_is_a_warning(action: str) -> None:
-    request = "POST", "/api/topics/t/c", {"action": action}
-    (answer,), heard = asked_of(lambda path: MISSING, lambda path: MISSING, request)
-    assert answer[0] == 200
-    assert "CHANNEL_NOT_FOUND" in json.loads(answer[1])["message"]
-    assert f"/channel/{action}?topic=t&channel=c" in heard
+@each("node, lookupd, request_, words, command", [
+    (DONE, MISSING, ("DELETE", "/api/topics/t/c", None), "WARNING: http://127.0.0.1:", "delete"),
+    *(
+        (MISSING, MISSING, ("POST", "/api/topics/t/c", {"action": one}), "CHANNEL_NOT_FOUND", one)
+        for one in ("pause", "unpause", "empty")
+    ),
+    (DONE, BROKEN, CREATE, "answered 500", "create"),
+])  # fmt: skip
+@on_asyncio
+async def test_what_some_or_all_do_not_know_is_a_warning(
+    node: Told, lookupd: Told, request_: tuple[str, str, Any], words: str, command: str
+) -> None:
+    (answer,), heard = await asked_of(node, lookupd, request_)
+    assert (answer.status_code, words in answer.json()["message"]) == (200, True)
+    assert answer.json()["message"].startswith("WARNING: ")
+    assert answer.text.count("answered 500") == (2 if lookupd == BROKEN else 0)
+    assert f"/channel/{command}?topic=t&channel=c" in heard
 
 
-def test_what_no_nsqlookupd_creates_is_a_warning() -> None:
-    request = "POST", "/api/topics", {"topic": "t", "channel": "c"}
-    (answer,), heard = asked_of(lambda path: (200, b""), lambda path: (500, b"{}"), request)
-    assert answer[0] == 200
-    assert answer[1].count("answered 500") == 2
-    assert "/channel/create?topic=t&channel=c" in heard
-
-
-def test_a_page_says_whether_it_was_done_anywhere() -> None:
+@each("node, outcome", [(DONE, "in part: "), (MISSING, "failed: ")])
+@on_asyncio
+async def test_a_page_says_whether_it_was_done_anywhere(node: Told, outcome: str) -> None:
     form = {"action": "delete", "confirm": "c"}
-    answers, _ = asked_of(
-        lambda path: (200, b""), lambda path: MISSING, ("POST", "/topics/t/c", form), ("GET", "/audit", None)
-    )
-    assert answers[0][0] == 502
-    assert "Done on some nodes only" in answers[0][1]
-    assert "in part: " in answers[1][1]
-    answers, _ = asked_of(
-        lambda path: MISSING, lambda path: MISSING, ("POST", "/topics/t/c", form), ("GET", "/audit", None)
-    )
-    assert answers[0][0] == 502
-    assert "Done on some nodes only" not in answers[0][1]
-    assert "failed: " in answers[1][1]
+    (answer, trail), _ = await asked_of(node, MISSING, ("POST", "/topics/t/c", form), ("GET", "/audit", None))
+    assert (answer.status_code, "Done on some nodes only" in answer.text) == (502, node == DONE)
+    assert outcome in trail.text
 
 
-def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
-    async def work() -> bytes:
-        heard: asyncio.Queue[bytes] = asyncio.Queue()
+@on_asyncio
+async def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
 
-        async def hear(request: httpx.Request) -> httpx.Response:
-            heard.put_nowait(request.content)
-            return httpx.Response(200)
+    async def hear(request: httpx.Request) -> httpx.Response:
+        heard.put_nowait(request.content)
+        return httpx.Response(200)
 
-        notifier = Notifier("http://hook/", lambda: 7.5)
-        notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(hear))
-        notifier.notify("delete_channel", "t", "c", "", ANN)
-        return await heard.get()
-
-    found = asyncio.run(work())
+    notifier = Notifier("http://hook/", lambda: 7.5)
+    notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(hear))
+    notifier.notify("delete_channel", "t", "c", "", ANN)
+    found = await heard.get()
     via = json.loads(found)["via"]
     assert found.decode() == (
         '{"action":"delete_channel","topic":"t","channel":"c","timestamp":7,"user":"ann","remote_ip":"127.0.0.1:1",'
@@ -117,36 +96,18 @@ def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (
-            ("-nsqd-http-address", "no-such-host.invalid:4151"),
-            "failed to resolve --nsqd-http-address (no-such-host.invalid:4151)",
-        ),
-        (("-lookupd-http-address", "no-such-host.invalid:4161"), "failed to resolve --lookupd-http-address"),
-        (
-            ("-nsqd-http-address", "127.0.0.1:1", "-allow-config-from-cidr", "x"),
-            "failed to parse --allow-config-from-cidr (x)",
-        ),
-    ],
-)
-def test_what_the_original_does_not_start_with(flags: tuple[str, ...], words: str) -> None:
-    daemon = Daemon("nsqadmin", *flags, listens=())
-    place = daemon._command.index("-tcp-address")
-    del daemon._command[place : place + 2]
+@each("flag, host", [("nsqd", "no-such-host.invalid:4151"), ("lookupd", "no-such-host.invalid:4161")])
+def test_what_the_original_does_not_start_with(flag: str, host: str) -> None:
+    daemon = nsqadmin(f"-{flag}-http-address", host)
+    daemon._listens.clear()
     with daemon:
         assert daemon.process.wait(60) == 1
-    assert any(words in line for line in daemon.lines)
+    assert any(f"failed to resolve --{flag}-http-address ({host})" in line for line in daemon.lines)
 
 
-@pytest.mark.parametrize(
-    ("answer", "count"),
-    [
-        (b'{"kicked":7}', 7), (b'{"kicked":-1}', 0), (b'{"kicked":"7"}', 0), (b'{"kicked":true}', 0), (b"[7]", 0), (b"", 0),
-        (b'{"kicked":1000001}', 0), (b'{"kicked":7,"a":[' + b"[]," * 100_000 + b"[]]}", 0),
-    ],
-    ids=lambda value: str(value)[:20],
-)  # fmt: skip
+@each("answer, count", [
+    (b'{"kicked":7}', 7), (b'{"kicked":-1}', 0), (b'{"kicked":"7"}', 0), (b'{"kicked":true}', 0), (b"[7]", 0), (b"", 0),
+    (b'{"kicked":1000001}', 0), (b'{"kicked":7,"a":[' + b"[]," * 100_000 + b"[]]}", 0),
+])  # fmt: skip
 def test_how_many_a_node_says_it_was(answer: bytes, count: int) -> None:
     assert counted_of(answer, "kicked") == count

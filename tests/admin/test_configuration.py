@@ -1,11 +1,8 @@
 """The page of a topic's configuration: preview, confirmation, what is sent to whom, and the record of it."""
 
-from __future__ import annotations
-
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,9 +11,10 @@ import httpx
 import pytest
 
 from admin.configuration import limit_text
-from tests.admin.asking import OURS, browser, make
-from tests.admin.conftest import Cluster, a_cluster, told, upstream
-from tests.daemons import eventually
+from tests.admin.asking import visiting
+from tests.admin.conftest import told, upstream
+from tests.async_tests import on_asyncio
+from tests.cases import each
 
 pytestmark = pytest.mark.process
 
@@ -44,12 +42,9 @@ class Node:
             return 200, b""
         if url.path == "/topic/config":
             defaults = {
-                "durability": "always",
-                "retention": "1h0m0s",
-                "retention_bytes": 0,
-                "replicate": 1,
+                "durability": "always", "retention": "1h0m0s", "retention_bytes": 0, "replicate": 1,
                 "max_attempts": 0,
-            }
+            }  # fmt: skip
             own = {name: int(value) if value.isdigit() else value for name, value in self.own.items()}
             return told(defaults | own | {"of_its_own": list(own)})
         if url.path == "/config/max_msg_size":
@@ -59,19 +54,13 @@ class Node:
         return told({"topics": [{"topic_name": "t", "channels": []}], "buried": {"c": 7}})
 
 
-def with_nodes(nodes: list[Node], work: Callable[[httpx.AsyncClient], Awaitable[None]], **options: Any) -> None:
-    """Run `work` with a browser at an nsqadmin of these nodes."""
-
-    async def run(addresses: tuple[str, ...]) -> None:
-        named = {"X-Forwarded-User": "ann"} if "admin_user" in options else {}
-        async with browser(make(nsqd_http_address=addresses, **options), **OURS, **named) as client:
-            await work(client)
-
+@contextmanager
+def at(*nodes: Node, **options: Any) -> Iterator[httpx.AsyncClient]:
     with ExitStack() as stack:
         addresses = [stack.enter_context(upstream(node.answer)) for node in nodes]
-        for node, address in zip(nodes, addresses, strict=True):
-            node.port, node.name = int(address.rpartition(":")[2]), f"n{nodes.index(node)}"  # pages sort nodes by name
-        asyncio.run(run(tuple(addresses)))
+        for number, (node, address) in enumerate(zip(nodes, addresses, strict=True)):
+            node.port, node.name = int(address.rpartition(":")[2]), f"n{number}"  # pages sort nodes by name
+        yield visiting(*addresses, **options)
 
 
 def hidden(page: str) -> dict[str, str]:
@@ -81,11 +70,12 @@ def hidden(page: str) -> dict[str, str]:
     return {name: rest.split('value="', 1)[1].partition('"')[0] for name, rest in pairs}
 
 
-def test_a_change_is_previewed_confirmed_and_recorded(tmp_path: Path) -> None:
+@on_asyncio
+async def test_a_change_is_previewed_confirmed_and_recorded(tmp_path: Path) -> None:
     nodes = [Node(), Node(durability="os")]
     audit = tmp_path / "audit"
-
-    async def work(client: httpx.AsyncClient) -> None:
+    with at(*nodes, audit_file=str(audit), admin_user=("ann",)) as client:
+        client.headers["X-Forwarded-User"] = "ann"
         page = (await client.get("/configuration/t")).text
         assert "The nodes differ: Durability." in page
         assert "The audit log has no change of these settings." in page
@@ -103,17 +93,16 @@ def test_a_change_is_previewed_confirmed_and_recorded(tmp_path: Path) -> None:
         assert "Last changed by ann at " in page
         assert "Durability always (default) or os -&gt; interval (done)." in page
 
-    with_nodes(nodes, work, audit_file=str(audit), admin_user=("ann",))
     (record,) = map(json.loads, audit.read_text().splitlines())
     assert [record[name] for name in ("user", "action", "target", "detail", "outcome")] == [
         "ann", "configure", "t", {"durability": "always (default) or os -> interval"}, "done",
     ]  # fmt: skip
 
 
-def test_removing_messages_needs_the_name(tmp_path: Path) -> None:
+@on_asyncio
+async def test_removing_messages_needs_the_name(tmp_path: Path) -> None:
     node = Node()
-
-    async def work(client: httpx.AsyncClient) -> None:
+    with at(node) as client:
         page = (await client.get("/configuration/t?retention=5m")).text
         assert "may then remove messages" in page
         form = hidden(page)
@@ -124,13 +113,11 @@ def test_removing_messages_needs_the_name(tmp_path: Path) -> None:
         assert (await client.post("/configuration/t", data=form | {"confirm": "t"})).status_code == 303
         assert node.own == {"retention": "5m0s"}
 
-    with_nodes([node], work)
 
-
-def test_what_changed_since_the_preview_is_not_overwritten() -> None:
+@on_asyncio
+async def test_what_changed_since_the_preview_is_not_overwritten() -> None:
     node = Node()
-
-    async def work(client: httpx.AsyncClient) -> None:
+    with at(node) as client:
         form = hidden((await client.get("/configuration/t?durability=os")).text)
         node.own["replicate"] = "2"
         refused = await client.post("/configuration/t", data=form)
@@ -140,11 +127,10 @@ def test_what_changed_since_the_preview_is_not_overwritten() -> None:
         again = await client.post("/configuration/t", data=form)
         assert (again.status_code, "already have these settings" in again.text) == (409, True)
 
-    with_nodes([node], work)
 
-
-def test_a_value_that_cannot_be_read_comes_back_beside_its_field() -> None:
-    async def work(client: httpx.AsyncClient) -> None:
+@on_asyncio
+async def test_a_value_that_cannot_be_read_comes_back_beside_its_field() -> None:
+    with at(Node()) as client:
         page = await client.get("/configuration/t?retention=2+days&replicate=2")
         assert page.status_code == 400
         assert (
@@ -154,66 +140,33 @@ def test_a_value_that_cannot_be_read_comes_back_beside_its_field() -> None:
         assert 'name="replicate" value="2"' in page.text
         assert "Change 1 setting" not in page.text
 
-    with_nodes([Node()], work)
 
-
-def test_what_one_node_refuses_is_said(tmp_path: Path) -> None:
+@on_asyncio
+async def test_what_one_node_refuses_is_said(tmp_path: Path) -> None:
     nodes = [Node(), Node()]
     nodes[1].refuses = True
-
-    async def work(client: httpx.AsyncClient) -> None:
+    with at(*nodes) as client:
         form = hidden((await client.get("/configuration/t?replicate=9")).text)
         partly = await client.post("/configuration/t", data=form)
         assert partly.status_code == 502
         assert "Done on some nodes only. 127.0.0.1:" in partly.text
         assert "cannot keep that many copies (INVALID_REPLICATE)" in partly.text
 
-    with_nodes(nodes, work)
 
-
-def test_whoever_may_not_configure_has_no_form() -> None:
+@on_asyncio
+async def test_whoever_may_not_configure_has_no_form() -> None:
     node = Node()
-
-    async def work(client: httpx.AsyncClient) -> None:
+    with at(node, anonymous_role="operator") as client:
         page = (await client.get("/configuration/t?durability=os")).text
         assert ("Preview" in page, "always" in page) == (False, True)
         form = {"action": "configure", "durability": "os", "state": "x"}
         assert (await client.post("/configuration/t", data=form)).status_code == 403
         assert node.own == {}
 
-    with_nodes([node], work, anonymous_role="operator")
 
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("max_msg_size", b"1048576", "1,048,576"),
-        ("max_req_timeout", b"3600000000000", "1h0m0s"),
-        ("max_msg_timeout", b"15m0s", "15m0s"),
-        ("max_msg_timeout", b'"15m0s"', "15m0s"),
-    ],
-)  # fmt: skip
+@each("name, content, words", [
+    ("max_msg_size", b"1048576", "1,048,576"), ("max_req_timeout", b"3600000000000", "1h0m0s"),
+    ("max_msg_timeout", b"15m0s", "15m0s"), ("max_msg_timeout", b'"15m0s"', "15m0s"),
+])  # fmt: skip
 def test_a_limit_in_words(name: str, content: bytes, words: str) -> None:
     assert limit_text(name, content) == words
-
-
-def test_on_real_nodes(tmp_path: Path) -> None:
-    with a_cluster(tmp_path) as cluster, httpx.Client(base_url=cluster.url, headers={"Origin": cluster.url}) as client:
-        _change_on_real_nodes(cluster, client)
-
-
-def _change_on_real_nodes(cluster: Cluster, client: httpx.Client) -> None:
-    cluster.channel("t", "c")
-    eventually(lambda: client.get("/configuration/t").status_code == 200)
-    page = client.get("/configuration/t?durability=os&retention=2h").text
-    assert "Change 2 settings of t on 2 nodes?" in page
-    done = client.post("/configuration/t", data=hidden(page))
-    assert done.status_code == 303, done.text
-    for node in cluster.nodes:
-        config = httpx.get(f"http://{node.http}/topic/config?topic=t").json()
-        assert (config["durability"], config["retention"], set(config["of_its_own"])) == (
-            "os", "2h0m0s", {"durability", "retention"},
-        )  # fmt: skip
-    page = client.get("/configuration/t").text
-    assert page.count("set for the topic") == 4
-    assert '<td data-label="Message timeout" class="n">15m0s</td>' in page

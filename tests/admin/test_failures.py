@@ -1,7 +1,5 @@
 """What nodes answer, as one sentence: who and why, and no URL."""
 
-from __future__ import annotations
-
 from admin.failures import field_of, in_words
 from tests.cases import each
 
@@ -22,13 +20,10 @@ UNTIL = 'http://10.0.0.{}:4151/topic/pause answered 400 \'{{"message":"INVALID_A
         ("http://h:1/pub answered 500 ''", "h:1 answered 500."),
         ("h:1/stats lists more than 7 topics", "h:1: lists more than 7 topics."),
         ("no nsqd is known", "no nsqd is known."),
+        ([f"http://h{one}:1/x: no" for one in range(8)], "h0:1, h1:1, h2:1, h3:1, h4:1 and 3 more: no."),
     ])  # fmt: skip
 def test_an_error_is_told_by_node_and_reason(errors: str | list[str], words: str) -> None:
     assert in_words(errors) == words
-
-
-def test_nodes_beyond_five_are_counted() -> None:
-    assert in_words([f"http://h{one}:1/x: no" for one in range(8)]) == "h0:1, h1:1, h2:1, h3:1, h4:1 and 3 more: no."
 
 
 def test_an_error_names_the_field_that_it_is_about() -> None:

@@ -1,7 +1,5 @@
 """A refused form gets back what was typed into it, and the error stands beside its field and no other."""
 
-from __future__ import annotations
-
 from admin.form_state import NONE, Refusal
 
 TYPED = {"action": "publish", "body": '"><script>', "delay": "-1"}

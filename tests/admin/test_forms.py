@@ -1,56 +1,18 @@
 """A refused form comes back on its own page with what was typed, and what was done is told once and only there."""
 
-from __future__ import annotations
-
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.admin.asking import NOWHERE, OURS, browser, make
-from tests.admin.conftest import told, upstream
+from tests.admin.asking import visiting
+from tests.admin.conftest import a_node
 from tests.async_tests import on_asyncio
+from tests.cases import each
 
 pytestmark = pytest.mark.process
 
-Work = Callable[[httpx.AsyncClient, str], Awaitable[None]]
-Answers = Callable[[str], tuple[int, bytes] | None]
-
-
-def nothing(path: str) -> None:
-    """Answer every path as a Penstock node does that has topic t with channel c."""
-
-
-def with_a_node(work: Work, answers: Answers = nothing, **options: Any) -> list[str]:
-    """Run `work` with a browser at an nsqadmin of one Penstock node, and return what the node was asked.
-
-    `answers` may answer a path otherwise than such a node does.
-    """
-    heard: list[str] = []
-
-    def answer(path: str) -> tuple[int, bytes]:
-        heard.append(path)
-        own = answers(path)
-        if own is not None:
-            return own
-        if path.startswith("/info"):
-            return told({"broadcast_address": "127.0.0.1", "http_port": port, "hostname": "n"})
-        return told({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}], "messages": [], "total": 3})
-
-    async def run() -> None:
-        async with browser(make(nsqd_http_address=(node,), **options), **OURS) as client:
-            await work(client, node)
-
-    with upstream(answer) as node:
-        port = int(node.rpartition(":")[2])
-        asyncio.run(run())
-    return heard
-
-
+FINISH = {"action": "finish", "node": "NODE", "state": "ready", "count": "3", "per_second": "5", "confirm": "4"}
 REFUSED = [
     ("/topics/t", {"action": "publish", "body": "b", "delay": "soon", "node": "NODE"}, "delay", "Delay must be"),
     ("/topics/t", {"action": "publish", "body": "", "key": "k", "node": "NODE"}, "body", "Body must not be empty"),
@@ -60,107 +22,77 @@ REFUSED = [
     ("/topics/t/c", {"action": "delete", "confirm": "x"}, "confirm", "Type c to confirm"),
     ("/topics/t/c", {"action": "pause", "minutes": "0"}, "minutes", "30 days"),
     ("/nodes/NODE", {"action": "drain", "confirm": "x"}, "confirm", "The name does not match"),
-    (
-        "/messages/t/c",
-        {"action": "finish", "node": "NODE", "state": "ready", "count": "3", "per_second": "5", "confirm": "4"},
-        "confirm",
-        "Type 3 to confirm",
-    ),
+    ("/messages/t/c", FINISH, "confirm", "Type 3 to confirm"),
     ("/tube", {"action": "pause", "name": "t", "node": "NODE", "state": "ready", "seconds": "-1"}, "seconds", "whole"),
 ]
+COMMANDS = (
+    "/pub", "/topic/pause", "/topic/empty", "/channel/pause", "/channel/delete", "/channel/messages/", "/tube/pause",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "form", "field", "words"), REFUSED)
-def test_a_refused_form_comes_back_filled_in(path: str, form: dict[str, str], field: str, words: str) -> None:
-    async def work(client: httpx.AsyncClient, node: str) -> None:
-        typed = {name: value.replace("NODE", node) for name, value in form.items()}
-        at = path.replace("NODE", node.replace(":", "%3A"))
-        found = await client.post(at, data=typed)
-        assert (found.status_code, f"<h1>{'Request failed'}" in found.text) == (400, False), found.text
-        begin = found.text.index(f'name="{field}" aria-describedby="problem')
-        element = found.text[begin : found.text.index(">", begin)]
-        assert 'aria-invalid="true" autofocus' in element
-        value = typed[field]
-        assert f'value="{value}"' in element or found.text[begin + len(element) :].startswith((f">\n{value}</", "></"))
-        assert words in found.text[found.text.index('id="problem">') :]
-        assert found.text.count('id="problem"') == 1
-        for name in ("body", "key", "minutes"):
-            if typed.get(name) and name != field:
-                assert typed[name] in found.text
-
-    heard = with_a_node(work)
-    commands = (
-        "/pub",
-        "/topic/pause",
-        "/topic/empty",
-        "/channel/pause",
-        "/channel/delete",
-        "/channel/messages/",
-        "/tube/pause",
-    )
-    assert [one for one in heard if one.startswith(commands)] == []
-
-
-@pytest.mark.parametrize(
-    ("path", "form", "field"),
-    [
-        ("/lookup", {"action": "create", "topic": "a b", "channel": "c"}, "topic"),
-        ("/lookup", {"action": "create", "topic": "t", "channel": "a b"}, "channel"),
-        ("/topics/t", {"action": "create", "channel": "a b"}, "channel"),
-        ("/nodes/NODE", {"action": "tombstone", "topic": "t", "confirm": "T"}, "confirm"),
-    ],
-)
-def test_a_form_of_nsqlookupd_comes_back_filled_in(path: str, form: dict[str, str], field: str) -> None:
+@each("path, form, field, words", REFUSED)
+@on_asyncio
+async def test_a_refused_form_comes_back_filled_in(path: str, form: dict[str, str], field: str, words: str) -> None:
     heard: list[str] = []
+    with a_node(heard.append) as node:
+        typed = {name: value.replace("NODE", node) for name, value in form.items()}
+        found = await visiting(node).post(path.replace("NODE", node.replace(":", "%3A")), data=typed)
+    assert (found.status_code, "<h1>Request failed" in found.text) == (400, False), found.text
+    begin = found.text.index(f'name="{field}" aria-describedby="problem')
+    element = found.text[begin : found.text.index(">", begin)]
+    assert 'aria-invalid="true" autofocus' in element
+    value = typed[field]
+    assert f'value="{value}"' in element or found.text[begin + len(element) :].startswith((f">\n{value}</", "></"))
+    assert words in found.text[found.text.index('id="problem">') :]
+    assert found.text.count('id="problem"') == 1
+    assert all(typed[name] in found.text for name in ("body", "key", "minutes") if typed.get(name) and name != field)
+    assert [one for one in heard if one.startswith(COMMANDS)] == []
 
-    def answer(asked: str) -> tuple[int, bytes]:
-        heard.append(asked)
-        one = {"broadcast_address": "127.0.0.1", "http_port": port, "tcp_port": 1, "hostname": "n", "topics": ["t"]}
-        return told(
-            {"producers": [one], "channels": ["c"], "names": ["t"], "topics": [{"topic_name": "t", "channels": []}]}
-        )
 
-    async def run() -> None:
-        async with browser(make(nsqd_http_address=(), lookupd_http_address=(node,)), **OURS) as client:
-            found = await client.post(path.replace("NODE", node.replace(":", "%3A")), data=form)
-            assert found.status_code == 400
-            assert f'name="{field}" aria-describedby="problem" aria-invalid="true" autofocus' in found.text
-            for name, value in form.items():
-                assert f'value="{value}"' in found.text or (name, value) == ("topic", "t"), name
-
-    with upstream(answer) as node:
-        port = int(node.rpartition(":")[2])
-        asyncio.run(run())
+@each("path, form, field", [
+    ("/lookup", {"action": "create", "topic": "a b", "channel": "c"}, "topic"),
+    ("/lookup", {"action": "create", "topic": "t", "channel": "a b"}, "channel"),
+    ("/topics/t", {"action": "create", "channel": "a b"}, "channel"),
+    ("/nodes/NODE", {"action": "tombstone", "topic": "t", "confirm": "T"}, "confirm"),
+])  # fmt: skip
+@on_asyncio
+async def test_a_form_of_nsqlookupd_comes_back_filled_in(path: str, form: dict[str, str], field: str) -> None:
+    heard: list[str] = []
+    with a_node(heard.append) as node:
+        client = visiting(nsqd_http_address=(), lookupd_http_address=(node,))
+        found = await client.post(path.replace("NODE", node.replace(":", "%3A")), data=form)
+    assert found.status_code == 400
+    assert f'name="{field}" aria-describedby="problem" aria-invalid="true" autofocus' in found.text
+    for name, value in form.items():
+        assert f'value="{value}"' in found.text or (name, value) == ("topic", "t"), name
     assert [one for one in heard if "create" in one or "tombstone" in one] == []
 
 
-def test_what_a_node_refuses_is_told_in_a_sentence_beside_the_field() -> None:
-    def answers(path: str) -> tuple[int, bytes] | None:
-        return (400, b'{"message":"INVALID_ARG_UNTIL"}') if path.startswith("/topic/pause") else None
-
-    async def work(client: httpx.AsyncClient, node: str) -> None:
-        found = await client.post("/topics/t", data={"action": "pause", "minutes": "7"})
-        words = f"{node}: a pause must end within 30 days (INVALID_ARG_UNTIL)."
-        assert found.status_code == 502
-        assert f'<small class="bad" id="problem">{words}</small>' in found.text
-        assert 'value="7"' in found.text
-        assert f"http://{node}" not in found.text
-
-    with_a_node(work, answers)
+@on_asyncio
+async def test_what_a_node_refuses_is_told_in_a_sentence_beside_the_field() -> None:
+    refusal = 400, b'{"message":"INVALID_ARG_UNTIL"}'
+    with a_node(lambda path: refusal if path.startswith("/topic/pause") else None) as node:
+        found = await visiting(node).post("/topics/t", data={"action": "pause", "minutes": "7"})
+    words = f"{node}: a pause must end within 30 days (INVALID_ARG_UNTIL)."
+    assert found.status_code == 502
+    assert f'<small class="bad" id="problem">{words}</small>' in found.text
+    assert 'value="7"' in found.text
+    assert f"http://{node}" not in found.text
 
 
 @on_asyncio
 async def test_a_form_whose_page_cannot_be_shown_gets_an_error_with_links() -> None:
-    async with browser(make(nsqd_http_address=(NOWHERE,)), **OURS) as client:
-        found = await client.post("/topics/t/c", data={"action": "empty", "confirm": "c"})
-        assert found.status_code == 502
-        assert "No nsqd answered. 127.0.0.1:1: " in found.text
-        for path, words in (("/topics/t/c", "Back to the page"), ("/topics/t", "Topic t"), ("/", "Topics")):
-            assert f'<li><a href="{path}">{words}</a></li>' in found.text
+    found = await visiting().post("/topics/t/c", data={"action": "empty", "confirm": "c"})
+    assert found.status_code == 502
+    assert "No nsqd answered. 127.0.0.1:1: " in found.text
+    for path, words in (("/topics/t/c", "Back to the page"), ("/topics/t", "Topic t"), ("/", "Topics")):
+        assert f'<li><a href="{path}">{words}</a></li>' in found.text
 
 
-def test_what_was_done_is_told_once_and_no_link_can_claim_it() -> None:
-    async def work(client: httpx.AsyncClient, node: str) -> None:
+@on_asyncio
+async def test_what_was_done_is_told_once_and_no_link_can_claim_it() -> None:
+    with a_node() as node:
+        client = visiting(node)
         for link in ("/?did=delete", "/topics/t?published=free+money", "/topics/t?did=empty&n=5"):
             found = (await client.get(link)).text
             assert not [one for one in ("Deleted.", "free money", "Emptied", "Published <") if one in found], link
@@ -174,39 +106,23 @@ def test_what_was_done_is_told_once_and_no_link_can_claim_it() -> None:
         again = await client.get("/topics/t", headers={"Cookie": f"nsqadmin_done={stolen}"})
         assert "Unpaused." not in again.text
 
-    with_a_node(work)
 
-
-def test_a_duplicate_is_told_and_links_to_the_first(tmp_path: Path) -> None:
-    def answers(path: str) -> tuple[int, bytes] | None:
-        return (200, b"OK") if path.startswith("/pub") else None
-
-    answered = {"X-Nsq-Duplicates": "1"}
+@on_asyncio
+async def test_a_duplicate_is_told_and_links_to_the_first(tmp_path: Path) -> None:
     audit = tmp_path / "audit"
 
-    def serve(headers: dict[str, str], form: dict[str, str]) -> str:
-        pages: list[str] = []
+    async def published(headers: dict[str, str], form: dict[str, str]) -> str:
+        with a_node(lambda path: (200, b"OK") if path.startswith("/pub") else None, headers=headers) as node:
+            client = visiting(node, audit_file=str(audit))
+            done = await client.post("/topics/t", data={"action": "publish", "body": "b", "node": node, **form})
+            assert done.status_code == 303, done.text
+            page = (await client.get(done.headers["location"])).text
+            return page.replace(node, "NODE").replace(node.replace(":", "%3A"), "NODE")
 
-        def answer(path: str) -> tuple[int, bytes]:
-            if path.startswith("/info"):
-                return told({"broadcast_address": "127.0.0.1", "http_port": port, "hostname": "n"})
-            return answers(path) or told({"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}]})
-
-        async def run() -> None:
-            async with browser(make(nsqd_http_address=(node,), audit_file=str(audit)), **OURS) as client:
-                done = await client.post("/topics/t", data={"action": "publish", "body": "b", "node": node, **form})
-                assert done.status_code == 303, done.text
-                pages.append((await client.get(done.headers["location"])).text.replace(node, "NODE"))
-
-        with upstream(answer, headers) as node:
-            port = int(node.rpartition(":")[2])
-            asyncio.run(run())
-        return pages[0].replace(node.replace(":", "%3A"), "NODE")
-
-    page = serve(answered, {"key": "once"})
+    page = await published({"X-Nsq-Duplicates": "1"}, {"key": "once"})
     assert "Not published: NODE has already received a message with this deduplication key." in page
     assert '<a href="/messages/t/c?node=NODE&amp;contains=once">Search for it in c</a>' in page
-    page = serve({"X-Nsq-Message-Id": "0123456789abcdef"}, {})
+    page = await published({"X-Nsq-Message-Id": "0123456789abcdef"}, {})
     assert "Published <code>0123456789abcdef</code> at NODE." in page
     assert '<a href="/messages/t/c?node=NODE&amp;contains=0123456789abcdef">Find it in c</a>' in page
     first, second = map(json.loads, audit.read_text().splitlines())

@@ -1,7 +1,5 @@
 """How the backlogs of original nodes changed over the last minutes, as far as anybody looked."""
 
-from __future__ import annotations
-
 import pytest
 
 from admin import held_past

@@ -1,8 +1,5 @@
 """What the pipeline tells of a lake is shown; what goes wrong on the way is said."""
 
-from __future__ import annotations
-
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +8,7 @@ import pytest
 from admin import history
 from admin.history import History, history_view
 from shared.http.errors import HttpError
+from tests.async_tests import on_asyncio
 from tests.cases import each
 
 
@@ -22,32 +20,26 @@ def test_bars_are_as_high_as_they_should_be() -> None:
     assert view["largest"] == 10
 
 
-@each(
-    "told",
-    [
-        {},
-        {"messages": 7, "bytes": [1]},
-        {"messages": ["x", None], "bytes": [1, 2], "step": -5, "from": "y"},
-        {"topics": [{"topic": 7}, 3], "channels": [{"channel": None, "finished": "x"}], "producers": {}},
-    ],
-)
+@each("told", [
+    {}, {"messages": 7, "bytes": [1]}, {"messages": ["x", None], "bytes": [1, 2], "step": -5, "from": "y"},
+    {"topics": [{"topic": 7}, 3], "channels": [{"channel": None, "finished": "x"}], "producers": {}},
+])  # fmt: skip
 def test_whatever_is_told(told: dict[str, Any]) -> None:
     view = history_view(told)
     assert all(isinstance(bar["messages"], int) for bar in view["bars"])
 
 
 @pytest.mark.process
-def test_a_lake_that_is_none_is_told_in_the_pipelines_words(tmp_path: Path) -> None:
+@on_asyncio
+async def test_a_lake_that_is_none_is_told_in_the_pipelines_words_and_one_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(HttpError, match="penstock pipeline history: ") as found:
-        asyncio.run(History(str(tmp_path)).rollups("t", "hour"))
+        await History(str(tmp_path)).rollups("t", "hour")
     assert found.value.status == 502
     with pytest.raises(HttpError) as found:
-        asyncio.run(History(str(tmp_path)).rollups("t", "century"))
+        await History(str(tmp_path)).rollups("t", "century")
     assert found.value.status == 400
-
-
-@pytest.mark.process
-def test_one_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "TIMEOUT", 0.001)
     with pytest.raises(HttpError, match="took longer"):
-        asyncio.run(History(str(tmp_path)).rollups("t", "hour"))
+        await History(str(tmp_path)).rollups("t", "hour")

@@ -1,20 +1,21 @@
 """Nodes that lie, bodies that are none, paths that are odd: shown as what they are, never a blank page, never a fault."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import httpx
 import pytest
 
 from admin.audit import Actor, Audit
 from admin.views import MOST_TEXT, message_view
-from tests.admin.asking import OURS, browser, in_loop, make, users_file, with_token
-from tests.admin.conftest import told, upstream
+from tests.admin.asking import users_file, visiting, with_token
+from tests.admin.conftest import a_node, told, upstream
+from tests.async_tests import on_asyncio
 from tests.cases import each
 
 HUGE = int("9" * 400)
@@ -56,15 +57,13 @@ def lie(value: Any) -> dict[str, Any]:
         "/storage": dict.fromkeys(("log_bytes", "live_bytes", "sync_p99_ms", "disk_free", "disk_total", "path"), value)
         | {"files": [{"number": value, "bytes": value}], "topics": [{"topic": value, "live_bytes": value}]},
         "/cursors": {"cursors": [{"topic": value, "name": value, "lag": value, "updated": value}, value]},
-        "/topic/cursors": {"cursors": [value, {"name": value, "lag": value}]},
-        "/tubes": {"tubes": [tube, value]},
+        "/topic/cursors": {"cursors": [value, {"name": value, "lag": value}]}, "/tubes": {"tubes": [tube, value]},
         "/tube/jobs": {"total": value, "jobs": [one, value], "pause_left": value, "next": value, "tube": tube},
         "/channel/messages": {
             "messages": [one | {"client": value}, {"body": json.dumps({"a": HALF}), "client": {"hostname": value}}],
             "total": value, "next": value, "counts": {"ready": value}, "scanned": value,
         },
-        "/channel/message": one,
-        "/node/drain": {"draining": True, "depth": value, "since": value},
+        "/channel/message": one, "/node/drain": {"draining": True, "depth": value, "since": value},
         "/topic/series": {"channel": "c", "hour": value, "day": {"step": value}},
         "/cluster": {
             "name": value if isinstance(value, str) else "c", "node": 1,
@@ -85,33 +84,34 @@ VALUES = [HALF, HUGE, None, [], {"a": HALF}, "x" * 100_000]
 MORE_VALUES = [pytest.param(value, marks=pytest.mark.campaign) for value in (1e308, -1, True, {})]
 
 
+@contextmanager
+def told_by(answers: dict[str, Any]) -> Iterator[str]:
+    """A node that answers these paths so, and no others."""
+    answer = lambda kind: told(answers[kind]) if kind in answers else (404, b"{}")  # noqa: E731
+    with upstream(lambda path: answer(path.partition("?")[0])) as node:
+        answers["/info"]["http_port"] = int(node.rpartition(":")[2])
+        yield node
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("value", [*VALUES, *MORE_VALUES], ids=lambda v: str(v)[:12])
-def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_asyncio
+async def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
     monkeypatch.setattr("admin.error_pages.log.critical", lambda words, *rest, **more: faults.append(str(more)))
-    answers = lie(value)
-
-    def answer(path: str) -> tuple[int, bytes]:
-        given = answers.get(path.partition("?")[0])
-        return (404, b"{}") if given is None else told(given)
-
-    async def work(node: str) -> None:
-        async with browser(make(nsqd_http_address=(node,)), **OURS) as client:
-            for page in (*PAGES, *(f"{page}{'&' if '?' in page else '?'}format=csv" for page in PAGES[:-2])):
-                found = await client.get(page.replace("NODE", node))
-                assert found.status_code in (200, 400, 404, 413, 502), page
-                assert found.text.encode()  # not blank, and no half of a character in it
-                assert "html" not in found.headers["content-type"] or "<script>" not in found.text
-
-    with upstream(answer) as node:
-        answers["/info"]["http_port"] = int(node.rpartition(":")[2])
-        asyncio.run(work(node))
+    with told_by(lie(value)) as node:
+        client = visiting(node)
+        for page in (*PAGES, *(f"{page}{'&' if '?' in page else '?'}format=csv" for page in PAGES[:-2])):
+            found = await client.get(page.replace("NODE", node))
+            assert found.status_code in (200, 400, 404, 413, 502), page
+            assert found.text.encode()  # not blank, and no half of a character in it
+            assert "html" not in found.headers["content-type"] or "<script>" not in found.text
     assert faults == []
 
 
 @pytest.mark.process
-def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_asyncio
+async def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 messages were asked for, and 100 tubes; rendering 300,000 rows held everybody else up for half a minute."""
     monkeypatch.setattr("admin.fallback.PATIENCE", 30.0)
     many: dict[str, Any] = {
@@ -129,26 +129,15 @@ def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch:
         "/topics/rows": {"topics": [{"topic_name": f"t{n}"} for n in range(5000)]},
         "/topics/figures": {"names": ["t"], "totals": {}}, "/pauses": {"pauses": [{"topic": f"t{n}"} for n in range(5000)]},
     }  # fmt: skip
-
-    def answer(path: str) -> tuple[int, bytes]:
-        given = many.get(path.partition("?")[0])
-        return (404, b"{}") if given is None else told(given)
-
-    async def work(node: str) -> dict[str, int]:
-        async with browser(make(nsqd_http_address=(node,), max_upstream_response=1 << 26), **OURS) as client:
-            pages = ["/topics/t", "/topics/t/c", f"/messages/t/c?node={node}", f"/tube?name=t&node={node}", "/tubes"]
-            pages += [f"/storage?node={node}", "/readers", "/", "/nodes"]
-            found = {page: await client.get(page) for page in pages}
-            assert [one.status_code for one in found.values()] == [200] * len(pages)
-            assert "501 more channels are not shown" in found["/topics/t"].text
-            assert "1000 more clients are not shown" in found["/topics/t/c"].text
-            assert len(found[f"/messages/t/c?node={node}"].text) < 3_000_000
-            return {page: one.text.count("<tr") + one.text.count("<dt") for page, one in found.items()}
-
-    with upstream(answer) as node:
-        many["/info"]["http_port"] = int(node.rpartition(":")[2])
-        rows = asyncio.run(work(node))
-    assert {page: count for page, count in rows.items() if count > 3100 and "/messages" not in page} == {}
+    with told_by(many) as node:
+        client, messages = visiting(node, max_upstream_response=1 << 26), f"/messages/t/c?node={node}"
+        pages = ["/topics/t", "/topics/t/c", messages, f"/tube?name=t&node={node}", "/tubes", f"/storage?node={node}"]
+        found = {page: await client.get(page) for page in (*pages, "/readers", "/", "/nodes")}
+    assert {one.status_code for one in found.values()} == {200}
+    assert "501 more channels are not shown" in found["/topics/t"].text
+    assert "1000 more clients are not shown" in found["/topics/t/c"].text
+    assert len(found.pop(messages).text) < 3_000_000
+    assert max(one.text.count("<tr") + one.text.count("<dt") for one in found.values()) <= 3100
 
 
 @each("depth", [33, 300, 900, 940, 990, 50_000])
@@ -160,12 +149,9 @@ def test_a_body_that_is_nested_deeply_is_shown_as_text(depth: int) -> None:
 
 
 @each("path", ["/TOPICS/%E4%B8%AD", "/TOPICS/a%0d%0aX-Evil:%201", "/Topics/%ff", "/NODES/%00"])
-def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(path: str) -> None:
-    async def work() -> httpx.Response:
-        async with browser(make()) as client:
-            return await client.get(path)
-
-    answer = in_loop(work)
+@on_asyncio
+async def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(path: str) -> None:
+    answer = await visiting().get(path)
     assert answer.status_code == 301
     where = answer.headers["location"]
     assert where.isascii()
@@ -174,85 +160,59 @@ def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(path: st
 
 
 @pytest.mark.process
-def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
+@on_asyncio
+async def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
     one = {"id": "1", "offset": 1, "body": "secret", "headers": {"card": "secret"}, "key": "secret", "body_size": 6}
-
-    def answer(path: str) -> tuple[int, bytes]:
-        if path.startswith("/info"):
-            return told({"broadcast_address": "127.0.0.1", "http_port": port})
-        if path.startswith("/stats"):
-            return told({"topics": [{"topic_name": "t", "channels": []}]})
-        return told({"messages": [one], "jobs": [one], "total": 1, "topics": []})
-
-    async def work(node: str) -> None:
-        file = users_file(tmp_path, with_token("vic", "viewer", "v"), with_token("bea", "body-viewer", "b"))
-        async with browser(make(nsqd_http_address=(node,), users_file=file)) as client:
-            for page in (f"/messages/t/c?node={node}", f"/tube?name=t&node={node}"):
-                for kind in ("", "&format=csv", "&format=json"):
-                    seen = [
-                        (await client.get(page + kind, headers={"Authorization": f"Bearer {token}"})).text
-                        for token in "vb"
-                    ]
-                    assert ["secret" in text for text in seen] == [False, True], page + kind
-            refused = await client.get(f"/body/t/c?node={node}&offset=1", headers={"Authorization": "Bearer v"})
-            assert refused.status_code == 403
-
-    with upstream(answer) as node:
-        port = int(node.rpartition(":")[2])
-        asyncio.run(work(node))
+    listed = {"messages": [one], "jobs": [one], "total": 1, "topics": []}
+    file = users_file(tmp_path, with_token("vic", "viewer", "v"), with_token("bea", "body-viewer", "b"))
+    with a_node(lambda path: None if path.startswith(("/info", "/stats")) else listed) as node:
+        client = visiting(node, users_file=file)
+        for page in (f"/messages/t/c?node={node}", f"/tube?name=t&node={node}"):
+            for kind in ("", "&format=csv", "&format=json"):
+                for token, sees in (("v", False), ("b", True)):
+                    answer = await client.get(page + kind, headers={"Authorization": f"Bearer {token}"})
+                    assert ("secret" in answer.text) is sees, page + kind
+        refused = await client.get(f"/body/t/c?node={node}&offset=1", headers={"Authorization": "Bearer v"})
+        assert refused.status_code == 403
 
 
 @pytest.mark.process
-def test_nobody_makes_us_ask_somebody_who_is_no_node() -> None:
+@on_asyncio
+async def test_nobody_makes_us_ask_somebody_who_is_no_node() -> None:
     asked: list[str] = []
-
-    def stranger(path: str) -> tuple[int, bytes]:
-        asked.append(path)
-        return told({})
-
-    async def work(node: str, other: str) -> list[int]:
-        async with browser(make(nsqd_http_address=(node,)), **OURS) as client:
-            form = {"action": "tombstone", "topic": "t", "confirm": "t"}
-            found = [(await client.post(f"/nodes/{other}", data=form)).status_code]
-            found.append((await client.request("DELETE", f"/api/nodes/{other}", json={"topic": "t"})).status_code)
-            found.append((await client.post(f"/nodes/{other}", data={"action": "drain", "confirm": other})).status_code)
-            for path in (f"/messages/t/c?node={other}", f"/tube?name=t&node={other}", f"/nodes/{other}"):
-                found.append((await client.get(path)).status_code)
-            return found
-
-    answers = {"/info": {"broadcast_address": "127.0.0.1", "http_port": 1}, "/stats": {"topics": []}}
-    with upstream(lambda path: told(answers.get(path.partition("?")[0], {}))) as node, upstream(stranger) as other:
-        assert asyncio.run(work(node, other)) == [502, 502, 404, 404, 404, 404]
+    elsewhere = {"/info": {"broadcast_address": "127.0.0.1", "http_port": 1}, "/stats": {"topics": []}}
+    with a_node(lambda path: elsewhere.get(path.partition("?")[0], {})) as node, a_node(asked.append) as other:
+        client = visiting(node)
+        form = {"action": "tombstone", "topic": "t", "confirm": "t"}
+        assert (await client.post(f"/nodes/{other}", data=form)).status_code == 502
+        assert (await client.request("DELETE", f"/api/nodes/{other}", json={"topic": "t"})).status_code == 502
+        assert (await client.post(f"/nodes/{other}", data={"action": "drain", "confirm": other})).status_code == 404
+        ticked = {"action": "bury", "state": "ready", "ticked": "1", "pick-1": f"{other} 0"}
+        assert (await client.post("/messages/t/c", data=ticked)).status_code == 404
+        for path in (f"/messages/t/c?node={other}", f"/tube?name=t&node={other}", f"/nodes/{other}"):
+            assert (await client.get(path)).status_code == 404
     assert asked == []
 
 
 @pytest.mark.process
-def test_what_is_configured_is_in_the_trail() -> None:
-    async def work() -> list[dict[str, Any]]:
-        async with browser(make()) as client:
-            await client.put("/config/log_level", content="debug")
-            await client.put("/config/log_level", content="info")
-            found: list[dict[str, Any]] = (await client.get("/audit?format=json")).json()
-            return found
-
-    latest = in_loop(work)[0]
+@on_asyncio
+async def test_what_is_configured_is_in_the_trail() -> None:
+    client = visiting()
+    for level in ("debug", "info"):
+        await client.put("/config/log_level", content=level)
+    latest = (await client.get("/audit?format=json")).json()[0]
     assert (latest["action"], latest["target"], latest["detail"]) == ("configure", "log_level", {"value": "info"})
 
 
 def test_a_record_that_does_not_fit_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit, ann = Audit(str(tmp_path / "audit"), None), Actor("ann", "", "", "")
     audit.note("empty", "first", ann)
-    monkeypatch.setattr("shared.files.os.write", lambda place, line: real(place, line[:20]))
+    cut = lambda place, line: os.pwrite(place, line[:20], os.fstat(place).st_size)  # noqa: E731
+    monkeypatch.setattr("shared.files.os.write", cut)
     audit.note("empty", "cut", ann)
     monkeypatch.undo()
     audit.note("empty", "last", ann)
     assert [one["target"] for one in asyncio.run(audit.search(""))] == ["last", "first"]
-
-
-def real(place: int, line: bytes) -> int:
-    import os
-
-    return os.pwrite(place, line, os.fstat(place).st_size)
 
 
 def test_who_tries_to_log_in_pushes_nothing_out_of_memory() -> None:

@@ -1,15 +1,13 @@
 """Topics that nobody carries: one question to an nsqlookupd of ours, a bounded number of them to an original."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
 
-from tests.admin.asking import browser, in_loop, make
+from tests.admin.asking import visiting
 from tests.admin.conftest import Answer, told, upstream
-from tests.daemons import Daemon
+from tests.async_tests import on_asyncio
+from tests.daemons import Daemon, post
 
 pytestmark = pytest.mark.process
 
@@ -39,48 +37,46 @@ def an_original(asked: list[str]) -> Answer:
     return answer
 
 
-def inactive(*lookupds: str) -> dict[str, list[str] | None]:
-    async def ask() -> tuple[dict[str, list[str] | None], str]:
-        async with browser(make(nsqd_http_address=(), lookupd_http_address=lookupds)) as client:
-            answer, page = await client.get("/api/topics?inactive=true"), await client.get("/lookup")
-            assert (answer.status_code, page.status_code) == (200, 200)
-            return answer.json()["topics"], page.text
-
-    topics, page = in_loop(ask)
-    if len(topics) > 1000:
-        assert f"{len(topics) - 1000} more topics are not shown" in page
+async def inactive(*lookupds: str) -> dict[str, list[str] | None]:
+    client = visiting(nsqd_http_address=(), lookupd_http_address=lookupds)
+    answer, page = await client.get("/api/topics?inactive=true"), await client.get("/lookup")
+    assert (answer.status_code, page.status_code) == (200, 200)
+    topics = answer.json()["topics"]
+    assert len(topics) <= 1000 or f"{len(topics) - 1000} more topics are not shown" in page.text
     return topics
 
 
-def test_an_original_is_asked_so_many_questions_and_no_more() -> None:
+@on_asyncio
+async def test_an_original_is_asked_so_many_questions_and_no_more() -> None:
     asked: list[str] = []
     with upstream(an_original(asked)) as lookupd:
-        found = inactive(lookupd)
+        found = await inactive(lookupd)
     assert list(found) == NAMES
     assert found[NAMES[0]] == ["c"]
     assert found[NAMES[-1]] is None
     assert set(asked) <= set(NAMES[:QUESTIONS])  # fewer where this machine is slow
 
 
-def test_ours_tells_all_at_once_and_several_are_put_together() -> None:
+@on_asyncio
+async def test_ours_tells_all_at_once_and_several_are_put_together() -> None:
     asked: list[str] = []
     with Daemon("nsqlookupd") as ours, upstream(an_original(asked)) as original:
         for channel in ("b", "a"):
-            httpx.post(f"http://{ours.http}/channel/create?topic=t00000&channel={channel}").raise_for_status()
-        httpx.post(f"http://{ours.http}/topic/create?topic=bare").raise_for_status()
-        assert inactive(ours.http) == {"bare": None, "t00000": ["a", "b"]}
+            post(ours, "/channel/create", topic="t00000", channel=channel)
+        post(ours, "/topic/create", topic="bare")
+        assert await inactive(ours.http) == {"bare": None, "t00000": ["a", "b"]}
         assert asked == []
-        assert inactive(ours.http, original)["t00000"] == ["a", "b", "c"]
+        assert (await inactive(ours.http, original))["t00000"] == ["a", "b", "c"]
 
 
-def test_one_whose_portions_never_end_is_left() -> None:
+@on_asyncio
+async def test_one_whose_portions_never_end_is_left() -> None:
     def endless(target: str) -> tuple[int, bytes]:
         path, arguments = urlsplit(target).path, parse_qs(urlsplit(target).query)
         if path == "/topics/inactive":
-            return told(
-                {"topics": [{"topic": "t" + arguments.get("after", [""])[0], "channels": [7, "c"]}], "more": True}
-            )
+            one = {"topic": "t" + arguments.get("after", [""])[0], "channels": [7, "c"]}
+            return told({"topics": [one], "more": True})
         return told({"topics": ["t", "u"], "producers": []})
 
     with upstream(endless) as liar:
-        assert inactive(liar) == {"t": ["c"], "u": None}
+        assert await inactive(liar) == {"t": ["c"], "u": None}

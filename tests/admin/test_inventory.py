@@ -1,12 +1,9 @@
 """Nodes are remembered: who is up, unregistered, down or stopped, and what was on them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +27,6 @@ from tests.cases import each
 
 
 def named(*names: str, is_complete: bool = True, now: int = NOW) -> Inventory:
-    """Return an inventory of nodes that are named and have answered."""
     inventory = Inventory()
     inventory.note_named([producer(one) for one in names], now, is_complete=is_complete)
     for one in names:
@@ -38,22 +34,22 @@ def named(*names: str, is_complete: bool = True, now: int = NOW) -> Inventory:
     return inventory
 
 
-def state(inventory: Inventory, name: str = "a", now: int = NOW) -> NodeState:
+def find(inventory: Inventory, name: str = "a") -> NodeRecord:
     node = inventory.find(f"{name}:1")
     assert node is not None
-    return node.state(now)
+    return node
+
+
+def state(inventory: Inventory, name: str = "a", now: int = NOW) -> NodeState:
+    return find(inventory, name).state(now)
 
 
 def figures(held: dict[str, int], **totals: int) -> dict[str, Any]:
-    """Return an answer of /topics/figures."""
     columns = {"held": list(held.values()), "buried": [0] * len(held)}
     return {"totals": {"depth": sum(held.values()), **totals}, "names": list(held), "columns": columns}
 
 
-def note(
-    inventory: Inventory, answer: dict[str, Any], at: int = NOW, path: str = "/topics/figures", **asked: Any
-) -> None:
-    """Note an answer of node a."""
+def note(inventory: Inventory, answer: Any, at: int = NOW, path: str = "/topics/figures", **asked: Any) -> None:
     seen = observation_of(path, asked, answer)
     if seen is not None:
         inventory.note("a:1", seen, at)
@@ -73,12 +69,8 @@ def test_a_node_that_nsqlookupd_no_longer_names_is_unregistered_while_it_answers
     assert state(inventory) is NodeState.UNANSWERED, "it registers before it is asked again"
     inventory.note_answer("a:1", NOW)
     assert state(inventory) is NodeState.UP
-
-
-def test_an_incomplete_list_takes_no_name_away() -> None:
-    inventory = named("a", "b")
     assert inventory.note_named([producer("b")], NOW, is_complete=False), "it tells that one is missing"
-    assert state(inventory) is NodeState.UP
+    assert state(inventory) is NodeState.UP, "an incomplete list takes no name away"
 
 
 def test_a_named_node_is_down_after_ten_seconds_without_an_answer() -> None:
@@ -87,36 +79,25 @@ def test_a_named_node_is_down_after_ten_seconds_without_an_answer() -> None:
     inventory.note_failure("a:1", "did not answer again", NOW + 5 * SECOND)
     assert state(inventory, now=NOW + DOWN_AFTER - 1) is NodeState.UNANSWERED
     assert state(inventory, now=NOW + DOWN_AFTER) is NodeState.DOWN
-    node = inventory.find("a:1")
-    assert node is not None
+    node = find(inventory)
     assert (node.failing_since, node.reason) == (NOW, "did not answer again")
     assert words_of(node, NOW + 12 * SECOND) == "no answer for 12.0 s"
     inventory.note_answer("a:1", NOW + DOWN_AFTER)
     assert state(inventory, now=NOW + DOWN_AFTER) is NodeState.UP
-
-
-def test_a_clock_that_is_set_back_makes_no_node_down() -> None:
     inventory = named("a")
     inventory.note_failure("a:1", "x", NOW)
-    assert state(inventory, now=NOW - MINUTE) is NodeState.UNANSWERED
-    node = inventory.find("a:1")
-    assert node is not None
-    assert words_of(node, NOW - MINUTE) == "no answer for 0 us"
+    assert state(inventory, now=NOW - MINUTE) is NodeState.UNANSWERED, "a clock that is set back makes no node down"
+    assert words_of(find(inventory), NOW - MINUTE) == "no answer for 0 us"
     inventory.note_failure("a:1", "x", NOW - MINUTE)
     assert state(inventory, now=NOW - MINUTE + DOWN_AFTER) is NodeState.DOWN, "ten seconds later, and not a minute"
 
 
-@pytest.mark.parametrize(
-    ("is_draining", "is_drained", "expected"),
-    [(True, True, NodeState.STOPPED), (True, False, NodeState.DOWN), (False, False, NodeState.DOWN)],
-)
-def test_a_node_that_was_drained_is_stopped_on_purpose(
-    is_draining: bool, is_drained: bool, expected: NodeState
-) -> None:
-    inventory = named("a")
-    inventory.note_drain("a:1", is_draining=is_draining, is_drained=is_drained)
-    inventory.note_failure("a:1", "refused", NOW)
-    assert state(inventory, now=NOW + DOWN_AFTER) is expected
+def test_a_node_that_was_drained_is_stopped_on_purpose() -> None:
+    for is_draining, is_drained in ((True, True), (True, False), (False, False)):
+        inventory = named("a")
+        inventory.note_drain("a:1", is_draining=is_draining, is_drained=is_drained)
+        inventory.note_failure("a:1", "refused", NOW)
+        assert state(inventory, now=NOW + DOWN_AFTER) is (NodeState.STOPPED if is_drained else NodeState.DOWN)
 
 
 def test_only_a_node_that_does_not_answer_is_dismissed() -> None:
@@ -141,10 +122,7 @@ def test_the_same_host_under_a_new_address_replaces_one_that_is_down() -> None:
     inventory.note_failure("a:1", "refused", NOW)
     inventory.note_named([producer("a", 2)], NOW, is_complete=True)
     assert [one.address for one in inventory.all()] == ["a:2"]
-
-
-def test_a_container_that_moves_between_two_looks_leaves_no_node_behind_that_is_down() -> None:
-    inventory = named("a")
+    inventory = named("a")  # a container that moves between two looks leaves no node behind that is down
     inventory.note_named([producer("a", 2)], NOW, is_complete=True)
     assert state(inventory) is NodeState.UNREGISTERED, "it was not asked yet"
     inventory.note_failure("a:1", "refused", NOW)
@@ -152,15 +130,7 @@ def test_a_container_that_moves_between_two_looks_leaves_no_node_behind_that_is_
     assert "a:1" in inventory.changed
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        producer("b", 2),
-        producer("a", 2, tcp_port=9),
-        producer("", 2),
-    ],
-    ids=["another host", "another port", "no host name"],
-)
+@each("other", [producer("b", 2), producer("a", 2, tcp_port=9), producer("", 2)])
 def test_another_node_replaces_none(other: Any) -> None:
     inventory = Inventory()
     inventory.note_named([producer("a", hostname=other.hostname and "a")], NOW, is_complete=True)
@@ -176,14 +146,13 @@ def test_a_node_that_still_answers_is_not_replaced() -> None:
     inventory.note_failure("a:1", "refused", NOW)
     assert state(inventory) is NodeState.DOWN, "two nodes have the same host name"
     inventory = named("a")
-    inventory.note_named([producer("a", 2)], NOW, is_complete=False)
-    inventory.note_failure("a:1", "refused", NOW)
-    assert state(inventory) is NodeState.UNANSWERED, "it may be named by an nsqlookupd that did not answer"
-    inventory.note_named([producer("a", 3)], NOW, is_complete=False)
-    assert state(inventory) is NodeState.UNANSWERED, "also if it failed before"
+    for port in (2, 3):
+        inventory.note_named([producer("a", port)], NOW, is_complete=False)
+        inventory.note_failure("a:1", "refused", NOW)
+        assert state(inventory) is NodeState.UNANSWERED, "it may be named by an nsqlookupd that did not answer"
 
 
-def test_the_time_of_the_last_answer_is_stored_once_a_minute() -> None:
+def test_only_what_changes_is_stored_and_the_time_of_the_last_answer_once_a_minute() -> None:
     inventory = named("a")
     stored_at = []
     for after in range(0, 180, 5):
@@ -191,9 +160,6 @@ def test_the_time_of_the_last_answer_is_stored_once_a_minute() -> None:
         inventory.note_answer("a:1", NOW + after * SECOND)
         stored_at += [after] if inventory.changed else []
     assert len(stored_at) == 2, "NOW is the begin of a minute"
-
-
-def test_only_what_changes_is_stored() -> None:
     crowded = producer("a", topics=tuple((f"t{number}", False) for number in range(MOST_TOPICS + 1)))
     inventory = Inventory()
     inventory.note_named([crowded], NOW, is_complete=True)
@@ -201,9 +167,7 @@ def test_only_what_changes_is_stored() -> None:
     inventory.note_named([crowded], NOW, is_complete=True)
     inventory.note_failure("x:1", "not known", NOW)
     assert inventory.changed == set()
-    node = inventory.find("a:1")
-    assert node is not None
-    assert len(node.producer.topics) == MOST_TOPICS
+    assert len(find(inventory).producer.topics) == MOST_TOPICS
 
 
 def test_the_node_that_was_seen_longest_ago_is_forgotten_first_and_named_ones_last() -> None:
@@ -219,15 +183,10 @@ def test_the_node_that_was_seen_longest_ago_is_forgotten_first_and_named_ones_la
     assert inventory.find("young:1") is None
 
 
-# What was on a node
-
-
 def with_figures(held: dict[str, int], **totals: int) -> NodeRecord:
     inventory = named("a")
     note(inventory, figures(held, **totals))
-    node = inventory.find("a:1")
-    assert node is not None
-    return node
+    return find(inventory)
 
 
 AS_OF = f"as of {second(NOW)}"
@@ -249,8 +208,7 @@ def test_losses_tell_a_user_of_visible_topics_only() -> None:
 def lost(inventory: Inventory, at: int) -> str:
     """What is said of node a after it was lost at that time."""
     inventory.note_failure("a:1", "refused", at)
-    node = inventory.find("a:1")
-    assert node is not None
+    node = find(inventory)
     return node.losses(True, [one.topic for one in node.stuck])
 
 
@@ -259,18 +217,13 @@ STATS = {"topics": [{"topic_name": "t", "depth": 0, "channels": [CHANNEL]}]}
 LISTED = {"channels": [{"topic": "t", "channel": "c", "depth": 100, "buried": 2}]}
 
 
-@each(
-    "path, asked, answer",
-    [
-        ("/topics/figures", {}, {"totals": {"depth": 100, "buried": 2}}),
-        ("/topics/rows", {"topic": ["t", "u"]}, {"topics": [{"topic_name": "t", "held": 100, "buried": 2}]}),
-        ("/stats", {}, STATS),
-        ("/stats", {"topic": "t"}, STATS),
-        ("/stats", {"topic": "t", "channel": "c"}, STATS),
-        ("/channels/attention", {}, LISTED),
-        ("/node/drain", {}, {"depth": 100, "in_flight": 0, "deferred": 0, "jobs": 0, "buried": 2}),
-    ],
-)
+@each("path, asked, answer", [
+    ("/topics/figures", {}, {"totals": {"depth": 100, "buried": 2}}),
+    ("/topics/rows", {"topic": ["t", "u"]}, {"topics": [{"topic_name": "t", "held": 100, "buried": 2}]}),
+    ("/stats", {}, STATS), ("/stats", {"topic": "t"}, STATS), ("/stats", {"topic": "t", "channel": "c"}, STATS),
+    ("/channels/attention", {}, LISTED),
+    ("/node/drain", {}, {"depth": 100, "in_flight": 0, "deferred": 0, "jobs": 0, "buried": 2}),
+])  # fmt: skip
 def test_whatever_a_node_answered_last_counts_when_it_is_lost(path: str, asked: Any, answer: dict[str, Any]) -> None:
     inventory = named("a")
     note(inventory, figures({}, buried=0))
@@ -281,9 +234,8 @@ def test_whatever_a_node_answered_last_counts_when_it_is_lost(path: str, asked: 
     when = f"That is as of {second(NOW + 6 * SECOND)}, 6.0 s before it was lost."
     assert lost(inventory, NOW + 12 * SECOND) == f"100 messages and 2 buried are stuck on it{names}. {when}"
     note(inventory, figures({}, buried=0), NOW + 5 * SECOND)
-    assert lost(inventory, NOW + 12 * SECOND).startswith("100 messages"), (
-        "an older answer that comes late changes nothing"
-    )
+    late = lost(inventory, NOW + 12 * SECOND)
+    assert late.startswith("100 messages"), "an older answer that comes late changes nothing"
 
 
 def test_an_answer_about_a_part_of_a_topic_takes_nothing_away_and_one_about_all_of_it_does() -> None:
@@ -291,14 +243,10 @@ def test_an_answer_about_a_part_of_a_topic_takes_nothing_away_and_one_about_all_
     note(inventory, figures({"t": 500}))
     note(inventory, LISTED, NOW + SECOND, "/channels/attention")
     note(inventory, STATS, NOW + 2 * SECOND, "/stats", topic="t", channel="c")
-    assert lost(inventory, NOW + 9 * SECOND).startswith(
-        "500 messages and 2 buried are stuck on it: t (502). That is as of"
-    )
+    told = lost(inventory, NOW + 9 * SECOND)
+    assert told.startswith("500 messages and 2 buried are stuck on it: t (502). That is as of")
     note(inventory, figures({"u": 1}), NOW + 3 * SECOND)
     assert lost(inventory, NOW + 9 * SECOND).startswith("1 message is stuck on it: u (1). That is as of")
-
-
-def test_jobs_are_stuck_too() -> None:
     inventory = named("a")
     note(inventory, figures({}, buried=1))
     note(inventory, {"depth": 0, "in_flight": 0, "deferred": 0, "jobs": 300, "buried": 3}, NOW, "/node/drain")
@@ -312,8 +260,7 @@ def test_what_another_node_delivers_is_not_stuck() -> None:
     inventory.changed.clear()
     inventory.note_new_leader("a:1", 0)
     assert inventory.changed == {"a:1"}
-    node = inventory.find("a:1")
-    assert node is not None
+    node = find(inventory)
     assert (node.held, node.losses(True, ["t"])) == (0, "Node 0 leads its log now and delivers its messages.")
     inventory.changed.clear()
     inventory.note_new_leader("a:1", 0)
@@ -323,16 +270,12 @@ def test_what_another_node_delivers_is_not_stuck() -> None:
     assert inventory.find("a:1") == replace(node, led_by=None)
 
 
-def test_nobody_reads_that_a_topic_lost_nothing_if_that_is_not_known() -> None:
-    node = with_figures({f"t{number}": 9 for number in range(MOST_STUCK)} | {"mine": 1})
-    assert node.losses(False, ["mine"]) == "Its figures of your topics are not known."
-
-
 def test_stuck_topics_are_bounded_and_the_largest() -> None:
     node = with_figures({f"t{number}": number for number in range(2 * MOST_STUCK)} | {"x" * 300: 1000})
     assert len(node.stuck) == MOST_STUCK
-    assert node.stuck[0] == Stuck("t199", 199, 0, NOW)
-    assert node.stuck[-1] == Stuck("t100", 100, 0, NOW)
+    assert (node.stuck[0], node.stuck[-1]) == (Stuck("t199", 199, 0, NOW), Stuck("t100", 100, 0, NOW))
+    node = with_figures({f"t{number}": 9 for number in range(MOST_STUCK)} | {"mine": 1})
+    assert node.losses(False, ["mine"]) == "Its figures of your topics are not known."
 
 
 @given(totals=JSON, names=JSON, held=JSON, buried=JSON)
@@ -341,14 +284,10 @@ def test_figures_may_be_anything(totals: Any, names: Any, held: Any, buried: Any
     told = {"totals": {"depth": totals, "buried": held}, "names": names, "columns": {"held": held, "buried": buried}}
     for answer in (told, told | {"totals": totals}, told | {"columns": names}, told | {"names": ["t"]}):
         note(inventory, answer)
-    node = inventory.find("a:1")
-    assert node is not None
+    node = find(inventory)
     assert all(type(one) is int and one >= 0 for one in node.figures.values())
     node.losses(True, ["t"])
     json.dumps(stored(node))
-
-
-# The store
 
 
 def test_a_record_is_the_same_after_a_round_trip_but_nobody_names_it() -> None:
@@ -359,11 +298,8 @@ def test_a_record_is_the_same_after_a_round_trip_but_nobody_names_it() -> None:
         is_draining=True, stuck=(Stuck("t", 3, 1, NOW),),
     )  # fmt: skip
     assert restored(json.loads(json.dumps(stored(node)))) == replace(node, is_named=False)
-
-
-@each("data", [{}, {"producer": None}, {"producer": []}, {"producer": {}}, {"producer": {"http_port": 1}}])
-def test_a_record_without_a_node_is_none(data: dict[str, Any]) -> None:
-    assert restored(data) is None
+    for data in ({}, {"producer": None}, {"producer": []}, {"producer": {}}, {"producer": {"http_port": 1}}):
+        assert restored(data) is None
 
 
 @given(st.data())

@@ -1,25 +1,19 @@
 """What nodes tell, put together; and what nodes tell that lie."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.merge import client_of, merged_channel, merged_topic, topic_of
+from tests.admin.looks import JSON
 
 NOW = 1_700_000_000
-JUNK: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 KEYS = st.sampled_from(
     ["topic_name", "channel_name", "depth", "backend_depth", "channels", "clients", "paused", "client_count", "connect_ts",
      "e2e_processing_latency", "percentiles", "value", "quantile", "count", "message_count", "zone_local_msg_count"]
 )  # fmt: skip
-LIES = st.dictionaries(KEYS, JUNK | st.lists(st.dictionaries(KEYS, JUNK, max_size=5), max_size=3), max_size=8)
+LIES = st.dictionaries(KEYS, JSON | st.lists(st.dictionaries(KEYS, JSON, max_size=5), max_size=3), max_size=8)
 
 
 def told(depth: int, channels: list[dict[str, Any]], count: int = 0, value: int = 0, **more: Any) -> dict[str, Any]:
@@ -40,9 +34,8 @@ def test_nodes_add_up() -> None:
         topic_of(told(6, [channel("a", 2, paused=True)], 1, 500, zone_local_msg_count=5), "n1:1", "host1", NOW),
     ]
     merged = merged_topic("t", parts)
-    assert (merged["node"], merged["hostname"], merged["depth"], merged["memory_depth"], merged["backend_depth"]) == (
-        "*", "", 10, 5, 5,
-    )  # fmt: skip
+    sums = {"node": "*", "hostname": "", "depth": 10, "memory_depth": 5, "backend_depth": 5}
+    assert merged == merged | sums
     assert [one["node"] for one in merged["nodes"]] == ["n1:1", "n2:1"]  # by host
     assert merged["delivery_msg_count"] == merged["zone_local_msg_count"] == 5
     assert "region_local_msg_count" not in merged
@@ -52,18 +45,10 @@ def test_nodes_add_up() -> None:
     channels = {one["channel_name"]: one for one in merged["channels"]}
     assert (channels["a"]["depth"], channels["a"]["paused"], channels["a"]["node"]) == (3, True, "*")
     assert (channels["b"]["depth"], channels["b"]["node"], channels["b"]["nodes"]) == (7, "n2:1", None)
-    latency = merged["e2e_processing_latency"]
-    assert latency == {
-        "count": 4,
-        "percentiles": [{"average": 200, "count": 4, "max": 500, "min": 100, "quantile": 0.5}],
-        "topic": "t",
-        "channel": "",
-        "host": "*",
-    }
-
-
-def test_a_topic_that_nobody_has() -> None:
-    merged = merged_topic("t", [])
+    percentiles = [{"average": 200, "count": 4, "max": 500, "min": 100, "quantile": 0.5}]
+    latency = {"count": 4, "percentiles": percentiles, "topic": "t", "channel": "", "host": "*"}
+    assert merged["e2e_processing_latency"] == latency
+    merged = merged_topic("t", [])  # nobody has it
     assert (merged["node"], merged["depth"], merged["nodes"], merged["channels"]) == ("", 0, None, None)
     assert merged["e2e_processing_latency"] is None
 

@@ -1,12 +1,8 @@
 """One list of the messages of several nodes: merged, page by page, and searched."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
-from collections.abc import Awaitable
-from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -31,20 +27,12 @@ from tests.admin.nodes import FakeNode, queries_of
 from tests.cases import each
 
 ASKED = {"topic": "t", "channel": "c", "state": "ready", "preview": "0"}
-T = TypeVar("T")
-
-
-def run(work: Awaitable[T]) -> T:
-    async def waited() -> T:
-        return await work
-
-    return in_loop(waited)
 
 
 def page(nodes: dict[str, FakeNode], token: str = "", **asked: str) -> MessageList:
     lists = MessageLists(queries_of(**nodes))
     find = lists.search if "contains" in asked else lists.page
-    return run(find(list(nodes), ASKED | asked, token))
+    return in_loop(lambda: find(list(nodes), ASKED | asked, token))
 
 
 def pages(nodes: dict[str, FakeNode], **asked: str) -> list[MessageList]:
@@ -65,9 +53,8 @@ def test_the_pages_together_have_every_message_once(times: list[list[int]]) -> N
     found = pages(nodes)
     messages = [one for each in found for one in each.messages]
     assert [one["timestamp"] for one in messages] == sorted(one["timestamp"] for one in messages)
-    assert sorted(shown(MessageList(messages))) == sorted(
-        (name, one) for name, node in nodes.items() for one in node.messages
-    )
+    every = sorted((name, one) for name, node in nodes.items() for one in node.messages)
+    assert sorted(shown(MessageList(messages))) == every
     assert all(len(one.messages) <= MOST_SHOWN for one in found)
     assert all(len(one.messages) == MOST_SHOWN for one in found[:-1])
     assert found[0].counts["ready"] == len(messages)
@@ -108,14 +95,10 @@ def test_the_order_is_by_what_matters_in_the_state() -> None:
 def test_a_search_has_all_matches_of_all_nodes_in_order() -> None:
     nodes = {"a": FakeNode({one: one for one in range(1000)}), "b": FakeNode({one: one for one in range(500)})}
     found = pages(nodes, contains="99")
-    wanted = {name: [one for one in node.messages if "99" in str(one)] for name, node in nodes.items()}
-    assert sorted(shown(MessageList([one for each in found for one in each.messages]))) == [
-        (name, one) for name, offsets in wanted.items() for one in offsets
-    ]
+    wanted = [(name, one) for name, node in nodes.items() for one in node.messages if "99" in str(one)]
+    assert sorted(shown(MessageList([one for each in found for one in each.messages]))) == wanted
     assert sum(one.scanned for one in found) == 1500
-
-
-def test_a_search_ends_at_its_limits_and_goes_on() -> None:
+    # it ends at its limits, and goes on
     nodes = {"a": FakeNode({one: one for one in range(MOST_SCANNED + 7)})}
     found = page(nodes, contains="none")
     assert (found.messages, found.scanned) == ([], MOST_SCANNED)
@@ -123,7 +106,7 @@ def test_a_search_ends_at_its_limits_and_goes_on() -> None:
     assert (rest.scanned, rest.following) == (7, "")
 
 
-def test_a_search_leaves_out_nodes_that_cannot_filter_or_fail() -> None:
+def test_a_search_leaves_out_nodes_that_cannot_filter_or_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = {
         "a": FakeNode({5: 1}),
         "b": FakeNode({5: 1}, has_filters=False),
@@ -132,15 +115,9 @@ def test_a_search_leaves_out_nodes_that_cannot_filter_or_fail() -> None:
     found = page(nodes, contains="5")
     assert shown(found) == [("a", 5)]
     assert found.errors == ["b cannot filter messages. Upgrade it, or remove the filters.", "c is gone"]
-
-
-def test_a_node_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_list, "PATIENCE", 0.0)
     found = page({"a": FakeNode({1: 1}, hangs=True)})
     assert found.errors == ["a did not answer in time. Its messages are not listed."]
-
-
-# tokens
 
 
 def test_a_token_says_where_each_node_goes_on() -> None:

@@ -1,11 +1,8 @@
 """What the monitor finds while no page is open: of nodes that answer, hang, die, lie, or are of another make."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +21,10 @@ from admin.queries import Queries
 from admin.snapshot import Snapshot
 from admin.state_store import StateStore
 from admin.upstreams import Refused, UpstreamError
+from tests.admin.asking import in_loop
 from tests.admin.looks import JSON, NOW, SECOND, producer
+from tests.async_tests import on_asyncio
+from tests.cases import each
 
 INTERVAL = 15.0
 TIMEOUT = 5.0  # s that a question to a node that hangs takes
@@ -57,9 +57,8 @@ class Room:
         self.lookupds: dict[str, Exception | None] = {"l:1": None}
         self.originals: dict[str, list[dict[str, Any]]] = {}
         self.told: list[Changes] = []
-        upstreams: Any = SimpleNamespace(
-            get_object=self.get_object, get_bytes=self.get_bytes, stale=dict, forget=lambda address: None
-        )
+        asks = {"get_object": self.get_object, "get_bytes": self.get_bytes}
+        upstreams: Any = SimpleNamespace(**asks, stale=dict, forget=lambda address: None)
         upstreams.answer_budget = SimpleNamespace(most_held=1 << 20)
         cluster = SimpleNamespace(producers=self.producers, stats=self.stats, lookupds=tuple(self.lookupds))
         cluster.producers_of = self.producers_of
@@ -121,11 +120,9 @@ class Room:
 
     def state(self, name: str) -> NodeState:
         node = self.monitor.inventory.find(f"{name}:1")
-        assert node is not None
         return node.state(self.clock())
 
     def alarms(self) -> dict[str, list[str]]:
-        """The subjects of what is raised, by rule."""
         found: dict[str, list[str]] = {}
         for one in self.monitor.book.all():
             found.setdefault(one.subject.rule, []).append(one.subject.key)
@@ -133,305 +130,228 @@ class Room:
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Room, Callable[[], Awaitable[None]]], None]:
-    """Runs a function with the clock of a room."""
+def a_room(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Room]:
+    def make(*named: Producer, **more: Any) -> Room:
+        room = Room(*named, **more)
+        monkeypatch.setattr("admin.monitor.time", SimpleNamespace(monotonic=room.monotonic))
+        return room
 
-    def run(room: Room, function: Callable[[], Awaitable[None]]) -> None:
-        with clock_of(room, monkeypatch):
-            asyncio.run(whole(function))
-
-    return run
-
-
-async def whole(function: Callable[[], Awaitable[None]]) -> None:
-    await function()
-
-
-@contextmanager
-def clock_of(room: Room, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
-        patched.setattr("admin.monitor.time", SimpleNamespace(monotonic=room.monotonic))
-        yield
-
-
-Work = Callable[[Room, Callable[[], Awaitable[None]]], None]
+    return make
 
 
 def healthy(**more: Any) -> FakeNode:
-    return FakeNode(
-        {"/channels/attention": ATTENTION, "/topics/figures": FIGURES, "/node/drain": {"draining": False}, **more}
-    )
+    told = {"/channels/attention": ATTENTION, "/topics/figures": FIGURES, "/node/drain": {"draining": False}}
+    return FakeNode(told | more)
 
 
-def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(work: Work) -> None:
-    room = Room(n=(node := healthy()))
-
-    async def looks() -> None:
-        look = await room.look()
-        first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
-        assert node.paths == first
-        assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
-        assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
-        node.asked.clear()
-        for _ in range(3):
-            await room.look()
-        assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
-        node.asked.clear()
+@on_asyncio
+async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()))
+    look = await room.look()
+    first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
+    assert node.paths == first
+    assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
+    assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
+    node.asked.clear()
+    for _ in range(3):
         await room.look()
-        assert node.paths == first
-        assert [[one.id for one in changes.raised] for changes in room.told] == [[("buried", "t/c")], [], [], [], []]
-
-    work(room, looks)
+    assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
+    node.asked.clear()
+    await room.look()
+    assert node.paths == first
+    assert [[one.id for one in changes.raised] for changes in room.told] == [[("buried", "t/c")], [], [], [], []]
     assert room.monitor.looks == 5
     assert room.monitor.looked_at == room.clock()
-
-
-def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(work: Work) -> None:
-    room = Room(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
-
-    async def looks() -> None:
-        await room.look()
-        node.asked.clear()
-        await room.look()
-        assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
-        node.answers["/cluster"] = Refused("404", 404)
-        await room.look()
-        node.asked.clear()
-        await room.look()
-        assert "/cluster" not in node.paths, "it has left it"
-
-    work(room, looks)
-
-
-def test_a_threshold_beyond_what_nodes_can_be_asked_for_is_bounded(work: Work) -> None:
-    room = Room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
-    work(room, lambda: cast(Awaitable[None], room.look()))
+    room = a_room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
+    await room.look()  # thresholds beyond what nodes can be asked for
     assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
 
 
-def test_a_node_that_hangs_costs_one_question_and_is_as_it_was_until_it_is_down(work: Work) -> None:
-    room = Room(n=healthy(), m=(node := healthy()))
-
-    async def looks() -> None:
-        await room.look()
-        figures_at = room.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
-        node.hangs, before = True, len(node.asked)
-        look = await room.look(2)
-        assert [path for path, _ in node.asked[before:]] == ["/ping", "/channels/attention"]
-        assert room.state("m") is NodeState.UNANSWERED
-        assert look.answered == {"n:1", "m:1"}
-        assert room.monitor.inventory.find("m:1").figures_at == figures_at, "they were not told again"  # type: ignore[union-attr]
-        node.asked.clear()
-        look = await room.look(1)
-        assert room.state("m") is NodeState.DOWN
-        assert node.paths == []
-        assert look.answered == {"n:1"}
-        assert room.alarms()["node-down"] == ["m:1"]
-        node.hangs = False
-        look = await room.look(1)
-        assert room.state("m") is NodeState.UP
-        assert look.answered == {"n:1", "m:1"}, "it is asked at once, though it took long before"
-        assert "node-down" not in room.alarms()
-
-    work(room, looks)
+@on_asyncio
+async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(a_room: Any) -> None:
+    room = a_room(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
+    await room.look()
+    node.asked.clear()
+    await room.look()
+    assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
+    node.answers["/cluster"] = Refused("404", 404)
+    await room.look()
+    node.asked.clear()
+    await room.look()
+    assert "/cluster" not in node.paths, "it has left it"
 
 
-def test_a_node_that_took_long_is_asked_less_often(work: Work) -> None:
-    room = Room(n=(node := healthy()))
+@on_asyncio
+async def test_a_node_that_hangs_costs_one_question_and_is_as_it_was_until_it_is_down(a_room: Any) -> None:
+    room = a_room(n=healthy(), m=(node := healthy()))
+    await room.look()
+    figures_at = room.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
+    node.hangs, before = True, len(node.asked)
+    look = await room.look(2)
+    assert [path for path, _ in node.asked[before:]] == ["/ping", "/channels/attention"]
+    assert room.state("m") is NodeState.UNANSWERED
+    assert look.answered == {"n:1", "m:1"}
+    assert room.monitor.inventory.find("m:1").figures_at == figures_at, "they were not told again"  # type: ignore[union-attr]
+    node.asked.clear()
+    look = await room.look(1)
+    assert room.state("m") is NodeState.DOWN
+    assert node.paths == []
+    assert look.answered == {"n:1"}
+    assert room.alarms()["node-down"] == ["m:1"]
+    node.hangs = False
+    look = await room.look(1)
+    assert room.state("m") is NodeState.UP
+    assert look.answered == {"n:1", "m:1"}, "it is asked at once, though it took long before"
+    assert "node-down" not in room.alarms()
 
-    async def looks() -> None:
-        node.seconds = 0.1
-        await room.look()
-        node.asked.clear()
-        look = await room.look()
-        assert look.channels["t", "c"].buried == 7, "as it was told last"
-        assert node.paths == [], "six questions took 0.6 s: it is asked again after 30 s"
-        await room.look()
-        assert node.paths[0] == "/channels/attention"
 
-    work(room, looks)
+@on_asyncio
+async def test_a_node_that_took_long_is_asked_less_often(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()))
+    node.seconds = 0.1
+    await room.look()
+    node.asked.clear()
+    look = await room.look()
+    assert look.channels["t", "c"].buried == 7, "as it was told last"
+    assert node.paths == [], "six questions took 0.6 s: it is asked again after 30 s"
+    await room.look()
+    assert node.paths[0] == "/channels/attention"
 
 
-def test_an_original_node(work: Work) -> None:
-    room = Room(producer("o"), o=FakeNode())
+@on_asyncio
+async def test_an_original_node(a_room: Any) -> None:
+    room = a_room(producer("o"), o=FakeNode())
     channel = {"channel_name": "c", "depth": 5, "in_flight_count": 1, "client_count": 0}
     room.originals["o:1"] = [{"topic_name": "t", "depth": 2, "channels": [channel]}]
-
-    async def looks() -> None:
-        look = await room.look()
-        assert (look.answered, look.channels["t", "c"].depth) == ({"o:1"}, 5)
-        node = room.monitor.inventory.find("o:1")
-        assert node is not None
-        assert (node.held, node.stuck[0].topic, node.stuck[0].messages) == (8, "t", 8)
-        await room.look(20)
-        assert room.alarms() == {"channel-without-consumer": ["t/c"]}
-        del room.originals["o:1"]
-        look = await room.look()
-        assert look.channels["t", "c"].depth == 5, "it does not answer for a moment"
-
-    work(room, looks)
+    look = await room.look()
+    assert (look.answered, look.channels["t", "c"].depth) == ({"o:1"}, 5)
+    node = room.monitor.inventory.find("o:1")
+    assert (node.held, node.stuck[0].topic, node.stuck[0].messages) == (8, "t", 8)
+    await room.look(20)
+    assert room.alarms() == {"channel-without-consumer": ["t/c"]}
+    del room.originals["o:1"]
+    look = await room.look()
+    assert look.channels["t", "c"].depth == 5, "it does not answer for a moment"
 
 
-def test_an_earlier_penstock_lists_no_channels(work: Work) -> None:
+@on_asyncio
+async def test_an_earlier_penstock_lists_no_channels(a_room: Any) -> None:
     node = FakeNode({"/topics/figures": FIGURES, "/node/drain": {"draining": True}, "/storage": {"refusal": "full"}})
-    room = Room(n=node, m=healthy())
-
-    async def looks() -> None:
-        look = await room.look()
-        assert look.answered == {"m:1"}
-        assert look.nodes["n:1"].clock_ahead is None
-        assert room.alarms()["node-refusing"] == ["n:1"]
-        assert room.alarms()["draining"] == ["n:1"]
-        node.answers["/channels/attention"] = {"channels": [{"topic": "t", "channel": "c", "buried": 400}]}
-        look = await room.look()
-        assert look.answered == {"m:1", "n:1"}
-        assert "buried-growing" not in room.alarms(), "it was upgraded: they were buried before"
-
-    work(room, looks)
+    room = a_room(n=node, m=healthy())
+    look = await room.look()
+    assert look.answered == {"m:1"}
+    assert look.nodes["n:1"].clock_ahead is None
+    assert room.alarms()["node-refusing"] == ["n:1"]
+    assert room.alarms()["draining"] == ["n:1"]
+    node.answers["/channels/attention"] = {"channels": [{"topic": "t", "channel": "c", "buried": 400}]}
+    look = await room.look()
+    assert look.answered == {"m:1", "n:1"}
+    assert "buried-growing" not in room.alarms(), "it was upgraded: they were buried before"
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [UpstreamError("reset"), Refused("503", 503), Refused("429", 429), Refused("408", 408)],
-    ids=["reset", "503", "429", "408"],
-)
-def test_a_node_that_fails_once_is_as_it_was(work: Work, failure: UpstreamError) -> None:
-    room = Room(n=(node := healthy()))
-
-    async def looks() -> None:
-        await room.look()
-        node.answers["/channels/attention"] = failure
-        look = await room.look()
-        assert look.channels["t", "c"].buried == 7
-        node.answers["/channels/attention"] = ATTENTION
-        await room.look()
-        assert [len(one.raised) + len(one.ended) for one in room.told] == [1, 0, 0]
-
-    work(room, looks)
+@each("failure", [UpstreamError("reset"), Refused("503", 503), Refused("429", 429), Refused("408", 408)])
+@on_asyncio
+async def test_a_node_that_fails_once_is_as_it_was(a_room: Any, failure: UpstreamError) -> None:
+    room = a_room(n=(node := healthy()))
+    await room.look()
+    node.answers["/channels/attention"] = failure
+    look = await room.look()
+    assert look.channels["t", "c"].buried == 7
+    node.answers["/channels/attention"] = ATTENTION
+    await room.look()
+    assert [len(one.raised) + len(one.ended) for one in room.told] == [1, 0, 0]
 
 
-def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(work: Work) -> None:
-    room = Room(n=(node := healthy()), m=healthy())
+@on_asyncio
+async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()), m=healthy())
     node.answers["/node/drain"] = {"draining": True, "done": True}
-
-    async def looks() -> None:
-        await room.look()
-        node.answers["/node/drain"] = UpstreamError("reset")
-        await room.look()
-        assert room.alarms()["draining"] == ["n:1"]
-        node.answers["/ping"] = UpstreamError("refused")
-        room.named = room.named[1:]
-        await room.look()
-        assert room.state("n") is NodeState.STOPPED
-        assert "draining" not in room.alarms()
-        assert "node-down" not in room.alarms()
-
-    work(room, looks)
+    await room.look()
+    node.answers["/node/drain"] = UpstreamError("reset")
+    await room.look()
+    assert room.alarms()["draining"] == ["n:1"]
+    node.answers["/ping"] = UpstreamError("refused")
+    room.named = room.named[1:]
+    await room.look()
+    assert room.state("n") is NodeState.STOPPED
+    assert "draining" not in room.alarms()
+    assert "node-down" not in room.alarms()
 
 
-def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(work: Work) -> None:
-    room = Room(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
-
-    async def looks() -> None:
-        await room.look()
-        node.answers["/ping"] = UpstreamError("refused")
-        room.named = room.named[1:]
-        look = await room.look()
-        assert (look.answered, look.channels) == ({"m:1"}, {})
-        (alarm,) = room.monitor.book.all()
-        assert (alarm.subject.rule, alarm.since) == ("node-down", room.clock() // SECOND * SECOND)
-        assert "30 messages are stuck on it: t (30)." in alarm.subject.words
-        assert set(room.monitor._paces) == {"m:1"}
-        assert not await room.monitor.dismiss("m:1"), "it is up"
-        assert await room.monitor.dismiss("n:1")
-        assert room.alarms() == {}
-        await room.look()
-        assert [one.subject.rule for one in room.told[-1].ended] == ["node-down"]
-
-    work(room, looks)
+@on_asyncio
+async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
+    await room.look()
+    node.answers["/ping"] = UpstreamError("refused")
+    room.named = room.named[1:]
+    look = await room.look()
+    assert (look.answered, look.channels) == ({"m:1"}, {})
+    (alarm,) = room.monitor.book.all()
+    assert (alarm.subject.rule, alarm.since) == ("node-down", room.clock() // SECOND * SECOND)
+    assert "30 messages are stuck on it: t (30)." in alarm.subject.words
+    assert set(room.monitor._paces) == {"m:1"}
+    assert not await room.monitor.dismiss("m:1"), "it is up"
+    assert await room.monitor.dismiss("n:1")
+    assert room.alarms() == {}
+    await room.look()
+    assert [one.subject.rule for one in room.told[-1].ended] == ["node-down"]
 
 
-def test_an_answer_that_is_not_ok_is_an_answer(work: Work) -> None:
-    room = Room(n=(node := healthy()))
-
-    async def looks() -> None:
-        node.answers["/ping"] = Refused("n:1/ping answered 500 'NOK - disk full'", 500)
-        look = await room.look()
-        assert (room.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
-        assert room.alarms()["node-refusing"] == ["n:1"]
-        del node.answers["/ping"]
-        await room.look()
-        assert "node-refusing" not in room.alarms()
-
-    work(room, looks)
-
-
-def test_nsqlookupd_down(work: Work) -> None:
-    room = Room(n=healthy())
-
-    async def looks() -> None:
-        await room.look()
-        room.lookupds["l:1"] = UpstreamError("refused")
-        look = await room.look()
-        assert (look.lookupds, look.answered) == ({"l:1": "refused"}, {"n:1"}), "nodes that are known are asked anyway"
-        assert room.alarms()["lookupd-down"] == ["l:1"]
-
-    work(room, looks)
+@on_asyncio
+async def test_an_answer_that_is_not_ok_nsqlookupd_down_and_the_clocks_of_nodes(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()))
+    node.answers["/ping"] = Refused("n:1/ping answered 500 'NOK - disk full'", 500)
+    look = await room.look()
+    assert (room.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
+    assert room.alarms()["node-refusing"] == ["n:1"]
+    del node.answers["/ping"]
+    room.lookupds["l:1"] = UpstreamError("refused")
+    look = await room.look()
+    assert "node-refusing" not in room.alarms()
+    assert (look.lookupds, look.answered) == ({"l:1": "refused"}, {"n:1"}), "nodes that are known are asked anyway"
+    assert room.alarms()["lookupd-down"] == ["l:1"]
+    room = a_room(**{name: healthy(**{"/channels/attention": {"now": NOW + ahead * SECOND}})
+                     for name, ahead in (("a", 0), ("b", 0), ("c", 60))})  # fmt: skip
+    await room.look(0)
+    assert [room.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
+    assert room.alarms()["clock-skew"] == ["c:1"]
 
 
-def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(work: Work) -> None:
-    room = Room(producer("n", topics=(("t", False),)), n=healthy())
+@on_asyncio
+async def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(a_room: Any) -> None:
+    room = a_room(producer("n", topics=(("t", False),)), n=healthy())
     queries = room.monitor.queries
-
-    async def looks() -> None:
-        await room.look()
-        room.named = []
-        queries.cache.invalidate()
-        assert [one.address for one in (await queries.producers_of("t")).producers] == ["n:1"]
-        assert room.state("n") is NodeState.UNREGISTERED
-        with pytest.raises(AllFailed):
-            await queries.producers_of("u")
-
-    work(room, looks)
+    await room.look()
+    room.named = []
+    queries.cache.invalidate()
+    assert [one.address for one in (await queries.producers_of("t")).producers] == ["n:1"]
+    assert room.state("n") is NodeState.UNREGISTERED
+    with pytest.raises(AllFailed):
+        await queries.producers_of("u")
 
 
-def test_the_clocks_of_nodes(work: Work) -> None:
-    room = Room(**{name: healthy() for name in "abc"})
-    for name, ahead in (("a", 0), ("b", 0), ("c", 60)):
-        room.nodes[f"{name}:1"].answers["/channels/attention"] = {"now": NOW + ahead * SECOND}
-
-    async def looks() -> None:
-        await room.look(0)
-        assert [room.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
-        assert room.alarms()["clock-skew"] == ["c:1"]
-
-    work(room, looks)
-
-
-def test_pages_ask_again_if_a_node_goes_or_comes_and_not_for_figures(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+@on_asyncio
+async def test_pages_ask_again_if_a_node_goes_or_comes_and_not_for_figures(
+    a_room: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = Room(n=(node := healthy()))
+    room = a_room(n=(node := healthy()))
     noted: list[float] = []
     monkeypatch.setattr(Queries, "note_change", lambda queries: noted.append(room.seconds))
-
-    async def looks() -> None:
-        for _ in range(10):
-            await room.look()
-        assert noted == [INTERVAL]
-        node.answers["/ping"] = UpstreamError("refused")
+    for _ in range(10):
         await room.look()
-        del node.answers["/ping"]
-        await room.look()
-        assert noted == [INTERVAL, 11 * INTERVAL, 12 * INTERVAL]
+    assert noted == [INTERVAL]
+    node.answers["/ping"] = UpstreamError("refused")
+    await room.look()
+    del node.answers["/ping"]
+    await room.look()
+    assert noted == [INTERVAL, 11 * INTERVAL, 12 * INTERVAL]
 
-    work(room, looks)
 
-
-def test_a_bug_in_a_check_does_not_end_the_task(
-    work: Work, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@on_asyncio
+async def test_a_bug_in_a_check_does_not_end_the_task(
+    a_room: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room, looks = Room(n=healthy()), 0
+    room, looks = a_room(n=healthy()), 0
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
     check = room.monitor.checks.check
 
@@ -461,7 +381,7 @@ def test_a_bug_in_a_check_does_not_end_the_task(
         assert room.monitor._task is not None
         room.monitor._task.cancel()
 
-    work(room, turns)
+    await turns()
     assert looks == 3
     assert room.alarms() == {"buried": ["t/c"]}
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.CRITICAL] == [
@@ -483,16 +403,18 @@ def test_a_node_may_answer_anything(one: Any, other: Any) -> None:
     inner = dict.fromkeys(KEYS, other)
     answers = [dict.fromkeys(KEYS, one), {key: [inner, one] for key in KEYS}, dict.fromkeys(KEYS, inner)]
     room = Room(**{f"n{place}": FakeNode(dict.fromkeys(PATHS, answer)) for place, answer in enumerate(answers)})
-    with pytest.MonkeyPatch.context() as monkeypatch, clock_of(room, monkeypatch):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("admin.monitor.time", SimpleNamespace(monotonic=room.monotonic))
         for _ in range(2):
-            asyncio.run(whole(lambda: cast(Awaitable[None], room.look())))
+            in_loop(room.look)
     assert room.monitor.looks == 2
     for alarm in room.monitor.book.all():
         assert alarm.json()["rule"] == alarm.rule.name
 
 
-def test_what_is_raised_in_a_snooze_is_stored_too(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = Room(n=healthy())
+@on_asyncio
+async def test_what_is_raised_in_a_snooze_is_stored_too(a_room: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = a_room(n=healthy())
     room.monitor.book.snooze(("buried", ""), Snooze(NOW + 3600 * SECOND, "a", "known"))
     puts: list[dict[Id, int]] = []
 
@@ -500,21 +422,18 @@ def test_what_is_raised_in_a_snooze_is_stored_too(work: Work, monkeypatch: pytes
         puts.append(since)
 
     monkeypatch.setattr(StateStore, "put_alarms", put)
-
-    async def looks() -> None:
-        await room.look()
-        await room.look()
-        room.nodes["n:1"].answers["/channels/attention"] = {}
-        await room.look()
-
-    work(room, looks)
+    await room.look()
+    await room.look()
+    room.nodes["n:1"].answers["/channels/attention"] = {}
+    await room.look()
     assert puts == [{("buried", "t/c"): NOW + int(INTERVAL * SECOND)}, {}], "only what has changed"
     assert [len(one.raised) + len(one.ended) for one in room.told] == [0, 0, 0]
 
 
-def test_cursors_are_bounded(work: Work) -> None:
+@on_asyncio
+async def test_cursors_are_bounded(a_room: Any) -> None:
     cursors = [{"topic": "t" * 300, "name": f"r{one}", "lag": -one} for one in range(MOST_CURSORS + 5)]
-    room = Room(n=healthy(**{"/cursors": {"cursors": cursors}}))
-    work(room, lambda: cast(Awaitable[None], room.look()))
+    room = a_room(n=healthy(**{"/cursors": {"cursors": cursors}}))
+    await room.look()
     assert len(room.monitor.last.cursors) == MOST_CURSORS
     assert {(len(one.topic), one.lag) for one in room.monitor.last.cursors} == {(200, 0)}

@@ -1,7 +1,5 @@
 """Trouble among 200 topics, and a dead node: it is found by clicks alone, without scripts, by keyboard, and by everybody."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -77,7 +75,6 @@ def dead_node(admin: Daemon) -> str:
 
 
 def pages(admin: Daemon) -> list[str]:
-    """The pages of a bad night."""
     node = quote(dead_node(admin), safe="")
     return ["/", "/alarms", "/nodes", f"/nodes/{node}", f"/topics/{BURIED}", f"/topics/{ABANDONED}/worker",
             f"/messages/{BURIED}/worker?state=buried", f"/configuration/{BURIED}"]  # fmt: skip
@@ -102,7 +99,6 @@ def test_an_operator_finds_all_trouble_in_two_clicks(visitor: Visitor) -> None:
 
 
 def subjects(visitor: Visitor) -> list[str]:
-    """Return the subjects of the alarms that are listed."""
     return re.findall(r'data-label="Subject">.*?<a [^>]*>([^<]+)</a>', visitor.html, re.DOTALL)
 
 

@@ -1,7 +1,5 @@
 """Keys of a provider and ID tokens: which count, and that nothing hostile raises anything else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -67,12 +65,10 @@ def test_claims_of_another_type_or_time(changed: dict[str, Any]) -> None:
 
 @given(
     st.one_of(
-        st.text(max_size=50),
-        st.from_regex(r"[A-Za-z0-9_-]{0,20}(\.[A-Za-z0-9_-]{0,20}){0,4}"),
-        st.none(),
+        st.text(max_size=50), st.from_regex(r"[A-Za-z0-9_-]{0,20}(\.[A-Za-z0-9_-]{0,20}){0,4}"), st.none(),
         st.integers(),
     )
-)
+)  # fmt: skip
 def test_what_is_no_token(token: object) -> None:
     with pytest.raises(TokenError):
         claims_of(token, read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)

@@ -1,21 +1,21 @@
 """What operators do on real daemons: logged in, by the forms of the pages."""
 
-from __future__ import annotations
-
+import asyncio
 import csv
 import io
 import re
+import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
-from tests.admin.asking import PASSWORD, users_file, with_password
-from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
+from tests.admin.asking import PASSWORD, csrf_in, users_file, visiting, with_password
+from tests.admin.conftest import Cluster, a_cluster, a_node
 from tests.admin.scriptless import Visitor
-from tests.daemons import eventually, nsqd
+from tests.async_tests import on_asyncio
+from tests.daemons import eventually
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +34,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def ann(guarded: Cluster) -> Visitor:
-    """An administrator, logged in."""
     return Visitor(guarded.url).log_in("ann", PASSWORD)
 
 
@@ -81,7 +80,6 @@ def test_many_with_preview_progress_and_cancel(ann: Visitor, guarded: Cluster) -
 
 
 def progress(visitor: Visitor) -> int:
-    """Return how many messages the task on the page has processed."""
     found = re.search(r"(\d+) of 300 processed", visitor.text)
     assert found is not None, visitor.text
     return int(found[1])
@@ -94,28 +92,19 @@ def test_selected_messages_of_all_nodes_are_moved_where_the_user_may_publish(gua
         guarded.publish("eu.from", "one", "two", "three", node=place)
     eu = Visitor(guarded.url).log_in("eu", PASSWORD, "/messages/eu.from/c")
     eventually(lambda: "6 ready on 2 nodes" in eu.open(eu.url).text)
-    eu.press("Bury selected", "pick-1", "pick-4")
+    assert "Select 1 to 300 messages" in eu.press("Bury selected").text
+    eu.open("/messages/eu.from/c").press("Bury selected", "pick-1", "pick-4")
     assert "Buried 2" in eu.text
     assert "4 ready on 2 nodes" in eu.text
     eu.follow("buried").press("Move selected", "pick-2", to="us.elsewhere")
     assert "Access denied" in eu.text
-    eu.open("/messages/eu.from/c?state=ready&many=move&count=3&per_second=100").press("Preview", to="eu.to")
+    eu.open("/messages/eu.from/c?state=ready&many=move&count=3&per_second=100")
+    assert '<option value="eu.to">' in eu.html
+    eu.press("Preview", to="eu.to")
     assert "Move 3 of 4 ready messages to topic eu.to?" in eu.text
     eu.press("Move 3")
     eventually(lambda: "3 of 3 processed" in eu.open(eu.url).text)
     assert "3 ready on 2 nodes" in eu.open("/messages/eu.to/c").text
-
-
-def test_what_is_lost_wants_the_number(ann: Visitor, guarded: Cluster) -> None:
-    guarded.channel("lost", "c")
-    messages = f"/messages/lost/c?node={guarded.nodes[0].http}&state=ready"
-    guarded.publish("lost", *"abc")
-    eventually(lambda: "3 ready" in ann.open(messages).text)
-    ann.open(f"{messages}&many=finish&count=2").press("Finish 2", confirm="3")
-    assert "Nothing was changed" in ann.text
-    ann.open(f"{messages}&many=finish&count=2").press("Finish 2", confirm="2")
-    eventually(lambda: "Done: 2 of 2 processed" in ann.open(ann.url).text)
-    assert "1 ready" in ann.open(messages).text
 
 
 def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(ann: Visitor, guarded: Cluster) -> None:
@@ -129,7 +118,6 @@ def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(ann: Visi
     assert "1 match in" in ann.follow("Search for it in c").text  # the first one, by its key
     ann.open("/topics/found").press("Publish", body="later", node=node, delay="3600000")
     published = re.search(r"Published ([0-9a-f]{16}) at", ann.text)
-    assert published is not None
     assert published[1] in ann.open(f"/messages/found/c?node={node}&state=deferred").text
     for words in ("needle", "trace: 7f"):
         ann.open(f"/messages/found/c?node={node}&state=ready").press("Search", contains=words)
@@ -165,17 +153,13 @@ def test_nodes_tell_what_a_channel_did_lately(ann: Visitor, guarded: Cluster) ->
     eventually(lambda: 43 in told("incident", "depth"))
 
 
-def test_pausing_for_a_while(ann: Visitor, guarded: Cluster) -> None:
+def test_a_channel_is_paused_for_a_while_and_a_node_is_drained(ann: Visitor, guarded: Cluster) -> None:
     guarded.channel("while", "c")
     ann.open("/topics/while/c").press("Pause channel", minutes="90")
     assert "while/c by ann since" in ann.open("/nodes").text  # on every page
     pauses = httpx.get(f"http://{guarded.nodes[0].http}/pauses").json()["pauses"]
-    mine = next(one for one in pauses if one["topic"] == "while")
-    assert 5300 < mine["until"] - time.time() < 5500
+    assert 5300 < next(one["until"] for one in pauses if one["topic"] == "while") - time.time() < 5500
     ann.open("/topics/while/c").press("Unpause channel")
-
-
-def test_a_node_is_drained(ann: Visitor, guarded: Cluster) -> None:
     node = guarded.nodes[1].http
     ann.open(f"/nodes/{node}").press("Drain node", confirm=node)
     assert re.search("Drain(ing|ed) since", ann.text)
@@ -217,14 +201,8 @@ def test_queues_of_disque(ann: Visitor, guarded: Cluster) -> None:
         counts = [idle[f"{kind}_count"] for kind in ("watching", "waiting", "disque_waiting", "node_waiting")]
         assert counts == [0, 0, 1, 0]
         ann.open("/tubes").follow("queued")
-        for words in (
-            first,
-            "releases (nacks): 1",
-            "delivered once at most",
-            "gone in",
-            "1 watch it",
-            "time to run 90 s",
-        ):
+        once, ttr = ("delivered once at most", "time to run 90 s")
+        for words in (first, "releases (nacks): 1", once, "gone in", "1 watch it", ttr):
             assert words in ann.text, words
         assert "Queue paused: in" in ann.press("Pause queue", queue="in").text
         assert disque.do("ADDJOB", "queued", "x", 0).startswith("-PAUSED")
@@ -253,9 +231,7 @@ def test_every_other_action_is_done_by_its_form_and_in_the_trail(ann: Visitor, g
     assert "Remove made" not in ann.press("Remove made").html
     with guarded.worker("acted") as worker:
         job = worker.put("x")
-        eventually(
-            lambda: worker.stats_tube("acted")["current-jobs-ready"]
-        )  # nsqlookupd is asked for its channels first
+        eventually(lambda: worker.stats_tube("acted")["current-jobs-ready"])  # nsqlookupd is asked for channels first
     tube = f"/tube?name=acted&node={node}&state=ready"
     ann.open(tube).press("Pause tube", seconds="600").press("Unpause tube").press(f"Delete {job}")
     ann.open(f"/nodes/{node}?q=acted").press("Tombstone topic", topic="acted", confirm="acted")
@@ -266,84 +242,101 @@ def test_every_other_action_is_done_by_its_form_and_in_the_trail(ann: Visitor, g
     assert {one["action"] for one in ann.client.get("/audit?format=json&q=made").json()} == {"create", "delete"}
 
 
-def test_tables_go_out_as_csv_and_json(tmp_path: Path) -> None:
-    with a_cluster(tmp_path) as cluster:
-        cluster.channel("out", "c")
-        cluster.publish("out", "x")
-        node = cluster.nodes[0].http
-        for path in ("/", "/topics/out", "/topics/out/c", f"/messages/out/c?node={node}", "/nodes", f"/nodes/{node}",
-                     "/storage", "/readers", "/tubes", "/audit"):  # fmt: skip
-            mark = "&" if "?" in path else "?"
-            told = httpx.get(f"{cluster.url}{path}{mark}format=json")
-            assert (told.status_code, type(told.json())) == (200, list), path
-            assert "attachment" in told.headers["content-disposition"]
-            text = httpx.get(f"{cluster.url}{path}{mark}format=csv")
-            assert text.headers["content-type"] == "text/csv; charset=utf-8"
-            assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(told.json())
-        rows = httpx.get(f"{cluster.url}/?format=json").json()
-        assert [(row["name"], row["depth"], row["channels"]) for row in rows] == [("out", 1, 1)]
-        assert httpx.get(f"{cluster.url}/?format=xml").status_code == 400
-        assert httpx.get(f"{cluster.url}/lookup?format=csv").status_code == 400
+def test_tables_go_out_as_csv_and_json(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("out", "c")
+    guarded.publish("out", "x")
+    node = guarded.nodes[0].http
+    eventually(lambda: "1 ready" in ann.open(f"/messages/out/c?node={node}&state=ready").text)
+    eventually(lambda: '"t-out"' in ann.open("/?q=out").html)  # an answer of a node may be a second old
+    for path in ("/?q=out", "/topics/out", "/topics/out/c", f"/messages/out/c?node={node}", "/nodes", f"/nodes/{node}",
+                 "/storage", "/readers", "/tubes", "/audit?q=out"):  # fmt: skip
+        mark = "&" if "?" in path else "?"
+        told = ann.client.get(f"{path}{mark}format=json")
+        assert (told.status_code, type(told.json())) == (200, list), path
+        assert "attachment" in told.headers["content-disposition"]
+        text = ann.client.get(f"{path}{mark}format=csv")
+        assert text.headers["content-type"] == "text/csv; charset=utf-8"
+        assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(told.json())
+    rows = ann.client.get("/?q=out&format=json").json()
+    assert [(row["name"], row["depth"], row["channels"]) for row in rows] == [("out", 1, 1)]
+    for wrong in ("/?format=xml", "/lookup?format=csv"):
+        assert ann.client.get(wrong).status_code == 400
 
 
-def test_the_trail_tells_what_was_lost_and_what_failed(tmp_path: Path) -> None:
-    with a_cluster(tmp_path, "-audit-topic", "trail") as cluster:
-        cluster.channel("gone", "c")
-        cluster.publish("gone", *"abc")
-        ours = {"Origin": cluster.url}
-        form = {"action": "empty", "confirm": "c"}
-        eventually(lambda: httpx.get(f"{cluster.url}/api/topics/gone/c").json()["depth"] == 3)
-        assert httpx.post(f"{cluster.url}/topics/gone/c", data=form, headers=ours).status_code == 303
-        form = {"action": "kick", "node": cluster.nodes[0].http, "state": "buried", "offset": "1"}
-        assert httpx.post(f"{cluster.url}/messages/gone/other", data=form, headers=ours).status_code == 502
-        failed, emptied = httpx.get(f"{cluster.url}/audit?format=json").json()
-        assert (emptied["action"], emptied["target"], emptied["detail"]) == ("empty", "gone/c", {"messages": "3"})
-        assert (emptied["outcome"], emptied["role"]) == ("done", "admin")
-        assert failed["outcome"].startswith("failed: ")
+def test_the_trail_tells_what_was_lost_and_what_failed(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("gone", "c")
+    guarded.publish("gone", *"abc")
+    eventually(lambda: ann.client.get("/api/topics/gone/c").json()["depth"] == 3)
+    ann.open("/topics/gone/c").press("Empty channel", confirm="c")
+    form = {
+        "action": "kick", "node": guarded.nodes[0].http, "state": "buried", "offset": "1", "csrf": csrf_in(ann.html),
+    }  # fmt: skip
+    assert ann.client.post("/messages/gone/other", data=form).status_code == 502
+    failed, emptied = ann.client.get("/audit?q=gone&format=json").json()
+    assert (emptied["action"], emptied["target"], emptied["detail"]) == ("empty", "gone/c", {"messages": "3"})
+    assert (emptied["outcome"], emptied["role"]) == ("done", "admin")
+    assert failed["outcome"].startswith("failed: ")
 
-        def trail() -> list[int]:
-            stats = [httpx.get(f"http://{node.http}/stats?format=json&topic=trail").json() for node in cluster.nodes]
-            return [topic["message_count"] for one in stats for topic in one["topics"] or ()]
+    def count() -> int:
+        stats = [httpx.get(f"http://{node.http}/stats?format=json&topic=audit").json() for node in guarded.nodes]
+        return sum(topic["message_count"] for one in stats for topic in one["topics"] or ())
 
-        eventually(lambda: sum(trail()) == 2)
+    eventually(lambda: count() == len(ann.client.get("/audit?format=json").json()))  # each is told to the topic
 
 
-def test_a_node_that_hangs_freezes_no_page(tmp_path: Path) -> None:
-    def answer(path: str) -> tuple[int, bytes]:
+def test_settings_are_changed_on_all_nodes(ann: Visitor, guarded: Cluster) -> None:
+    guarded.channel("set", "c")
+    eventually(lambda: ann.open("/configuration/set").status == 200)
+    ann.press("Preview", durability="os", retention="2h")
+    assert "Change 2 settings of set on 2 nodes?" in ann.text
+    ann.press("Change settings")
+    for node in guarded.nodes:
+        config = httpx.get(f"http://{node.http}/topic/config?topic=set").json()
+        assert (config["durability"], config["retention"]) == ("os", "2h0m0s")
+        assert set(config["of_its_own"]) == {"durability", "retention"}
+    assert ann.open("/configuration/set").html.count("set for the topic") == 4
+    assert '<td data-label="Message timeout" class="n">15m0s</td>' in ann.html
+
+
+# without daemons
+
+
+@on_asyncio
+async def test_a_node_that_hangs_freezes_no_page() -> None:
+    over, asked = threading.Event(), list[str]()
+
+    def answer(path: str) -> object:
         if path.startswith("/info"):
-            time.sleep(0 if len(asked) < 1 else 30)
             asked.append(path)
-            return told(
-                {"hostname": "h", "broadcast_address": "127.0.0.1", "http_port": 1, "tcp_port": 2, "version": "1"}
-            )
-        return told({"topics": []})
+            over.wait(60 if len(asked) > 1 else 0)
+            return {"hostname": "h", "broadcast_address": "127.0.0.1", "http_port": 1, "tcp_port": 2, "version": "1"}
+        return {"topics": []}
 
-    asked: list[str] = []
-    with nsqd(tmp_path) as node, upstream(answer) as hangs:
-        flags = ("-nsqd-http-address", node.http, "-nsqd-http-address", hangs, "-http-client-request-timeout", "60s")
-        with nsqadmin(*flags) as admin:
-            url = f"http://{admin.http}"
-            assert "127.0.0.1:1" in httpx.get(f"{url}/nodes").text
-            eventually(lambda: "Stale: " in httpx.get(f"{url}/nodes", timeout=20).text)  # and not after a minute
-            for path in ("/", "/nodes", "/storage", "/counter", "/tubes", "/readers"):
-                answered = httpx.get(url + path, timeout=20)
-                assert answered.status_code == 200
-                assert "127.0.0.1:1" in answered.text or hangs in answered.text
-
-
-def test_two_clusters(tmp_path: Path) -> None:
-    with a_cluster(tmp_path / "east") as east:
-        flags = ("-cluster", f"east={east.lookupd.http}", "-cluster-name", "west")
-        with a_cluster(tmp_path / "west", *flags) as west:
-            east.channel("sunrise", "c")
-            west.channel("sunset", "c")
-            first, second = httpx.get(f"{west.url}/"), httpx.get(f"{west.url}/clusters/east")
-            assert "sunset" in first.text
-            assert "sunrise" not in first.text
-            assert "sunrise" in second.text
-            assert "sunset" not in second.text
-            assert '/clusters/east/topics/sunrise"' in second.text
-            page = httpx.get(f"{west.url}/clusters/east/topics/sunrise/c")
+    with a_node() as node, a_node(answer) as hangs:
+        client = visiting(node, hangs, http_client_request_timeout=60 * 10**9)
+        assert "127.0.0.1:1" in (await client.get("/nodes")).text
+        while "Stale: " not in (await client.get("/nodes")).text:  # and not after a minute
+            await asyncio.sleep(0.1)
+        for path in ("/", "/nodes", "/storage", "/counter", "/tubes", "/readers"):
+            page = await client.get(path)
             assert page.status_code == 200
-            assert httpx.get(f"{west.url}/clusters/east/api/topics").json()["topics"] == ["sunrise"]
-            assert httpx.get(f"{west.url}/clusters/east/static/keys.js").status_code == 200
+            assert "127.0.0.1:1" in page.text or hangs in page.text
+        over.set()
+
+
+@on_asyncio
+async def test_two_clusters() -> None:
+    def carries(topic: str) -> Callable[[str], object]:
+        topics = {"topics": [{"topic_name": topic, "channels": [{"channel_name": "c"}]}]}
+        own = {"/topics": {"topics": [topic]}, "/topics/figures": {"names": [topic], "totals": {}}}
+        for_lookups = ("/info", "/nodes", "/lookup")
+        return lambda path: None if path.startswith(for_lookups) else own.get(path.partition("?")[0], topics)
+
+    with a_node(carries("sunrise")) as east, a_node(carries("sunset")) as west:
+        client = visiting(west, cluster=(f"east={east}",), cluster_name="west")
+        first, second = (await client.get("/")).text, (await client.get("/clusters/east")).text
+        assert ("sunset" in first, "sunrise" in first) == ("sunrise" in second, "sunset" in second) == (True, False)
+        assert '/clusters/east/topics/sunrise"' in second
+        assert (await client.get("/clusters/east/topics/sunrise/c")).status_code == 200
+        assert (await client.get("/clusters/east/api/topics")).json()["topics"] == ["sunrise"]
+        assert (await client.get("/clusters/east/static/keys.js")).status_code == 200

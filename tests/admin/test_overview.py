@@ -1,7 +1,5 @@
 """Nodes' sums and columns put together, ordered, and paged; lies included."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -33,20 +31,15 @@ def test_nodes_add_up_whatever_topics_they_have() -> None:
     assert found.columns["oldest"] == {"x": 5, "y": 4, "z": 0}
     assert (found.totals["depth"], found.totals["messages"], found.oldest) == (133, 15, 3)
     assert found.names == {"x", "y", "z"}
-
-
-def test_originals_are_counted_too() -> None:
-    raw = {
-        "topic_name": "o", "depth": 1, "message_count": 4, "paused": False,
-        "channels": [
-            {"channel_name": "c", "depth": 2, "paused": True, "in_flight_count": 3, "deferred_count": 1},
-            {"channel_name": "d", "depth": 0, "client_count": 2},
-        ],
-    }  # fmt: skip
-    found = overview_of({"a:1": told(["x"], held=[1])}, [topic_of(raw, "b:1", "h", NOW)], ("held",))
+    channels = [
+        {"channel_name": "c", "depth": 2, "paused": True, "in_flight_count": 3, "deferred_count": 1},
+        {"channel_name": "d", "depth": 0, "client_count": 2},
+    ]
+    raw = {"topic_name": "o", "depth": 1, "message_count": 4, "paused": False, "channels": channels}
+    found = overview_of({"a:1": told(["x"], held=[1])}, [topic_of(raw, "b:1", "h", NOW)], ("held",))  # an original
     assert found.columns["held"] == {"x": 1, "o": 7}
     assert (found.totals["depth"], found.totals["in_flight"], found.totals["clients"]) == (3, 3, 2)
-    assert found.paused == {"o/c"}
+    assert (found.paused, found.answered) == ({"o/c"}, {"a:1", "b:1"})
 
 
 def seen(answered: str = "a:1 b:1", **columns: dict[str, int]) -> Overview:
@@ -78,17 +71,9 @@ def test_the_rate_of_finishing_is_of_one_channel_and_without_what_was_buried() -
     )  # fmt: skip
     assert rates(now, before, 2.0, "rate_out") == {"a": 12.5, "b": 5.0, "p": 0.0}
     assert ordered(["a", "b", "p"], now, before, 2.0, "", "rate_out") == ["a", "b", "p"]
-
-
-def test_rates_are_not_of_two_looks_at_different_nodes() -> None:
     before, now = seen("a:1", messages={"t": 10}), seen("a:1 b:1", messages={"t": 5000})
-    assert rates(now, before, 2.0, "rate_in") == {}
+    assert rates(now, before, 2.0, "rate_in") == {}, "two looks at different nodes"
     assert rates(now, now, 2.0, "rate_in") == {"t": 0.0}
-
-
-def test_the_nodes_that_answered_are_known() -> None:
-    raw = topic_of({"topic_name": "o", "channels": []}, "b:1", "h", NOW)
-    assert overview_of({"a:1": told(["x"])}, [raw], ()).answered == {"a:1", "b:1"}
 
 
 def test_what_takes_longest_to_drain_is_first() -> None:
@@ -136,15 +121,8 @@ def test_a_topic_takes_as_long_as_its_slowest_channel() -> None:
     assert row.drain == "15.0 min"  # of the other channel nothing is known yet
     earlier = {"topic_name": "t", "depth": 10**6}  # a node that tells nothing of its parts may be the slowest
     assert rows_of([one | {"backlogs": [fast]}, earlier], [])["t"].slowest is None
-    for lie in (
-        7,
-        [7],
-        [part("c", 5, None)],
-        [part("c", -5, 1)],
-        [part("c", 5, 1, 0)],
-        [part("c", True, 1)],
-        [part("c", 0, 9)],
-    ):
+    parts = ((5, None), (-5, 1), (5, 1, 0), (True, 1), (0, 9))
+    for lie in (7, [7], *([part("c", *one)] for one in parts)):
         row = rows_of([one | {"backlogs": lie}], [])["t"]
         assert (row.drain, row.slowest) == ("-", None)
 
@@ -163,19 +141,16 @@ def test_every_column_of_the_table_has_an_order_over_all_topics() -> None:
     assert RATES.keys() <= COLUMNS.keys()
 
 
-def test_a_topic_is_paused_only_if_it_is_and_its_channels_are_counted() -> None:
-    one = {"topic_name": "t", "paused": True, "topic_paused": False, "paused_channels": 1}
-    found = rows_of([one, one], [])["t"]
-    assert (found.paused, found.paused_channels) == (False, 1)
-    assert rows_of([one | {"topic_paused": True}, one], [])["t"].paused
-    assert rows_of([{"topic_name": "t", "paused": True}], [])["t"].paused  # of an earlier version
-
-
 def test_rows_of_several_nodes() -> None:
     one = {"topic_name": "t", "paused": False, "depth": 1, "messages": 5, "channels": 2, "clients": 1, "oldest": 9}
     found = rows_of([one, one | {"paused": True, "channels": 1, "oldest": 4}], [Row("o", False, *[1] * 10)])
     assert found["t"] == Row("t", True, 2, 0, 0, 10, 0, 0, 2, 2, 0, 4)
     assert found["o"].depth == 1
+    one = {"topic_name": "t", "paused": True, "topic_paused": False, "paused_channels": 1}  # of its channels
+    found = rows_of([one, one], [])["t"]
+    assert (found.paused, found.paused_channels) == (False, 1)
+    assert rows_of([one | {"topic_paused": True}, one], [])["t"].paused
+    assert rows_of([{"topic_name": "t", "paused": True}], [])["t"].paused  # of an earlier version
 
 
 _LIES = st.recursive(
@@ -187,11 +162,10 @@ _LIES = st.recursive(
 )  # fmt: skip
 
 
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from(["totals", "names", "columns", "idle", "paused", "oldest"]), _LIES), max_size=3
-    )
-)
+_PARTS = st.sampled_from(["totals", "names", "columns", "idle", "paused", "oldest"])
+
+
+@given(st.lists(st.dictionaries(_PARTS, _LIES), max_size=3))
 def test_whatever_nodes_tell_is_put_together(nodes: list[dict[str, Any]]) -> None:
     for columns in COLUMNS.values():
         found = overview_of({f"n{place}": one for place, one in enumerate(nodes)}, [], columns)

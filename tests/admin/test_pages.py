@@ -1,7 +1,5 @@
 """What a page is about, by its address, and what the banners above it say."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,23 +14,15 @@ from tests.cases import each
 
 
 @each("base", ["/", "/queues/"])
-@each(
-    "path, asked, named, place",
-    [
-        ("", "", (), Place()),
-        ("topics", "", (), Place("topics")),
-        ("topics/t", "", ("t",), Place(topic="t")),
-        ("topics/t/c", "", ("t", "c"), Place(topic="t", channel="c")),
-        ("messages/t/c", "node=n:1", ("t", "c"), Place(topic="t", channel="c")),
-        ("nodes", "", (), Place("nodes")),
-        ("nodes/n:1", "", (), Place("nodes", node="n:1")),
-        ("storage", "node=n%3A1", (), Place("storage", node="n:1")),
-        ("tube", "name=t&node=n%3A1", (), Place("tube", "t", node="n:1")),
-        ("tubes", "", (), Place("tubes")),
-        ("lookup", "", (), Place("lookup")),
-        ("cluster", "", (), Place("cluster")),
-    ],
-)
+@each("path, asked, named, place", [
+    ("", "", (), Place()), ("topics", "", (), Place("topics")), ("topics/t", "", ("t",), Place(topic="t")),
+    ("topics/t/c", "", ("t", "c"), Place(topic="t", channel="c")),
+    ("messages/t/c", "node=n:1", ("t", "c"), Place(topic="t", channel="c")), ("nodes", "", (), Place("nodes")),
+    ("nodes/n:1", "", (), Place("nodes", node="n:1")),
+    ("storage", "node=n%3A1", (), Place("storage", node="n:1")),
+    ("tube", "name=t&node=n%3A1", (), Place("tube", "t", node="n:1")), ("tubes", "", (), Place("tubes")),
+    ("lookup", "", (), Place("lookup")), ("cluster", "", (), Place("cluster")),
+])  # fmt: skip
 def test_what_a_page_is_about(base: str, path: str, asked: str, named: tuple[str, ...], place: Place) -> None:
     scope = {"type": "http", "path": base + path, "query_string": asked.encode(), "headers": [], "state": {}}
     request = Request(scope)
@@ -49,13 +39,8 @@ def banners(**fields: Any) -> str:
     """The banners above every page, with these fields of Pages.banners, as text."""
     empty: dict[str, Any] = dict.fromkeys(_LISTS, ())
     given = empty | {
-        "base": "",
-        "here": "",
-        "content": "again_live.html",
-        "more_down": 0,
-        "alarm_counts": {},
-        "page_of": "nodes",
-    }
+        "base": "", "here": "", "content": "again_live.html", "more_down": 0, "alarm_counts": {}, "page_of": "nodes",
+    }  # fmt: skip
     html = _environment().get_template("live.html").render(**given | fields)
     return " ".join(re.sub("<[^>]*>", "", html).split())
 

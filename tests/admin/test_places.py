@@ -1,7 +1,5 @@
 """Where nsqadmin asks a node that it knows by an address."""
 
-from __future__ import annotations
-
 from admin.places import MOST, Places
 
 

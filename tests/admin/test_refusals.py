@@ -1,7 +1,5 @@
 """Names nobody knows, numbers that are lists, streams by the dozen: each is refused with a page, and none costs much."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +10,8 @@ import pytest
 from admin.history import FAILED, KEPT, MOST_WAITING, History
 from admin.layout import MOST_STREAMS_OF_ONE
 from shared.http.errors import HttpError
-from tests.admin.asking import NOWHERE, OURS, browser, in_loop, make
-from tests.admin.conftest import told, upstream
+from tests.admin.asking import NOWHERE, make, visiting
+from tests.admin.conftest import a_node, told, upstream
 from tests.async_tests import on_asyncio
 
 ODD = ("x", "%00", "%ff", "a" * 3000, "..%2f..", "%0d%0aX: y", "-x", "%E4%B8%AD", "a%20b", "%3Cscript%3E")
@@ -58,60 +56,47 @@ async def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], mon
         return {}
 
     monkeypatch.setattr(History, "_read", reads_nothing)
-    async with browser(make(**options, lake="/nowhere"), **OURS) as client:
-        for route in ROUTES:
-            for name in ODD:
-                path = route.replace("{}", name)
-                found = await client.get(path)
-                assert found.status_code in (200, 301, 400, 403, 404, 502), (path, found.status_code)
-                assert "<script>" not in found.text.replace('<script src="', "")
+    client = visiting(**options, lake="/nowhere")
+    for path in (route.replace("{}", name) for route in ROUTES for name in ODD):
+        found = await client.get(path)
+        assert found.status_code in (200, 301, 400, 403, 404, 502), (path, found.status_code)
+        assert "<script>" not in found.text.replace('<script src="', "")
     assert faults == []
 
 
 @pytest.mark.process
-def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any]) -> None:
-    async def work() -> list[int]:
-        async with browser(make(**options), **OURS) as client:
-            paths = ("/series/x", "/body/x/y?node=n:1&offset=1", "/body/x/y?node=n:1&offset=1,2")
-            return [(await client.get(path)).status_code for path in paths]
-
-    series, body, wrong = in_loop(work)
+@on_asyncio
+async def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any]) -> None:
+    client = visiting(**options)
+    paths = ("/series/x", "/body/x/y?node=n:1&offset=1", "/body/x/y?node=n:1&offset=1,2")
+    series, body, wrong = [(await client.get(path)).status_code for path in paths]
     is_down = options["lookupd_http_address"] == (NOWHERE,)
     assert (body, wrong) == (502 if is_down else 404, 400)
     assert series == (502 if is_down else 404 if options["lookupd_http_address"] else 200)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "number", ["1,2", "1,2,3,4", "", "-1", " 1", "1 ", "+1", "0x1", "\u0661", "9" * 21, "1e3", "1\n2"]
-)
-def test_an_operator_acts_on_one_message_or_job_at_a_time(number: str) -> None:
+@on_asyncio
+async def test_an_operator_acts_on_one_message_or_job_at_a_time() -> None:
     """nsqd takes 1,000 offsets with commas between, and finishing many is an admin's."""
     asked: list[str] = []
+    done = {"topics": [{"topic_name": "t", "channels": []}], "finished": 1, "released": 1}
 
-    def answer(path: str) -> tuple[int, bytes]:
+    def answer(path: str) -> object:
         asked.append(path)
-        if path.startswith("/info"):
-            return told({"broadcast_address": "127.0.0.1", "http_port": port, "hostname": "n"})
-        return told({"topics": [{"topic_name": "t", "channels": []}], "finished": 1, "released": 1})
+        return None if path.startswith("/info") else done
 
-    async def work() -> list[int]:
-        async with browser(make(nsqd_http_address=(node,), anonymous_role="operator"), **OURS) as client:
+    with a_node(answer) as node:
+        client = visiting(node, anonymous_role="operator")
+        wrong = ("1,2", "1,2,3,4", "", "-1", " 1", "1 ", "+1", "0x1", "\u0661", "9" * 21, "1e3", "1\n2")
+        for number in (*wrong, "7"):
             message = {"action": "finish", "node": node, "state": "ready", "offset": number}
             job = {"action": "release", "node": node, "state": "reserved", "name": "t", "id": number}
             found = [await client.post("/messages/t/c", data=message), await client.post("/tube", data=job)]
-            assert [path for path in asked if "finish" in path or "release" in path] == []
-            message["offset"] = job["id"] = "7"
-            found += [await client.post("/messages/t/c", data=message), await client.post("/tube", data=job)]
-            return [one.status_code for one in found]
-
-    with upstream(answer) as node:
-        port = int(node.rpartition(":")[2])
-        assert asyncio.run(work()) == [400, 400, 303, 303]
-    assert sum("offset=7" in path or "id=7" in path for path in asked) == 2
-
-
-# live pages
+            assert [one.status_code for one in found] == [303 if number == "7" else 400] * 2, number
+    sent = [path for path in asked if "finish" in path or "release" in path]
+    assert len(sent) == 2
+    assert all("offset=7" in path or "id=7" in path for path in sent)
 
 
 async def live(app: Any, statuses: list[int], ends: asyncio.Event) -> None:
@@ -133,26 +118,19 @@ async def live(app: Any, statuses: list[int], ends: asyncio.Event) -> None:
     await app(scope, receive, send)
 
 
-def test_streams_are_counted_before_they_begin() -> None:
+@on_asyncio
+async def test_streams_are_counted_before_they_begin() -> None:
     """Of 60 at once 59 were let in, because none of them had begun when the others were counted."""
-
-    async def work() -> tuple[int, int]:
-        app, found = make(), []
-        for _ in range(2):  # the second time all of the first ones are gone
-            statuses: list[int] = []
-            ends = asyncio.Event()
-            streams = [asyncio.create_task(live(app, statuses, ends)) for _ in range(MOST_STREAMS_OF_ONE + 10)]
-            while len(statuses) < len(streams):
-                await asyncio.sleep(0.01)
-            ends.set()
-            await asyncio.gather(*streams)
-            found.append(statuses.count(200))
-        return found[0], found[1]
-
-    assert asyncio.run(work()) == (MOST_STREAMS_OF_ONE, MOST_STREAMS_OF_ONE)
-
-
-# histories
+    app = make()
+    for _ in range(2):  # the second time all of the first ones are gone
+        statuses: list[int] = []
+        ends = asyncio.Event()
+        streams = [asyncio.create_task(live(app, statuses, ends)) for _ in range(MOST_STREAMS_OF_ONE + 10)]
+        while len(statuses) < len(streams):
+            await asyncio.sleep(0.01)
+        ends.set()
+        await asyncio.gather(*streams)
+        assert statuses.count(200) == MOST_STREAMS_OF_ONE
 
 
 class Lake(History):
@@ -185,21 +163,17 @@ async def test_few_wait_for_a_lake_and_one_process_reads_it() -> None:
 
 
 @on_asyncio
-async def test_what_a_lake_told_stands_for_a_while_also_of_a_topic_it_does_not_know() -> None:
+async def test_what_a_lake_told_stands_for_a_while_and_one_that_could_not_be_read_is_left_alone(tmp_path: Path) -> None:
     lake = Lake()
     lake.goes.set()
     lake.output = b'{"messages":[]}'
     for _ in range(3):
-        assert await lake.rollups("-x", "hour") == {"messages": []}
+        assert await lake.rollups("-x", "hour") == {"messages": []}  # also of a topic that it does not know
     assert len(lake.commands) == 1
     assert "--topic=-x" in lake.commands[0]
     lake.now = KEPT
     await lake.rollups("-x", "hour")
     assert len(lake.commands) == 2
-
-
-@on_asyncio
-async def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> None:
     lake = Lake()
     lake.goes.set()
     lake.output = b""
@@ -210,10 +184,7 @@ async def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> Non
     assert len(lake.commands) == 1
     lake.now, lake.output = FAILED, b"{}"
     assert await lake.rollups("a", "hour") == {}
-
-
-@pytest.mark.parametrize("topic", ["\0", "a\nb", "x" * 201])
-def test_a_name_that_no_topic_has_starts_no_process(topic: str, tmp_path: Path) -> None:
-    with pytest.raises(HttpError) as failure:
-        asyncio.run(History(str(tmp_path)).rollups(topic, "hour"))
-    assert failure.value.status == 404
+    for topic in ("\0", "a\nb", "x" * 201):  # no topic has such a name: no process is started
+        with pytest.raises(HttpError) as failure:
+            await History(str(tmp_path)).rollups(topic, "hour")
+        assert failure.value.status == 404

@@ -1,7 +1,5 @@
 """Refused attempts are in the trail, and whoever makes many of them displaces nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +17,6 @@ EVE = Actor("eve", "10.0.0.9:5", "agent", "http://x", "viewer")
 
 
 class World:
-    """Attempts on a clock that the test moves."""
-
     def __init__(self) -> None:
         self.now = 1000.0
         self.due: list[tuple[float, Callable[[], None]]] = []

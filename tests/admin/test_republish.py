@@ -1,7 +1,5 @@
 """The body in the form that edits a message: what a browser sends is what was there."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest
@@ -21,23 +19,19 @@ def test_a_body_that_is_not_edited_stays_the_same(body: bytes) -> None:
     assert body_in({"body": sent, "encoding": encoding}) == body
 
 
-@each(
-    "body, encoding",
-    [(b"a\nb", TEXT), (b"a\r\nb", BASE64), (b"\xff", BASE64), (b"a\0", BASE64), ("\u03b1".encode(), TEXT)],
-)
+@each("body, encoding", [
+    (b"a\nb", TEXT), (b"a\r\nb", BASE64), (b"\xff", BASE64), (b"a\0", BASE64), ("\u03b1".encode(), TEXT),
+])  # fmt: skip
 def test_what_a_browser_would_change_is_shown_as_base64(body: bytes, encoding: str) -> None:
     assert encoding_of(body) == encoding
 
 
-@each(
-    "form, words",
-    [
-        ({}, "Body must not be empty"),
-        ({"body": "", "encoding": BASE64}, "Body must not be empty"),
-        ({"body": "%%%", "encoding": BASE64}, "Body must be base64"),
-        ({"body": "\u03b1", "encoding": BASE64}, "Body must be base64"),
-    ],
-)
+@each("form, words", [
+    ({}, "Body must not be empty"),
+    ({"body": "", "encoding": BASE64}, "Body must not be empty"),
+    ({"body": "%%%", "encoding": BASE64}, "Body must be base64"),
+    ({"body": "\u03b1", "encoding": BASE64}, "Body must be base64"),
+])  # fmt: skip
 def test_what_is_no_body_is_refused(form: dict[str, str], words: str) -> None:
     with pytest.raises(HttpError, match=words):
         body_in(form)

@@ -1,21 +1,13 @@
 """Many look, the nodes are asked once; rates come from the time before."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import count
 
 import pytest
 
 from admin.response_cache import FORGOTTEN, FRESH, MOST, ResponseCache
+from tests.admin.asking import Clock
 from tests.async_tests import on_asyncio
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @on_asyncio

@@ -1,7 +1,5 @@
 """Every route and every action, tried with every built-in role, with every verb alone, and with none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,9 @@ import pytest
 from admin.roles import ACTIONS, NEEDED, Where, Who, of_role
 from shared.auth.auth_file import parse
 from shared.auth.verbs import Verb
-from tests.admin.asking import OURS, auth_file, bearer, browser, in_loop, make
+from tests.admin.asking import auth_file, bearer, make, visiting
+from tests.async_tests import on_asyncio
+from tests.cases import each
 
 REFUSED = (401, 403)
 ROLES = ("nobody", "viewer", "body-viewer", "operator", "admin")  # each includes those before it
@@ -25,49 +25,19 @@ EVERYTHING: dict[str, Any] = {
     **OIDC,
 }  # all routes are served
 # the built-in role that a route needs at least, if it is not viewer; as it was before there were verbs
+_FREE = ("GET /ping", "GET /livez", "GET /readyz", "GET /info", "GET /login", "POST /login", "POST /logout")
+_ADMINS = ("GET /audit", "POST /nodes/{node}", "POST /cluster", "POST /alarms/rules", "POST /configuration/{topic}")
 LEAST = {
-    **dict.fromkeys(
-        (
-            "GET /ping",
-            "GET /livez",
-            "GET /readyz",
-            "GET /info",
-            "GET /login",
-            "POST /login",
-            "POST /logout",
-            "GET /static/{asset}",
-        ),
-        "nobody",
-    ),
+    **dict.fromkeys((*_FREE, "GET /static/{asset}", "GET /login/oidc", "GET /login/oidc/callback"), "nobody"),
     **dict.fromkeys(("GET /body/{topic}/{channel}", "GET /republish/{topic}/{channel}"), "body-viewer"),
-    **dict.fromkeys(("GET /login/oidc", "GET /login/oidc/callback"), "nobody"),
-    **{
-        route: "operator"
-        for route in NEEDED
-        if "/tasks" in route or (route.startswith("POST /") and "/log" not in route)
-    },
-    **dict.fromkeys(
-        ("GET /audit", "POST /nodes/{node}", "POST /cluster", "POST /alarms/rules", "POST /configuration/{topic}"),
-        "admin",
-    ),
+    **{one: "operator" for one in NEEDED if "/tasks" in one or (one.startswith("POST /") and "/log" not in one)},
+    **dict.fromkeys(_ADMINS, "admin"),
     **{route: "admin" for route in NEEDED if route.startswith(("DELETE", "PUT", "GET /config/"))},
 }
-LEAST_OF_ACTION = dict.fromkeys(
-    (
-        "empty",
-        "finish-many",
-        "delete",
-        "tombstone",
-        "drain",
-        "undrain",
-        "forget",
-        "promote",
-        "configure",
-        "dismiss",
-        "set-alarms",
-    ),
-    "admin",
-)
+LEAST_OF_ACTION = dict.fromkeys((
+    "empty", "finish-many", "delete", "tombstone", "drain", "undrain", "forget", "promote", "configure", "dismiss",
+    "set-alarms",
+), "admin")  # fmt: skip
 
 
 def path_of(route: str) -> str:
@@ -105,7 +75,6 @@ FORMS = {
 
 
 async def actions_of(client: httpx.AsyncClient) -> set[str]:
-    """Return the actions that the client may do by the pages' forms."""
     found = set()
     for action, path in FORMS.items():
         confirm = "127.0.0.1:1" if action == "drain" else "c" if action == "empty" else "t"
@@ -122,17 +91,12 @@ async def actions_of(client: httpx.AsyncClient) -> set[str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("role", ROLES)
-def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role: str) -> None:
-    async def work() -> tuple[set[str], set[str]]:
-        app = make(auth_file=auth_file(tmp_path), anonymous_role=role, **EVERYTHING)
-        async with browser(app, **OURS) as client:
-            return await routes_of(client), await actions_of(client)
-
+@on_asyncio
+async def test_built_in_roles_may_do_what_they_always_might(tmp_path: Path, role: str) -> None:
+    client = visiting(auth_file=auth_file(tmp_path), anonymous_role=role, **EVERYTHING)
     mine = ROLES[: ROLES.index(role) + 1]
-    assert in_loop(work) == (
-        {route for route in NEEDED if LEAST.get(route, "viewer") in mine} - {"POST /login"},
-        {action for action in ACTIONS if LEAST_OF_ACTION.get(action, "operator") in mine},
-    )
+    assert await routes_of(client) == {one for one in NEEDED if LEAST.get(one, "viewer") in mine} - {"POST /login"}
+    assert await actions_of(client) == {one for one in ACTIONS if LEAST_OF_ACTION.get(one, "operator") in mine}
 
 
 SCOPES = {
@@ -143,23 +107,20 @@ SCOPES = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("verb", list(Verb))
-def test_each_verb_alone_opens_what_needs_it(tmp_path: Path, verb: Verb, scope: str) -> None:
+@each("scope", SCOPES)
+@on_asyncio
+async def test_each_verb_alone_opens_what_needs_it(tmp_path: Path, verb: Verb, scope: str) -> None:
     rules, places = SCOPES[scope]
     text = f'[[role]]\nname = "one"\nrules = [{{ verbs = ["{verb}"]{rules} }}]\n'
-
-    async def work() -> tuple[set[str], set[str]]:
-        app = make(auth_file=auth_file(tmp_path, text, robot=["one"]), **EVERYTHING)
-        async with browser(app, **OURS, **bearer("robot")) as client:
-            return await routes_of(client), await actions_of(client)
-
+    client = visiting(auth_file=auth_file(tmp_path, text, robot=["one"]), **EVERYTHING)
+    client.headers.update(bearer("robot"))
     allowed = {
         route for route, need in NEEDED.items() if not need.verbs or (verb in need.verbs and need.where in places)
     }
-    routes, actions = in_loop(work)
-    assert routes == allowed - {"POST /login"} - ({"GET /tube"} if scope == "other" else set())  # it is asked for t
-    assert actions == {
+    unasked = {"POST /login"} | ({"GET /tube"} if scope == "other" else set())  # it is asked for t
+    assert await routes_of(client) == allowed - unasked
+    assert await actions_of(client) == {
         action
         for action, verbs in ACTIONS.items()
         if verbs == (verb,)
@@ -169,57 +130,35 @@ def test_each_verb_alone_opens_what_needs_it(tmp_path: Path, verb: Verb, scope: 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("method", "path", "body", "verb"),
-    [
-        ("POST", "/api/topics", '{"topic":"t"}', Verb.CREATE),
-        ("POST", "/api/topics/t", '{"action":"pause"}', Verb.ACT),
-        ("POST", "/api/topics/t", '{"action":"empty"}', Verb.DELETE),
-        ("POST", "/api/topics/t/c", '{"action":"empty"}', Verb.DELETE),
-    ],
-)
-@pytest.mark.parametrize("scope", ["t", "other"])
-def test_the_api_knows_actions_too(
-    tmp_path: Path, method: str, path: str, body: str, verb: Verb, scope: str
-) -> None:  # fmt: skip
-    roles = "".join(
-        f'[[role]]\nname = "{one}"\nrules = [{{ verbs = ["{one}"], topics = ["{scope}"] }}]\n' for one in Verb
-    ).replace('name = "admin"', 'name = "an-admin"')
-
-    async def work() -> set[str]:
-        names = [one for one in Verb if one is not Verb.ADMIN]
-        app = make(auth_file=auth_file(tmp_path, roles, **{one: [one] for one in names}))
-        found = set()
-        for name in names:
-            async with browser(app, **bearer(name)) as client:
-                if (await client.request(method, path, content=body)).status_code not in REFUSED:
-                    found.add(str(name))
-        return found
-
-    assert in_loop(work) == ({str(verb)} if scope == "t" else set())
+@each("path, body, verb", [
+    ("/api/topics", '{"topic":"t"}', Verb.CREATE), ("/api/topics/t", '{"action":"pause"}', Verb.ACT),
+    ("/api/topics/t", '{"action":"empty"}', Verb.DELETE), ("/api/topics/t/c", '{"action":"empty"}', Verb.DELETE),
+])  # fmt: skip
+@on_asyncio
+async def test_the_api_knows_actions_too(tmp_path: Path, path: str, body: str, verb: Verb) -> None:
+    names = [one for one in Verb if one is not Verb.ADMIN]
+    for scope, found in (("t", [verb]), ("other", [])):
+        rules = 'rules = [{{ verbs = ["{0}"], topics = ["{1}"] }}]'
+        roles = "".join(f'[[role]]\nname = "{one}"\n{rules.format(one, scope)}\n' for one in names)
+        client = visiting(auth_file=auth_file(tmp_path, roles, **{one: [one] for one in names}))
+        statuses = {name: (await client.post(path, content=body, headers=bearer(name))).status_code for name in names}
+        assert [name for name, status in statuses.items() if status not in REFUSED] == found
 
 
-def test_a_route_that_nobody_thought_of_is_no_route(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_asyncio
+async def test_a_route_that_nobody_thought_of_is_no_route(monkeypatch: pytest.MonkeyPatch) -> None:
     rest = {route: need for route, need in NEEDED.items() if route != "GET /storage"}
     monkeypatch.setattr("admin.access.NEEDED", rest)  # a deletion, undone, would change the order for other tests
     with pytest.raises(KeyError):
-        in_loop_make()
-
-
-def in_loop_make() -> None:
-    async def work() -> None:
         make()
 
-    in_loop(work)
 
-
-def test_the_table_names_no_route_that_is_not_there() -> None:
-    async def work() -> set[str]:
-        app = make(**EVERYTHING)
-        patterns = {"/".join(words): methods for words, methods in app._patterns}
-        return {f"{method} {path}" for path, methods in {**app._exact, **patterns}.items() for method in methods}
-
-    assert in_loop(work) == set(NEEDED)
+@on_asyncio
+async def test_the_table_names_no_route_that_is_not_there() -> None:
+    app = make(**EVERYTHING)
+    patterns = {"/".join(words): methods for words, methods in app._patterns}
+    routes = {f"{method} {path}" for path, methods in {**app._exact, **patterns}.items() for method in methods}
+    assert routes == set(NEEDED)
     assert set(FORMS) == set(ACTIONS)
 
 

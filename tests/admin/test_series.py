@@ -1,7 +1,5 @@
 """What nodes did lately, step by step together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from admin.series import MOST_LIVES, MOST_STEPS, NAMES, OLD_NAMES, QUARTER, Lives, extended, recent, spans, summed
@@ -16,7 +14,6 @@ def told(first: int, *values: int | None, step: int = 10) -> dict[str, Any]:
 
 def test_steps_are_summed_where_they_are_known() -> None:
     both = summed([told(100, 1, 2, None, 4), told(120, 10, None, 30)])
-    assert both is not None
     assert (both["from"], both["step"], both["depth"]) == (100, 10, [1, 2, 12, 14, 30])  # a level goes on as it was
     assert summed([told(100, 1, 2), None, told(100, 5, step=20)]) == told(100, 1, 2)
     assert summed([]) is None
@@ -33,27 +30,15 @@ def test_lies_are_left_out(lie: object) -> None:
     assert summed([lie, told(100, 3)]) == told(100, 3)
 
 
-def test_a_node_of_another_time_makes_no_endless_list() -> None:
-    both = summed([told(100, 1), told(10 * 86_400, 2)])
-    assert both is not None
-    assert len(both["depth"]) <= MOST_STEPS
-
-
-def test_what_older_nodes_do_not_tell_is_not_known() -> None:
+def test_levels_and_what_older_nodes_do_not_tell() -> None:
     old = {name: values for name, values in told(100, 5).items() if name in (*OLD_NAMES, "step", "from")}
-    both = summed([old, told(100, 2)])
-    assert both is not None
+    both, alone = summed([old, told(100, 2)]), summed([old])
     assert (both["depth"], both["buried"]) == ([7], [2])
-    alone = summed([old])
-    assert alone is not None
     assert (alone["depth"], alone["buried"]) == ([5], [None])
-
-
-def test_a_level_ends_where_a_node_is_gone() -> None:
     gone = summed([told(100, 5, None, None, None, 5, None, None, None, None, 7)])
-    assert gone is not None
     assert gone["depth"] == [5, 5, 5, 5, 5, None, None, None, None, 7]  # it did not run for so long
     assert gone["published"] == [5, None, None, None, 5, None, None, None, None, 7]
+    assert len(summed([told(100, 1), told(10 * 86_400, 2)])["depth"]) <= MOST_STEPS, "a node of another time"
 
 
 def lives_of(*answers: dict[str, Any], channel: str = "") -> Lives:

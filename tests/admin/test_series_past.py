@@ -1,7 +1,5 @@
 """A chart keeps the past of a node that has died, and says of which nodes it knows nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -64,7 +62,6 @@ class Chart:
         self.queries.inventory.note_named([A, B, C], at * SECOND, is_complete=True)
 
     def die(self, one: Producer) -> None:
-        """Let a node die now."""
         del self.nodes.hours[one.address]
         living = [other for other in (A, B, C) if other.address in self.nodes.hours]
         self.queries.inventory.note_failure(one.address, "refused", self.at * SECOND)
@@ -105,6 +102,10 @@ def test_a_node_of_which_nothing_is_known_is_told() -> None:
     assert chart.queries.missing_past("other", "") == []
     chart.at += KEPT
     assert chart.queries.missing_past("t", "c") == []
+    chart = Chart(Nodes({one.address: told(T0, 1) for one in (A, B, C)}), T0)
+    chart.queries.inventory.note_named([A, B, replace(C, capabilities=())], T0 * SECOND, is_complete=True)
+    chart.die(C)
+    assert chart.show()["missing"] == [], "an original node tells no series"
 
 
 def test_the_last_answer_of_a_node_that_hangs_is_no_new_one() -> None:
@@ -125,13 +126,6 @@ def test_the_page_says_what_is_missing() -> None:
     words = " ".join(re.sub("<[^>]*>", "", page).split())
     assert "The charts are without node c:1 before 08:00:00 UTC: it" in words
     assert "The charts are without node b:1 from 08:00:00 UTC to 08:01:00 UTC: it" in words
-
-
-def test_an_original_node_is_not_missing_in_charts() -> None:
-    chart = Chart(Nodes({one.address: told(T0, 1) for one in (A, B, C)}), T0)
-    chart.queries.inventory.note_named([A, B, replace(C, capabilities=())], T0 * SECOND, is_complete=True)
-    chart.die(C)
-    assert chart.show()["missing"] == []
 
 
 def test_a_day_after_its_last_answer_a_node_is_forgotten() -> None:

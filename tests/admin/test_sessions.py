@@ -1,7 +1,5 @@
 """Sessions end when they should; tries in vain cost time; nothing of it grows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 
@@ -24,18 +22,12 @@ from admin.sessions import (
     csrf_of,
 )
 from shared.auth.auth_file import Identity
+from tests.admin.asking import Clock
 
 ANN = of_role("ann", "admin", kind="user")
 SECRET = "$argon2id$1"
 LIFETIME = 10 * IDLE
 A, B, C = Key(PAIR, "a"), Key(PAIR, "b"), Key(PAIR, "c")
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def sessions(clock: Clock) -> Sessions:
@@ -48,7 +40,7 @@ def always(user: Identity | None, secret: str = SECRET) -> Callable[[Session], t
 
 
 def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     kept = sessions(clock)
     word = kept.begin("ann", SECRET, "agent")
     for _ in range(int(LIFETIME / IDLE * 2) - 1):
@@ -56,20 +48,15 @@ def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:
         assert kept.find(word, "agent", always(ANN)) == ANN
     clock.now += IDLE / 2
     assert kept.find(word, "agent", always(ANN)) is None
-
-
-def test_a_page_that_was_left_open_is_no_use() -> None:
-    clock = Clock()
-    kept = sessions(clock)
     word = kept.begin("ann", SECRET, "agent")
     clock.now += IDLE - 1
-    assert kept.find(word, "agent", always(ANN), is_use=False) == ANN
+    assert kept.find(word, "agent", always(ANN), is_use=False) == ANN, "a page that was left open is no use"
     clock.now += 1
     assert kept.find(word, "agent", always(ANN)) is None
 
 
 def test_it_is_the_users_as_he_is_now() -> None:
-    kept = sessions(Clock())
+    kept = sessions(Clock(100.0))
     word = kept.begin("ann", SECRET, "agent")
     demoted = of_role("ann", "viewer", kind="user")
     assert kept.find(word, "agent", always(demoted)) == demoted
@@ -83,7 +70,7 @@ def test_it_is_the_users_as_he_is_now() -> None:
 
 def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("admin.sessions.MOST", 300)
-    kept = sessions(Clock())
+    kept = sessions(Clock(100.0))
     words = [kept.begin("ann", SECRET, "agent") for _ in range(MOST_OF_ONE + 1)]
     assert kept.find(words[0], "agent", always(ANN)) is None
     assert kept.find(words[1], "agent", always(ANN)) == ANN
@@ -93,7 +80,7 @@ def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tries_in_vain_cost_twice_as_much_each_time() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     tries = Tries(clock)
     for _ in range(FREE_TRIES - 1):
         tries.failed(A, B)
@@ -117,7 +104,7 @@ def test_tries_in_vain_cost_twice_as_much_each_time() -> None:
 
 
 def test_one_who_knows_it_does_not_wash_an_address_clean() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     tries, house = Tries(clock), Key(ADDRESS, "10.0.0.1", 3)
     for _ in range(2):
         tries.failed(A, house)

@@ -1,7 +1,5 @@
 """What nsqadmin shows to the servers that it asks: its certificate, or else its token where the operator has named them."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,33 +35,26 @@ def own(tmp_path: Path) -> Iterator[None]:
 
 def shown(options: AdminOptions, url: str) -> dict[str, str]:
     show_to(shows_token_to(options))
-    upstreams = Upstreams(
-        Times(1, 1), ssl.create_default_context(), AnswerBudget(65536), None, bool(options.http_client_tls_cert)
-    )
+    context, budget = ssl.create_default_context(), AnswerBudget(65536)
+    upstreams = Upstreams(Times(1, 1), context, budget, None, bool(options.http_client_tls_cert))
     return upstreams._shown("GET", httpx.URL(url))
+
+
+ALL = {"Authorization", USER, SIGNATURE}
 
 
 def test_with_a_certificate_no_server_gets_a_token_over_https() -> None:
     """A server that is broken could show it to the others, and be nsqadmin there."""
     assert shown(BY_CERTIFICATE, SECURE) == shown(BY_CERTIFICATE, LOOKUPD) == {USER: "ann"}
-
-
-def test_nothing_is_named_in_clear_to_a_server_that_cannot_know_who_asks() -> None:
+    assert set(shown(BY_CERTIFICATE, PLAIN)) == ALL, "a server in clear that was named gets it"
     named = replace(BY_CERTIFICATE, lookupd_http_address=("https://l.test:4162",))
-    assert shown(named, "http://n.test:4151/pub") == {}
-
-
-def test_a_server_in_clear_that_was_named_gets_the_token() -> None:
-    assert set(shown(BY_CERTIFICATE, PLAIN)) == {"Authorization", USER, SIGNATURE}
-
-
-def test_an_operator_may_insist() -> None:
+    assert shown(named, "http://n.test:4151/pub") == {}, "it cannot know who asks"
     insists = replace(BY_CERTIFICATE, auth_token_for=("n.test:*",))
-    assert set(shown(insists, SECURE)) == set(shown(insists, LOOKUPD)) == {"Authorization", USER, SIGNATURE}
+    assert set(shown(insists, SECURE)) == set(shown(insists, LOOKUPD)) == ALL
     assert any("can use the token elsewhere" in line for line in insists.oddities())
     assert not any("elsewhere" in line for line in BY_CERTIFICATE.oddities())
 
 
 def test_without_a_certificate_the_token_is_shown_where_it_was() -> None:
-    assert set(shown(OPTIONS, LOOKUPD)) == {"Authorization", USER, SIGNATURE}
+    assert set(shown(OPTIONS, LOOKUPD)) == ALL
     assert shown(OPTIONS, SECURE) == {}

@@ -1,7 +1,5 @@
 """One look sums channels up over the nodes, and believes no figure that cannot be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -23,13 +21,12 @@ def row(**more: object) -> dict[str, object]:
 
 
 def attention(**lists: Any) -> Snapshot:
-    """Return a look at one node with this answer."""
     look = Snapshot(NOW)
     look.add_attention("a:1", lists)
     return look
 
 
-def test_a_channel_is_summed_up_over_the_nodes() -> None:
+def test_channels_and_topics_are_summed_up_over_the_nodes_and_tubes_are_not() -> None:
     look = Snapshot(NOW)
     look.add_attention("a:1", {"channels": [row(depth=3, buried=1, oldest=NOW, clients=1)]})
     look.add_attention("b:1", {"channels": [row(depth=4, oldest=NOW - 5, paused=True, paused_at=7)], "left_out": 2})
@@ -38,15 +35,11 @@ def test_a_channel_is_summed_up_over_the_nodes() -> None:
     }
     assert look.channels["t", "c"].unfinished == 8
     assert look.left_out == 2
-
-
-def test_topics_are_summed_up_and_tubes_are_not() -> None:
-    look = Snapshot(NOW)
     for node in ("a:1", "b:1"):
         listed = {"topics": [{"topic": "t", "depth": 2}], "tubes": [{"tube": "u", "buried": 3, "ready": 1}]}
         look.add_attention(node, listed)
     assert look.topics == {"t": topic(depth=4)}
-    assert look.tubes == {("u", "a:1"): 3, ("u", "b:1"): 3}
+    assert look.tubes == {("u", "a:1"): 3, ("u", "b:1"): 3}, "tubes are not summed up"
     assert attention(tubes=[{"tube": "u", "paused": True}]).tubes == {}
 
 
@@ -65,7 +58,7 @@ def test_an_original_node_lists_all_its_channels() -> None:
     assert look.topics == {"bare": topic(depth=7)}
 
 
-def test_no_figure_is_negative_and_hides_that_of_another_node() -> None:
+def test_no_figure_is_negative_and_hides_another_and_names_that_cannot_be_are_left_out() -> None:
     names = ("depth", "in_flight", "deferred", "buried", "requeued", "timed_out", "messages", "clients", "oldest")
     look = attention(
         channels=[row(**dict.fromkeys(names, -5)), row(buried=3)],
@@ -78,12 +71,9 @@ def test_no_figure_is_negative_and_hides_that_of_another_node() -> None:
     told = {"topic_name": "t", "depth": -4, "channels": [{"channel_name": "c", "depth": -4, "client_count": -1}]}
     look.add_original([topic_of(told, "o:1", "o", 0)])
     assert look.channels == {("t", "c"): channel(buried=3)}
-
-
-def test_names_that_cannot_be_are_left_out() -> None:
     names = ["", "x" * (LONGEST_NAME + 1), 5, None, ["t"]]
     look = attention(
-        channels=[row(topic=name) for name in names] + [row(channel=name) for name in names],
+        channels=[row(**{kind: name}) for name in names for kind in ("topic", "channel")],
         topics=[{"topic": name, "depth": 1} for name in names],
         tubes=[{"tube": name, "buried": 1} for name in names],
     )
@@ -91,20 +81,19 @@ def test_names_that_cannot_be_are_left_out() -> None:
 
 
 def test_what_a_node_lists_is_bounded_and_so_are_all_together(monkeypatch: Any) -> None:
-    many = range(MOST_LISTED + 5)
-    look = attention(
-        channels=[row(channel=f"c{one}") for one in many],
-        topics=[{"topic": f"t{one}"} for one in many],
-        tubes=[{"tube": f"t{one}", "buried": 1} for one in many],
-    )
+    def lists(name: str, count: int) -> dict[str, Any]:
+        names = [f"{name}{one}" for one in range(count)]
+        tubes = [{"tube": one, "buried": 1} for one in names]
+        return {
+            "channels": [row(channel=one) for one in names],
+            "topics": [{"topic": one} for one in names],
+            "tubes": tubes,
+        }
+
+    look = attention(**lists("c", MOST_LISTED + 5))
     assert [len(one) for one in (look.channels, look.topics, look.tubes)] == [MOST_LISTED] * 3
     monkeypatch.setattr(snapshot, "MOST_KEPT", MOST_LISTED + 2)
-    lists = {
-        "channels": [row(channel=f"d{one}") for one in range(5)],
-        "topics": [{"topic": f"d{one}"} for one in range(5)],
-        "tubes": [{"tube": f"d{one}", "buried": 1} for one in range(5)],
-    }
-    look.add_attention("b:1", lists)
+    look.add_attention("b:1", lists("d", 5))
     assert [len(one) for one in (look.channels, look.topics, look.tubes)] == [MOST_LISTED + 2] * 3
     assert look.left_out == 5 + 3, "it is told that channels are missing"
     look.add_attention("b:1", {"channels": [row(channel="c1", depth=4)]})
@@ -113,13 +102,9 @@ def test_what_a_node_lists_is_bounded_and_so_are_all_together(monkeypatch: Any) 
 
 def test_facts_of_a_node_believe_no_figure_that_cannot_be() -> None:
     storage = {
-        "sync_p99_ms": float("nan"),
-        "refusal": ["x"],
-        "disk_free": -1,
-        "disk_total": "9",
-        "damage": 1 << 80,
+        "sync_p99_ms": float("nan"), "refusal": ["x"], "disk_free": -1, "disk_total": "9", "damage": 1 << 80,
         "torn": None,
-    }
+    }  # fmt: skip
     facts = facts_of(record(), NodeState.UP, "x" * 300, storage, None)
     figures = facts.sync_p99_ms, facts.refusal, facts.disk_free, facts.disk_total, facts.damage, facts.torn
     assert figures == (0.0, "", 0, 0, 0, 0)
@@ -140,17 +125,14 @@ def test_the_member_at_an_address_is_the_one_that_answers_there_or_whose_log_nob
 def test_an_answer_may_be_anything(one: Any, other: Any, more: Any) -> None:
     fields = (*channel()._fields, "topic", "channel", "tube", "left_out", "now")
     rows = [
-        one,
-        dict.fromkeys(fields, one),
-        {**dict.fromkeys(fields, other), "topic": "t", "channel": "c", "tube": "u"},
-    ]
+        one, dict.fromkeys(fields, one), {**dict.fromkeys(fields, other), "topic": "t", "channel": "c", "tube": "u"},
+    ]  # fmt: skip
     look = Snapshot(NOW)
     look.add_attention("a:1", {"channels": more, "topics": one, "tubes": other, "left_out": more})
     look.add_attention("b:1", {"channels": rows, "topics": rows, "tubes": rows, "left_out": one})
     storage = dict.fromkeys(("sync_p99_ms", "refusal", "disk_free", "disk_total", "damage", "torn"), one)
     look.nodes["a:1"] = facts_of(record(), NodeState.UP, "OK", storage, None)
-    every = [
-        f"{rule}=0" for rule in ("buried.messages", "oldest-message.minutes", "paused.minutes", "disk-low.percent")
-    ]
+    rules = ("buried.messages", "oldest-message.minutes", "paused.minutes", "disk-low.percent")
+    every = [f"{rule}=0" for rule in rules]
     changes = AlarmBook().update(Checks(Thresholds(every)).check(look), NOW)
     assert [alarm.json()["rule"] for alarm in changes.raised] == [alarm.rule.name for alarm in changes.raised]

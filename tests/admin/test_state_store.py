@@ -1,7 +1,5 @@
 """What is kept over a restart, and files that cannot be used."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -18,6 +16,7 @@ from admin import state_store
 from admin.alarm_book import Snooze
 from admin.state_store import MOST_WAITING, VERSION, StateError, StateStore
 from tests.admin.looks import NOW, record
+from tests.cases import each
 
 SNOOZES = {("buried", ""): Snooze(NOW, "a", "b"), ("buried", "t/'c\";--"): Snooze(NOW, "ü", "x'y")}
 
@@ -53,49 +52,34 @@ def test_round_trips(tmp_path: Path) -> None:
         assert again.thresholds() == {"buried.messages": "5"}
         assert again.snoozes() == SNOOZES
         assert again.alarms() == {("buried", "t/c"): NOW}
-
-
-def test_without_a_path_nothing_is_kept() -> None:
     with opened(None) as store:
         asyncio.run(fill(store))
         assert (store.nodes(), store.thresholds(), store.snoozes(), store.alarms()) == ([], {}, {}, {})
 
 
-def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
-    path = tmp_path / "s"
+def test_a_file_that_is_no_database_of_ours_is_not_touched(tmp_path: Path) -> None:
+    path, advice = tmp_path / "s", r"Move the file away, or name another directory"
     path.write_bytes(b"no database" * 100)
-    with pytest.raises(
-        StateError, match=r"-state-dir: cannot use .*/s: .*\. Move the file away, or name another directory"
-    ):
+    with pytest.raises(StateError, match=rf"-state-dir: cannot use .*/s: .*\. {advice}"):
         StateStore(path)
     assert path.read_bytes() == b"no database" * 100
-
-
-def test_a_file_of_another_version(tmp_path: Path) -> None:
-    StateStore(tmp_path / "s").close()
-    query(tmp_path / "s", f"PRAGMA user_version = {VERSION + 1}")
+    path.unlink()
+    StateStore(path).close()
+    query(path, f"PRAGMA user_version = {VERSION + 1}")
     with pytest.raises(StateError, match=f"it has version {VERSION + 1} of the format, not {VERSION}"):
-        StateStore(tmp_path / "s")
-
-
-def test_the_database_of_another_program(tmp_path: Path) -> None:
-    query(tmp_path / "s", "CREATE TABLE nodes (other TEXT)")
-    with (
-        opened(tmp_path / "s") as store,
-        pytest.raises(StateError, match=r"no such column: record.*Move the file away"),
-    ):
+        StateStore(path)
+    query(tmp_path / "other", "CREATE TABLE nodes (other TEXT)")
+    with opened(tmp_path / "other") as store, pytest.raises(StateError, match=rf"no such column: record.*{advice}"):
         store.nodes()
 
 
-@pytest.mark.parametrize("name", ["file/below/s", "directory"])
-def test_a_place_that_cannot_be_used(tmp_path: Path, name: str) -> None:
+def test_a_place_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "directory").mkdir()
-    with pytest.raises(StateError, match="Move the file away, or name another directory"):
-        StateStore(tmp_path / name)
+    for name in ("file/below/s", "directory"):
+        with pytest.raises(StateError, match="Move the file away, or name another directory"):
+            StateStore(tmp_path / name)
 
-
-def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, **more: bool) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 
@@ -104,21 +88,16 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.
         StateStore(tmp_path / "made" / "s")
 
 
-@pytest.mark.parametrize("raw", ["", "{", "[]", "5", '{"producer": 5}', "[" * 100_000, '{"producer": {"hostname": 1}}'])
-def test_a_record_that_makes_no_sense_is_left_out(tmp_path: Path, raw: str) -> None:
+def test_records_and_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
     with opened(tmp_path / "s") as store:
         asyncio.run(fill(store))
-    query(tmp_path / "s", f"INSERT INTO nodes VALUES ('x:1', '{raw}')")
-    with opened(tmp_path / "s") as again:
-        assert again.nodes() == [record(is_named=False)]
-
-
-def test_rows_of_wrong_types_are_left_out(tmp_path: Path) -> None:
-    with opened(tmp_path / "s") as store:
-        asyncio.run(fill(store))
+    raw = ["", "{", "[]", "5", '{"producer": 5}', "[" * 100_000, '{"producer": {"hostname": 1}}']
+    for number, record_ in enumerate(raw):
+        query(tmp_path / "s", f"INSERT INTO nodes VALUES ('x:{number}', '{record_}')")
     query(tmp_path / "s", "INSERT INTO alarms VALUES ('buried', 'x', 'soon')")
     query(tmp_path / "s", "INSERT INTO snoozes VALUES ('buried', 'x', 'soon', 'a', 'b')")
     with opened(tmp_path / "s") as again:
+        assert again.nodes() == [record(is_named=False)]
         assert again.snoozes() == SNOOZES
         assert again.alarms() == {("buried", "t/c"): NOW}
 
@@ -196,7 +175,7 @@ def test_what_was_put_is_stored_before_the_file_is_closed(tmp_path: Path) -> Non
         assert again.thresholds() == {"paused": "off"}
 
 
-@pytest.mark.parametrize("before", [None, 0o644, 0o666])
+@each("before", [None, 0o644, 0o666])
 def test_only_its_owner_may_read_it_whatever_the_umask(tmp_path: Path, before: int | None) -> None:
     path, was = tmp_path / "state" / "s.sqlite", os.umask(0)
     try:

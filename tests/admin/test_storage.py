@@ -1,7 +1,5 @@
 """What nodes tell of their storage, put into words; lies included."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

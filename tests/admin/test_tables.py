@@ -1,7 +1,5 @@
 """The columns of the pages' tables: each sorts whatever nodes tell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from admin import tables
@@ -18,10 +16,8 @@ from tests.cases import each
 
 ANYBODY = Who(of_role("", "admin"))
 LIES: dict[str, Any] = {
-    "topics": [{}, {"topic": 7, "messages": "x"}],
-    "files": [{}, {"number": None}],
-    "promoted": [{}],
-}
+    "topics": [{}, {"topic": 7, "messages": "x"}], "files": [{}, {"number": None}], "promoted": [{}],
+}  # fmt: skip
 VIEW = storage_view(LIES, ANYBODY)
 MEMBER = MemberState(1, "", "", "", "up", [], 2, [], None, None, None)
 NODE: dict[str, Any] = {

@@ -1,7 +1,5 @@
 """The identities that use a node the most; lies included."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

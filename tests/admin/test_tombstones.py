@@ -1,15 +1,12 @@
 """A tombstone leaves a trace for a day, for those who see its topic."""
 
-from __future__ import annotations
-
-import asyncio
-
 import pytest
 
 from admin.roles import Who, of_role
 from admin.tombstones import MOST, SHOWN, Tombstones
-from tests.admin.asking import OURS, browser, make
-from tests.admin.conftest import told, upstream
+from tests.admin.asking import visiting
+from tests.admin.conftest import a_node
+from tests.async_tests import on_asyncio
 
 ANN = Who(of_role("ann", "admin"))
 VIC = Who(of_role("vic", "viewer", ("eu.*",)))
@@ -34,27 +31,13 @@ def test_the_newest_first_once_each_and_for_a_day() -> None:
 
 
 @pytest.mark.process
-def test_the_pages_of_nodes_show_it() -> None:
-    def answer(path: str) -> tuple[int, bytes]:
-        one = {
-            "broadcast_address": "127.0.0.1",
-            "http_port": port,
-            "tcp_port": 1,
-            "hostname": "n",
-            "topics": ["t", "u"],
-        }
-        return told({"producers": [one], "channels": [], "names": ["t", "u"], "topics": []})
-
-    async def run() -> None:
-        async with browser(make(nsqd_http_address=(), lookupd_http_address=(node,)), **OURS) as client:
-            at = f"/nodes/{node.replace(':', '%3A')}"
-            assert "Tombstoned topics" not in (await client.get("/nodes")).text
-            done = await client.post(at, data={"action": "tombstone", "topic": "t", "confirm": "t"})
-            assert done.status_code == 303, done.text
-            for path in (at, "/nodes"):
-                page = (await client.get(path)).text
-                assert '<th scope="row" data-label="Topic">t</th>' in page[page.index("Tombstoned topics") :], path
-
-    with upstream(answer) as node:
-        port = int(node.rpartition(":")[2])
-        asyncio.run(run())
+@on_asyncio
+async def test_the_pages_of_nodes_show_it() -> None:
+    with a_node() as node:
+        client, at = visiting(nsqd_http_address=(), lookupd_http_address=(node,)), f"/nodes/{node.replace(':', '%3A')}"
+        assert "Tombstoned topics" not in (await client.get("/nodes")).text
+        done = await client.post(at, data={"action": "tombstone", "topic": "t", "confirm": "t"})
+        assert done.status_code == 303, done.text
+        for path in (at, "/nodes"):
+            page = (await client.get(path)).text
+            assert '<th scope="row" data-label="Topic">t</th>' in page[page.index("Tombstoned topics") :], path

@@ -1,7 +1,5 @@
 """Rates on the pages of topics: of the same nodes, and without what was only buried. No node is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -20,6 +18,7 @@ from admin.topic_pages import TopicPages, _channels_of
 from admin.upstreams import Arguments, Gathered
 from shared.values import SECOND
 from tests.admin.asking import in_loop
+from tests.async_tests import on_asyncio
 
 A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
 
@@ -46,17 +45,12 @@ def rate_of(now: Rows, before: Rows) -> float | None:
     return row.rate_in
 
 
-def test_a_row_has_no_rates_if_a_node_is_new() -> None:
+def test_a_row_has_the_rates_of_the_nodes_that_are_left_and_none_if_a_node_is_new() -> None:
     assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1"], 10)) is None
     assert rate_of(rows(["a:1", "b:1"], 5000, 0), rows(["a:1", "b:1"], 10, 0)) == 2495.0
-
-
-def test_a_row_has_the_rates_of_the_nodes_that_are_left() -> None:
     before = rows(["a:1", "b:1"], 10, 1000)
     assert rate_of(rows(["a:1"], 50), before) == 20.0
-    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, (
-        "what the other one told last is shown, and counts for nothing"
-    )
+    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, "what the other one told last counts for nothing"
     before.counts.pop("a:1")
     assert rate_of(rows(["a:1"], 50), before) is None
     assert rate_of(rows([], 50), before) is None
@@ -83,7 +77,6 @@ class Nodes:
 
 
 def queries_of(nodes: Nodes) -> tuple[Queries, list[float]]:
-    """Queries to these nodes, and their clock."""
     clock = [100.0]
 
     class Cluster:
@@ -99,9 +92,8 @@ def queries_of(nodes: Nodes) -> tuple[Queries, list[float]]:
 def stats(buried: Mapping[str, int], finished: int = 0) -> Stats:
     """The stats of channel c, of which each of these nodes holds as many buried messages, and finished as many more."""
     counts = ((address, held, held + finished) for address, held in buried.items())
-    channels = (
-        (address, {"channel_name": "c", "buried_count": held, "message_count": came}) for address, held, came in counts
-    )
+    named = {"channel_name": "c"}
+    channels = ((address, named | {"buried_count": held, "message_count": came}) for address, held, came in counts)
     return Stats([], [topic_of({"topic_name": "t", "channels": [one]}, address, "h", 0) for address, one in channels])
 
 
@@ -111,22 +103,19 @@ def test_how_fast_messages_are_buried() -> None:
     assert (row.rate_in, row.rate_out) == (5.0, 4.0), "1.0 of them was buried, which is not finished"
     assert (row.buried, row.oldest) == (13, 7)
 
-    [row] = _channels_of(
-        CachedAnswer(stats({"a:1": 9}, finished=20), later, 10.0), {}, {"c": 2.5}
-    )  # one node is missing
+    last = CachedAnswer(stats({"a:1": 9}, finished=20), later, 10.0)  # one node is missing
+    [row] = _channels_of(last, {}, {"c": 2.5})
     assert (row.buried, row.rate_in, row.rate_out, row.gain) == (9, 0.4, 0.0, 2.5)
     [row] = _channels_of(CachedAnswer(later, stats({"a:1": 1}), 10.0), {}, {})  # one node is new
     assert (row.buried, row.rate_in, row.rate_out) == (13, None, None)
     [row] = _channels_of(CachedAnswer(first), {}, {})
     assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
-
-
-def test_how_many_messages_are_buried_as_far_as_a_node_tells_numbers() -> None:
     queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
-    assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}
+    assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}, "as far as a node tells numbers"
 
 
-def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
+@on_asyncio
+async def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
     depths = {"a:1": 1000}
 
     class Cluster:
@@ -149,22 +138,16 @@ def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
         producers = (await queries.producers()).producers
         return row.drain, await queries.gains(producers, "t", await Cluster().stats())
 
-    async def work() -> list[tuple[str, dict[str, float]]]:
-        return [await look(depth) for depth in (1000, 400, 900, 800)]
-
-    found = in_loop(work)
+    found = [await look(depth) for depth in (1000, 400, 900, 800)]
     assert found[0] == ("-", {})
     assert found[1:] == [("6.7 s", {"c": 60.0}), ("3.0 min", {"c": 5.0}), ("2.0 min", {"c": 200 / 30})], "bursts"
 
 
-def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
+@on_asyncio
+async def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
     nodes = Nodes({"a:1": 1, "b:1": 2})
     queries, clock = queries_of(nodes)
-
-    async def work() -> list[frozenset[str]]:
-        found = [(await queries.rows(["t"])).now.answered]
-        nodes.old = {"b:1": 3.0}  # what it told last is shown
-        clock[0] += 10.0
-        return [*found, (await queries.rows(["t"])).now.answered]
-
-    assert in_loop(work) == [{"a:1", "b:1"}, {"a:1"}]
+    assert (await queries.rows(["t"])).now.answered == {"a:1", "b:1"}
+    nodes.old = {"b:1": 3.0}  # what it told last is shown
+    clock[0] += 10.0
+    assert (await queries.rows(["t"])).now.answered == {"a:1"}

@@ -1,7 +1,5 @@
 """Settings of topics: what a change is, and when it may lose messages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -25,25 +23,16 @@ from tests.cases import each
 def settings(node: str = "n:1", **own: Any) -> NodeSettings:
     """Return the settings of a node whose defaults are always, 1h0m0s, 0 and 1, with these of the topic's own."""
     answer = {
-        "durability": "always",
-        "retention": "1h0m0s",
-        "retention_bytes": 0,
-        "replicate": 1,
-        "max_attempts": 0,
-        **own,
-    }
+        "durability": "always", "retention": "1h0m0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0, **own,
+    }  # fmt: skip
     return node_settings(node, answer | {"of_its_own": list(own)})
 
 
 @each("typed, changes", [
-        ({}, {}),
-        ({"durability": "", "retention": " "}, {}),
-        ({"durability": "os", "other": "x"}, {"durability": "os"}),
-        ({"retention": "90m"}, {"retention": "1h30m0s"}),
-        ({"retention": "0"}, {"retention": "0s"}),
-        ({"retention_bytes": "007"}, {"retention_bytes": "7"}),
-        ({"max_attempts": "05"}, {"max_attempts": "5"}),
-        ({"max_attempts": "0"}, {"max_attempts": "0"}),
+        ({}, {}), ({"durability": "", "retention": " "}, {}),
+        ({"durability": "os", "other": "x"}, {"durability": "os"}), ({"retention": "90m"}, {"retention": "1h30m0s"}),
+        ({"retention": "0"}, {"retention": "0s"}), ({"retention_bytes": "007"}, {"retention_bytes": "7"}),
+        ({"max_attempts": "05"}, {"max_attempts": "5"}), ({"max_attempts": "0"}, {"max_attempts": "0"}),
         ({"replicate": "default", "retention": "default"}, {"replicate": DEFAULT, "retention": DEFAULT}),
     ])  # fmt: skip
 def test_what_is_typed_is_read(typed: dict[str, str], changes: dict[str, str]) -> None:
@@ -77,17 +66,14 @@ def test_what_all_nodes_have_is_no_change() -> None:
 
 
 @each("own, changes, loses", [
-        ({}, {"retention": "30m0s"}, True),
-        ({}, {"retention": "2h0m0s"}, False),
-        ({}, {"retention": "0s"}, True),
+        ({}, {"retention": "30m0s"}, True), ({}, {"retention": "2h0m0s"}, False), ({}, {"retention": "0s"}, True),
         ({}, {"retention": DEFAULT}, False),  # it is so already
         ({"retention": "5h0m0s"}, {"retention": DEFAULT}, True),
         ({}, {"retention_bytes": "5"}, True),  # a further bound of what the time retains
         ({"retention": "0s"}, {"retention_bytes": "5"}, False),  # nothing is retained now
         ({"retention_bytes": 9}, {"retention_bytes": "8"}, True),
         ({"retention_bytes": 9}, {"retention_bytes": "9"}, False),
-        ({"retention": "x"}, {"retention_bytes": "9"}, True),
-        ({}, {"durability": "os", "replicate": "1"}, False),
+        ({"retention": "x"}, {"retention_bytes": "9"}, True), ({}, {"durability": "os", "replicate": "1"}, False),
     ])  # fmt: skip
 def test_when_messages_may_be_removed(own: dict[str, Any], changes: dict[str, str], loses: bool) -> None:
     assert may_remove([settings(), settings("n:2", **own)][1:], changes) is loses
@@ -97,11 +83,8 @@ def test_the_state_differs_with_any_setting_and_not_with_the_order() -> None:
     one, two = settings("n:1"), settings("n:2")
     assert state_of([one, two]) == state_of([two, one])
     states = {
-        state_of([one]),
-        state_of([two]),
-        state_of([settings(retention="1h0m0s")]),
-        state_of([settings(replicate=2)]),
-    }
+        state_of([one]), state_of([two]), state_of([settings(retention="1h0m0s")]), state_of([settings(replicate=2)]),
+    }  # fmt: skip
     assert len(states) == 4
 
 

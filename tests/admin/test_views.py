@@ -1,7 +1,5 @@
 """What pages show: rates, orders, pages, and words."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 
@@ -16,24 +14,18 @@ from tests.cases import each
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
 
 
-def test_rates_are_of_what_came_and_what_is_left() -> None:
+def test_rates() -> None:
     later = replace(ROW, messages=1100, depth=150)
     row = with_rates(later, ROW, 2.0)  # a copy for each of two channels
     assert (row.rate_in, row.rate_out) == (50.0, 37.5)
     assert with_rates(later, None, 2.0).rate_in is None
     assert with_rates(ROW, later, 2.0).rate_in is None  # the node began anew
-
-
-def test_burying_is_not_finishing() -> None:
     poison = replace(ROW, channels=1, depth=0, in_flight=0)
     row = with_rates(replace(poison, messages=1010, buried=10), poison, 2.0)
-    assert (row.rate_in, row.rate_out) == (5.0, 0.0)
-
-
-def test_the_rates_of_a_topic_compare_with_each_other() -> None:
+    assert (row.rate_in, row.rate_out) == (5.0, 0.0), "burying is not finishing"
     before = replace(ROW, channels=3)
     row = with_rates(replace(before, messages=1100), before, 2.0)  # nothing is left of any of the three
-    assert row.rate_in == row.rate_out == 50.0
+    assert row.rate_in == row.rate_out == 50.0, "they compare with each other"
 
 
 @each("depth, gain, words", [(0, -1.0, "empty"), (100, 0.0, "stalled"), (100, 10.0, "10.0 s"), (36_000, 5.0, "2.0 h")])
@@ -64,17 +56,10 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
     assert "\0" not in hex_of(body)
 
 
-@each(
-    "told",
-    [
-        {},
-        {"body": 7},
-        {"body_base64": "%%%"},
-        {"body_base64": None},
-        {"headers": [], "timestamp": "x", "ready_at": -1},
-        {"timestamp": 1 << 90},
-    ],
-)
+@each("told", [
+    {}, {"body": 7}, {"body_base64": "%%%"}, {"body_base64": None},
+    {"headers": [], "timestamp": "x", "ready_at": -1}, {"timestamp": 1 << 90},
+])  # fmt: skip
 def test_a_message_that_makes_no_sense(told: dict[str, object]) -> None:
     view = message_view(told)
     assert (view["text"], view["decoded"], view["headers"]) == ("", None, {})
@@ -87,6 +72,9 @@ def test_a_body_is_text_or_binary_or_decoded() -> None:
     assert message_view({"body": "17", "body_size": 2})["decoded"] is None
     view = message_view({"body_base64": base64.b64encode(b"\xff\0\x01").decode(), "body_size": 3})
     assert (view["text"], view["is_binary"]) == ("", True)
+    view = message_view({"offset": 7, "body_size": 5, "waiting_for_copies": True})
+    assert (view["waits"], view["text"], view["body_size"]) == (True, "", 5)
+    assert not message_view({"offset": 7, "body": "x", "waiting_for_copies": "yes"})["waits"]
 
 
 def test_words() -> None:
@@ -97,12 +85,6 @@ def test_words() -> None:
     assert views.percent(0.999) == "99.9 %"
     assert views.moment(0) == "-"
     assert views.arguments({"a": "b c", "q": ""}) == "a=b+c"
-
-
-def test_a_message_that_waits_for_copies_is_shown_as_such() -> None:
-    view = message_view({"offset": 7, "body_size": 5, "waiting_for_copies": True})
-    assert (view["waits"], view["text"], view["body_size"]) == (True, "", 5)
-    assert not message_view({"offset": 7, "body": "x", "waiting_for_copies": "yes"})["waits"]
 
 
 def test_a_topic_whose_channel_is_paused_is_not_paused() -> None:

@@ -1,10 +1,8 @@
 """Notifications: what is sent, retried and given up."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,6 +12,7 @@ from admin.outbox import MOST_WAITING
 from admin.webhook import LONGEST_LINE, MOST_LINES, MOST_TOLD, RETRIES, Webhooks, body_of
 from tests.admin.looks import NOW, SECOND
 from tests.admin.test_alarm_book import subject
+from tests.async_tests import on_asyncio
 from tests.cases import each
 
 NOTHING = Changes([], [])
@@ -45,18 +44,15 @@ class Endpoint:
     async def sleep(self, seconds: float) -> None:
         self.waited.append(seconds)
 
-    def hooks(self, *urls: str, is_slack: bool = False) -> Webhooks:
-        return Webhooks(urls or ("http://e/1",), is_slack, "main", self.send, self.sleep)
-
 
 def sent(
-    *answers: Answer, tell: Callable[[Webhooks], None] = lambda hooks: hooks.tell(changes_of(1))
+    *answers: Answer, tell: Callable[[Webhooks], object] = lambda hooks: hooks.tell(changes_of(1))
 ) -> tuple[Endpoint, int]:
     """Return an endpoint that was told, after it has given all of its answers, and how many bodies were given up."""
 
     async def work() -> tuple[Endpoint, int]:
         endpoint = Endpoint(*answers)
-        hooks = endpoint.hooks()
+        hooks = Webhooks(("http://e/1",), False, "main", endpoint.send, endpoint.sleep)
         tell(hooks)
         await endpoint.done.wait()
         for _ in range(3):
@@ -66,19 +62,14 @@ def sent(
     return asyncio.run(work())
 
 
-# Bodies
-
-
 def test_a_body_tells_what_was_raised_and_what_has_ended() -> None:
     book = AlarmBook()
     book.update([subject(key="old", words="5 buried")], NOW)
     changes = book.update([subject(key="new", words="7 buried")], NOW + SECOND)
     body = body_of(changes, "main", is_slack=False)
     lines = [
-        "nsqadmin, cluster main",
-        "Warning: Buried messages: new: 7 buried",
-        "Ended: Buried messages: old: 5 buried",
-    ]
+        "nsqadmin, cluster main", "Warning: Buried messages: new: 7 buried", "Ended: Buried messages: old: 5 buried",
+    ]  # fmt: skip
     assert body["text"].splitlines() == lines
     assert [(one["status"], one["subject"]) for one in body["alarms"]] == [("raised", "new"), ("ended", "old")]
     assert (body["cluster"], body["left_out"]) == ("main", 0)
@@ -104,9 +95,6 @@ def test_slack_gets_text_only_and_no_markup_or_line_of_a_node() -> None:
     assert "\u202e" not in body["text"]
 
 
-# Deliveries
-
-
 def test_what_changes_is_one_post_and_nothing_is_none() -> None:
     def tell(hooks: Webhooks) -> None:
         for changes in (NOTHING, changes_of(3), NOTHING, changes_of(2)):
@@ -130,47 +118,30 @@ def test_a_post_that_fails_is_repeated_until_it_is_given_up(answer: Answer) -> N
 def test_a_post_that_is_refused_is_not_repeated(status: int) -> None:
     endpoint, failed = sent(status)
     assert (endpoint.waited, failed) == ([], 1)
+    endpoint, failed = sent(status, 200, tell=lambda hooks: [hooks.tell(changes_of(count)) for count in (1, 2)])
+    assert ([len(body["alarms"]) for _, body in endpoint.bodies], failed) == ([1, 2], 1), "after it comes the next"
 
 
-def test_after_a_body_that_was_given_up_comes_the_next() -> None:
-    def tell(hooks: Webhooks) -> None:
+@on_asyncio
+async def test_an_endpoint_that_hangs_delays_no_other_and_its_queue_is_bounded() -> None:
+    got: list[str] = []
+
+    async def never(seconds: float) -> None:
+        await asyncio.Event().wait()
+
+    async def send(url: str, body: bytes) -> int:
+        if url == "http://hangs":
+            await never(0)
+        got.append(url)
+        return 200
+
+    hooks = Webhooks(("http://hangs", "http://works"), False, "main", send, never)
+    for _ in range(MOST_WAITING + 3):
         hooks.tell(changes_of(1))
-        hooks.tell(changes_of(2))
-
-    endpoint, failed = sent(404, 200, tell=tell)
-    assert ([len(body["alarms"]) for _, body in endpoint.bodies], failed) == ([1, 2], 1)
-
-
-async def never(seconds: float) -> None:
-    await asyncio.Event().wait()
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        await work()
-
-    asyncio.run(whole())
-
-
-def test_an_endpoint_that_hangs_delays_no_other_and_its_queue_is_bounded() -> None:
-    async def work() -> None:
-        got: list[str] = []
-
-        async def send(url: str, body: bytes) -> int:
-            if url == "http://hangs":
-                await never(0)
-            got.append(url)
-            return 200
-
-        hooks = Webhooks(("http://hangs", "http://works"), False, "main", send, never)
-        for _ in range(MOST_WAITING + 3):
-            hooks.tell(changes_of(1))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        assert len(got) == MOST_WAITING + 3
-        assert hooks.failed == 2, "one is under way"
-
-    run(work)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert len(got) == MOST_WAITING + 3
+    assert hooks.failed == 2, "one is under way"
 
 
 def test_without_an_endpoint_nothing_is_made() -> None:

@@ -1,7 +1,5 @@
 """Whether a page can be used by all: it fits in every window, axe finds no fault in it, and its controls have names."""
 
-from __future__ import annotations
-
 from functools import partial
 from html.parser import HTMLParser
 

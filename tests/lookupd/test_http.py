@@ -48,14 +48,8 @@ class Lookupd:
 
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.turn)
-        handlers = Handlers(
-            self.registry,
-            self.bridge,
-            lambda: self.now,
-            lambda: self.figures,
-            lambda: self.obstacle,
-            lambda: self.heard,
-        )
+        said = lambda: self.now, lambda: self.figures, lambda: self.obstacle, lambda: self.heard
+        handlers = Handlers(self.registry, self.bridge, *said)
         self.app = Api(handlers.routes(), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
@@ -65,9 +59,8 @@ class Lookupd:
     def ask(self, method: str, target: str, headers: dict[str, str] | None = None) -> httpx.Response:
         async def exchange() -> httpx.Response:
             self.bridge._loop = None  # one loop a request here, one for all in the daemon
-            async with httpx.AsyncClient(
-                transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1"
-            ) as client:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
                 return await client.request(method, target, headers=headers)
 
         response = asyncio.run(exchange())
@@ -103,26 +96,23 @@ def test_ping_and_info(lookupd: Lookupd) -> None:
     assert info.headers["x-nsq-content-type"] == "nsq; version=1.0"
 
 
-def test_an_empty_daemon_knows_nothing(lookupd: Lookupd) -> None:
-    assert lookupd.get("/topics").text == '{"topics":[]}'
-    assert lookupd.get("/channels?topic=t").text == '{"channels":[]}'
-    assert lookupd.get("/nodes").text == '{"producers":[]}'
-    assert lookupd.get("/debug").text == "{}"
-
-
 def test_lookup(lookupd: Lookupd) -> None:
+    for target, name in (("/topics", "topics"), ("/channels?topic=t", "channels"), ("/nodes", "producers")):
+        assert lookupd.get(target).text == f'{{"{name}":[]}}'
+    assert lookupd.get("/debug").text == "{}"
+    lookupd.post("/topic/create?topic=u")  # nobody carries it
+    assert lookupd.get("/lookup?topic=u").text == '{"channels":[],"producers":[]}'
     lookupd.producer(NODE1, "t c", "t b")
     lookupd.producer(NODE2, "t")
-    assert lookupd.get("/topics").text == '{"topics":["t"]}'
+    assert lookupd.get("/topics").text == '{"topics":["t","u"]}'
     assert lookupd.get("/channels?topic=t").text == '{"channels":["b","c"]}'
     assert lookupd.get("/lookup?topic=t").text == (
         '{"channels":["b","c"],"producers":[' + NODE1_JSON + "}," + NODE2_JSON + "}]}"
     )
-
-
-def test_lookup_of_a_topic_nobody_carries(lookupd: Lookupd) -> None:
-    lookupd.post("/topic/create?topic=t")
-    assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
+    lookupd.now += 301 * SECOND  # inactive producers are hidden by lookup and nodes
+    assert lookupd.get("/lookup?topic=t").text == '{"channels":["b","c"],"producers":[]}'
+    assert lookupd.get("/nodes").text == '{"producers":[]}'
+    assert "client::" in lookupd.get("/debug").json()
 
 
 ASK = {"X-Nsq-Extensions": "true"}
@@ -172,24 +162,11 @@ def test_inactive_topics(lookupd: Lookupd) -> None:
     assert lookupd.get("/topics/inactive").text == (
         '{"topics":[{"topic":"a","channels":["c"]},{"topic":"b","channels":["c"]}],"more":false}'
     )
-    assert lookupd.get("/topics/inactive?limit=2").json() == {
-        "topics": [{"topic": "a", "channels": ["c"]}],
-        "more": True,
-    }
-    assert lookupd.get("/topics/inactive?after=a").json() == {
-        "topics": [{"topic": "b", "channels": ["c"]}],
-        "more": False,
-    }
+    for asked, name, more in (("limit=2", "a", True), ("after=a", "b", False)):
+        told = lookupd.get(f"/topics/inactive?{asked}").json()
+        assert told == {"topics": [{"topic": name, "channels": ["c"]}], "more": more}
     for limit in ("0", "50001", "-1", "x", ""):
         assert lookupd.get(f"/topics/inactive?limit={limit}").json() == {"message": "INVALID_ARG_LIMIT"}
-
-
-def test_inactive_producers_are_hidden_by_lookup_and_nodes(lookupd: Lookupd) -> None:
-    lookupd.producer(NODE1, "t")
-    lookupd.now += 301 * SECOND
-    assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
-    assert lookupd.get("/nodes").text == '{"producers":[]}'
-    assert "client::" in lookupd.get("/debug").json()
 
 
 def test_a_tombstone_hides_from_lookup_and_is_shown_by_nodes(lookupd: Lookupd) -> None:
@@ -234,56 +211,37 @@ def test_creating_and_deleting(lookupd: Lookupd) -> None:
 @each(
     "method, target, status, message",
     [
-        ("GET", "/channels", 400, "MISSING_ARG_TOPIC"),
-        ("GET", "/lookup", 400, "MISSING_ARG_TOPIC"),
-        ("GET", "/lookup?Topic=t", 400, "MISSING_ARG_TOPIC"),
-        ("GET", "/lookup?topic=t", 404, "TOPIC_NOT_FOUND"),
-        ("GET", "/lookup?topic=", 404, "TOPIC_NOT_FOUND"),
-        ("GET", "/lookup?topic=%zz", 400, "INVALID_REQUEST"),
-        ("POST", "/topic/create?a;b", 400, "INVALID_REQUEST"),
-        ("POST", "/topic/create", 400, "MISSING_ARG_TOPIC"),
-        ("POST", "/topic/create?topic=", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/topic/create?topic=a!", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/topic/create?topic=*", 400, "INVALID_ARG_TOPIC"),
-        ("GET", "/lookup?topic=*", 400, "INVALID_ARG_TOPIC"),
-        ("GET", "/channels?topic=%2a", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/topic/delete?topic=*", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/topic/tombstone?topic=*&node=n", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/channel/create?topic=*&channel=c", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/channel/create?topic=t&channel=*", 400, "INVALID_ARG_CHANNEL"),
-        ("POST", "/channel/delete?topic=*&channel=c", 400, "INVALID_ARG_TOPIC"),
-        ("POST", "/channel/delete?topic=t&channel=*", 400, "INVALID_ARG_CHANNEL"),
-        ("POST", "/topic/delete", 400, "MISSING_ARG_TOPIC"),
-        ("POST", "/topic/tombstone?node=n", 400, "MISSING_ARG_TOPIC"),
+        *(("GET", f"/{one}", 400, "MISSING_ARG_TOPIC") for one in ("channels", "lookup", "lookup?Topic=t")),
+        ("GET", "/lookup?topic=t", 404, "TOPIC_NOT_FOUND"), ("GET", "/lookup?topic=", 404, "TOPIC_NOT_FOUND"),
+        ("GET", "/lookup?topic=%zz", 400, "INVALID_REQUEST"), ("POST", "/topic/create?a;b", 400, "INVALID_REQUEST"),
+        *(("POST", f"/topic/create?topic={name}", 400, "INVALID_ARG_TOPIC") for name in ("", "a!", "*")),
+        *(("GET", f"/{one}", 400, "INVALID_ARG_TOPIC") for one in ("lookup?topic=*", "channels?topic=%2a")),
+        *(("POST", f"/{one}", 400, "INVALID_ARG_TOPIC") for one in (
+            "topic/delete?topic=*", "topic/tombstone?topic=*&node=n", "channel/create?topic=*&channel=c",
+            "channel/delete?topic=*&channel=c", "channel/create?topic=a!")),
+        *(("POST", f"/channel/{verb}?topic=t&channel={name}", 400, "INVALID_ARG_CHANNEL")
+          for verb in ("create", "delete") for name in ("*", "c!")),
+        *(("POST", f"/{one}", 400, "MISSING_ARG_TOPIC") for one in (
+            "topic/create", "topic/delete", "topic/tombstone?node=n", "channel/create?channel=c")),
         ("POST", "/topic/tombstone?topic=t", 400, "MISSING_ARG_NODE"),
-        ("POST", "/channel/create?channel=c", 400, "MISSING_ARG_TOPIC"),
-        ("POST", "/channel/create?topic=a!", 400, "INVALID_ARG_TOPIC"),
         ("POST", "/channel/create?topic=t", 400, "MISSING_ARG_CHANNEL"),
-        ("POST", "/channel/create?topic=t&channel=c!", 400, "INVALID_ARG_CHANNEL"),
-        ("POST", "/channel/delete?topic=t&channel=c!", 400, "INVALID_ARG_CHANNEL"),
         ("POST", "/channel/delete?topic=t&channel=c", 404, "CHANNEL_NOT_FOUND"),
-        ("POST", "/topics", 405, "METHOD_NOT_ALLOWED"),
-        ("GET", "/topic/create", 405, "METHOD_NOT_ALLOWED"),
-        ("GET", "/debug/pprof", 404, "NOT_FOUND"),
-        ("GET", "/debug/pprof/heap", 404, "NOT_FOUND"),
-        ("GET", "/", 404, "NOT_FOUND"),
+        ("POST", "/topics", 405, "METHOD_NOT_ALLOWED"), ("GET", "/topic/create", 405, "METHOD_NOT_ALLOWED"),
+        *(("GET", path, 404, "NOT_FOUND") for path in ("/debug/pprof", "/debug/pprof/heap", "/")),
     ],
     lookupd=Lookupd,
-)
+)  # fmt: skip
 def test_errors(lookupd: Lookupd, method: str, target: str, status: int, message: str) -> None:
     answer = lookupd.ask(method, target)
     assert (answer.status_code, answer.text) == (status, f'{{"message":"{message}"}}')
     assert answer.headers["x-nsq-content-type"] == "nsq; version=1.0"
 
 
-def test_what_leads_elsewhere(lookupd: Lookupd) -> None:
+def test_what_leads_elsewhere_and_web_pages_elsewhere(lookupd: Lookupd) -> None:
     for target in ("/topics/?a=b", "/TOPICS?a=b", "//topics?a=b"):
         answer = lookupd.get(f"http://127.0.0.1{target}")
         assert (answer.status_code, answer.headers["location"]) == (301, "/topics?a=b")
     assert lookupd.post("/topic/create/?topic=t").status_code == 307
-
-
-def test_a_web_page_elsewhere_is_refused(lookupd: Lookupd) -> None:
     assert lookupd.ask("POST", "/topic/delete?topic=*", {"Origin": "http://evil.example"}).status_code == 403
     assert lookupd.ask("GET", "/topics", {"Host": "evil.example"}).status_code == 403
 
@@ -294,27 +252,20 @@ def test_metrics_cost_the_same_for_any_number_of_topics(lookupd: Lookupd) -> Non
     assert answer.headers["content-type"].startswith("text/plain")
     samples = [line for line in answer.text.splitlines() if not line.startswith("#")]
     assert samples == [
-        "nsqlookupd_topics 50.0",
-        "nsqlookupd_channels 50.0",
-        "nsqlookupd_producers 1.0",
-        "nsqlookupd_registrations 200.0",
-        "nsqlookupd_connections 3.0",
-        'nsqlookupd_refused_total{reason="lobby"} 7.0',
-        'nsqlookupd_refused_total{reason="identify"} 0.0',
+        "nsqlookupd_topics 50.0", "nsqlookupd_channels 50.0", "nsqlookupd_producers 1.0",
+        "nsqlookupd_registrations 200.0", "nsqlookupd_connections 3.0",
+        'nsqlookupd_refused_total{reason="lobby"} 7.0', 'nsqlookupd_refused_total{reason="identify"} 0.0',
         'nsqlookupd_refused_total{reason="register"} 0.0',
-    ]
+    ]  # fmt: skip
 
 
-def test_readiness(lookupd: Lookupd) -> None:
+def test_readiness_and_liveness(lookupd: Lookupd, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (lookupd.get("/readyz").status_code, lookupd.get("/readyz").text) == (200, "OK")
     lookupd.obstacle = "4000 connections are open"
     assert (lookupd.get("/readyz").status_code, lookupd.get("/livez").status_code) == (503, 200)
     assert lookupd.get("/readyz").text == "NOK - 4000 connections are open"
-
-
-def test_liveness_needs_a_turning_trio_thread(lookupd: Lookupd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.http.health.LIVE_TIMEOUT", 0.0)
-    lookupd.stalled = True
+    lookupd.stalled = True  # the trio thread does not turn
     assert lookupd.get("/livez").status_code == 503
 
 

@@ -4,12 +4,11 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lookupd.producers import Limits, PeerInfo
-from lookupd.protocol import MAX_BODY, MAX_LINE, Session, parse_identity
+from lookupd.protocol import MAX_BODY, MAX_LINE, Session
 from lookupd.registry import Registry
 from shared.auth.auth_file import Identity
 from shared.auth.keyring import Keyring
@@ -34,12 +33,17 @@ def a_session() -> tuple[Registry, Session, list[str]]:
     return registry, Session(registry, "10.0.0.1:5001", ANSWER, notes.append), notes
 
 
-def identify(body: bytes) -> bytes:
-    return b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body
-
-
 def framed(text: bytes) -> bytes:
     return len(text).to_bytes(4, "big") + text
+
+
+def identify(body: bytes) -> bytes:
+    return b"IDENTIFY\n" + framed(body)
+
+
+def node_with(**more: object) -> bytes:
+    """The body of an IDENTIFY of the node, with these fields."""
+    return json.dumps(json.loads(NODE) | more).encode()
 
 
 def ends_with(sent: bytes, error: bytes) -> None:
@@ -54,27 +58,32 @@ def ends_with(sent: bytes, error: bytes) -> None:
     registry.check()
 
 
-@each(
-    "log_id, kept",
-    [("0123456789abcdef" * 2, True), ("AB" * 16, False), ("ab" * 15, False), ("ab" * 16 + "\n", False), (7, False)],
-)
-def test_the_log_of_a_node_of_a_cluster(log_id: object, kept: bool) -> None:
-    _, session, _ = a_session()
+LOG_ID = "0123456789abcdef" * 2
+
+
+@each("told, kept", [
+    *(({"https_port": port}, {"https_port": port}) for port in (4152, 65535)),
+    *(({"https_port": one}, {"https_port": 0}) for one in (0, 65536, -1, True, "4152", None, 1.5, [1])),
+    ({"node_id": 7, "capabilities": ["log"]}, {"node_id": 7, "capabilities": ("log",)}),
+    ({"node_id": 0, "capabilities": []}, {"node_id": 0, "capabilities": ()}),
+    ({"node_id": 1024, "capabilities": "log"}, {"node_id": None, "capabilities": ()}),
+    ({"node_id": True, "capabilities": ["log", 7, "a b", "x" * 65, None]}, {"node_id": None, "capabilities": ("log",)}),
+    ({"node_id": None, "capabilities": ["log"] * 33}, {"node_id": None, "capabilities": ()}),
+    *(({"topology_zone": zone, "topology_region": "r"}, {"topology_zone": kept, "topology_region": "r"})
+      for zone, kept in (("z", "z"), (7, ""), (None, ""), ("z" * 256, ""), ("\ud800", "\ufffd"))),
+    *(({"node_id": 7, "cluster": "c", "cluster_address": "n:4154", "log_id": log},
+       {"node_id": 7, "cluster": "c", "log_id": kept})
+      for log, kept in ((LOG_ID, LOG_ID), ("AB" * 16, ""), ("ab" * 15, ""), ("ab" * 16 + "\n", ""), (7, ""))),
+    ({"remote_address": "1.2.3.4:5"}, {"remote_address": "10.0.0.1:5001"}),  # the socket says where it is
+])  # fmt: skip
+def test_what_a_producer_says_beyond_nsq(told: dict[str, object], kept: dict[str, object]) -> None:
+    registry, session, _ = a_session()
     assert session.info is None
-    more = {"node_id": 7, "cluster": "c", "cluster_address": "node:4154", "log_id": log_id}
-    session.receive(b"  V1" + identify(json.dumps(json.loads(NODE) | more).encode()), NOW)
-    assert session.info is not None
-    assert (session.info.node_id, session.info.cluster) == (7, "c")
-    assert session.info.log_id == (log_id if kept else "")
-
-
-@each(
-    "told, kept",
-    [(4152, 4152), (65535, 65535), (0, 0), (65536, 0), (-1, 0), (True, 0), ("4152", 0), (None, 0), (1.5, 0), ([1], 0)],
-)
-def test_the_https_port_of_a_node(told: object, kept: int) -> None:
-    body = json.dumps(json.loads(NODE) | {"https_port": told}).encode()
-    assert parse_identity(body, "10.0.0.1:5001").https_port == kept
+    assert session.receive(b"  V1" + identify(node_with(**told)) + b"REGISTER t\n", NOW) == ANSWERED + OK
+    (info,) = registry.producers("t", NOW) or []
+    assert info == session.info
+    assert {name: getattr(info, name) for name in kept} == kept
+    registry.check()
 
 
 def test_a_peer_that_is_refused_is_told_once_and_not_heard() -> None:
@@ -82,36 +91,6 @@ def test_a_peer_that_is_refused_is_told_once_and_not_heard() -> None:
     assert session.refuse(b"E_TLS_REQUIRED why") == framed(b"E_TLS_REQUIRED why")
     assert session.closing
     assert (session.receive(b"  V1PING\n", 0), session.end(), session.failure) == (b"", b"", "E_TLS_REQUIRED why")
-
-
-@each(
-    "more, node_id, capabilities",
-    [
-        ({"node_id": 7, "capabilities": ["log"]}, 7, ("log",)),
-        ({"node_id": 0, "capabilities": []}, 0, ()),
-        ({"node_id": 1024, "capabilities": "log"}, None, ()),
-        ({"node_id": True, "capabilities": ["log", 7, "a b", "x" * 65, None]}, None, ("log",)),
-        ({"node_id": None, "capabilities": ["log"] * 33}, None, ()),
-    ],
-)
-def test_what_a_producer_is_beyond_nsq(
-    more: dict[str, object], node_id: int | None, capabilities: tuple[str, ...]
-) -> None:
-    registry, session, _ = a_session()
-    body = json.dumps(json.loads(NODE) | more).encode()
-    assert session.receive(b"  V1" + identify(body) + b"REGISTER t\n", NOW) == ANSWERED + OK
-    (info,) = registry.producers("t", NOW) or []
-    assert (info.node_id, info.capabilities) == (node_id, capabilities)
-    registry.check()
-
-
-@each("zone, kept", [("z", "z"), (7, ""), (None, ""), ("z" * 256, ""), ("\ud800", "\ufffd")])
-def test_where_a_producer_is(zone: object, kept: str) -> None:
-    registry, session, _ = a_session()
-    body = json.dumps(json.loads(NODE) | {"topology_zone": zone, "topology_region": "r"}).encode()
-    assert session.receive(b"  V1" + identify(body), NOW) == ANSWERED
-    (node,) = registry.nodes(NOW)
-    assert (node.info.topology_zone, node.info.topology_region) == (kept, "r")
 
 
 def test_a_producers_life() -> None:
@@ -129,11 +108,9 @@ def test_a_producers_life() -> None:
     assert session.end() == b""
     assert not session.failure
     assert notes == [
-        "IDENTIFY Address:'node' TCP:4150 HTTP:4151 Version:'1.3.0'",
-        "REGISTER topic:t channel:c",
-        "UNREGISTER topic:t channel:c",
-        "UNREGISTER topic:t channel:",
-    ]
+        "IDENTIFY Address:'node' TCP:4150 HTTP:4151 Version:'1.3.0'", "REGISTER topic:t channel:c",
+        "UNREGISTER topic:t channel:c", "UNREGISTER topic:t channel:",
+    ]  # fmt: skip
     registry.check()
 
 
@@ -156,7 +133,7 @@ def test_a_ping_may_ask_how_much_is_registered() -> None:
     assert session.receive(b"PING registered\nPING\nPING REGISTERED\n", NOW) == framed(b"OK 1 0") + OK + OK
 
 
-@pytest.mark.parametrize("line", [b"PING\r\n", b" PING \n", b"\tPING\r\r\n"])
+@each("line", [b"PING\r\n", b" PING \n", b"\tPING\r\r\n"])
 def test_lines_are_trimmed(line: bytes) -> None:
     _, session, _ = a_session()
     assert session.receive(b"  V1" + line, NOW) == OK
@@ -164,11 +141,9 @@ def test_lines_are_trimmed(line: bytes) -> None:
 
 def test_another_magic_is_refused() -> None:
     for magic, kind in (
-        (b"  V2", Foreign.NSQ),
-        (b"GET ", Foreign.HTTP),
-        (b"\x16\x03\x01\x02", Foreign.TLS),
+        (b"  V2", Foreign.NSQ), (b"GET ", Foreign.HTTP), (b"\x16\x03\x01\x02", Foreign.TLS),
         (b"\0\0\0\0", "what belongs to no protocol that is known here"),
-    ):
+    ):  # fmt: skip
         _, session, _ = a_session()
         assert session.receive(magic[:3], NOW) == b""
         assert session.receive(magic[3:] + b"/ HTTP/1.1", NOW) == framed(b"E_BAD_PROTOCOL")
@@ -201,25 +176,20 @@ def test_wrong_tokens_are_counted_and_hold_up_no_right_one(tmp_path: Path) -> No
     assert not keyring.is_blocked("10.0.0.1")
 
 
-@each(
-    "sent, error",
-    [
-        (b"\n", b"E_INVALID invalid command "),
-        (b"ping\n", b"E_INVALID invalid command ping"),
-        (b"LOOKUP x\n", b"E_INVALID invalid command LOOKUP"),
-        (b"REGISTER t\n", b"E_INVALID client must IDENTIFY"),
-        (b"UNREGISTER\n", b"E_INVALID client must IDENTIFY"),
-        (IDENTIFY + b"IDENTIFY\n", b"E_INVALID cannot IDENTIFY again"),
-        (IDENTIFY + b"REGISTER \n", b"E_INVALID REGISTER insufficient number of params"),
-        (IDENTIFY + b"UNREGISTER\n", b"E_INVALID UNREGISTER insufficient number of params"),
-        (IDENTIFY + b"REGISTER  c\n", b"E_BAD_TOPIC REGISTER topic name '' is not valid"),
-        (IDENTIFY + b"REGISTER t! c!\n", b"E_BAD_TOPIC REGISTER topic name 't!' is not valid"),
-        (IDENTIFY + b"REGISTER \xff\xfe\n", b"E_BAD_TOPIC REGISTER topic name '\xff\xfe' is not valid"),
-        (IDENTIFY + b"REGISTER ..\n", b"E_BAD_TOPIC REGISTER topic name '..' is not valid"),
-        (IDENTIFY + b"UNREGISTER t c!\n", b"E_BAD_CHANNEL UNREGISTER channel name 'c!' is not valid"),
-        (b"X" * MAX_LINE, b"E_INVALID line too long"),
-    ],
-)
+@each("sent, error", [
+    (b"\n", b"E_INVALID invalid command "), (b"ping\n", b"E_INVALID invalid command ping"),
+    (b"LOOKUP x\n", b"E_INVALID invalid command LOOKUP"), (b"REGISTER t\n", b"E_INVALID client must IDENTIFY"),
+    (b"UNREGISTER\n", b"E_INVALID client must IDENTIFY"),
+    (IDENTIFY + b"IDENTIFY\n", b"E_INVALID cannot IDENTIFY again"),
+    (IDENTIFY + b"REGISTER \n", b"E_INVALID REGISTER insufficient number of params"),
+    (IDENTIFY + b"UNREGISTER\n", b"E_INVALID UNREGISTER insufficient number of params"),
+    (IDENTIFY + b"REGISTER  c\n", b"E_BAD_TOPIC REGISTER topic name '' is not valid"),
+    (IDENTIFY + b"REGISTER t! c!\n", b"E_BAD_TOPIC REGISTER topic name 't!' is not valid"),
+    (IDENTIFY + b"REGISTER \xff\xfe\n", b"E_BAD_TOPIC REGISTER topic name '\xff\xfe' is not valid"),
+    (IDENTIFY + b"REGISTER ..\n", b"E_BAD_TOPIC REGISTER topic name '..' is not valid"),
+    (IDENTIFY + b"UNREGISTER t c!\n", b"E_BAD_CHANNEL UNREGISTER channel name 'c!' is not valid"),
+    (b"X" * MAX_LINE, b"E_INVALID line too long"),
+])  # fmt: skip
 def test_every_error_is_the_last_word(sent: bytes, error: bytes) -> None:
     ends_with(sent, error)
 
@@ -237,41 +207,20 @@ MISSING = b"E_BAD_BODY IDENTIFY missing fields"
 MALFORMED = b"E_BAD_BODY IDENTIFY failed to decode JSON body"
 
 
-@each(
-    "change, error",
-    [
-        ({"broadcast_address": ""}, MISSING),
-        ({"version": None}, MISSING),
-        ({"tcp_port": 0}, MISSING),
-        ({"http_port": 0}, MISSING),
-        ({"tcp_port": "4150"}, MALFORMED),
-        ({"tcp_port": 4150.0}, MALFORMED),
-        ({"tcp_port": True}, MALFORMED),
-        ({"http_port": 2**63}, MALFORMED),
-        ({"hostname": 5}, MALFORMED),
-        ({"remote_address": 5}, MALFORMED),
-    ],
-)
-def test_identify_checks_each_field(change: dict[str, object], error: bytes) -> None:
-    ends_with(identify(json.dumps(json.loads(NODE) | change).encode()), error)
-
-
-@each(
-    "body, error",
-    [
-        (b"", MALFORMED),
-        (b"{", MALFORMED),
-        (b"[]", MALFORMED),
-        (b"[" * MAX_BODY, MALFORMED),
-        (b'{"a":NaN}', MALFORMED),
-        (b'{"tcp_port":' + b"9" * 5000 + b"}", MALFORMED),
-        (b"\xef\xbb\xbf{}", MALFORMED),
-        (NODE + b"x", MALFORMED),
-        (b"null", MISSING),
-        (b"{}", MISSING),
-    ],
-)
-def test_identify_survives_any_body(body: bytes, error: bytes) -> None:
+@each("body, error", [
+    *((node_with(**change), MISSING)
+      for change in ({"broadcast_address": ""}, {"version": None}, {"tcp_port": 0}, {"http_port": 0})),
+    *((node_with(**change), MALFORMED) for change in (
+        {"tcp_port": "4150"}, {"tcp_port": 4150.0}, {"tcp_port": True}, {"http_port": 2**63}, {"hostname": 5},
+        {"remote_address": 5})),
+    *((node_with(**{name: "x" * 256}), b"E_BAD_BODY IDENTIFY field longer than 255 characters")
+      for name in ("hostname", "broadcast_address", "version")),  # what would be kept is bounded
+    *((body, MALFORMED) for body in (
+        b"", b"{", b"[]", b"[" * MAX_BODY, b'{"a":NaN}', b'{"tcp_port":' + b"9" * 5000 + b"}", b"\xef\xbb\xbf{}",
+        NODE + b"x")),
+    (b"null", MISSING), (b"{}", MISSING),
+])  # fmt: skip
+def test_identify_checks_each_field_and_survives_any_body(body: bytes, error: bytes) -> None:
     ends_with(identify(body), error)
 
 
@@ -288,31 +237,18 @@ def test_identify_reads_json_as_go_does() -> None:
     assert node.info == PeerInfo("10.0.0.1:5001", "", "\ufffd\ufffd", -1, 2, "v")
 
 
-def test_the_socket_not_the_peer_says_where_it_is() -> None:
-    registry, session, _ = a_session()
-    body = json.dumps(json.loads(NODE) | {"remote_address": "1.2.3.4:5"}).encode()
-    session.receive(b"  V1" + identify(body), NOW)
-    assert registry.nodes(NOW)[0].info.remote_address == "10.0.0.1:5001"
-
-
 def test_a_peers_text_writes_no_line_of_its_own_into_the_log() -> None:
     _, session, notes = a_session()
-    body = json.dumps(json.loads(NODE) | {"version": "1\nFATAL: x"}).encode()
-    session.receive(b"  V1" + identify(body) + b"\xff\x1b[0m\r\n", NOW)
+    session.receive(b"  V1" + identify(node_with(version="1\nFATAL: x")) + b"\xff\x1b[0m\r\n", NOW)
     assert notes == ["IDENTIFY Address:'node' TCP:4150 HTTP:4151 Version:'1\\nFATAL: x'"]
     assert session.failure == "E_INVALID invalid command \\ufffd\\x1b[0m"
 
 
-@each(
-    "sent, error",
-    [
-        (b"", b""),
-        (b"  V", b""),
-        (b"  V1PIN", b""),
-        (b"  V1IDENTIFY\n\x00\x00", framed(b"E_BAD_BODY IDENTIFY failed to read body size")),
-        (b"  V1IDENTIFY\n\x00\x00\x00\x05abcd", framed(b"E_BAD_BODY IDENTIFY failed to read body")),
-    ],
-)
+@each("sent, error", [
+    *((sent, b"") for sent in (b"", b"  V", b"  V1PIN")),
+    (b"  V1IDENTIFY\n\x00\x00", framed(b"E_BAD_BODY IDENTIFY failed to read body size")),
+    (b"  V1IDENTIFY\n\x00\x00\x00\x05abcd", framed(b"E_BAD_BODY IDENTIFY failed to read body")),
+])  # fmt: skip
 def test_stopping_in_the_middle(sent: bytes, error: bytes) -> None:
     _, session, _ = a_session()
     assert session.receive(sent, NOW) == b""
@@ -383,14 +319,6 @@ def test_a_producer_without_a_seat_is_told_so_and_closed() -> None:
     registry.check()
 
 
-@pytest.mark.parametrize("field", ["hostname", "broadcast_address", "version"])
-def test_a_text_that_would_be_kept_is_bounded(field: str) -> None:
-    ends_with(
-        identify(json.dumps(json.loads(NODE) | {field: "x" * 256}).encode()),
-        b"E_BAD_BODY IDENTIFY field longer than 255 characters",
-    )
-
-
 def test_commands_that_register_nothing_are_counted() -> None:
     session = Session(Registry(300, 45, Limits(per_producer=3)), "10.0.0.1:5001", ANSWER, lambda text: None)
     session.receive(b"  V1PING\n" + IDENTIFY + b"REGISTER t c\nREGISTER u\n", NOW)
@@ -425,22 +353,15 @@ REFUSED = framed(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who 
 NOT_ALLOWED = framed(b"E_REGISTER_FAILED REGISTER failed UNAUTHORIZED")
 
 
-@each(
-    "user, secret, said",
-    [
-        (990, None, ANSWERED + OK + NOT_ALLOWED),
-        (991, None, REFUSED),
-        (NOBODY, None, REFUSED),
-        (990, "right", ANSWERED + OK + OK),  # a token counts instead of the user
-        (990, "wrong", REFUSED),
-        (NOBODY, "right", ANSWERED + OK + OK),
-    ],
-)
+@each("user, secret, said", [
+    (990, None, ANSWERED + OK + NOT_ALLOWED), (991, None, REFUSED), (NOBODY, None, REFUSED),
+    (990, "right", ANSWERED + OK + OK),  # a token counts instead of the user
+    (990, "wrong", REFUSED), (NOBODY, "right", ANSWERED + OK + OK),
+])  # fmt: skip
 def test_a_peer_on_a_unix_socket_is_known_by_its_user(user: int, secret: str | None, said: bytes) -> None:
     session = Session(Registry(300, 45), "@1", ANSWER, lambda text: None, proofs=Proofs(), user=user)
     shown = {"auth_token": secret} if secret is not None else {}
-    sent = identify(json.dumps(json.loads(NODE) | shown).encode())
-    assert session.receive(b"  V1" + sent + b"REGISTER t\nREGISTER u\n", NOW) == said
+    assert session.receive(b"  V1" + identify(node_with(**shown)) + b"REGISTER t\nREGISTER u\n", NOW) == said
 
 
 def test_a_peer_whose_user_is_not_known_any_more_is_hung_up_on() -> None:

@@ -1,6 +1,7 @@
 """nsqlookupd's registry: what is known of topics and producers, and for how long."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,54 +20,47 @@ INFO = PeerInfo("10.0.0.1:5001", "host1", "node1", 4150, 4151, "1.3.0")
 OTHER = PeerInfo("10.0.0.2:5002", "host2", "node2", 4150, 4151, "1.3.0")
 
 
-def a_registry() -> tuple[Registry, Peer]:
-    registry = Registry(INACTIVE, LIFETIME)
-    return registry, registry.identify(INFO, T0)
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    made = Registry(INACTIVE, LIFETIME)
+    yield made
+    made.check()
 
 
-def test_a_registered_producer_is_found() -> None:
-    registry, peer = a_registry()
+@pytest.fixture
+def peer(registry: Registry) -> Peer:
+    return registry.identify(INFO, T0)
+
+
+def test_a_registered_producer_is_found_and_registering_again_is_no_news(registry: Registry, peer: Peer) -> None:
+    assert registry.producers("t", T0) is None  # nobody knows the topic
+    assert registry.channels("t") == []
     assert registry.register(peer, "t", "c")
     assert registry.producers("t", T0) == [INFO]
-    assert registry.channels("t") == ["c"]
-    assert registry.topics() == ["t"]
+    assert (registry.topics(), registry.channels("t")) == (["t"], ["c"])
     assert registry.counts() == Counts(topics=1, channels=1, producers=1, entries=4)
-    registry.check()
-
-
-def test_registering_again_is_no_news() -> None:
-    registry, peer = a_registry()
-    registry.register(peer, "t", "c")
     assert not registry.register(peer, "t", "c")
     assert not registry.register(peer, "t")
     assert registry.register(peer, "t", "d")
-    registry.check()
+    registry.create_topic("u")
+    assert registry.producers("u", T0) == []
 
 
-def test_an_unknown_topic_has_no_producers_at_all_but_an_empty_one_has_none() -> None:
-    registry, _ = a_registry()
-    assert registry.producers("t", T0) is None
-    assert registry.channels("t") == []
-    registry.create_topic("t")
-    assert registry.producers("t", T0) == []
-    registry.check()
-
-
-def test_silence_hides_a_producer_until_its_next_ping() -> None:
-    registry, peer = a_registry()
+def test_silence_hides_a_producer_until_its_next_ping(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t")
     assert registry.producers("t", T0 + INACTIVE) == [INFO]
     assert registry.producers("t", T0 + INACTIVE + 1) == []
     assert registry.nodes(T0 + INACTIVE + 1) == []
     registry.ping(peer, T0 + INACTIVE + 1)
     assert registry.producers("t", T0 + INACTIVE + 1) == [INFO]
-    registry.check()
 
 
-def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires() -> None:
-    registry, peer = a_registry()
+def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t")
     registry.register(peer, "u")
+    assert registry.tombstone("t", "node1:4150", T0) == 0  # which is nobody
+    assert registry.tombstone("v", "node1:4151", T0) == 0
+    assert registry.producers("t", T0) == [INFO]
     assert registry.tombstone("t", "node1:4151", T0) == 1
     assert registry.producers("t", T0 + LIFETIME - 1) == []
     assert registry.producers("u", T0) == [INFO]
@@ -75,45 +69,24 @@ def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires()
     assert registry.producers("t", T0 + LIFETIME) == [INFO]
     assert registry.nodes(T0 + LIFETIME)[0].tombstones == (False, False)
     assert [one.tombstoned_at for one in registry.registrations()["topic:t:"]] == [T0]
-    registry.check()
-
-
-def test_a_tombstone_outlives_registering_again_but_not_a_new_connection() -> None:
-    registry, peer = a_registry()
-    registry.register(peer, "t")
-    registry.tombstone("t", "node1:4151", T0)
-    registry.register(peer, "t", "c")
+    registry.register(peer, "t", "c")  # which it outlives, but not a new connection
     assert registry.producers("t", T0) == []
     registry.disconnect(peer)
     registry.register(registry.identify(INFO, T0), "t")
     assert registry.producers("t", T0) == [INFO]
-    registry.check()
 
 
-def test_a_tombstone_for_nobody_is_fine() -> None:
-    registry, peer = a_registry()
-    registry.register(peer, "t")
-    assert registry.tombstone("t", "node1:4150", T0) == 0
-    assert registry.tombstone("u", "node1:4151", T0) == 0
-    assert registry.producers("t", T0) == [INFO]
-    registry.check()
-
-
-def test_disconnecting_takes_the_producer_and_leaves_the_keys() -> None:
-    registry, peer = a_registry()
+def test_disconnecting_takes_the_producer_and_leaves_the_keys(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t", "c")
     registry.register(peer, "e#ephemeral", "x#ephemeral")
     registry.disconnect(peer)
     assert registry.topics() == ["e#ephemeral", "t"]
     assert registry.channels("t") == ["c"]
     assert registry.channels("e#ephemeral") == ["x#ephemeral"]
-    assert registry.registrations() == {}
-    assert registry.nodes(T0) == []
-    registry.check()
+    assert (registry.registrations(), registry.nodes(T0)) == ({}, [])
 
 
-def test_unregistering_a_channel_keeps_its_key_unless_ephemeral_and_empty() -> None:
-    registry, peer = a_registry()
+def test_unregistering_keeps_the_key_unless_it_is_ephemeral_and_empty(registry: Registry, peer: Peer) -> None:
     other = registry.identify(OTHER, T0)
     for channel in ("c", "x#ephemeral"):
         registry.register(peer, "t", channel)
@@ -125,34 +98,24 @@ def test_unregistering_a_channel_keeps_its_key_unless_ephemeral_and_empty() -> N
     registry.unregister_channel(other, "t", "x#ephemeral")
     assert registry.channels("t") == ["c"]
     assert registry.producers("t", T0) == [INFO, OTHER]
-    registry.check()
+    for one in (peer, other):
+        registry.register(one, "t#ephemeral")
+    registry.unregister_topic(peer, "t#ephemeral")
+    assert registry.topics() == ["t", "t#ephemeral"]
+    registry.unregister_topic(other, "t#ephemeral")
+    assert registry.topics() == ["t"]
 
 
-def test_unregistering_a_topic_takes_its_channels_along() -> None:
-    registry, peer = a_registry()
+def test_unregistering_a_topic_takes_its_channels_along(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t", "c")
     registry.register(peer, "u", "c")
     assert registry.unregister_topic(peer, "t")
     assert not registry.unregister_topic(peer, "t")
     assert list(registry.registrations()) == ["client::", "topic:u:", "channel:u:c"]
     assert registry.topics() == ["t", "u"]
-    registry.check()
 
 
-def test_an_ephemeral_topic_goes_with_its_last_producer() -> None:
-    registry, peer = a_registry()
-    other = registry.identify(OTHER, T0)
-    registry.register(peer, "t#ephemeral")
-    registry.register(other, "t#ephemeral")
-    registry.unregister_topic(peer, "t#ephemeral")
-    assert registry.topics() == ["t#ephemeral"]
-    registry.unregister_topic(other, "t#ephemeral")
-    assert registry.topics() == []
-    registry.check()
-
-
-def test_deleting_removes_what_producers_still_carry() -> None:
-    registry, peer = a_registry()
+def test_deleting_removes_what_producers_still_carry(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t", "c")
     registry.register(peer, "t", "d")
     assert registry.delete_channel("t", "c")
@@ -163,11 +126,9 @@ def test_deleting_removes_what_producers_still_carry() -> None:
     assert registry.nodes(T0)[0].topics == ()
     assert registry.channels("t") == []
     registry.disconnect(peer)
-    registry.check()
 
 
-def test_a_star_is_the_name_of_no_topic() -> None:
-    registry, peer = a_registry()
+def test_a_star_is_the_name_of_no_topic(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t", "c")
     assert registry.channels("*") == []
     assert registry.producers("*", T0) is None
@@ -175,17 +136,13 @@ def test_a_star_is_the_name_of_no_topic() -> None:
     assert not registry.delete_topic("*")
     assert registry.producers("t", T0) == [INFO]
     assert registry.channels("t") == ["c"]
-    registry.check()
 
 
-def test_two_connections_with_one_address_are_two_producers() -> None:
-    registry, peer = a_registry()
-    twin = registry.identify(INFO, T0)
-    registry.register(peer, "t")
-    registry.register(twin, "t")
+def test_two_connections_with_one_address_are_two_producers(registry: Registry, peer: Peer) -> None:
+    for one in (peer, registry.identify(INFO, T0)):
+        registry.register(one, "t")
     registry.disconnect(peer)
     assert registry.producers("t", T0) == [INFO]
-    registry.check()
 
 
 class Plain:
@@ -223,14 +180,8 @@ class Plain:
 PEERS = st.integers(0, 2)
 TOPICS = st.sampled_from(["t", "u#ephemeral"])
 CHANNELS = st.sampled_from(["", "c", "d#ephemeral"])
-STEPS = st.one_of(
-    st.tuples(st.just("register"), PEERS, TOPICS, CHANNELS),
-    st.tuples(st.just("unregister"), PEERS, TOPICS, CHANNELS),
-    st.tuples(st.just("disconnect"), PEERS, TOPICS, CHANNELS),
-    st.tuples(st.just("create"), PEERS, TOPICS, CHANNELS),
-    st.tuples(st.just("delete"), PEERS, TOPICS, CHANNELS),
-    st.tuples(st.just("tombstone"), PEERS, TOPICS, CHANNELS),
-)
+VERBS = st.sampled_from(["register", "unregister", "disconnect", "create", "delete", "tombstone"])
+STEPS = st.tuples(VERBS, PEERS, TOPICS, CHANNELS)
 
 
 @given(st.lists(STEPS, max_size=40))
@@ -296,9 +247,6 @@ def apply_to_plain(plain: Plain, i: int, verb: str, topic: str, channel: str, no
         for key, producers in plain.map.items():
             if key[0] == "topic" and topic == key[1] and i in producers:
                 producers[i] = now
-
-
-# Limits
 
 
 def a_small_registry(total: int, per_producer: int) -> tuple[Registry, Peer]:
@@ -378,27 +326,22 @@ def test_no_step_leads_beyond_the_limits(steps: list[tuple[str, int, str, str]])
         registry.check()
 
 
-# Topics that nobody carries
-
-
-def test_inactive_topics_come_in_portions_with_their_channels() -> None:
-    registry, peer = a_registry()
+def test_inactive_topics_come_in_portions_with_their_channels(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "carried", "c")
     for topic in ("b", "a", "d"):
         registry.create_channel(topic, "y")
         registry.create_channel(topic, "x")
     registry.create_topic("c")
     every = [("a", ["x", "y"]), ("b", ["x", "y"]), ("c", []), ("d", ["x", "y"])]
-    assert registry.inactive("", 10, T0) == (every, False)
-    assert registry.inactive("", 9, T0) == (every[:3], True)
-    assert registry.inactive("", 6, T0) == (every[:2], True)
-    assert registry.inactive("b", 1, T0) == (every[2:3], True)
-    assert registry.inactive("c", 1, T0) == (every[3:], False)  # a topic is not cut
-    assert registry.inactive("d", 1, T0) == ([], False)
+    for after, limit, found in (
+        ("", 10, (every, False)), ("", 9, (every[:3], True)), ("", 6, (every[:2], True)), ("b", 1, (every[2:3], True)),
+        ("c", 1, (every[3:], False)),  # a topic is not cut
+        ("d", 1, ([], False)),
+    ):  # fmt: skip
+        assert registry.inactive(after, limit, T0) == found
 
 
-def test_a_topic_is_inactive_when_lookup_names_no_producer() -> None:
-    registry, peer = a_registry()
+def test_a_topic_is_inactive_when_lookup_names_no_producer(registry: Registry, peer: Peer) -> None:
     registry.register(peer, "t")
     assert registry.inactive("", 9, T0 + INACTIVE) == ([], False)
     assert registry.inactive("", 9, T0 + INACTIVE + 1) == ([("t", [])], False)

@@ -20,44 +20,39 @@ def tls(authority: Authority) -> Tls:
     return Tls(Certificates(TlsFiles(authority.cert, authority.key)), is_required=False)
 
 
-def test_clear_text_is_left_unread(authority: Authority) -> None:
-    async def run() -> None:
-        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
-        await theirs.send_all(b"  V1")
-        assert await tls(authority).accept(ours) is None
-        assert await ours.receive_some() == b"  V1"
-
-    trio.run(run)
+Pair = tuple[trio.SocketStream, trio.SocketStream]
 
 
-def test_a_peer_that_closes_at_once_is_clear_text(authority: Authority) -> None:
-    async def run() -> None:
-        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
-        await theirs.aclose()
-        assert await tls(authority).accept(ours) is None
-
-    trio.run(run)
+@pytest.fixture
+def pair() -> Pair:
+    ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+    return ours, theirs
 
 
-def test_a_handshake_begins_with_22(authority: Authority) -> None:
-    async def run() -> None:
-        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
-        client = TlsStream(theirs, lambda i, o: authority.client().wrap_bio(i, o, server_hostname="localhost"))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.do_handshake)
-            server = await tls(authority).accept(ours)
-        assert server is not None
-        await client.send_all(b"  V1")
-        assert await server.receive_some() == b"  V1"
-
-    trio.run(run)
+async def test_clear_text_is_left_unread(authority: Authority, pair: Pair) -> None:
+    ours, theirs = pair
+    await theirs.send_all(b"  V1")
+    assert await tls(authority).accept(ours) is None
+    assert await ours.receive_some() == b"  V1"
 
 
-def test_what_only_begins_like_tls_fails(authority: Authority) -> None:
-    async def run() -> None:
-        ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
-        await theirs.send_all(b"\x16 not at all")
-        with pytest.raises(HandshakeError):
-            await tls(authority).accept(ours)
+async def test_a_peer_that_closes_at_once_is_clear_text(authority: Authority, pair: Pair) -> None:
+    await pair[1].aclose()
+    assert await tls(authority).accept(pair[0]) is None
 
-    trio.run(run)
+
+async def test_a_handshake_begins_with_22(authority: Authority, pair: Pair) -> None:
+    ours, theirs = pair
+    client = TlsStream(theirs, lambda i, o: authority.client().wrap_bio(i, o, server_hostname="localhost"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.do_handshake)
+        server = await tls(authority).accept(ours)
+    assert server is not None
+    await client.send_all(b"  V1")
+    assert await server.receive_some() == b"  V1"
+
+
+async def test_what_only_begins_like_tls_fails(authority: Authority, pair: Pair) -> None:
+    await pair[1].send_all(b"\x16 not at all")
+    with pytest.raises(HandshakeError):
+        await tls(authority).accept(pair[0])
