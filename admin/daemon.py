@@ -20,44 +20,45 @@ from urllib.parse import urlsplit
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 
-from admin.access import Access
-from admin.actions import Actions, Notifier
-from admin.alarm_book import AlarmBook
-from admin.alarm_checks import Checks
-from admin.alarm_pages import AlarmPages
-from admin.alarm_rules import Thresholds
-from admin.answer_budget import AnswerBudget
-from admin.api import JsonApi, Settings
-from admin.audit import Audit
-from admin.browsing import Browsing
-from admin.cluster import AllFailed, Cluster
-from admin.configuration import Configuration
-from admin.fallback import FallbackUpstreams
-from admin.form_answers import FormAnswers
-from admin.forms import Forms
-from admin.health import Health
-from admin.history import History
-from admin.inventory import Inventory
-from admin.layout import Fields, PageRenderer
-from admin.login import Login
-from admin.message_forms import MessageForms
-from admin.monitor import Monitor
-from admin.node_pages import NodePages
-from admin.oidc_roles import OidcRoles
+from admin.alarms.book import AlarmBook
+from admin.alarms.checks import Checks
+from admin.alarms.monitor import Monitor
+from admin.alarms.pages import AlarmPages
+from admin.alarms.rules import Thresholds
+from admin.alarms.state_store import StateStore
+from admin.alarms.webhook import Webhooks
+from admin.messages.actions import Actions, Notifier
+from admin.messages.browsing import Browsing
+from admin.messages.message_forms import MessageForms
+from admin.messages.republish import Republish
+from admin.messages.tasks import Tasks
+from admin.nodes.answer_budget import AnswerBudget
+from admin.nodes.cluster import AllFailed, Cluster
+from admin.nodes.fallback import FallbackUpstreams
+from admin.nodes.history import History
+from admin.nodes.inventory import Inventory
+from admin.nodes.places import Places, Settings
+from admin.nodes.queries import Queries
+from admin.nodes.upstreams import Times, UpstreamError, Upstreams
 from admin.options import PROGRAM, AdminOptions, without_scheme
-from admin.pages import Pages
-from admin.places import Places
-from admin.queries import Queries
-from admin.record_pages import RecordPages
-from admin.refused_attempts import RefusedAttempts
-from admin.republish import Republish
-from admin.state_store import StateStore
-from admin.tasks import Tasks
-from admin.tombstones import Tombstones
-from admin.topic_pages import TopicPages
-from admin.upstreams import Times, UpstreamError, Upstreams
-from admin.users import open_users
-from admin.webhook import Webhooks
+from admin.output.form_answers import FormAnswers
+from admin.output.layout import Fields, PageRenderer
+from admin.output.site import Site
+from admin.pages.api import JsonApi
+from admin.pages.configuration import Configuration
+from admin.pages.forms import Forms
+from admin.pages.health import Health
+from admin.pages.login import Login
+from admin.pages.node_pages import NodePages
+from admin.pages.record_pages import RecordPages
+from admin.pages.start import Pages
+from admin.pages.topic_pages import TopicPages
+from admin.users.access import Access
+from admin.users.audit import Audit
+from admin.users.oidc_roles import OidcRoles
+from admin.users.refused_attempts import RefusedAttempts
+from admin.users.tombstones import Tombstones
+from admin.users.users import open_users
 from shared.auth.keyring import Keyring
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Routes, WithHeaders
@@ -93,7 +94,7 @@ def serve(
     users = open_users(options)
     resolve(options)
     if options.oidc_issuer:  # what is wrong with its options and files ends the start with one line
-        from admin.oidc import open_provider
+        from admin.pages.oidc import open_provider
 
         OidcRoles(options.oidc_role, users)
         open_provider(options)
@@ -194,10 +195,10 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
     answer_budget = AnswerBudget(options.max_upstream_response)
     first = _ClusterSite(options, options.cluster_name, context, access, home, clusters, answer_budget)
-    login = Login(access, first.renderer, first.audit)
+    login = Login(first.site)
     logins = login.routes()
     if options.oidc_issuer:
-        from admin.oidc import OidcLogin, open_provider  # here, because its libraries make a start slower
+        from admin.pages.oidc import OidcLogin, open_provider  # here, because its libraries make a start slower
 
         logins |= OidcLogin(options, access, login, open_provider(options)).routes()
     routes = {**first.routes(), **access.guarded(logins, first.renderer.refuse)}
@@ -243,21 +244,17 @@ class _ClusterSite:
         webhooks = Webhooks(options.alarm_webhook, options.alarm_webhook_format == "slack", name)
         checks, book = Checks(Thresholds(options.alarm, store.thresholds())), AlarmBook(store.alarms(), store.snoozes())
         self.monitor = Monitor(queries, checks, book, store, options.alarm_interval / SECOND, webhooks.tell)
-        alarms = AlarmPages(self.monitor, webhooks, self.renderer, access, self.audit, name)
-        self.pages = Pages(
-            queries,
-            self.renderer,
-            TopicPages(options, settings, queries, alarms),
-            NodePages(options, settings, queries, self.api, self.monitor, tombstones),
-            RecordPages(options, tasks, self.audit, History(options.lake)),
-            alarms,
-        )
-        self.browsing = Browsing(options, queries, self.renderer)
-        self.configuration = Configuration(options, queries, self.renderer, access, actions, self.audit)
-        self.health = Health(options, queries, self.renderer, access, self.audit)
-        self.forms = Forms(options, queries, self.renderer, access, actions, tasks, self.monitor)
-        self.message_forms = MessageForms(options, queries, self.renderer, access, actions, tasks, self.browsing)
-        self.republish = Republish(options, queries, self.renderer, access, actions, self.browsing)
+        self.site = site = Site(options, settings, queries, self.renderer, access, self.audit)
+        alarms = AlarmPages(site, self.monitor, webhooks, name)
+        nodes = NodePages(site, self.api, self.monitor, tombstones)
+        records = RecordPages(site, tasks, History(options.lake))
+        self.pages = Pages(site, TopicPages(site, alarms), nodes, records, alarms)
+        self.browsing = Browsing(site)
+        self.configuration = Configuration(site, actions)
+        self.health = Health(site)
+        self.forms = Forms(site, actions, tasks, self.monitor)
+        self.message_forms = MessageForms(site, actions, tasks, self.browsing)
+        self.republish = Republish(site, actions, self.browsing)
 
     async def _banners(self, request: Request) -> Fields:
         return await self.pages.banners(request)

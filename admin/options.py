@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from admin.alarm_rules import no_alarm_settings
-from admin.oidc_options import no_role_mapping, oidc_problems
+from admin.alarms.rules import no_alarm_settings
+from admin.users.oidc_options import no_role_mapping, oidc_problems
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.options import option

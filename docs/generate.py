@@ -29,10 +29,10 @@ import httpx
 import yaml
 from prometheus_client import generate_latest
 
-from admin.alarm_rules import RULES, prometheus_rules
+from admin.alarms.rules import RULES, prometheus_rules
 from admin.options import AdminOptions
-from admin.roles import NEEDED
-from admin.users_command import _parser as users_parser
+from admin.users.command import _parser as users_parser
+from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from apps.penstock import _parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions

@@ -19,7 +19,7 @@ _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "import": "nsqd.import_command",
     "restore": "nsqd.restore_command",
     "pipeline": "pipeline.main",
-    "users": "admin.users_command",
+    "users": "admin.users.command",
     "auth": "shared.auth.command",
     "audit": "shared.audit.command",
     "doctor": "pipeline.doctor",

@@ -1,4 +1,4 @@
-// Tells when the figures of a live page are old. The server sends a beat each second (admin/live_events.py), also while nodes keep
+// Tells when the figures of a live page are old. The server sends a beat each second (admin/output/live_events.py), also while nodes keep
 // it waiting; the browser's extension hx-sse reconnects by itself, and stops on purpose while the tab is in the background.
 import {Times} from "./times.js";
 

@@ -12,7 +12,7 @@ from argon2 import PasswordHasher
 
 from admin.daemon import application
 from admin.options import AdminOptions
-from admin.users import User, hashed, open_users, written
+from admin.users.users import User, hashed, open_users, written
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.http.api import Api

@@ -5,12 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from admin.alarm_checks import Checks
-from admin.alarm_rules import Thresholds
-from admin.alarm_subject import Subject
-from admin.cluster import Producer
-from admin.inventory import NodeRecord, NodeState
-from admin.snapshot import ChannelFigures, Key, NodeFacts, Snapshot, TopicFigures
+from admin.alarms.checks import Checks
+from admin.alarms.rules import Thresholds
+from admin.alarms.subject import Subject
+from admin.nodes.cluster import Producer
+from admin.nodes.inventory import NodeRecord, NodeState
+from admin.nodes.snapshot import ChannelFigures, Key, NodeFacts, Snapshot, TopicFigures
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

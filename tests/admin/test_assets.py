@@ -2,7 +2,7 @@
 
 import gzip
 
-from admin.layout import HERE
+from admin.output.layout import HERE
 
 MOST = 60_000  # bytes, compressed
 

@@ -35,7 +35,7 @@ from tests.admin.night import (
     says,
     work,
 )
-from tests.admin.test_cluster_process import copies, member
+from tests.admin.nodes.test_cluster_process import copies, member
 from tests.daemons import Daemon, eventually, post, publish
 
 pytestmark = [pytest.mark.process, pytest.mark.campaign]

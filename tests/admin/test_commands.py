@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from admin.actions import Notifier, counted_of
-from admin.audit import Actor
+from admin.messages.actions import Notifier, counted_of
+from admin.users.audit import Actor
 from tests.admin.asking import visiting
 from tests.admin.conftest import a_node, nsqadmin
 from tests.async_tests import on_asyncio

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from admin.audit import Actor, Audit
-from admin.views import MOST_TEXT, message_view
+from admin.nodes.views import MOST_TEXT, message_view
+from admin.users.audit import Actor, Audit
 from tests.admin.asking import users_file, visiting, with_token
 from tests.admin.conftest import a_node, told, upstream
 from tests.async_tests import on_asyncio
@@ -98,7 +98,7 @@ def told_by(answers: dict[str, Any]) -> Iterator[str]:
 @on_asyncio
 async def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
-    monkeypatch.setattr("admin.error_pages.log.critical", lambda words, *rest, **more: faults.append(str(more)))
+    monkeypatch.setattr("admin.output.error_pages.log.critical", lambda words, *rest, **more: faults.append(str(more)))
     with told_by(lie(value)) as node:
         client = visiting(node)
         for page in (*PAGES, *(f"{page}{'&' if '?' in page else '?'}format=csv" for page in PAGES[:-2])):
@@ -113,7 +113,7 @@ async def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: 
 @on_asyncio
 async def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 messages were asked for, and 100 tubes; rendering 300,000 rows held everybody else up for half a minute."""
-    monkeypatch.setattr("admin.fallback.PATIENCE", 30.0)
+    monkeypatch.setattr("admin.nodes.fallback.PATIENCE", 30.0)
     many: dict[str, Any] = {
         "/info": {"broadcast_address": "127.0.0.1", "http_port": 0, "capabilities": ["log"]},
         "/stats": {"topics": [{"topic_name": "t", "channels": [

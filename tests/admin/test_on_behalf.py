@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from admin.upstreams import MOST_NAME
+from admin.nodes.upstreams import MOST_NAME
 from shared.auth.on_behalf import SIGNATURE, USER, is_signed
 from shared.auth.own_token import show_to, use_token_of
 from tests.admin.asking import auth_file, bearer, entry, log_in, token, visiting

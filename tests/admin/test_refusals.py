@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from admin.history import FAILED, KEPT, MOST_WAITING, History
-from admin.layout import MOST_STREAMS_OF_ONE
+from admin.nodes.history import FAILED, KEPT, MOST_WAITING, History
+from admin.output.layout import MOST_STREAMS_OF_ONE
 from shared.http.errors import HttpError
 from tests.admin.asking import NOWHERE, make, visiting
 from tests.admin.conftest import a_node, told, upstream
@@ -48,7 +48,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 @on_asyncio
 async def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
-    for module in ("admin.error_pages", "shared.http.api"):
+    for module in ("admin.output.error_pages", "shared.http.api"):
         monkeypatch.setattr(f"{module}.log.critical", lambda words, *rest, **more: faults.append(str(rest)))
 
     async def reads_nothing(self: History, topic: str, grain: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from admin.answer_budget import AnswerBudget
 from admin.main import shows_token_to
+from admin.nodes.answer_budget import AnswerBudget
+from admin.nodes.upstreams import ON_BEHALF_OF, Times, Upstreams
 from admin.options import AdminOptions
-from admin.upstreams import ON_BEHALF_OF, Times, Upstreams
 from shared.auth.on_behalf import SIGNATURE, USER
 from shared.auth.own_token import show_to, use_token_of
 from tests.admin.asking import token

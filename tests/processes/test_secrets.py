@@ -19,7 +19,7 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from admin.users import User, written
+from admin.users.users import User, written
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
 from nsqd.http.rights import NEEDS
 from shared.auth.tokens import digest

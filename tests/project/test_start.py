@@ -213,7 +213,7 @@ ADMIN_SERVES = (
 # What only some options, pages or answers need. Half a second of CPU.
 LATER = {
     "trio", "jinja2", "prometheus_client", "authlib", "joserfc", "argon2", "cryptography", "OpenSSL", "rich", "pygments",
-    "statistics", "admin.oidc",
+    "statistics", "admin.pages.oidc",
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.node_pages import copy_row
+from admin.pages.node_pages import copy_row
 from shared.cluster.merge import MOST_CLUSTERS, MOST_COPIES, MOST_NODES, cluster_states
 from shared.cluster.state import ClusterState, LogCopy, MemberState, Trouble, shortage
 from tests.cases import each

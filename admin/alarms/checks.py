@@ -1,0 +1,268 @@
+"""Which alarm rules hold, and for what: of the last look at the nodes, and those before it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from admin.alarms import node_checks
+from admin.alarms.past import LONGEST_WINDOW, SPACING, Change, Past
+from admin.alarms.rules import RULES, Severity, Thresholds
+from admin.alarms.subject import Check, Found, Subject, channel_subject, node_subject, topic_subject
+from admin.nodes.snapshot import OWN, ChannelFigures, Key, Snapshot
+from admin.nodes.views import count, duration, size
+from admin.times import old, second
+from shared.values import SECOND
+
+DAY = 86_400_000_000_000
+NONE = ChannelFigures(*(0,) * 10, paused=False)
+
+
+class Checks:
+    """Checks all rules against a look."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self.thresholds = thresholds
+        self.past = Past()
+        checks: dict[str, Check] = {
+            **node_checks.CHECKS,
+            "buried-growing": self._buried_growing, "buried": self._buried, "failures": self._failures,
+            "channel-without-consumer": self._without_consumer, "backlog-growing": self._growing,
+            "oldest-message": self._oldest, "topic-without-channel": self._without_channel, "paused": self._paused,
+            "tube-buried": self._tubes, "cursor-lag": self._cursors, "disk-low": self._disk_low, "disk-days": self._disk_days,
+            "sync-slow": self._sync_slow, "clock-skew": self._clocks,
+            "certificate-expiring": self._certificates,
+        }  # fmt: skip
+        self._checks = {rule.name: checks[rule.name] for rule in RULES}
+
+    def check(self, look: Snapshot) -> list[Subject]:
+        """Return what every rule that is on has found, and keep the look for the next ones."""
+        found = [one for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)]
+        self.past.add(look)
+        growing = {one.key for one in found if one.rule == "buried-growing"}  # it says all that the other would
+        return [one for one in found if one.rule != "buried" or one.key not in growing]
+
+    def _value(self, rule: str, name: str) -> float:
+        return self.thresholds.value(rule, name)
+
+    def _change(self, look: Snapshot, rule: str) -> Change:
+        return self.past.change(look, self._value(rule, "minutes"))
+
+    # Channels
+
+    def _buried_growing(self, look: Snapshot) -> Found:
+        rule, least = "buried-growing", self._value("buried-growing", "messages")
+        change = self._change(look, rule)
+        for key, now in change.now.items():
+            gained = now.buried - change.before.get(key, NONE).buried
+            if gained >= max(1, least):
+                total = look.channels.get(key, now).buried
+                words = f"{count(gained)} buried in {duration(look.at - change.since)}, {count(total)} in all"
+                yield channel_subject(rule, key, words, total, Severity.CRITICAL, "?state=buried", "messages")
+
+    def _buried(self, look: Snapshot) -> Found:
+        least = max(1, self._value("buried", "messages"))
+        for key, now in look.channels.items():
+            if now.buried >= least:
+                words = f"{count(now.buried)} buried"
+                yield channel_subject("buried", key, words, now.buried, Severity.WARNING, "?state=buried", "messages")
+
+    def _failures(self, look: Snapshot) -> Found:
+        rule = "failures"
+        share, least = self._value(rule, "percent"), max(1, self._value(rule, "failures"))
+        earlier = list(self.past.looks_before(look, self._value(rule, "minutes")))
+        for key, now in look.channels.items():
+            if now.requeued + now.timed_out < least:
+                continue
+            failed, since = _failed_since(look, earlier, key)
+            if failed is None:
+                continue
+            percent = 100 * failed.share
+            if failed.all >= least and percent >= share:
+                causes = f"{count(failed.requeued)} requeued and {count(failed.timed_out)} timed out"
+                words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - since)}"
+                yield channel_subject(rule, key, words, percent)
+
+    def _without_consumer(self, look: Snapshot) -> Found:
+        least = max(1, self._value("channel-without-consumer", "messages"))
+        for key, now in look.channels.items():
+            if now.depth >= least and not now.clients and not now.paused:
+                age = f", the oldest for {duration(max(0, look.at - now.oldest))}" if now.oldest else ""
+                yield channel_subject(
+                    "channel-without-consumer", key, f"{count(now.depth)} messages wait{age}", now.depth
+                )
+
+    def _growing(self, look: Snapshot) -> Found:
+        rule = "backlog-growing"
+        least, growth = self._value(rule, "messages"), self._value(rule, "growth")
+        change = self._change(look, rule)
+        over = look.at - change.since
+        if 2 * over < min(LONGEST_WINDOW, self._value(rule, "minutes") * SPACING):
+            return
+        for key, now in change.now.items():
+            depth, was = look.channels.get(key, now).depth, change.before.get(key, NONE).depth
+            if depth >= max(1, least) and now.depth - was >= max(1, was * growth / 100):
+                words = f"{count(depth)} messages, {count(now.depth - was)} more in {duration(over)}"
+                yield channel_subject(rule, key, words, now.depth - was)
+
+    def _oldest(self, look: Snapshot) -> Found:
+        longest = self._value("oldest-message", "minutes") * SPACING
+        for key, now in look.channels.items():
+            age = look.at - now.oldest
+            if now.oldest and now.depth and age >= longest and not now.paused:
+                words = f"oldest message: {duration(age)}, of {count(now.depth)} ready"
+                yield channel_subject("oldest-message", key, words, age)
+
+    # Topics, tubes, readers
+
+    def _without_channel(self, look: Snapshot) -> Found:
+        least = max(1, self._value("topic-without-channel", "messages"))
+        for name, topic in look.topics.items():
+            if topic.depth >= least and not topic.paused:
+                words = f"{count(topic.depth)} messages and no channel"
+                yield topic_subject("topic-without-channel", name, words, topic.depth)
+
+    def _paused(self, look: Snapshot) -> Found:
+        longest = self._value("paused", "minutes") * SPACING
+        for key, now in look.channels.items():
+            if now.paused and now.paused_at and look.at - now.paused_at >= longest:
+                words = f"paused for {duration(look.at - now.paused_at)}, {count(now.depth)} messages wait"
+                yield channel_subject("paused", key, words, look.at - now.paused_at)
+        for name, topic in look.topics.items():
+            if topic.paused and topic.paused_at and look.at - topic.paused_at >= longest:
+                words = f"paused for {duration(look.at - topic.paused_at)}, {count(topic.depth)} messages wait"
+                yield topic_subject("paused", name, words, look.at - topic.paused_at)
+
+    def _tubes(self, look: Snapshot) -> Found:
+        least = max(1, self._value("tube-buried", "jobs"))
+        for (tube, node), buried in look.tubes.items():
+            if buried >= least:
+                path = f"tube?name={quote(tube, safe='')}&node={quote(node, safe='')}&state=buried"
+                words = f"{count(buried)} buried job{'' if buried == 1 else 's'}"
+                name = f"{tube} at {node}"
+                yield Subject("tube-buried", name, name, path, words, buried, Severity.WARNING, tube, node=node)
+
+    def _cursors(self, look: Snapshot) -> Found:
+        least = max(1, self._value("cursor-lag", "messages"))
+        for one in look.cursors:
+            if one.lag >= least:
+                name = f"{one.topic}/{one.name} at {one.node}"
+                words = f"{count(one.lag)} messages behind"
+                severity, topic = Severity.WARNING, one.topic
+                yield Subject("cursor-lag", name, name, "readers", words, one.lag, severity, topic, node=one.node)
+
+    # Nodes
+
+    def _disk_low(self, look: Snapshot) -> Found:
+        most, critical = self._value("disk-low", "percent"), self._value("disk-low", "critical")
+        for name, one, nodes in node_checks.disks(look):
+            free = 100 * one.disk_free / one.disk_total
+            if free <= max(most, critical):
+                severity = Severity.CRITICAL if free <= critical else Severity.WARNING
+                bound = f"the threshold is {critical if free <= critical else most:g} %"
+                words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}{nodes}"
+                yield node_subject(
+                    "disk-low", name, words, 100 - free, severity, f"storage?node={quote(name, safe='')}"
+                )
+
+    def _disk_days(self, look: Snapshot) -> Found:
+        most = self._value("disk-days", "days")
+        for name, one, nodes in node_checks.disks(look):
+            before = self.past.disk_before(look, name)
+            if before is None or one.disk_free >= before[1]:
+                continue
+            days = one.disk_free / ((before[1] - one.disk_free) / before[0]) / DAY
+            if days <= most:
+                words = f"full in {duration(days * DAY)} at the rate of the last {duration(before[0])}{nodes}"
+                yield node_subject("disk-days", name, words, -days, path=f"storage?node={quote(name, safe='')}")
+
+    def _sync_slow(self, look: Snapshot) -> Found:
+        most = self._value("sync-slow", "ms")
+        for name, one in look.nodes.items():
+            if one.sync_p99_ms >= most > 0:
+                words = f"the 99th percentile of a sync is {one.sync_p99_ms:,.0f} ms"
+                words += old(one.storage_at, look.at)
+                yield node_subject("sync-slow", name, words, one.sync_p99_ms, path="storage")
+
+    def _clocks(self, look: Snapshot) -> Found:
+        most = self._value("clock-skew", "seconds") * 1e9
+        ahead = {name: one.clock_ahead for name, one in look.nodes.items() if one.clock_ahead is not None}
+        if not ahead:
+            return
+        from statistics import median  # here, because it brings fractions and decimals, which a start does without
+
+        # nsqadmin's own clock is the third one of two nodes, and all that there is to compare a single node with
+        middle = median([*ahead.values(), 0]) if len(ahead) == 2 else median(ahead.values()) if len(ahead) > 2 else 0
+        than = "the others" if len(ahead) > 1 else "nsqadmin's"
+        for name, one in ahead.items():
+            apart = abs(one - middle)
+            if apart >= most > 0:
+                words = f"its clock is {duration(apart)} {'ahead of' if one > middle else 'behind'} {than}"
+                yield node_subject("clock-skew", name, words, apart)
+
+    def _certificates(self, look: Snapshot) -> Found:
+        rule = "certificate-expiring"
+        days, critical = self._value(rule, "days"), self._value(rule, "critical")
+        for (name, option), ends in look.certificates.items():
+            left = ends * SECOND - look.at
+            if left <= max(days, critical) * DAY:
+                severity = Severity.CRITICAL if left <= critical * DAY else Severity.WARNING
+                end = second(ends * SECOND)
+                words = f"expires on {end}, in {duration(left)}" if left > 0 else f"expired on {end}"
+                page = (
+                    "lookup" if name in look.lookupds else "health" if name == OWN else f"nodes/{quote(name, safe='')}"
+                )
+                node = name if name in look.nodes else ""
+                key = f"{name}: {option}"
+                yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The deliveries that failed between two looks, and how many ended well."""
+
+    requeued: int
+    timed_out: int
+    finished: int
+
+    def plus(self, other: _Failed | None) -> _Failed:
+        """Return the sum of two nodes."""
+        if other is None:
+            return self
+        return _Failed(self.requeued + other.requeued, self.timed_out + other.timed_out, self.finished + other.finished)
+
+    @property
+    def all(self) -> int:
+        return self.requeued + self.timed_out
+
+    @property
+    def share(self) -> float:
+        """The share of deliveries that failed."""
+        return self.all / max(1, self.all + self.finished)
+
+
+def _failed(now: ChannelFigures, then: ChannelFigures) -> _Failed | None:
+    """Return what failed between two looks, or None if a node has counted from 0 again since."""
+    requeued, timed_out, messages = (
+        now.requeued - then.requeued, now.timed_out - then.timed_out, now.messages - then.messages,
+    )  # fmt: skip
+    if min(requeued, timed_out, messages) < 0:
+        return None
+    return _Failed(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
+
+
+def _failed_since(look: Snapshot, earlier: list[Snapshot], key: Key) -> tuple[_Failed | None, int]:
+    """Return what failed on all nodes, each since the first of the earlier looks that can be compared; and since when.
+
+    A channel that had no trouble is in no look: the first one that has it is younger. A node that was restarted counts from 0.
+    """
+    total, since = None, 0
+    for node in look.answered:
+        now = look.parts.get(node, {}).get(key)
+        for before in earlier if now is not None else ():
+            then = before.parts.get(node, {}).get(key)
+            failed = _failed(now, then) if now is not None and then is not None else None
+            if failed is not None:
+                total, since = failed.plus(total), min(since or before.at, before.at)
+                break
+    return total, since

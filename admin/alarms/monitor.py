@@ -1,0 +1,325 @@
+"""The task that looks at the nodes while nobody looks at the pages: who is down, and which alarms are raised.
+
+It pings all nodes every few seconds, and looks at all that alarms need every -alarm-interval. Nodes are asked directly: an
+answer that is remembered would hide that a node is dead. A node that took long to answer is asked less often, so that it
+spends at most a fiftieth of its time on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from admin.alarms.book import AlarmBook, Changes, Id
+from admin.alarms.checks import Checks
+from admin.alarms.state_store import StateStore
+from admin.nodes.cluster import AllFailed, Producer
+from admin.nodes.inventory import Inventory
+from admin.nodes.observations import observation_of, observation_of_topics
+from admin.nodes.queries import Queries
+from admin.nodes.snapshot import MOST_KEPT, MOST_LISTED, OWN, CursorFigures, Snapshot, facts_of
+from admin.nodes.upstreams import UpstreamError
+from shared.cluster.merge import cluster_states
+from shared.json_fields import JsonObject, number, objects, text
+from shared.log import log
+from shared.tls_dates import CertificateDates
+
+PINGS = 3  # rounds of pings between two looks
+LONGEST_PING = 5.0  # s between two rounds of pings
+SELDOM = 4  # looks from one to the next at what costs a node more, or changes slowly, unless a page shows the node
+POLITE = 50  # times as long as a node's answer took, until it is asked again
+MOST_CURSORS = 1000  # of a node
+MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When a node may be asked again, in s of the monotonic clock."""
+
+    look: float = 0.0
+    seldom: float = 0.0
+
+
+@dataclass(slots=True)
+class _NodeLook:
+    """The answers of one node to the questions of one look."""
+
+    attention: JsonObject | None = None  # None: it did not answer
+    lists_channels: bool = True  # False: an earlier Penstock, which does not know /channels/attention
+    originals: list[JsonObject] = field(default_factory=list)  # topics of an original node
+    attention_at: int = 0  # when it was asked, ns since the epoch
+    told: dict[str, JsonObject] = field(default_factory=dict)  # other answers, by path: of this look, or of one before
+    told_at: dict[str, int] = field(default_factory=dict)  # by path: when it was asked
+    clock_ahead: int | None = None
+
+
+class Monitor:
+    """Looks at the nodes of one cluster. Use it in one event loop."""
+
+    def __init__(
+        self, queries: Queries, checks: Checks, book: AlarmBook, store: StateStore, interval: float,
+        on_changes: Callable[[Changes], None] = lambda changes: None, clock: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
+        """`interval` is in s. `clock` returns ns since the epoch."""
+        self.queries = queries
+        self.checks = checks
+        self.book = book
+        self.store = store
+        self.looks = 0  # that were completed
+        self.took = 0.0  # s of the last look
+        self.looked_at = 0  # ns since the epoch: when the last look ended
+        self.last = Snapshot(0)
+        self.own_dates: CertificateDates | None = None  # of nsqadmin's certificates
+        self._interval = interval
+        self._on_changes = on_changes
+        self._clock = clock
+        self._paces: dict[str, _Pace] = {}
+        self._known: dict[str, _NodeLook] = {}  # the last look at each node
+        self._unhealthy: dict[str, str] = {}  # what nodes answered to the last ping, if it was not OK
+        self._states: frozenset[tuple[str, bool, bool]] = frozenset()  # of nodes: address, is named, does not answer
+        self._since: dict[Id, int] = {}  # the alarms that are stored
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def inventory(self) -> Inventory:
+        return self.queries.inventory
+
+    def start(self) -> None:
+        """Begin to look, in the running event loop."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            for round_ in range(PINGS):
+                began = time.monotonic()
+                before = self._gone()
+                await self._guarded(partial(self.ping, asks_names=round_ == 0))
+                if round_ == 0 or self._gone() != before:
+                    await self._guarded(self.look)
+                await asyncio.sleep(max(0.05, min(LONGEST_PING, self._interval / PINGS) - (time.monotonic() - began)))
+
+    def _gone(self) -> set[str]:
+        """Return the addresses of the nodes that are down or stopped."""
+        return {one.address for one in self.queries.gone()}
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work; a bug in it must not end the task, without which alarms would be silent for good."""
+        try:
+            await work()
+        except (AllFailed, UpstreamError) as failed:
+            log.debug("ALARMS: %s", failed)  # the look has noted it
+        except Exception as bug:
+            log.critical("ALARMS: the look at the nodes failed", exc_info=bug)
+
+    # Who answers
+
+    async def ping(self, *, asks_names: bool = True) -> None:
+        """Ask every known node whether it answers, and nsqlookupd for the nodes; store what has changed.
+
+        `asks_names` False: nsqlookupd is asked only if a node that it named does not answer, since it lists all topics.
+        """
+        if asks_names:
+            await self._ask_names()
+        await asyncio.gather(*(self._ping(one.address) for one in self.inventory.all()))
+        if not asks_names and any(one.is_named and one.failing_since for one in self.inventory.all()):
+            await self._ask_names()
+        await self.store_nodes()
+
+    async def _ask_names(self) -> None:
+        try:
+            await self.queries.producers()
+        except (AllFailed, UpstreamError):
+            pass  # those that are known are asked anyway
+
+    async def store_nodes(self) -> None:
+        """Store what has changed of the nodes, and have pages ask again if one has gone or come back."""
+        changed, self.inventory.changed = self.inventory.changed, set()
+        states = frozenset((one.address, one.is_named, bool(one.failing_since)) for one in self.inventory.all())
+        if states != self._states:  # and not for new figures of a node: rates and stale answers still serve
+            self._states = states
+            self.queries.note_change()
+        if changed:
+            await self.store.put_nodes({address: self.inventory.find(address) for address in changed})
+
+    async def _ping(self, address: str) -> None:
+        try:
+            await self.queries.direct.get_bytes(address, "/ping", {})
+            self._unhealthy.pop(address, None)
+        except UpstreamError as failure:
+            if not failure.status:
+                self.inventory.note_failure(address, str(failure), self._clock())
+                return
+            self._unhealthy[address] = str(failure)  # an answer that is not OK is an answer
+        self.inventory.note_answer(address, self._clock())
+
+    async def dismiss(self, address: str) -> bool:
+        """Forget a node that is down. Returns False if it is not."""
+        if not self.inventory.dismiss(address, self._clock()):
+            return False
+        self.book.clear("node-down", address)
+        self.queries.fallback.forget(address)
+        await self.store_nodes()
+        return True
+
+    # What alarms need
+
+    async def look(self) -> None:
+        """Look at all nodes, and raise and end alarms."""
+        began = time.monotonic()
+        now = self._clock()
+        live = self.inventory.asked(now)
+        await asyncio.gather(*map(self._look_at, live))
+        look = await self._snapshot(live)
+        changes = self.book.update(self.checks.check(look), look.at)
+        self.last, self.looked_at, self.took = look, self._clock(), time.monotonic() - began
+        self.looks += 1
+        self._on_changes(changes)
+        since = self.book.since()
+        if since != self._since:
+            self._since = since
+            await self.store.put_alarms(since)
+
+    async def _look_at(self, node: Producer) -> None:
+        """Ask one node, unless its last answer took so long that it is not its turn yet."""
+        pace = self._paces.setdefault(node.address, _Pace())
+        began = time.monotonic()
+        if began < pace.look:
+            return
+        before, is_shown = (
+            self._known.get(node.address, _NodeLook()),
+            self.queries.is_shown(node.address, self._interval),
+        )
+        is_full = began >= pace.seldom or is_shown
+        # what is not asked this time is as it was told last
+        found = _NodeLook(attention_at=self._clock(), told=dict(before.told), told_at=dict(before.told_at))
+        if await self.queries.penstock_nodes([node]):
+            await self._ask_penstock(node, found, is_full=is_full)
+        else:
+            try:
+                stats = await self.queries.cluster.stats([node])
+                found.originals, found.attention = stats.topics, {}
+                self.inventory.note(node.address, observation_of_topics(stats.topics), found.attention_at)
+            except AllFailed:
+                pass
+        took, now = time.monotonic() - began, time.monotonic()
+        if found.attention is None:
+            pace.look = now + (SELDOM * self._interval if took * POLITE > self._interval else 0.0)
+            return
+        pace.look = now + (POLITE * took if took * POLITE > self._interval else 0.0)
+        pace.seldom = began + SELDOM * self._interval if is_full else pace.seldom
+        self._known[node.address] = found
+
+    async def _ask_penstock(self, node: Producer, found: _NodeLook, *, is_full: bool) -> None:
+        """Ask a node of Penstock, until it does not answer: each further question would take as long."""
+        await self._ask_attention(node, found)
+        if found.attention is None:
+            return
+        questions: list[tuple[str, dict[str, str]]] = [("/node/drain", {})]
+        if is_full or found.told.get("/cluster"):  # whether a node is in a cluster now is asked less often
+            questions.append(("/cluster", {}))
+        if is_full:
+            questions += [("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)})]
+            questions.append(("/topics/figures", {"columns": "held,buried"}))
+        for path, arguments in questions:
+            at = self._clock()
+            try:
+                answer = await self._get(node.address, path, arguments, at)
+            except UpstreamError as failure:
+                if not failure.status:
+                    return
+                if not _is_refusal(failure):
+                    continue
+                answer = {}
+            if path != "/topics/figures":  # the inventory has it
+                found.told[path], found.told_at[path] = answer, at
+
+    async def _get(self, address: str, path: str, arguments: dict[str, str], at: int) -> JsonObject:
+        """Return a node's answer, and note in the inventory what it says of messages. Raises UpstreamError."""
+        answer = await self.queries.direct.get_object(address, path, arguments)
+        if (seen := observation_of(path, arguments, answer)) is not None:
+            self.inventory.note(address, seen, at)
+        return answer
+
+    async def _ask_attention(self, node: Producer, found: _NodeLook) -> None:
+        thresholds = self.checks.thresholds
+        age = int(60 * thresholds.value("oldest-message", "minutes"))
+        depth = int(thresholds.value("backlog-growing", "messages")) // 2
+        asked = {"depth": str(max(1, depth)), "age": str(min(max(1, age), MOST_AGE)), "limit": str(MOST_LISTED)}
+        began = self._clock()
+        try:
+            found.attention = await self._get(node.address, "/channels/attention", asked, began)
+        except UpstreamError as failure:
+            if _is_refusal(failure):
+                found.attention, found.lists_channels = {}, False
+            return
+        if clock := number(found.attention.get("now")):
+            found.clock_ahead = clock - (began + self._clock()) // 2
+
+    async def _snapshot(self, live: list[Producer]) -> Snapshot:
+        """Return what the nodes have answered, and note their figures in the inventory."""
+        now = self._clock()
+        look = Snapshot(now)
+        look.lookupds = await self._lookupds(look)
+        for one in self.own_dates.all if self.own_dates is not None else ():
+            look.certificates[OWN, one.option] = one.ends
+        addresses = {one.address for one in live}
+        # what a node told before it went down is no longer true, and when it is back, it is asked at once
+        self._known = {address: one for address, one in self._known.items() if address in addresses}
+        self._paces = {address: one for address, one in self._paces.items() if address in addresses}
+        self._unhealthy = {address: one for address, one in self._unhealthy.items() if address in addresses}
+        for address, found in list(self._known.items()):
+            await asyncio.sleep(0)  # pages do not wait for the figures of all nodes
+            self._note_drain(address, found)
+            look.add_attention(address, found.attention or {})
+            look.add_original(found.originals)
+            look.cursors += _cursors(address, found.told.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
+        look.answered = frozenset(address for address, one in self._known.items() if one.lists_channels)
+        answers = {address: one.told["/cluster"] for address, one in self._known.items() if one.told.get("/cluster")}
+        look.clusters = cluster_states(answers).clusters
+        for record in self.inventory.all():
+            member = look.member(record.address) if record.state(now).is_gone else None
+            self.inventory.note_new_leader(record.address, member[1].led_by if member is not None else None)
+        for record in self.inventory.all():
+            known = self._known.get(record.address, _NodeLook())
+            health = self._unhealthy.get(record.address, "OK")
+            storage, storage_at = known.told.get("/storage", {}), known.told_at.get("/storage", 0)
+            facts = facts_of(record, record.state(now), health, storage, known.clock_ahead)
+            look.nodes[record.address] = replace(facts, storage_at=storage_at, told_at=known.attention_at)
+        return look
+
+    def _note_drain(self, address: str, found: _NodeLook) -> None:
+        """Note in the inventory whether a node drains."""
+        drain = found.told.get("/node/drain", {})
+        draining, done = drain.get("draining") is True, drain.get("done") is True
+        self.inventory.note_drain(address, is_draining=draining, is_drained=draining and done)
+
+    async def _lookupds(self, look: Snapshot) -> dict[str, str]:
+        """Return why each nsqlookupd does not answer, "" if it does, and note the certificates of those that have TLS."""
+
+        async def ask(address: str) -> str:
+            try:
+                await self.queries.direct.get_bytes(address, "/ping", {})
+                if address.startswith("https://"):
+                    look.add_certificates(address, await self.queries.direct.get_object(address, "/info"))
+            except UpstreamError as failure:
+                return str(failure)
+            return ""
+
+        addresses = self.queries.cluster.lookupds
+        return dict(zip(addresses, await asyncio.gather(*map(ask, addresses)), strict=True))
+
+
+def _is_refusal(failure: UpstreamError) -> bool:
+    """Return whether the node does not know the question, or does not answer it to nsqadmin; not if it is busy or broken."""
+    return 400 <= failure.status < 500 and failure.status not in (408, 429)
+
+
+def _cursors(node: str, data: JsonObject) -> list[CursorFigures]:
+    return [
+        CursorFigures(text(one.get("topic"))[:200], text(one.get("name"))[:200], node, max(0, number(one.get("lag"))))
+        for one in objects(data.get("cursors"))[:MOST_CURSORS]
+    ]

@@ -1,0 +1,112 @@
+"""Work on many messages of a channel or jobs of a tube, node by node, as the steps of a task.
+
+Without a filter a node takes the first ones of the state, until it has no more. With a filter the node is first asked which
+messages match, and they are named by their offsets: acting while looking would move the places of the list. A node that fails
+is left, and the task goes on with the next one and fails at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from admin.messages.actions import counted_of
+from admin.nodes.upstreams import Refused, UpstreamError, Upstreams
+from shared.json_fields import number, objects, text
+
+MOST_CHOSEN = 10_000  # messages that are looked for before the task acts on them
+LISTED_AT_ONCE = 1000  # messages that a node looks at for one request
+NAMED_AT_ONCE = 200  # offsets in one request: they stand in its address
+DONE_WORDS = {
+    "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
+    "move": "moved",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """The messages of one node that match a filter, as far as they were looked for."""
+
+    offsets: list[int] = field(default_factory=list)  # that are still to be acted on
+    after: str = ""  # where the node's list goes on
+    is_full: bool = False  # True: act on them before looking for more
+    is_all: bool = False  # True: the list has ended
+    acted: int = 0  # messages acted on since the list began
+
+
+@dataclass(slots=True)
+class BulkWork:
+    """The steps of one task. `asked` are the arguments of each action, `filters` those of a list that is filtered."""
+
+    upstreams: Upstreams
+    nodes: list[str]
+    path: str  # /channel/messages or /tube/jobs; the action follows
+    action: str
+    state: str
+    asked: dict[str, str]
+    filters: dict[str, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)  # of nodes that failed
+    _index: int = 0  # of the node at hand
+    _chosen: _Chosen = field(default_factory=_Chosen)
+    _most: int = LISTED_AT_ONCE  # messages in one request; fewer after a node could not read so many at once
+
+    async def step(self, count: int) -> int | None:
+        """Act on up to `count` messages: see tasks.Step. Raises UpstreamError after the last node if any node failed."""
+        while self._index < len(self.nodes):
+            try:
+                done = await self._at_node(self.nodes[self._index], min(count, self._most))
+            except Refused as refusal:
+                if refusal.status == 413 and self._most > 1:
+                    self._most = max(1, min(count, self._most) // 4)
+                    return None
+                if refusal.status != 404:  # 404: the node does not have the channel, or not any more
+                    self.errors.append(str(refusal))
+                done = 0
+            except UpstreamError as failure:
+                self.errors.append(f"{failure}; the last step there may have been executed")
+                done = 0
+            if done != 0:
+                return done
+            self._index += 1
+            self._chosen = _Chosen()
+        if self.errors:
+            raise Refused("; ".join(self.errors), 502)
+        return 0
+
+    async def _at_node(self, node: str, count: int) -> int | None:
+        if not self.filters:
+            return await self._act(node, {"state": self.state, "count": str(count)})
+        chosen = self._chosen
+        if not chosen.is_full:
+            await self._look(node, chosen)
+            return None
+        if not chosen.offsets:
+            if chosen.is_all or not chosen.acted:
+                return 0
+            self._chosen = _Chosen()  # there may be more than MOST_CHOSEN
+            return None
+        count = min(count, NAMED_AT_ONCE)
+        named = chosen.offsets[:count]
+        done = await self._act(node, {"offset": ",".join(map(str, named))})
+        del chosen.offsets[:count]
+        chosen.acted += done
+        return done or None
+
+    async def _act(self, node: str, which: dict[str, str]) -> int:
+        answer = await self.upstreams.post(node, f"{self.path}/{self.action}", self.asked | which)
+        return counted_of(answer, DONE_WORDS[self.action])
+
+    async def _look(self, node: str, chosen: _Chosen) -> None:
+        """Look for messages that match, on one more page of the node's list. Raises UpstreamError."""
+        arguments = {name: value for name, value in self.asked.items() if name in ("topic", "channel")} | self.filters
+        arguments |= {"state": self.state, "limit": str(self._most), "preview": "0"}
+        answer = await self.upstreams.get_object(
+            node, self.path, arguments | ({"after": chosen.after} if chosen.after else {})
+        )
+        if "scanned" not in answer:  # it would act on everything
+            raise Refused(f"{node} cannot filter messages: upgrade it", 501)
+        chosen.offsets += [number(one.get("offset")) for one in objects(answer.get("messages"))[: self._most]]
+        before, chosen.after = chosen.after, text(answer.get("next"))
+        if chosen.after and chosen.after == before:
+            raise Refused(f"{node} lists the same messages again and again", 502)
+        chosen.is_all = not chosen.after
+        chosen.is_full = chosen.is_all or len(chosen.offsets) >= MOST_CHOSEN

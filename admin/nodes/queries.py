@@ -1,0 +1,419 @@
+"""What the pages ask the nodes, through caches that keep pages fast and nodes unburdened.
+
+Every question goes through ResponseCache, so that nodes are asked once for any number of viewers, and through
+FallbackUpstreams, so that no node makes a page wait. Questions that only Penstock's nsqd can answer are not sent to others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
+from typing import Any
+
+from admin.nodes.backlogs import gains_of
+from admin.nodes.cluster import AllFailed, Cluster, Producer, Producers, Stats
+from admin.nodes.fallback import FallbackUpstreams
+from admin.nodes.held_past import HeldPast
+from admin.nodes.inventory import Inventory, NodeRecord
+from admin.nodes.observations import Observation
+from admin.nodes.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
+from admin.nodes.places import Settings
+from admin.nodes.response_cache import CachedAnswer, ResponseCache
+from admin.nodes.series_past import Missing, SeriesPast
+from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
+from admin.nodes.views import Row, topic_row
+from shared.cluster.merge import cluster_states
+from shared.cluster.state import ClusterStates
+from shared.http.errors import HttpError
+from shared.json_fields import JsonObject, number, objects, text
+from shared.values import SECOND
+
+MOST_ROWS = 200  # topics in one request for rows
+SELDOM = 10.0  # s that an answer serves if its content changes slowly
+RARELY = 60.0  # s that an answer serves if its content changes hourly
+MOST_KINDS = 10_000  # nodes whose kind is remembered
+MOST_PAUSES = 1000  # pauses shown of each node
+_LOG = "log"  # the capability that Penstock's nodes announce
+
+
+@dataclass(slots=True)
+class Queries:
+    """The questions of pages to the nodes of a cluster. `cluster` sends its requests through `fallback`."""
+
+    settings: Settings
+    cluster: Cluster
+    fallback: FallbackUpstreams
+    direct: Upstreams  # callers wait, and no answer is remembered: for messages
+    inventory: Inventory = field(default_factory=Inventory)  # all nodes that were ever seen
+    clock: Callable[[], int] = time.time_ns  # ns since the epoch
+    cache: ResponseCache = field(init=False)
+    held: HeldPast = field(default_factory=HeldPast)  # of original nodes
+    past: SeriesPast = field(default_factory=SeriesPast)  # what charts show of nodes that are gone
+    has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
+    _shown: dict[str, float] = field(default_factory=dict)  # by address: when a page asked the node last, monotonic s
+    # By address: whether it is Penstock's nsqd, and until when that is assumed.
+    _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cache = ResponseCache(most_memory=self.direct.answer_budget.most_held // 2)
+        self.fallback.on_answer = self._note_answer
+
+    def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:
+        """Note what a node's answer to a page says of the messages on it, and that a page shows the node."""
+        if self.inventory.find(address) is not None:
+            if len(self._shown) >= MOST_KINDS:
+                self._shown.clear()
+            self._shown[address] = time.monotonic()
+            if seen is not None:
+                self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
+
+    def data_age(self, address: str) -> int:
+        """Return how old the oldest figures of a node are that pages show, in ns; 0: those of a node that answers."""
+        return int(self.fallback.data_age(address) * SECOND)
+
+    def is_shown(self, address: str, seconds: float) -> bool:
+        """Return whether a page has asked the node within the last seconds."""
+        return time.monotonic() - self._shown.get(address, -inf) < seconds
+
+    # Nodes
+
+    async def producers(self) -> Producers:
+        """Return all nodes that are not down, sorted by host name: also those that nsqlookupd does not name any more."""
+        found = (await self.cache.get("producers", self._producers)).now
+        return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd lists them in any order
+
+    async def _producers(self) -> Producers:
+        try:
+            named = await self.cluster.producers()
+        except AllFailed as failed:
+            if not self.inventory.all():
+                raise
+            named = Producers([str(failed)])
+        self.inventory.note_named(named.producers, self.clock(), is_complete=not named.errors)
+        return Producers(named.errors, self.inventory.asked(self.clock()))
+
+    async def producers_of(self, topic: str) -> Producers:
+        """Return the nodes that have the topic and are not down, sorted by host name."""
+        found = (await self.cache.get(("producers", topic), lambda: self._producers_of(topic))).now
+        return Producers(found.errors, sorted(found.producers, key=_place))
+
+    async def _producers_of(self, topic: str) -> Producers:
+        named, failure = Producers(), None
+        try:
+            named = await self.cluster.producers_of(topic)
+        except AllFailed as failed:  # also if no nsqlookupd knows the topic
+            failure = failed
+        known = {one.address for one in named.producers}
+        if any(one.is_named and one.address not in known for one in self._having(topic)):
+            # an nsqlookupd that was restarted forgot them: note that now, or they are missing until the next look
+            await self._producers()
+        # what /nodes says may be older than what /lookup says, so a topic that was not found is that of all that had it
+        others = [one for one in self._having(topic) if failure is not None or not one.is_named]
+        if failure is not None and not others:
+            raise failure
+        gone = {one.address for one in self.gone()}
+        every = (*named.producers, *(one.producer for one in others if one.address not in known))
+        return Producers(named.errors, [one for one in every if one.address not in gone])
+
+    def _having(self, topic: str) -> list[NodeRecord]:
+        """Return the nodes that had the topic, not tombstoned, when they were named last."""
+        return [one for one in self.inventory.all() if (topic, False) in one.producer.topics]
+
+    def gone(self) -> list[NodeRecord]:
+        """Return the nodes that are down or stopped."""
+        now = self.clock()
+        return [one for one in self.inventory.all() if one.state(now).is_gone]
+
+    def down(self) -> list[NodeRecord]:
+        """Return the nodes that are down."""
+        return self.inventory.down(self.clock())
+
+    def is_all_registered(self) -> bool:
+        """Return whether nsqlookupd names every node that pages ask. One that was restarted names none at first."""
+        asked = {one.address for one in self.inventory.asked(self.clock())}
+        return bool(self.settings.lookupds) and all(
+            one.is_named for one in self.inventory.all() if one.address in asked
+        )
+
+    def coverage(self, topic: str = "") -> str:
+        """Return how many of the nodes are in a sum, such as "2 of 3 nodes"; "" if all are. `topic`: of those that had it.
+
+        A node whose log another has promoted is in it.
+        """
+        every = [one for one in self.inventory.all() if not topic or one.producer.carries(topic)]
+        down = {one.address for one in self.down() if one.led_by is None}
+        missing = sum(one.address in down for one in every)
+        return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
+
+    def missing_past(self, topic: str, channel: str) -> list[Missing]:
+        """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""
+        gone = {
+            one.address: one.failing_since // SECOND
+            for one in self.gone()
+            if one.producer.carries(topic)
+            and (_LOG in one.producer.capabilities or self._kinds.get(one.address, (False, 0.0))[0])
+        }
+        return self.past.missing(topic, channel, gone, self.clock() // SECOND)
+
+    async def node(self, address: str) -> Producer:
+        """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""
+        found = await self.producers()
+        producer = next((one for one in found.producers if one.address == address), None)
+        if producer is None:
+            raise HttpError(404, f"No nsqd with the HTTP address {address[:100]} is known.")
+        return producer
+
+    async def carrying(self, topic: str, node: str) -> Producer:
+        """Return a node of the cluster that has the topic. Raises HttpError 404."""
+        found = await self.producers_of(topic)
+        producer = next((one for one in found.producers if one.address == node), None)
+        if producer is None:
+            raise HttpError(404, f"No nsqd at {node[:100]} has topic {topic}.")
+        return producer
+
+    async def all_penstock_nodes(self) -> list[Producer]:
+        """Return all nodes that can do more than an original."""
+        return await self.penstock_nodes((await self.producers()).producers)
+
+    async def penstock_nodes(self, producers: Iterable[Producer]) -> list[Producer]:
+        """Return those that can do more than an original: nsqlookupd says so, or else they are asked, once a minute."""
+        return [one for one in producers if await self._is_penstock(one)]
+
+    async def _is_penstock(self, producer: Producer) -> bool:
+        if _LOG in producer.capabilities:
+            return True
+        known, until = self._kinds.get(producer.address, (False, 0.0))
+        if time.monotonic() < until:
+            return known
+        try:
+            await self.fallback.get_object(producer.address, "/topics/rows", {"topic": "-"})
+            known = True
+        except UpstreamError as failure:
+            if not failure.status:  # without an answer the node keeps its kind
+                return known
+            known = False
+        if len(self._kinds) >= MOST_KINDS:
+            self._kinds.clear()
+        self._kinds[producer.address] = known, time.monotonic() + RARELY
+        return known
+
+    def note_change(self) -> None:
+        """Note that nodes went down or came back: what pages remember of before no longer counts."""
+        self.cache.invalidate()
+
+    # The cluster of nodes that copy their logs
+
+    async def clusters(self) -> ClusterStates:
+        """Return the clusters that nodes are in, as the nodes that answer now know them."""
+        return (await self.cache.get("clusters", self._clusters)).now
+
+    async def clusters_or_stale(self) -> ClusterStates:
+        """Return what `clusters` does, but up to SELDOM old, and if that takes too long, older or nothing."""
+        cached = await self.cache.get_or_stale("clusters", self._clusters, SELDOM)
+        return cached.now if cached is not None else ClusterStates()
+
+    async def _clusters(self) -> ClusterStates:
+        gathered = await self.cluster.cluster_answers(await self.all_penstock_nodes())
+        silent = self.fallback.stale()  # the others know better than the last answer of a silent node
+        answers = {address: one for address, one in gathered.answers.items() if address not in silent}
+        found = await self.direct.answer_budget.run_in_thread(gathered.memory, lambda: cluster_states(answers))
+        found.errors = gathered.errors + found.errors
+        self.has_cluster = self.has_cluster or bool(found.clusters)
+        return found
+
+    # Topics
+
+    async def overview(self, columns: tuple[str, ...] | None = None) -> CachedAnswer[Overview]:
+        """Return sums over all topics; with columns, also the topics' names, and these columns of each topic."""
+        return await self.cache.get(("overview", columns), lambda: self._overview(columns))
+
+    async def overview_or_stale(self, columns: tuple[str, ...] | None = None) -> CachedAnswer[Overview] | None:
+        """Return what `overview` does, but if that takes too long, an answer of up to a minute ago, or None."""
+        return await self.cache.get_or_stale(("overview", columns), lambda: self._overview(columns))
+
+    async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
+        found = await self.producers()
+        penstock_nodes, others = await self._parted(found.producers)
+        asked = {} if columns is None else {"columns": ",".join(one for one in columns if one != "drain")}
+        if columns is not None and "drain" in columns:
+            asked["drain"] = "1"  # no column to an nsqd of an earlier version, which would refuse it
+        data = await self._gathered(penstock_nodes, "/topics/figures", asked)
+        stats = await self._originals(penstock_nodes, others)
+        memory = data.memory + stats.memory
+        overview = await self.direct.answer_budget.run_in_thread(
+            memory, lambda: overview_of(data.answers, stats.topics, columns or ())
+        )
+        overview.errors = found.errors + data.errors + stats.errors
+        overview.memory = memory
+        overview.answered = set(self._now_answering(overview.answered))
+        return overview
+
+    async def _originals(self, penstock_nodes: list[Producer], others: list[Producer]) -> Stats:
+        """Return the stats of original nodes. Raises AllFailed if there are only such nodes and none answers."""
+        if not others:
+            return Stats()
+        try:
+            return (await self.cache.get("originals", lambda: self.cluster.stats(others))).now
+        except AllFailed as failed:
+            if not penstock_nodes:
+                raise
+            return Stats([str(failed)])
+
+    async def rows(self, names: list[str]) -> CachedAnswer[Rows]:
+        """Return rows of these topics. For more than MOST_ROWS of them the result has no previous rows."""
+        if len(names) > MOST_ROWS:
+            return CachedAnswer(await self._rows(names))
+        return await self.cache.get(("rows", *sorted(names)), lambda: self._rows(names))
+
+    async def _rows(self, names: list[str]) -> Rows:
+        penstock_nodes, others = await self._parted((await self.producers()).producers)
+        wanted, parts = set(names), dict[str, list[JsonObject]]()
+        for start in range(0, len(names), MOST_ROWS):
+            gathered = await self._gathered(penstock_nodes, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
+            for address, answer in gathered.answers.items():
+                parts.setdefault(address, []).extend(_rows_of(answer, wanted))
+        stats = await self._originals(penstock_nodes, others)
+        own: dict[str, list[Row]] = {text(one["node"]): [] for one in stats.topics}
+        chosen, now = [one for one in stats.topics if one["topic_name"] in wanted], self.clock() // SECOND
+        for one in chosen:
+            own[text(one["node"])].append(topic_row(one["topic_name"], [one]))
+        backlogs = [{"topic_name": one["topic_name"], "backlogs": self.held.backlogs(one, now)} for one in chosen]
+        found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()), backlogs)
+        found.answered = self._now_answering({*parts, *own})
+        if len(names) <= MOST_ROWS:  # else there are no previous rows
+            silent = self.fallback.stale()
+            self.held.note([one for one in chosen if one["node"] not in silent], now)
+            found.counts = {node: node_counts(names, rows) for node, rows in parts.items()}
+            found.counts |= {node: node_counts(names, map(counts_row, rows)) for node, rows in own.items()}
+        return found
+
+    def _now_answering(self, addresses: Iterable[str]) -> frozenset[str]:
+        """Return the nodes whose answers are not old ones: a rate is the difference of two answers of the same nodes."""
+        return frozenset(addresses) - self.fallback.stale().keys()
+
+    async def rows_at(self, producer: Producer, names: list[str], *, is_penstock: bool) -> dict[str, Row]:
+        """Return the rows of these topics on one node."""
+        if is_penstock:
+            data = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
+            return rows_of([row for answer in data.values() for row in _rows_of(answer, set(names))], [])
+        question = lambda: self.cluster.stats([producer])  # noqa: E731
+        stats = (await self.cache.get(("node", producer.address), question)).now
+        return rows_of([], [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in names])
+
+    async def topic(
+        self, topic: str, channel: str = "", *, clients: bool = False
+    ) -> tuple[list[Producer], list[str], CachedAnswer[Stats]]:
+        """Return the nodes that have the topic, what went wrong, and their stats."""
+        found = await self.producers_of(topic)
+        if not found.producers:
+            return [], found.errors, CachedAnswer(Stats())
+        asked = found.producers
+        question = lambda: self._noted(self.cluster.stats(asked, topic, channel, clients=clients), asked)  # noqa: E731
+        cached = await self.cache.get(("stats", topic, channel), question)
+        cached.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
+        return found.producers, found.errors + cached.now.errors, cached
+
+    async def ages(self, producers: Iterable[Producer], topic: str) -> tuple[dict[str, int], dict[str, int]]:
+        """Return by channel when its longest waiting message was published, and how many messages are buried.
+
+        The times are ns since the epoch, 0 if no message waits; "" stands for the topic.
+        """
+        gathered = await self.ask_nodes(await self.penstock_nodes(producers), "/topic/ages", {"topic": topic})
+        found: dict[str, int] = {}
+        for data in gathered.answers.values():
+            channels = data.get("channels")
+            for name, then in [("", data.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
+                known = found.get(name, 0)
+                found[name] = min(known, number(then)) if known and number(then) else known or number(then)
+        return found, _buried_of(gathered)
+
+    async def gains(self, producers: list[Producer], topic: str, stats: Stats) -> dict[str, float]:
+        """Return the decrease per second of what channels hold, over the last minutes, where it is known of all nodes.
+
+        `stats`: the answer of `topic`, for original nodes.
+        """
+        penstock_nodes, others = await self._parted(producers)
+        answers: dict[str, JsonObject] = {}
+        if penstock_nodes:
+            answers |= (await self.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})).answers
+        addresses, now = {one.address for one in others}, self.clock() // SECOND
+        answers |= {one["node"]: self.held.ages(one, now) for one in stats.topics if one["node"] in addresses}
+        return gains_of(answers)
+
+    async def _noted(self, question: Awaitable[Stats], producers: list[Producer]) -> Stats:
+        """Return the answer, after noting what channels hold at those of the nodes that do not tell how that changes."""
+        stats = await question
+        _, others = await self._parted(producers)
+        addresses = {one.address for one in others} - self.fallback.stale().keys()
+        if addresses:
+            self.held.note([one for one in stats.topics if one["node"] in addresses], self.clock() // SECOND)
+        return stats
+
+    # Pauses
+
+    async def pauses(self) -> list[JsonObject]:
+        """Return what is paused: {"name", "by", "at", "until"}, as far as nodes know by whom, when and until when."""
+        cached = await self.cache.get_or_stale("pauses", self._pauses, SELDOM / 2)
+        if cached is None and not self.cache.has_answer("pauses"):
+            return []  # there was no answer yet; the next refresh has it
+        return (cached or await self.cache.get("pauses", self._pauses, SELDOM / 2)).now
+
+    async def _pauses(self) -> list[JsonObject]:
+        penstock_nodes = await self.all_penstock_nodes()
+        overview = (await self.overview()).now
+        found: dict[str, JsonObject] = {
+            name: {"name": name, "by": "", "at": 0, "until": 0} for name in sorted(overview.paused)
+        }
+        for data in (await self._gathered(penstock_nodes, "/pauses", {})).answers.values():
+            for one in objects(data.get("pauses"))[:MOST_PAUSES]:
+                name = "/".join(filter(None, (text(one.get("topic")), text(one.get("channel")))))
+                known = found.setdefault(name, {"name": name, "by": "", "at": 0, "until": 0})
+                known["by"] = known["by"] or text(one.get("by"))
+                known["at"] = known["at"] or number(one.get("at"))
+                known["until"] = max(known["until"], number(one.get("until")))
+        return list(found.values())
+
+    # Helpers of all of the above
+
+    async def ask_nodes(
+        self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
+    ) -> Gathered[JsonObject]:
+        """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: the default of ResponseCache."""
+        asked = arguments or {}
+        key = (path, *sorted(asked.items()), *(one.address for one in producers))
+        question = lambda: self._gathered(producers, path, asked)  # noqa: E731
+        return (await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))).now
+
+    async def _gathered(
+        self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]
+    ) -> Gathered[JsonObject]:
+        ask: Callable[[str], Awaitable[JsonObject]] = lambda address: self.fallback.get_object(address, path, arguments)  # noqa: E731
+        return await self.fallback.all_of([one.address for one in producers], ask)
+
+    async def _parted(self, producers: list[Producer]) -> tuple[list[Producer], list[Producer]]:
+        """Return Penstock's nodes and the others."""
+        penstock_nodes = await self.penstock_nodes(producers)
+        known = {one.address for one in penstock_nodes}
+        return penstock_nodes, [one for one in producers if one.address not in known]
+
+
+def _buried_of(gathered: Gathered[JsonObject]) -> Counter[str]:
+    """Return by channel how many messages are buried, from the answers of /topic/ages."""
+    buried: Counter[str] = Counter()
+    for data in gathered.answers.values():
+        counts = data.get("buried")
+        buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
+    return buried
+
+
+def _place(producer: Producer) -> tuple[str, str]:
+    return producer.hostname, producer.address
+
+
+def _rows_of(answer: JsonObject, names: set[str]) -> list[JsonObject]:
+    """Return the rows of the requested topics: a node may answer with others, too."""
+    return [row for row in objects(answer.get("topics")) if text(row.get("topic_name")) in names]

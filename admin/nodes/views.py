@@ -1,0 +1,343 @@
+"""What pages show of the cluster's answers: rows, rates, orders, and words for people. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote, urlencode
+
+from admin.nodes.decoders import decode, printable, text_of
+from admin.times import clock_element, is_old, moment_element, second_element
+from penstock.protocol.names import is_valid_name
+from shared.json_fields import JsonObject, number, text
+
+PAGE = 100  # topics on a page
+MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
+MOST_HEADERS = 1000  # headers shown of a message
+MOST_CURSORS = 1000  # cursors shown of a node
+LONGEST_JOB_ID = 40  # characters of an id of Disque
+UNKNOWN = "-"
+EMPTY, STALLED, GROWING = 0.0, 1e18, 2e18  # in place of the seconds until a topic or channel is empty
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The figures of a topic or a channel. Of a topic, all but `messages` are sums over its channels."""
+
+    name: str
+    paused: bool
+    depth: int  # of a topic: including its channels
+    in_flight: int
+    deferred: int
+    messages: int
+    requeued: int
+    timed_out: int
+    channels: int
+    clients: int
+    buried: int = 0
+    oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
+    jobs: int = 0  # jobs in the tube of the same name, for clients of beanstalkd
+    rate_in: float | None = None  # messages published per second; None: not known yet
+    # Messages per second that left: finished, emptied or discarded, but not buried. Of a topic: the mean over its channels.
+    rate_out: float | None = None
+    # Decrease of the messages that wait or are in flight, per second; of a topic: in its slowest part, if that is known.
+    gain: float | None = None
+    paused_channels: int = 0  # how many channels of the topic are paused
+    slowest: int | None = None  # of a topic: the messages that wait in its slowest part; None: it is taken as a whole
+
+    COUNTS: ClassVar[tuple[str, ...]] = (
+        "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
+        "jobs",
+    )  # fmt: skip
+
+    @property
+    def drain(self) -> str:
+        """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
+        return time_to_drain(self._drained, self.gain)
+
+    @property
+    def drain_rank(self) -> float | None:
+        """See the function of this name."""
+        return drain_rank(self._drained, self.gain)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it does not drain but grows."""
+        return self.drain_rank == GROWING
+
+    @property
+    def _drained(self) -> int:
+        return self.depth if self.slowest is None else self.slowest
+
+    @property
+    def held(self) -> int:
+        """The number of messages in any state, without the buried ones."""
+        return self.depth + self.in_flight + self.deferred
+
+
+def drain_rank(depth: int, gain: float | None) -> float | None:
+    """Return the seconds until it is empty, EMPTY, STALLED or GROWING, which are larger than any; None if unknown.
+
+    `gain`: decrease of the messages held, per second; None: unknown.
+    """
+    if not depth:
+        return EMPTY
+    if gain is None:
+        return None
+    return min(depth / gain, STALLED / 2) if gain > 0 else GROWING if gain < 0 else STALLED
+
+
+def time_to_drain(depth: int, gain: float | None) -> str:
+    """Return in words how long `depth` messages last at a `gain` of so many messages per second."""
+    rank = drain_rank(depth, gain)
+    if rank is None:
+        return UNKNOWN
+    return {EMPTY: "empty", STALLED: "stalled", GROWING: "growing"}.get(rank) or duration(rank * 1e9)
+
+
+def channel_row(data: JsonObject) -> Row:
+    """Return the row of a channel in the form of admin.nodes.merge."""
+    return Row(
+        data["channel_name"], data["paused"], data["depth"], data["in_flight_count"], data["deferred_count"],
+        data["message_count"], data["requeue_count"], data["timeout_count"], 0, data["client_count"],
+        buried=data.get("buried_count", 0),
+    )  # fmt: skip
+
+
+def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
+    """Return the row of a topic from its parts on the nodes. `messages` counts publishes; the rest sums up the channels."""
+    nodes = list(parts)
+    channels = [channel for node in nodes for channel in node["channels"] or ()]
+    return Row(
+        name,
+        any(one["paused"] for one in nodes),
+        sum(one["depth"] for one in (*nodes, *channels)),
+        sum(one["in_flight_count"] for one in channels),
+        sum(one["deferred_count"] for one in channels),
+        sum(node["message_count"] for node in nodes),
+        sum(one["requeue_count"] for one in channels),
+        sum(one["timeout_count"] for one in channels),
+        len({one["channel_name"] for one in channels}),
+        sum(one["client_count"] for one in channels),
+        paused_channels=len({one["channel_name"] for one in channels if one["paused"]}),
+    )
+
+
+def absent_row(name: str) -> Row:
+    """Return the row of a topic that no node has."""
+    return Row(name, False, *[0] * len(Row.COUNTS))
+
+
+def with_rates(row: Row, before: Row | None, seconds: float) -> Row:
+    """Return the row with its rates since `before`. A `gain` over a longer time, if it is known, stays.
+
+    A node that was restarted counts from 0; the row then stays without rates.
+    """
+    if before is None or seconds <= 0 or row.messages < before.messages:
+        return row
+    came = row.messages - before.messages
+    kept = row.held + row.buried - before.held - before.buried
+    left = came - kept / max(1, row.channels)  # each channel gets each message
+    gain = (before.held - row.held) / seconds if row.gain is None else row.gain
+    return replace(row, rate_in=came / seconds, rate_out=max(0.0, left / seconds), gain=gain)
+
+
+def with_rate(row: Row, name: str, value: float) -> Row:
+    """Return the row with `value` as its `rate_in`, `rate_out` or `gain`."""
+    return replace(row, **{name: value})  # type: ignore[arg-type]
+
+
+def left_out(rows: Sequence[object], most: int, what: str) -> list[str]:
+    """Return what to say of rows that the page cannot show, which are those beyond `most`."""
+    more = len(rows) - most
+    return [f"{more} more {what} are not shown. Export the table to see all of them."] if more > 0 else []
+
+
+def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
+    """Return the rows of that page, the page's number, and the number of pages."""
+    pages = max(1, -(-len(rows) // PAGE))
+    page = min(max(1, page), pages)
+    return rows[(page - 1) * PAGE : page * PAGE], page, pages
+
+
+# Messages
+
+
+def message_view(data: JsonObject) -> JsonObject:
+    """Return a message of /channel/messages as a page shows it: as text or in hex, and decoded if it is anything known."""
+    body = body_of(data)[:MOST_TEXT]
+    is_cut = number(data.get("body_size")) > len(body)
+    shown = text_of(body, is_cut)
+    times = {name: number(data.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
+    headers = data.get("headers")
+    return (
+        times
+        | {
+            "id": text(data.get("id")),
+            "offset": number(data.get("offset")),
+            "attempts": number(data.get("attempts")),
+            "failures": number(data.get("failures")),
+            "body_size": number(data.get("body_size")),
+            "reason": text(data.get("reason")),
+            "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
+            if isinstance(headers, dict)
+            else {},
+            "text": printable(shown or ""),
+            "is_binary": shown is None,
+            "waits": data.get("waiting_for_copies") is True,  # other nodes have no copies yet, so the body is not shown
+            "shown": len(body),
+            "cut": is_cut,
+            "decoded": decode(body, is_cut),
+            "hex": hex_of(body[:MOST_HEX]),
+        }
+    )
+
+
+def job_view(data: JsonObject) -> JsonObject:
+    """Return a job of /tube/jobs as a page shows it."""
+    names = (
+        "id",
+        "priority",
+        "age",
+        "time_left",
+        "ttr",
+        "ttl_left",
+        "reserves",
+        "timeouts",
+        "releases",
+        "buries",
+        "kicks",
+    )
+    others = {
+        "disque_id": text(data.get("disque_id"))[:LONGEST_JOB_ID],
+        "has_ttl": "ttl_left" in data,
+        "is_at_most_once": data.get("ttr") == 0,
+    }
+    return message_view(data) | {name: number(data.get(name)) for name in names} | others
+
+
+def body_of(data: JsonObject) -> bytes:
+    """Return the body of a message of /channel/messages, as far as the node has sent it."""
+    try:
+        return (
+            base64.b64decode(data["body_base64"], validate=True)
+            if "body_base64" in data
+            else text(data.get("body")).encode()
+        )
+    except (ValueError, TypeError):
+        return b""
+
+
+def hex_of(body: bytes) -> str:
+    """Return a hex dump: lines of an offset, 16 bytes, and their printable characters."""
+    lines = []
+    for at in range(0, len(body), 16):
+        part = body[at : at + 16]
+        printable = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:06x}  {part.hex(' '):<47}  {printable}")
+    return "\n".join(lines)
+
+
+def traits(client: JsonObject) -> list[str]:
+    """Return the properties of a client's connection, for people."""
+    found = [name for name in ("tls", "snappy", "deflate") if client[name]]
+    found += [f"sampled {client['sample_rate']} %"] if client["sample_rate"] else []
+    found += [f"authorized {client['auth_identity']}".strip()] if client["authed"] else []
+    return found + [client[name] for name in ("topology_region", "topology_zone") if client.get(name)]
+
+
+# Words
+
+
+def count(value: int) -> str:
+    """Return a number with commas: 1,234,567."""
+    return f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate per second in words."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def percent(value: float) -> str:
+    """Return a quantile in percent: 99.9 %."""
+    return f"{value * 100:g} %"
+
+
+def duration(ns: float) -> str:
+    """Return a duration in the largest unit of which it has at least one."""
+    for unit, size in (("d", 86_400e9), ("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6)):
+        if ns >= size:
+            return f"{ns / size:.1f} {unit}"
+    return f"{ns / 1e3:.0f} us"
+
+
+def age(then: int, now: int) -> str:
+    """Return how long ago `then` was, both in ns since the epoch; - for none."""
+    return duration(max(0, now - then)) if then else UNKNOWN
+
+
+def size(value: int) -> str:
+    """Return a number of bytes with a decimal unit."""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= one:
+            return f"{value / one:.1f} {unit}"
+    return f"{value} B"
+
+
+def moment(ns: int) -> str:
+    """Return a time to the millisecond; - for none."""
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC" if ns else UNKNOWN
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
+
+
+def whole(value: str, otherwise: int = 1) -> int:
+    """Return a number in a query, or `otherwise` if the text is no number of at most 9 digits."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
+
+
+def segment(value: str) -> str:
+    """Quote one segment of a path: the # of an ephemeral name must not begin a fragment."""
+    return quote(value, safe="")
+
+
+def arguments(given: dict[str, object]) -> str:
+    """Return a query string without the empty arguments."""
+    return urlencode({name: value for name, value in given.items() if value})
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "segment": segment,
+    "arguments": arguments, "traits": traits, "age": age, "moment": moment_element, "second": second_element,
+    "clock": clock_element, "is_old": is_old, "moment_text": moment, "is_topic": is_valid_name,
+}  # fmt: skip
+
+
+def reader_rows(data: Mapping[str, list[JsonObject]], topic: str) -> list[JsonObject]:
+    """Return rows of cursors, the largest lag first. `data` is by node; `topic` is used where a cursor names none."""
+    rows = [
+        {
+            "topic": topic or text(one.get("topic")),
+            "name": text(one.get("name")),
+            "node": node,
+            "owner": text(one.get("owner")),
+            "offset": number(one.get("offset")),
+            "lag": number(one.get("lag")),
+            "gone": number(one.get("gone")),
+            "hold": text(one.get("hold")),
+            "updated": number(one.get("updated")),
+        }
+        for node, cursors in data.items()
+        for one in cursors[:MOST_CURSORS]
+    ]
+    return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))

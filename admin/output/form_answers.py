@@ -1,0 +1,134 @@
+"""The answers to forms: why one was refused, and what one did, for the page that the browser is sent to next.
+
+What was done goes into a Flash, not into the address. Refusals by rights and confirmations are noted in the audit trail.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from admin.nodes.cluster import AllFailed
+from admin.nodes.upstreams import UpstreamError
+from admin.output.error_pages import FORBIDDEN, Partly
+from admin.output.failures import field_of, in_words
+from admin.output.flashes import COOKIE, KEPT, Done, Flashes
+from admin.output.form_state import NONE, FieldError, Refusal
+from admin.output.message_filters import NAMES
+from admin.output.topic_settings import SETTINGS
+from admin.users.access import Access, place_of, who_asks
+from admin.users.refused_attempts import RefusedAttempts
+from shared.http.errors import HttpError
+
+# Arguments of the path that a form's action returns: they say what was done.
+_ONCE = ("did", "n", "published", "at", "key")
+# Fields of a refused form that are arguments of the page that shows it again.
+_ASKED = ("name", "node", "offset", "state", "after", "count", "per_second", "to", *NAMES, *SETTINGS)
+_AGAIN = "A node that did not answer may have applied the change, or may apply it later. Check the result."
+MOST_ASKED = 500  # characters of each argument
+
+
+@dataclass(slots=True)
+class FormAnswers:
+    """Makes answers to forms, and keeps what they did until a page has shown it."""
+
+    access: Access
+    home: str  # the path of the cookie
+    attempts: RefusedAttempts | None = None  # records what is refused
+    flashes: Flashes = field(default_factory=lambda: Flashes(time.monotonic, secrets.token_urlsafe))
+
+    def refusal(self, request: Request, form: Mapping[str, str], error: Exception) -> Refusal:
+        """Return why a form was refused, and what was typed into it."""
+        typed = {name: value for name, value in form.items() if name != "csrf"}
+        if isinstance(error, Partly):
+            return Refusal(typed, f"Done on some nodes only. {in_words(error.text)}", "", _AGAIN, error.status)
+        if isinstance(error, HttpError):
+            is_forbidden = error.status == 403 and error.text == FORBIDDEN
+            if is_forbidden or (isinstance(error, FieldError) and error.field == "confirm"):
+                why = "no right" if is_forbidden else "the confirmation does not match"
+                self.note_refused(request, form.get("action", ""), why, form)
+            where = error.field if isinstance(error, FieldError) else field_of(error.text)
+            words = in_words(error.text) if error.status == 502 else error.text
+            if is_forbidden:
+                words = f"Access denied. {no_right(request)}"
+            return Refusal(typed, words, where, "", error.status)
+        if isinstance(error, AllFailed | UpstreamError):
+            words = in_words(str(error))
+            return Refusal(typed, words, field_of(str(error)), "" if field_of(str(error)) else _AGAIN, 502)
+        return Refusal(typed, "The form is not valid UTF-8.", "", "", 400)
+
+    def keep(self, request: Request, response: Response, path: str, done: Done) -> None:
+        """Keep what was done for the page at `path`, and have the response set the cookie that shows it there."""
+        token = self.flashes.put(self._owner(request), unquote(path), done)
+        response.set_cookie(
+            COOKIE, token, int(KEPT), path=self.home or "/", secure=self.access.is_secure(request), httponly=True,
+            samesite="strict",
+        )  # fmt: skip
+
+    def forget(self, response: Response) -> None:
+        """Have the response delete the cookie."""
+        response.delete_cookie(COOKIE, path=self.home or "/")
+
+    def take_flash(self, request: Request) -> None:
+        """Take what a form of this browser did, if this is the page that shows it."""
+        token = request.cookies.get(COOKIE, "")
+        if token and not refusal_of(request).words:
+            request.state.done = self.flashes.take(token, self._owner(request), request.scope["path"])
+
+    def _owner(self, request: Request) -> str:
+        """Return whose flash it is: the session, or the user and the address."""
+        who = who_asks(request)
+        return who.csrf or f"{who.name} at {self.access.remote(request)}"
+
+    def note_refused(self, request: Request, action: str, words: str, form: Mapping[str, str] | None = None) -> None:
+        """Record an attempt that was refused."""
+        if self.attempts is None:
+            return
+        named = form or {}
+        target = "/".join(place_of(request)) or named.get("topic") or named.get("name") or request.scope["path"]
+        node = named.get("node", "")
+        target = f"{target} at {node}" if node else target
+        self.attempts.note(action, target, self.access.actor(request), words)
+
+
+def no_right(request: Request) -> str:
+    """Return why the user may not."""
+    return f"Your role ({who_asks(request).role}) or your topics do not allow this."
+
+
+def parted(where: str) -> tuple[str, str, Done]:
+    """Return the path of an action's result, its address with the query, and what was done."""
+    path, _, asked = where.partition("?")
+    arguments = parse_qsl(asked, keep_blank_values=True)
+    kept = urlencode([(name, value) for name, value in arguments if name not in _ONCE])
+    return path, f"{path}?{kept}" if kept else path, {name: value for name, value in arguments if name in _ONCE}
+
+
+def done_of(request: Request) -> Done:
+    """Return what a form of this browser has just done, for the page that shows it; empty for all others."""
+    found: Done = getattr(request.state, "done", {})
+    return found
+
+
+def refuse_field(request: Request, typed: Mapping[str, str], error: FieldError) -> None:
+    """Have a page that was asked for by GET show a form with this error, and answer with its status."""
+    if not refusal_of(request).words:
+        request.state.refusal = Refusal(typed, error.text, error.field, "", error.status)
+
+
+def refusal_of(request: Request) -> Refusal:
+    """Return why the form of this request was refused; one without words: it was not."""
+    found: Refusal = getattr(request.state, "refusal", NONE)
+    return found
+
+
+def asked_again(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the query of the page that shows a refused form again."""
+    asked = {name: form[name][:MOST_ASKED] for name in _ASKED if name in form}
+    return asked | {"many": form.get("action", "")} if "count" in form else asked

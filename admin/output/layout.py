@@ -1,0 +1,405 @@
+"""What all pages share: the layout, the live part, exports, refusals, and the check that forms are nsqadmin's own.
+
+A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than the live part),
+"title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json
+return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from admin.nodes.cluster import AllFailed
+from admin.nodes.upstreams import UpstreamError
+from admin.nodes.views import FILTERS
+from admin.options import AdminOptions
+from admin.output.error_pages import FORBIDDEN, failure, ways_from, wrong
+from admin.output.export import exported
+from admin.output.failures import sentences
+from admin.output.form_answers import FormAnswers, asked_again, done_of, no_right, parted, refusal_of
+from admin.output.form_state import LIMITS
+from admin.output.live_events import live_events
+from admin.users.access import Access, check_origin, place_of, who_asks
+from admin.users.roles import NEEDED
+from shared.http.api import Handler, query, read_body
+from shared.http.errors import HttpError
+from shared.text import without_surrogates
+from shared.version import PENSTOCK_VERSION
+
+if TYPE_CHECKING:
+    import jinja2
+
+HERE = Path(__file__).parent.parent
+EVERY = 2.0  # s between two refreshes of a page
+MOST_STREAMS, MOST_STREAMS_OF_ONE = 500, 50
+LAST_WORDS = 0.2  # s for the end of a stream when nsqadmin stops
+MOST_FORM = 1024 * 1024 + 65536  # bytes
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
+    " data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+CLUSTER_PAGE = "/cluster"  # in the navigation only if a node is in a cluster
+_NAVIGATION = (  # paths, labels, and the letters that open the pages after g
+    ("/", "Topics", "t"), ("/alarms", "Alarms", "m"), ("/nodes", "Nodes", "n"), (CLUSTER_PAGE, "Cluster", "o"),
+    ("/storage", "Storage", "s"), ("/tubes", "Tubes", "u"), ("/readers", "Readers", "r"), ("/history", "History", "h"),
+    ("/tasks", "Tasks", "k"), ("/lookup", "Lookup", "l"), ("/counter", "Counter", "c"), ("/audit", "Audit", "a"),
+)  # fmt: skip
+DID = {
+    "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
+    "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "Draining started.",
+    "undrain": "The node accepts messages again.", "forget": "The node is forgotten.",
+    "configure": "Settings changed.",
+    "promote": "The node is a candidate for the log. This page shows the result.",
+    "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
+    "release": "Released", "cancel": "Cancelled.", "dismiss": "The node is dismissed.", "snooze": "Snoozed.",
+    "wake": "Unsnoozed.", "set-alarms": "The thresholds are set.", "move": "Moved", "republish": "Published.",
+    "disconnect": "The client is disconnected. What it had in flight is ready again.",
+}  # fmt: skip
+
+Fields = dict[str, Any]
+View = Callable[[Request], Awaitable[Fields]]
+Form = dict[str, str]
+Do = Callable[[Request, Form], Awaitable[str]]  # returns the path to go to next
+
+
+@cache
+def _assets() -> dict[str, Path]:
+    """Return the static files that can be requested, by name."""
+    return {path.name: path for path in (HERE / "static").iterdir() if path.suffix in _TYPES}
+
+
+@cache
+def _sources() -> dict[str, tuple[str, str, None]]:
+    """Return the text of each template, and its path.
+
+    They are read at the start, so that an upgrade in place does not mix its files with this code.
+    """
+    paths = (HERE / "templates").glob("*.html")
+    return {path.name: (path.read_text(encoding="utf-8"), str(path), None) for path in paths}
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Return the templates, which all clusters share.
+
+    They are compiled when they are first shown: all together take longer than the rest of the start.
+    """
+    import jinja2  # here, because a start needs no page
+
+    found = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_sources().get), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    found.filters |= FILTERS
+    found.globals |= LIMITS
+    return found
+
+
+@dataclass(slots=True)
+class PageRenderer:
+    """Turns views and form actions into request handlers with a common layout and common error pages."""
+
+    options: AdminOptions
+    access: Access
+    banners: Callable[[Request], Awaitable[Fields]]  # fields that appear above every page
+    home: str  # the base path of the login page
+    answers: FormAnswers
+    clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
+    _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
+
+    def __post_init__(self) -> None:
+        """Read the templates."""
+        _sources()
+
+    @property
+    def base(self) -> str:
+        """The prefix of all paths, without the trailing slash."""
+        return self.options.base_path.rstrip("/")
+
+    @property
+    def open_streams(self) -> int:
+        """The number of pages that update now."""
+        return self._streams.total()
+
+    def url(self, *parts: str, **arguments: object) -> str:
+        """Return the path and query of a page."""
+        asked = FILTERS["arguments"](arguments)
+        return f"{self.base}/{'/'.join(map(FILTERS['segment'], parts))}{'?' if asked else ''}{asked}"
+
+    async def asset(self, request: Request) -> Response:
+        """Return a static file. It is looked up by name, so a path cannot leave the directory."""
+        path = _assets().get(request.scope["path"].rpartition("/")[2])
+        if path is None:
+            raise HttpError(404, "NOT_FOUND")
+        headers = {"Cache-Control": "public, max-age=3600"}
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
+
+    def page_handler(self, view: View, every: float = EVERY) -> Handler:
+        """Return a handler for a page; ?live streams its live part again and again, and ?format exports its table."""
+
+        async def handler(request: Request) -> Response:
+            try:
+                asked = query(request)
+                if "live" in asked:
+                    release = self._admit_stream(request)
+                    return _Stream(self._stream(request, view, every), release)
+                self.answers.take_flash(request)
+                status, fields = await self._fields(request, view)
+                if "format" in asked and status == 200:
+                    return exported(fields, asked["format"], HEADERS)
+            except HttpError as error:
+                status, fields = error.status, wrong(error.text, "")
+            refusal = refusal_of(request)
+            if refusal.words:  # the page of the form; or, if that cannot be shown, why the form was refused
+                status = refusal.status
+                fields = fields if fields["page_of"] != "error" else wrong(refusal.words, refusal.advice)
+            response = self.page(request, fields, status)
+            if done_of(request):
+                self.answers.forget(response)
+            return response
+
+        return handler
+
+    def raw_handler(self, handler: Handler) -> Handler:
+        """Return a handler whose answer is no page, but whose errors are shown as a page."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                status, fields = failure(request, error)
+            return self.page(request, fields | {"still": True}, status)
+
+        return guarded
+
+    def form_handler(self, do: Do, path: str, shown: Handler) -> Handler:
+        """Return a handler for a form that runs `do`, then redirects to the path that it returns.
+
+        If the form is refused, the page that has it is shown again with what was typed. `path` is the route of the form, and
+        `shown` the handler of the page at the same path.
+        """
+
+        async def handler(request: Request) -> Response:
+            form: Form = {}
+            try:
+                form = await self.form_of(request)
+                where = await do(request, form)
+            except (HttpError, AllFailed, UpstreamError, ValueError) as error:
+                request.state.refusal = refusal = self.answers.refusal(request, form, error)
+                if not who_asks(request).meets(NEEDED[f"GET {path}"], *place_of(request)):
+                    return self.page(request, wrong(refusal.words, refusal.advice), refusal.status)
+                asked = urlencode(asked_again(form)).encode()
+                return await shown(Request({**request.scope, "method": "GET", "query_string": asked}, request.receive))
+            path_to, location, done = parted(where)
+            response = RedirectResponse(location, 303, HEADERS)
+            if done:
+                self.answers.keep(request, response, path_to, done)
+            return response
+
+        return handler
+
+    async def form_of(self, request: Request) -> Form:
+        """Return the fields of a form. Raises HttpError 403 unless nsqadmin's own page sent it, with the session's token."""
+        check_origin(request)
+        body = await read_body(request, MOST_FORM, "The form is too large.")
+        form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        csrf = who_asks(request).csrf
+        if csrf and form.get("csrf") != csrf:
+            raise HttpError(403, "The form belongs to another session. Reload the page and try again.")
+        return form
+
+    async def refuse(self, request: Request, error: HttpError) -> Response:
+        """Return the answer to a user who may not: a redirect to the login page if that helps, or else an error page."""
+        if error.status == 401 and request.method == "GET" and "live" not in query(request):
+            asked = request.url.query
+            here = request.scope["path"] + (f"?{asked}" if asked else "")
+            return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
+        if error.status == 401:
+            return self.page(request, wrong("You are not logged in, or your session has ended.", ""), 401)
+        self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
+        return self.page(request, wrong("Access denied", no_right(request)), 403)
+
+    async def not_found(self, request: Request, error: HttpError) -> Response | None:
+        """Return the page for a path or method that does not exist, for browsers. None: a program asks, and gets JSON.
+
+        A refusal by rights that gets no page is recorded.
+        """
+        if error.status == 403 and error.text == FORBIDDEN:
+            self.answers.note_refused(request, f"{request.method} {request.scope['path']}", "no right")
+        is_api = request.scope["path"].startswith(f"{self.base}/api/")
+        if is_api or error.status not in (404, 405) or "text/html" not in request.headers.get("accept", ""):
+            return None
+        try:
+            request.state.who = self.access.who(request, is_use=False)
+        except HttpError:
+            return None
+        words = "Page not found" if error.status == 404 else "This page does not accept such a request"
+        return self.page(request, wrong(words, f"nsqadmin has no page {request.scope['path'][:200]}."), error.status)
+
+    def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
+        """Return the whole page for the fields of a view."""
+        asked = query(request)
+        was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
+        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
+        name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
+        common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "charted": False}
+        values = common | fields
+        if not values["has_cluster"]:
+            values["navigation"] = [one for one in values["navigation"] if one[0] != CLUSTER_PAGE]
+        html = _environment().get_template(f"{name}.html").render(**values)
+        return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
+
+    async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
+        """Return the status and fields of the view, or those of a page that says why it failed."""
+        try:
+            fields = await view(request)
+            fields["errors"] = sentences(fields.get("errors", ()))
+            return 200, await self.banners(request) | fields
+        except Exception as error:
+            return failure(request, error)
+
+    def _admit_stream(self, request: Request) -> Callable[[], None]:
+        """Count a live stream of the user, and return a function that ends it. Raises HttpError 503 at the limit."""
+        owner = who_asks(request).name or self.access.remote(request)
+        if self._streams.total() >= MOST_STREAMS or self._streams[owner] >= MOST_STREAMS_OF_ONE:
+            raise HttpError(503, "Too many open pages update at the same time. Close some of them.")
+        self._streams[owner] += 1
+
+        def release() -> None:
+            self._streams[owner] -= 1
+            if not self._streams[owner]:
+                del self._streams[owner]
+
+        return release
+
+    def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
+        """Return the events of a live page. It ends when the user may no longer see the page."""
+        was_wrong = "wrong" in query(request)
+
+        async def look() -> tuple[str, bool]:
+            goes_on = not await request.is_disconnected()
+            try:
+                request.state.again()
+                status, fields = await self._fields(request, view)
+                if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
+                    fields = {"page_of": "again", "title": "", "nav_path": ""}
+            except HttpError as error:
+                goes_on = False
+                fields = (
+                    {"page_of": "ended"}
+                    if error.status == 401
+                    else wrong("You no longer have access to this page.", "")
+                )
+            content = {"content": f"{fields['page_of']}_live.html"}
+            html = _environment().get_template("live.html").render(**self._common(request) | content | fields)
+            return without_surrogates(html), goes_on
+
+        return live_events(look, every, request.headers.get("last-event-id", ""))
+
+    def _common(self, request: Request) -> Fields:
+        who, now = who_asks(request), time.time_ns()
+        here = self.url(*parameters(request, self.options))
+        token = Markup('<input type="hidden" name="csrf" value="{}">').format(who.csrf) if who.csrf else ""
+        return {
+            "base": self.base,
+            "home": self.home,
+            "here": here,
+            "may": who.offered(*place_of(request)),
+            "who": who,
+            "token": token,
+            "can_log_in": self.access.has_users and not who.session,
+            "navigation": [
+                (path, name, key)
+                for path, name, key in _NAVIGATION
+                if who.meets(NEEDED[f"GET {path}"]) and (path != "/history" or self.options.lake)
+            ],
+            "clusters": self.clusters,
+            "has_cluster": False,
+            "paused": [],
+            "paused_tubes": [],
+            "stale": [],
+            "down": [],
+            "more_down": 0,
+            "alarm_counts": {},
+            "alarm_groups": [],
+            "alarms_here": [],
+            "table": None,
+            "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
+            "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
+            "errors": [],
+            "did": _did(done_of(request)),
+            "refused": refusal_of(request),
+            "ways": self._ways(request),
+            "cluster": next((name for name, path in self.clusters if path == self.base), ""),
+            "version": f"penstock {PENSTOCK_VERSION}",
+            "shows_health": who.meets(NEEDED["GET /health"]),
+            "now": now,
+        }
+
+    def _ways(self, request: Request) -> list[tuple[str, str]]:
+        """Return the links of an error page: to the page itself or the form, to those above it, and to Topics."""
+        parts, who = parameters(request, self.options), who_asks(request)
+        refusal = refusal_of(request)
+        found = [(self.url(*segments), words) for segments, words in ways_from(parts)]
+        if refusal.words or request.method != "GET":
+            asked = asked_again(refusal.typed)
+            found.insert(0, (self.url(*parts, **asked), "Back to the page"))
+        if who.meets(NEEDED["GET /"]):
+            found.append((self.url(), "Topics"))
+        if self.access.has_users and not who.session:
+            here = self.url(*parts)
+            found.append((f"{self.home}/login?{FILTERS['arguments']({'next': here})}", "Log in"))
+        return found
+
+
+class _Stream(StreamingResponse):
+    """A response of server-sent events. It calls `release` when it ends, even if it never began."""
+
+    def __init__(self, parts: AsyncIterator[str], release: Callable[[], None]) -> None:
+        super().__init__(parts, media_type="text/event-stream", headers=HEADERS)
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # nsqadmin is stopping; uvicorn would log this as an error of the page
+            with suppress(RuntimeError, TimeoutError):  # it may not have begun, or the client may not read
+                async with asyncio.timeout(LAST_WORDS):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._release()
+
+
+def _did(asked: dict[str, str]) -> tuple[str, bool]:
+    """Return what the last form did, in words, and whether it did anything. Only fixed words and a number are shown."""
+    words, number = DID.get(asked.get("did", ""), ""), asked.get("n", "")
+    if not words or not number:
+        return words, True
+    if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
+        return "Nothing was changed: the message or job no longer exists, or it is in another state.", False
+    return f"{words} {int(number):,}", True
+
+
+def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[str]:
+    """Return the last segments of the path, after /api or the base path: the kind of page, then the parameters."""
+    parts: list[str] = request.scope["path"].removeprefix(options.base_path.rstrip("/")).strip("/").split("/")
+    parts = parts[1:] if parts[0] == "api" else parts
+    assert not count or len(parts) == count
+    return parts

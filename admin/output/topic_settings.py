@@ -1,0 +1,169 @@
+"""The settings of a topic on its nodes: what applies, what is set for the topic itself, and what a change does. Pure.
+
+Nodes may lie: their answers are checked, and bounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from admin.output.form_state import FieldError
+from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.json_fields import JsonObject, number, text
+from shared.values import format_duration, parse_duration
+
+SETTINGS = {  # labels, by nsqd's names
+    "durability": "Durability",
+    "retention": "Retention",
+    "retention_bytes": "Retention size (bytes)",
+    "replicate": "Copies",
+    "max_attempts": "Attempts before burying",
+}
+DURABILITIES = ("always", "interval", "os")
+DEFAULT = "default"  # as a value: the node's setting applies
+MOST_TEXT = 40  # characters of a value
+MOST_BYTES, MOST_COPIES = 2**63 - 1, 99
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The settings of a topic on one node."""
+
+    node: str
+    values: Mapping[str, str]  # that apply, by name
+    own: frozenset[str]  # names of those that are set for the topic; the others are the node's defaults
+
+    def has(self, name: str, value: str) -> bool:
+        """Return whether the node has this value, which may be DEFAULT, already."""
+        return name not in self.own if value == DEFAULT else name in self.own and self.values[name] == value
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a setting of a topic differs between what nodes have and what was asked for."""
+
+    name: str
+    label: str
+    before: tuple[tuple[str, tuple[str, ...]], ...]  # values, and the nodes that have each
+    after: str
+
+    @property
+    def words(self) -> str:
+        """Return the change as a record of the audit trail has it."""
+        return f"{' or '.join(value for value, _ in self.before)} -> {self.after}"
+
+
+def node_settings(node: str, answer: JsonObject) -> NodeSettings:
+    """Return the settings in a node's answer of /topic/config, with what is no text or number left out."""
+    values = {name: text(answer.get(name))[:MOST_TEXT] for name in ("durability", "retention")}
+    values |= {name: str(number(answer.get(name))) for name in ("retention_bytes", "replicate")}
+    # an earlier version of nsqd does not tell the attempts
+    values["max_attempts"] = str(number(answer["max_attempts"])) if "max_attempts" in answer else ""
+    own = answer.get("of_its_own")
+    return NodeSettings(node, values, frozenset(SETTINGS) & frozenset(map(text, own if isinstance(own, list) else ())))
+
+
+def read_changes(typed: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings to change, by name, as nodes take them. Those that are empty do not change. Raises FieldError."""
+    changes = {}
+    for name in SETTINGS:
+        value = typed.get(name, "").strip()
+        if value:
+            changes[name] = value if value == DEFAULT else _READERS[name](value)
+    return changes
+
+
+def differences(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> list[Change]:
+    """Return what the changes do: those that at least one node does not have already."""
+    listed, found = list(nodes), []
+    for name, after in changes.items():
+        if all(node.has(name, after) for node in listed):
+            continue
+        before: dict[str, list[str]] = {}
+        for node in listed:
+            value = node.values[name] if name in node.own else f"{node.values[name]} ({DEFAULT})"
+            before.setdefault(value, []).append(node.node)
+        found.append(Change(name, SETTINGS[name], tuple((value, tuple(at)) for value, at in before.items()), after))
+    return found
+
+
+def may_remove(nodes: Iterable[NodeSettings], changes: Mapping[str, str]) -> bool:
+    """Return whether nodes may remove retained messages because of the changes.
+
+    A bound of 0 does not bound; with both bounds messages stay within both.
+    """
+    for node in nodes:
+        try:
+            now = {
+                "retention": parse_duration(node.values["retention"]),
+                "retention_bytes": int(node.values["retention_bytes"]),
+            }
+        except ValueError:  # a node may lie: be careful
+            return True
+        for name, is_now in now.items():
+            after = changes.get(name)
+            if after is None or node.has(name, after) or not any(now.values()):
+                continue
+            bound = 0 if after == DEFAULT else parse_duration(after) if name == "retention" else int(after)
+            if not is_now or bound < is_now:
+                return True
+    return False
+
+
+def state_of(nodes: Iterable[NodeSettings]) -> str:
+    """Return a word that differs if any setting does, to notice changes between a preview and its confirmation."""
+    states = sorted((node.node, *sorted(node.values.items()), *sorted(node.own)) for node in nodes)
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
+
+
+def differing(nodes: Iterable[NodeSettings]) -> set[str]:
+    """Return the names of the settings that are not the same on all nodes."""
+    listed = list(nodes)
+    return {name for name in SETTINGS if len({(one.values[name], name in one.own) for one in listed}) > 1}
+
+
+def _durability(value: str) -> str:
+    if value not in DURABILITIES:
+        raise FieldError("durability", f"Durability must be one of {', '.join(DURABILITIES)}, or {DEFAULT}.")
+    return value
+
+
+def _retention(value: str) -> str:
+    try:
+        ns = parse_duration(value)
+        if ns >= 0:
+            return format_duration(ns)
+    except ValueError:
+        pass  # the error below says what is expected
+    raise FieldError("retention", f"Retention must be a duration such as 36h, 90m or 0s, or {DEFAULT}.")
+
+
+def _bytes(value: str) -> str:
+    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= MOST_BYTES):
+        raise FieldError("retention_bytes", f"Retention size must be a whole number of bytes, or {DEFAULT}.")
+    return str(int(value))
+
+
+def _copies(value: str) -> str:
+    if not (value.isascii() and value.isdigit() and len(value) < 4 and 1 <= int(value) <= MOST_COPIES):
+        raise FieldError("replicate", f"Copies must be a whole number from 1 to {MOST_COPIES}, or {DEFAULT}.")
+    return str(int(value))
+
+
+def _attempts(value: str) -> str:
+    if not (value.isascii() and value.isdigit() and len(value) < 6 and int(value) <= MAX_ATTEMPTS):
+        raise FieldError(
+            "max_attempts", f"Attempts must be a whole number from 1 to {MAX_ATTEMPTS}, 0 for no limit, or {DEFAULT}."
+        )
+    return str(int(value))
+
+
+_READERS = {
+    "durability": _durability,
+    "retention": _retention,
+    "retention_bytes": _bytes,
+    "replicate": _copies,
+    "max_attempts": _attempts,
+}

@@ -1,0 +1,179 @@
+"""Logging in and out. Two threads at a time compare passwords, which costs memory and time on purpose.
+
+A third thread is kept for names that have logged in before from the same address, so that no number of wrong passwords
+from elsewhere locks them out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from admin.output.layout import HEADERS, Fields
+from admin.output.site import Site
+from admin.users.access import COOKIE, agent_of, check_origin, who_asks
+from admin.users.audit import DONE, Actor
+from admin.users.roles import Who
+from admin.users.sessions import ADDRESS, NAME, PAIR, Key, csrf_of
+from shared.auth.auth_file import Identity
+from shared.auth.failures import network_of
+from shared.auth.passwords import NOBODYS, is_password
+from shared.http.api import Handler, query
+from shared.http.errors import HttpError
+
+AT_ONCE = 2  # passwords compared at the same time
+AT_ONCE_OF_KNOWN = 1  # the same, only for names that have logged in from their address
+MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work; for the known ones as many
+MOST_KNOWN = 1000  # pairs of a name and an address that have logged in; the least recent is forgotten first
+OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from any address, has to wait
+OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
+MOST_PASSWORD = 1000  # characters
+WRONG = "Incorrect user name or password."
+
+
+class _Line:
+    """The log-ins that wait for a comparison."""
+
+    def __init__(self, at_once: int) -> None:
+        self.waiting = 0
+        self.at_once = asyncio.Semaphore(at_once)
+
+
+@dataclass(slots=True)
+class Login:
+    """The handlers of /login and /logout."""
+
+    site: Site
+    _line: _Line = field(default_factory=lambda: _Line(AT_ONCE))
+    _line_of_known: _Line = field(default_factory=lambda: _Line(AT_ONCE_OF_KNOWN))
+    _known: OrderedDict[Key, None] = field(
+        default_factory=OrderedDict
+    )  # pairs that have logged in, the least recent first
+
+    def routes(self) -> dict[str, dict[str, Handler]]:
+        """Return the handlers of both paths, by method."""
+        return {
+            "/login": {"GET": self.page, "POST": self.log_in},
+            "/logout": {"POST": self.log_out},
+        }
+
+    async def page(self, request: Request) -> Response:
+        """Return the page with the login form."""
+        return self.show(request, query(request).get("next", ""), "", "")
+
+    async def log_in(self, request: Request) -> Response:
+        """Check a name and password, and start a session. Every try is counted and recorded."""
+        try:
+            form = await self.site.renderer.form_of(request)
+        except (HttpError, ValueError) as error:
+            words = error.text if isinstance(error, HttpError) else "The form is invalid."
+            return self.show(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
+        name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
+        keys: tuple[Key, ...] = _keys(name.lower(), self.site.access.remote(request))
+        pair = keys[0]
+        line = self._line_of_known if pair in self._known else self._line
+        if pair in self._known:
+            keys = (pair,)  # what others try with this name, or from this address, does not hold it up
+        wait = self.site.access.tries.wait(*keys)
+        if wait > 0:
+            words = f"Too many failed attempts. Try again in {wait + 0.5:.0f} seconds."
+            return self.show(request, following, name, words, 429)
+        if line.waiting >= MOST_WAITING:
+            return self.show(
+                request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
+            )
+        self.site.access.tries.failed(*keys)
+        found = await self._proven(name, password, line)
+        if found is None:
+            self.site.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
+            return self.show(request, following, name, WRONG, 401)
+        self.site.access.tries.succeeded(*keys)
+        self._remember(pair)
+        answer = RedirectResponse(self.local(following), 303, HEADERS)
+        self.set_cookie(request, answer, self.begin_session(request, *found))
+        return answer
+
+    def _remember(self, pair: Key) -> None:
+        """Note that a name has logged in from an address."""
+        self._known[pair] = None
+        self._known.move_to_end(pair)
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    def begin_session(self, request: Request, identity: Identity, secret: str = "", **detail: str) -> str:
+        """Start a session of a user who has proved who it is, and return the content of its cookie.
+
+        `secret`: the hash of the password; "": the OIDC provider has proved it. `detail`: for the audit.
+        """
+        self.site.access.sessions.end(who_asks(request).session)
+        roles = () if secret else identity.roles
+        word = self.site.access.sessions.begin(identity.name, secret, agent_of(request), identity.kind, roles)
+        request.state.who = user = Who(identity, csrf_of(word), word)
+        self.site.audit.note("login", user.name, self._actor(request, user.name, user.role), DONE, **detail)
+        return word
+
+    def set_cookie(self, request: Request, answer: Response, word: str) -> None:
+        """Have the browser keep the cookie of a session."""
+        answer.set_cookie(
+            COOKIE, word, path=self.site.renderer.base or "/", secure=self.site.access.is_secure(request), httponly=True,
+            samesite="strict",
+        )  # fmt: skip
+
+    def note_refused(self, request: Request, reason: str) -> None:
+        """Record a log-in by OIDC that was refused; who it was is not known."""
+        self.site.audit.note("login", "", self._actor(request, "", ""), f"refused: {reason}", by="oidc")
+
+    async def log_out(self, request: Request) -> Response:
+        """End the session, if there is one, and delete the cookie."""
+        check_origin(request)
+        who = who_asks(request)
+        if who.session:
+            await self.site.renderer.form_of(request)
+            self.site.access.sessions.end(who.session)
+            self.site.audit.note("logout", who.name, self._actor(request, who.name, who.role), DONE)
+        answer = RedirectResponse(self.site.renderer.url("login"), 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=self.site.renderer.base or "/", httponly=True, samesite="strict")
+        return answer
+
+    async def _proven(self, name: str, password: str, line: _Line) -> tuple[Identity, str] | None:
+        """Return the user who has this password, and its hash."""
+        users = self.site.access.users
+        found = users.user(name) if users is not None else None
+        secret = found[1] if found is not None else ""
+        line.waiting += 1
+        try:
+            async with line.at_once:
+                right = await asyncio.to_thread(is_password, secret or NOBODYS, password[:MOST_PASSWORD])
+        finally:
+            line.waiting -= 1
+        return found if right and secret else None
+
+    def show(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
+        """Return the login page. `words`: what went wrong; "": nothing."""
+        has_users, has_oidc = self.site.access.users is not None, self.site.access.oidc is not None
+        fields: Fields = {
+            "page_of": "login", "title": "Log in", "nav_path": "", "still": True, "next": following[:2000], "user": user,
+            "words": words, "has_passwords": has_users, "has_oidc": has_oidc,
+        }  # fmt: skip
+        return self.site.renderer.page(request, fields, status)
+
+    def local(self, where: str) -> str:
+        """Return `where` if it is a path of nsqadmin, or else the home page."""
+        home = self.site.renderer.base or ""
+        ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where
+        return where if ours and where.isprintable() else f"{home}/"
+
+    def _actor(self, request: Request, name: str, role: str) -> Actor:
+        actor = self.site.access.actor(request)
+        return Actor(name, actor.remote_address, actor.user_agent, actor.url, role)
+
+
+def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
+    """Return the keys that count this try."""
+    network = network_of(remote)
+    of_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
+    return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), of_name

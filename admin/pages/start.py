@@ -1,0 +1,117 @@
+"""The pages: rendered by the server, so that they can be read without scripts. Looking at a page changes nothing.
+
+Each view returns the fields of its template (see admin.output.layout). Views, not templates, leave out what a user may not see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from admin.alarms.pages import AlarmPages
+from admin.alarms.subject import Place
+from admin.nodes.cluster import AllFailed
+from admin.nodes.inventory import NodeRecord, words_of
+from admin.nodes.upstreams import UpstreamError
+from admin.output.layout import EVERY, Fields, parameters
+from admin.output.site import Site
+from admin.pages.channel_page import ChannelPage
+from admin.pages.node_pages import NodePages
+from admin.pages.record_pages import RecordPages
+from admin.pages.topic_pages import TopicPages
+from admin.users.access import place_of, who_asks
+from admin.users.roles import Who
+from shared.http.api import Routes, query
+
+MOST_TUBES = 20  # paused tubes that are named
+MOST_DOWN = 10  # nodes that are down with a banner of their own
+OFTEN = {"/tasks/{task}": 0.5}  # s between two refreshes of a page, if not EVERY
+
+
+@dataclass(slots=True)
+class Pages:
+    """The request handlers of the pages."""
+
+    site: Site
+    topics: TopicPages
+    nodes: NodePages
+    records: RecordPages
+    alarms: AlarmPages
+
+    def routes(self) -> Routes:
+        """Return the handlers of every path, by method."""
+        views = {**self.topics.views(), **self.nodes.views(), **self.records.views(), **self.alarms.views()}
+        routes = {
+            path: {"GET": self.site.renderer.page_handler(view, OFTEN.get(path, EVERY))} for path, view in views.items()
+        }
+        routes["/static/{asset}"] = {"GET": self.site.renderer.asset}
+        series = self.site.renderer.raw_handler(ChannelPage(self.site).series)
+        routes |= {path: {"GET": series} for path in ("/series/{topic}", "/series/{topic}/{channel}")}
+        routes["/names"] = {"GET": self.site.renderer.raw_handler(self.topics.names)}
+        posted = self.alarms.routes(routes)
+        return {path: {**routes.get(path, {}), **posted.get(path, {})} for path in {**routes, **posted}}
+
+    async def banners(self, request: Request) -> Fields:
+        """Return what appears above every page: nodes that do not answer, and what is paused."""
+        who, place = who_asks(request), self._place(request)
+        try:
+            paused = [one for one in await self.site.queries.pauses() if who.sees(one["name"].partition("/")[0])]
+        except (AllFailed, UpstreamError):
+            paused = []  # the page itself shows the error
+        down = self.site.queries.down()
+        dead = {one.address for one in down}
+        fallback = self.site.queries.fallback
+        stale = [
+            {
+                "address": address,
+                "seconds": seconds,
+                "data_age": fallback.data_age(address),
+                "is_lookupd": address in self.site.settings.lookupds,
+                "is_node": self.site.queries.inventory.find(address) is not None,
+            }
+            for address, seconds in fallback.stale().items()
+            if address not in dead
+        ]
+        if place.topic and not place.node:
+            paused = [one for one in paused if one["name"].partition("/")[0] == place.topic]
+        return {
+            "paused": paused,
+            "paused_tubes": [one for one in sorted(self.alarms.monitor.last.paused_tubes) if who.sees(one[0])][
+                :MOST_TUBES
+            ],
+            "stale": stale,
+            "down": [self._down(one, who) for one in down[:MOST_DOWN]],
+            "more_down": max(0, len(down) - MOST_DOWN),
+            **self.alarms.banners(who, place),
+            "has_cluster": await self._has_cluster(),
+        }
+
+    def _place(self, request: Request) -> Place:
+        """Return what the page is about: its path or its query names a topic and a channel, a tube, or a node."""
+        page, *more = parameters(request, self.site.options)
+        asked, (topic, channel) = query(request), (*place_of(request), "", "")[:2]
+        if page == "tube":
+            return Place(page, asked.get("name", ""), node=asked.get("node", ""))
+        node = more[0] if page == "nodes" and more else asked.get("node", "") if page == "storage" else ""
+        return Place("" if topic else page, topic, channel, node)
+
+    def _down(self, record: NodeRecord, who: Who) -> Fields:
+        """Return what the banner says of a node that is down."""
+        return {
+            "address": record.address,
+            "name": record.name,
+            "since": record.failing_since,
+            "words": words_of(record, self.site.queries.clock()),
+            "losses": record.losses(who.sees_all, who.visible(one.topic for one in record.stuck)),
+            "figures_at": record.held_at,
+            "is_promoted": record.led_by is not None,
+        }
+
+    async def _has_cluster(self) -> bool:
+        """Return whether any node is in a cluster, as far as is known."""
+        try:
+            await self.site.queries.clusters_or_stale()
+        except (AllFailed, UpstreamError):
+            pass  # the page itself shows the error
+        return self.site.queries.has_cluster

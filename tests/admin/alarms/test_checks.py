@@ -1,0 +1,419 @@
+"""Each rule: a look in which it holds, and its neighbors in which it does not."""
+
+from dataclasses import replace
+from typing import Any
+
+from admin.alarms.checks import Checks
+from admin.alarms.node_checks import CHECKS
+from admin.alarms.past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
+from admin.alarms.rules import RULES, Severity, Thresholds
+from admin.alarms.subject import Place, Subject, channel_subject, node_subject, topic_subject
+from admin.nodes.inventory import NodeState, Stuck
+from admin.nodes.snapshot import OWN, ChannelFigures, CursorFigures, Key, NodeFacts, Snapshot, TopicFigures
+from admin.times import second
+from shared.cluster.state import DOWN, ClusterState, LogCopy, MemberState
+from tests.admin.looks import MINUTE, NOW, SECOND, channel, facts, found, look, look_at, producer, record, topic, words
+from tests.cases import each
+
+KEY = ("t", "c")
+GONE = (NodeState.DOWN, NodeState.STOPPED)
+
+
+def one(figures: ChannelFigures, at: int = NOW, **more: Any) -> Snapshot:
+    return look({KEY: figures}, at, **more)
+
+
+def nodes(*told: NodeFacts, at: int = NOW, **more: Any) -> Snapshot:
+    return look(at=at, nodes={each.record.producer.hostname: each for each in told}, **more)
+
+
+def topics(**figures: TopicFigures) -> Snapshot:
+    return look(topics=figures)
+
+
+def test_every_rule_is_checked_and_one_that_is_off_is_not() -> None:
+    checks = Checks(Thresholds())
+    assert list(checks._checks) == [rule.name for rule in RULES]
+    assert checks.check(look()) == []
+    assert not found("buried", one(channel(buried=9)), settings=("buried=off",))
+    assert [rule.name for rule in RULES if rule.name in CHECKS and rule.thresholds] == [], "checks of nodes know none"
+
+
+def test_buried() -> None:
+    (subject,) = found("buried", one(channel(buried=5)), settings=("buried.messages=5",))
+    assert (subject.key, subject.words, subject.topic, subject.value) == ("t/c", "5 buried", "t", 5)
+    assert subject.path == "messages/t/c?state=buried"
+    assert not words("buried", one(channel(buried=4)), settings=("buried.messages=5",))
+    assert not words("buried", one(channel()), settings=("buried.messages=0",)), "nothing is buried"
+    (subject,) = found("buried", look({("a/b?", "c#d"): channel(buried=1)}))
+    assert subject.path == "messages/a%2Fb%3F/c%23d?state=buried", "names are quoted"
+
+
+def test_buried_growing() -> None:
+    before, settings = one(channel(buried=3), NOW - 9 * MINUTE), ("buried-growing.messages=5",)
+    grown = words("buried-growing", before, one(channel(buried=8)), settings=settings)
+    assert grown == {"t/c": "5 buried in 9.0 min, 8 in all"}
+    assert not words("buried-growing", before, one(channel(buried=7)), settings=settings)
+    assert not words("buried-growing", before, one(channel(buried=2))), "they were kicked, or a node restarted"
+    assert not words("buried-growing", one(channel(buried=8))), (
+        "nothing to compare with: it was buried before a restart"
+    )
+    assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2))), "it had no trouble before"
+    both = one(channel(buried=1), NOW - 20 * SECOND, answered=("n:1", "m:1"))
+    alone = one(channel(buried=1), NOW - 10 * SECOND)
+    assert words("buried-growing", both, alone, one(channel(buried=9))), "a node goes, and nobody is blind for a minute"
+
+
+@each("rule", ["buried-growing", "failures", "backlog-growing"])
+def test_looks_are_compared_only_if_they_are_comparable(rule: str) -> None:
+    then = channel(buried=1, depth=1000, messages=5000, requeued=5)
+    now = channel(buried=900, depth=9000, messages=20_000, requeued=9000)
+    at = NOW - 9 * MINUTE
+    assert words(rule, one(then, at), one(now))
+    part = look_at({"n:1": {KEY: channel(buried=1, depth=900, requeued=5)}, "m:1": {KEY: now}}, at)
+    assert not words(rule, part, look_at({"m:1": {KEY: now}})), "another node was in the sum (D12)"
+    new = look_at({"n:1": {KEY: then}, "m:1": {KEY: now}})
+    assert not words(rule, look_at({"n:1": {KEY: then}}, at), new), "it is new"
+    assert not words(rule, one(then, at, left_out=1), one(now)), "figures were missing in it"
+    assert not words(rule, one(then, NOW - 11 * MINUTE), one(now)), "it is older than the window"
+    assert not words(rule, one(then, NOW + SECOND), one(now)), "the clock was set back"
+    assert not words(rule, one(then, NOW), one(now)), "no time has passed"
+
+
+@each("rule, told", [
+    ("buried-growing", "28 buried in 10.0 min, 80 in all"),
+    ("failures", "100 % of deliveries fail: 2,800 requeued and 0 timed out in 10.0 min"),
+    ("backlog-growing", "8,200 messages, 2,800 more in 10.0 min"),
+])  # fmt: skip
+def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, told: str) -> None:
+    def at(minute: int) -> Snapshot:
+        mine = channel(buried=minute, depth=1000 + 100 * minute, requeued=100 * minute, messages=2, clients=1)
+        names = ["n:1", "m:1"]
+        names += ["new:1"] if minute >= 9 else []  # it comes
+        names += ["gone:1"] if minute < 6 else []  # it goes
+        names += ["flaps:1"] if minute % 2 else []
+        parts = {name: {KEY: mine if name in ("n:1", "m:1") else channel(buried=9, depth=1000)} for name in names}
+        return look_at(parts, NOW + minute * MINUTE)
+
+    settings = (f"{rule}.minutes=10",)
+    checks, seen = Checks(Thresholds(settings)), dict[int, str]()
+    for minute in range(15):
+        told_now = [each.words for each in checks.check(at(minute)) if each.rule == rule]
+        seen |= dict.fromkeys([minute] if told_now else [], "".join(told_now))
+    assert sorted(seen)[-9:] == list(range(6, 15)), "it is raised all the time"
+    assert " in 10.0 min" in seen[14]
+    last = {KEY: channel(buried=15, depth=1600, requeued=1500, messages=30, clients=1)}
+    first = {KEY: channel(buried=1, depth=200, requeued=100, messages=2, clients=1)}
+    before = look_at({"n:1": first, "m:1": first}, NOW)
+    now = look_at({"n:1": last, "m:1": last, "new:1": {KEY: channel(buried=50, depth=5000)}}, NOW + 10 * MINUTE)
+    assert words(rule, before, now, settings=settings) == {"t/c": told}
+
+
+def test_a_log_that_another_node_has_promoted_is_no_growth() -> None:
+    settings = ("buried-growing.messages=1", "backlog-growing.messages=1000")
+    half, whole = channel(buried=5, depth=1000), channel(buried=10, depth=2000)
+    before = look_at({"n:1": {KEY: half}, "m:1": {KEY: half}}, NOW - 9 * MINUTE)
+    gone = facts(NodeState.DOWN, record("m", failing_since=NOW - MINUTE, led_by=1))
+    for rule in ("buried-growing", "backlog-growing"):
+        assert not words(rule, before, look_at({"n:1": {KEY: whole}}, nodes={"m:1": gone}), settings=settings)
+        assert words(rule, before, look_at({"n:1": {KEY: whole}}), settings=settings), "it was not promoted"
+
+
+def test_many_nodes_that_come_and_a_clock_that_is_set_back_do_not_shorten_the_past() -> None:
+    checks = Checks(Thresholds(("backlog-growing.minutes=15",)))
+    for number in range(100):
+        mine = {"n:1": {KEY: channel(depth=1000 + 10 * number)}}
+        others = {f"new{one}:1": dict[Key, ChannelFigures]() for one in range(number)}
+        found = checks.check(look_at(mine | others, NOW + number * 9 * SECOND))
+    growing = [one.words for one in found if one.rule == "backlog-growing"]
+    assert growing == ["1,990 messages, 990 more in 14.8 min"]
+    hour = 60 * MINUTE
+    looks = [one(channel(buried=1)), one(channel(buried=1), NOW - hour), one(channel(buried=2), NOW - hour + MINUTE)]
+    assert words("buried-growing", *looks) == {"t/c": "1 buried in 1.0 min, 2 in all"}, "the clock was set back"
+
+
+def test_failures() -> None:
+    then, settings = channel(messages=100, requeued=10, timed_out=1), ("failures.failures=20", "failures.percent=50")
+    before = one(then, NOW - MINUTE)
+
+    def told(now: ChannelFigures) -> dict[str, str]:
+        return words("failures", before, one(now), settings=settings)
+
+    assert told(channel(messages=120, requeued=25, timed_out=6)) == {
+        "t/c": "50 % of deliveries fail: 15 requeued and 5 timed out in 1.0 min"
+    }
+    assert not told(channel(messages=120, requeued=25, timed_out=5)), "19 failed"
+    assert not told(channel(messages=121, requeued=25, timed_out=6)), "21 of 41 were finished"
+    assert told(channel(messages=121, requeued=25, timed_out=6, buried=1)), "one of those was buried instead"
+    assert not told(channel(messages=20, requeued=300, timed_out=60)), "a node counts from 0 again"
+    assert not told(channel(messages=120, requeued=0, timed_out=60)), "a node counts from 0 again"
+    assert not told(channel(messages=120, requeued=60, timed_out=0)), "a node counts from 0 again"
+
+
+def test_a_channel_that_begins_to_fail_is_told_of_within_minutes() -> None:
+    healthy = [look(at=NOW + each * MINUTE) for each in range(10)]  # no node lists a channel without trouble
+    first = one(channel(messages=50, requeued=5), NOW + 10 * MINUTE)
+    second = one(channel(messages=60, requeued=50), NOW + 11 * MINUTE)
+    assert not words("failures", *healthy, first)
+    assert words("failures", *healthy, first, second) == {
+        "t/c": "82 % of deliveries fail: 45 requeued and 0 timed out in 1.0 min"
+    }
+
+
+def test_channel_without_consumer() -> None:
+    rule, settings = "channel-without-consumer", ("channel-without-consumer.messages=5",)
+    told = words(rule, one(channel(depth=5, oldest=NOW - 2 * MINUTE)), settings=settings)
+    assert told == {"t/c": "5 messages wait, the oldest for 2.0 min"}
+    assert words(rule, one(channel(depth=5)), settings=settings) == {"t/c": "5 messages wait"}
+    assert not words(rule, one(channel(depth=4)), settings=settings)
+    assert not words(rule, one(channel(depth=5, clients=1)), settings=settings)
+    assert not words(rule, one(channel(depth=5, paused=True)), settings=settings), "D17"
+
+
+def test_backlog_growing() -> None:
+    settings = ("backlog-growing.messages=1000", "backlog-growing.growth=10")
+    before = one(channel(depth=1000), NOW - 5 * MINUTE)
+
+    def told(depth: int, *earlier: Snapshot) -> dict[str, str]:
+        return words("backlog-growing", *(earlier or (before,)), one(channel(depth=depth)), settings=settings)
+
+    assert told(1100) == {"t/c": "1,100 messages, 100 more in 5.0 min"}
+    assert not told(1099)
+    assert not told(900)
+    assert told(1000, look(at=NOW - 5 * MINUTE)), "it had few messages then"
+    assert not told(999, look(at=NOW - 5 * MINUTE))
+    assert not told(2000, one(channel(depth=1000), NOW - 5 * MINUTE + 1)), "half of the window is not over"
+    looks = [one(channel(depth=1000 + 100 * each), NOW + each * MINUTE) for each in range(16)]
+    settings = ("backlog-growing.minutes=60", "buried-growing.minutes=60")  # of which 15 count
+    assert words("backlog-growing", *looks, settings=settings) == {"t/c": "2,500 messages, 1,500 more in 15.0 min"}
+
+
+def test_oldest_message_and_topic_without_channel() -> None:
+    rule, old = "oldest-message", NOW - 30 * MINUTE
+    assert words(rule, one(channel(depth=3, oldest=old))) == {"t/c": "oldest message: 30.0 min, of 3 ready"}
+    for figures in ({"oldest": old + 1}, {"paused": True}, {"depth": 0}, {"oldest": NOW + MINUTE}):
+        assert not words(rule, one(channel(**{"depth": 3, "oldest": old} | figures)))
+    assert not words(rule, one(channel(depth=3, oldest=0))), "its age is not known"
+    rule, settings = "topic-without-channel", ("topic-without-channel.messages=5",)
+    assert words(rule, topics(t=topic(depth=5)), settings=settings) == {"t": "5 messages and no channel"}
+    assert not words(rule, topics(t=topic(depth=4)), settings=settings)
+    assert not words(rule, topics(t=topic(depth=5, paused=True)), settings=settings)
+
+
+def test_paused() -> None:
+    long, short = NOW - 60 * MINUTE, NOW - 60 * MINUTE + 1
+    channels = {KEY: channel(paused=True, paused_at=long, depth=3), ("t", "d"): channel(paused=True, paused_at=short)}
+    channels |= {("t", "e"): channel(paused=True), ("t", "f"): channel(paused_at=long)}
+    of_topics = {"t": (long, 4), "u": (short, 0), "v": (0, 0)}
+    told = topics(**{name: topic(paused=True, paused_at=at, depth=depth) for name, (at, depth) in of_topics.items()})
+    told.channels = channels
+    waits = {"t/c": "paused for 1.0 h, 3 messages wait", "t": "paused for 1.0 h, 4 messages wait"}
+    assert words("paused", told) == waits
+
+
+def test_tube_buried_cursor_lag_and_too_many() -> None:
+    told = look(tubes={("we ird", "n:1"): 5, ("mails", "n:1"): 4})
+    (subject,) = found("tube-buried", told, settings=("tube-buried.jobs=5",))
+    assert (subject.key, subject.words, subject.topic) == ("we ird at n:1", "5 buried jobs", "we ird")
+    assert subject.path == "tube?name=we%20ird&node=n%3A1&state=buried"
+    cursors = [CursorFigures("t", "r", "n:1", 100), CursorFigures("t", "s", "n:1", 99)]
+    lagging = words("cursor-lag", look(cursors=cursors), settings=("cursor-lag.messages=100",))
+    assert lagging == {"t/r at n:1": "100 messages behind"}
+    assert words("too-many", look(left_out=3)) == {"channels": "3 more channels need attention and are not listed"}
+    assert not words("too-many", look())
+
+
+def test_which_pages_tell_of_an_alarm() -> None:
+    of_channel, of_topic = channel_subject("buried", ("t", "c"), "x", 1), topic_subject("paused", "t", "x", 1)
+    of_node = node_subject("disk-low", "n:1", "x", path="storage?node=n%3A1")
+    (of_tube,) = found("tube-buried", look(tubes={("t", "n:1"): 5}))
+    (of_reader,) = found("cursor-lag", look(cursors=[CursorFigures("t", "r", "n:1", 1_000_000)]))
+    lookupd = node_subject("lookupd-down", "l:1", "x", path="lookup")
+    pages = {
+        "topics": Place(), "t": Place(topic="t"), "t/c": Place(topic="t", channel="c"),
+        "t/d": Place(topic="t", channel="d"), "u/c": Place(topic="u", channel="c"), "n": Place("nodes", node="n:1"),
+        "m": Place("nodes", node="m:1"), "storage": Place("storage"), "storage of n": Place("storage", node="n:1"),
+        "tube t at n": Place("tube", "t", node="n:1"), "tube t at m": Place("tube", "t", node="m:1"),
+        "lookup": Place("lookup"), "readers": Place("readers"),
+    }  # fmt: skip
+
+    def telling(subject: Subject) -> set[str]:
+        return {name for name, place in pages.items() if subject.is_about(place)}
+
+    assert telling(of_channel) == {"t", "t/c"}
+    assert telling(of_topic) == {"t", "t/c", "t/d"}
+    assert telling(of_node) == {"n", "storage", "storage of n"}
+    assert telling(of_tube) == {"t", "n", "storage of n", "tube t at n"}
+    assert telling(of_reader) == {"t", "n", "storage of n", "tube t at n", "readers"}
+    assert telling(lookupd) == {"lookup"}
+
+
+def test_node_down() -> None:
+    dead = record(failing_since=NOW - MINUTE, figures_at=NOW, figures={"depth": 3}, stuck=(Stuck("t", 3, 0),))
+    (subject,) = found("node-down", nodes(facts(NodeState.DOWN, dead)))
+    assert subject.words == f"no answer for 1.0 min. 3 messages are stuck on it: t (3). That is as of {second(NOW)}."
+    assert (subject.since, subject.severity, subject.topic) == (NOW - MINUTE, Severity.CRITICAL, "")
+    for state in NodeState:
+        if state is not NodeState.DOWN:
+            assert not words("node-down", nodes(facts(state, dead)))
+    (subject,) = found("node-down", nodes(facts(NodeState.DOWN, replace(dead, led_by=2))))
+    assert subject.words == "no answer for 1.0 min. Node 2 leads its log now and delivers its messages."
+    assert (subject.severity, subject.value) == (Severity.WARNING, 0)
+
+
+def test_node_refusing_log_corrupt_log_cut_and_sync_slow() -> None:
+    assert words("node-refusing", nodes(facts(refusal="disk full", health="NOK"))) == {"n": "disk full"}
+    assert words("node-refusing", nodes(facts(health="NOK"))) == {"n": "NOK"}
+    assert not words("node-refusing", nodes(facts()))
+    assert words("log-corrupt", nodes(facts(damage=1))) == {"n": "1 B are corrupt"}
+    assert words("log-cut", nodes(facts(torn=2000))) == {"n": "2.0 kB were cut off at the last start"}
+    assert not words("log-corrupt", nodes(facts(torn=1)))
+    assert not words("log-cut", nodes(facts(damage=1)))
+    assert words("sync-slow", nodes(facts(sync_p99_ms=500.0))) == {"n": "the 99th percentile of a sync is 500 ms"}
+    assert not words("sync-slow", nodes(facts(sync_p99_ms=499.9)))
+    assert not words("sync-slow", nodes(facts(sync_p99_ms=0.0)), settings=("sync-slow.ms=0",))
+
+
+@each("state", GONE)
+@each("rule", ["node-refusing", "disk-low", "version-skew", "draining"])
+def test_a_node_that_is_gone_has_no_other_trouble(rule: str, state: NodeState) -> None:
+    old = record(is_draining=True, is_drained=True)
+    trouble = {"refusal": "x", "disk_total": 10, "disk_free": 0}
+    newer = facts(node=record(producer=producer("m", version="2.0.0")))
+    assert words(rule, nodes(facts(node=old, **trouble), newer)).keys() == {"n"}
+    assert not words(rule, nodes(facts(state, old, **trouble), newer))
+
+
+def test_lookupd_down() -> None:
+    (subject,) = found("lookupd-down", look(lookupds={"l:1": "refused", "l:2": ""}))
+    assert (subject.key, subject.words, subject.severity) == ("l:1", "refused", Severity.WARNING)
+    every = found("lookupd-down", look(lookupds={"l:1": "refused", "l:2": "y" * 300}))
+    assert [each.severity for each in every] == [Severity.CRITICAL] * 2
+    assert len(every[1].words) == 200
+    assert not words("lookupd-down", look(lookupds={"l:1": ""}))
+    assert not words("lookupd-down", look()), "nodes are configured"
+
+
+def test_node_unregistered() -> None:
+    rule, both = "node-unregistered", {"l:1": "", "l:2": ""}
+    assert words(rule, nodes(facts(), lookupds=both)) == {"n": "registered with 1 of 2 nsqlookupds that answer"}
+    assert not words(rule, nodes(facts(), lookupds={"l:1": "", "l:2": "refused"}))
+    unnamed = facts(NodeState.UNREGISTERED, record(is_named=False))
+    assert words(rule, nodes(unnamed, lookupds={"l:1": ""}))
+    assert not words(rule, nodes(unnamed)), "nodes are configured"
+    for state in (NodeState.UNANSWERED, *GONE):
+        assert not words(rule, nodes(facts(state), lookupds=both))
+
+
+def cluster(*copies: LogCopy, state: str = "up", possible: int = 2) -> Snapshot:
+    member = MemberState(1, "", "", "n:1", state, [], 1, [], possible, 2, 0)
+    return look(clusters=[ClusterState("main", nodes=[member], copies=list(copies))])
+
+
+def test_cluster() -> None:
+    assert not words("cluster", cluster())
+    (down,) = found("cluster", cluster(state=DOWN))
+    assert (down.name, down.words, down.severity) == ("node 1 of cluster main", "it is down", Severity.CRITICAL)
+    (short,) = found("cluster", cluster(possible=1))
+    assert short.severity is Severity.WARNING
+    keys = set()
+    for failure in ("at byte 5", "at byte 6", "x" * 1000):  # an alarm of a copy is the same whatever its reason
+        (subject,) = found("cluster", cluster(LogCopy(1, 2, "l", "failed", None, None, None, failure)))
+        assert failure[:100] in subject.words
+        assert len(subject.words) <= 300
+        keys.add(subject.key)
+    assert keys == {"main: copy of the log of node 1 at node 2: failed"}
+
+
+@each("free, severity, bound", [
+    (20, Severity.WARNING, "20 %"), (6, Severity.WARNING, "20 %"), (5, Severity.CRITICAL, "5 %"),
+    (0, Severity.CRITICAL, "5 %"),
+])  # fmt: skip
+def test_disk_low(free: int, severity: Severity, bound: str) -> None:
+    (subject,) = found("disk-low", nodes(facts(disk_free=free * 1000, disk_total=100_000)))
+    assert subject.severity is severity
+    assert subject.words.endswith(f"({free} %), the threshold is {bound}"), "D20"
+    assert subject.path == "storage?node=n"
+    for room, total in ((21, 100), (0, 0)):  # enough, and not known
+        assert not words("disk-low", nodes(facts(disk_free=room, disk_total=total)))
+
+
+def disks(*free: int, spacing: int = LEAST_DISK) -> list[Snapshot]:
+    return [nodes(facts(disk_free=each, disk_total=1000), at=NOW + at * spacing) for at, each in enumerate(free)]
+
+
+def test_disk_days() -> None:
+    days = 3 * 24 * 60 * 60 * SECOND // LEAST_DISK  # looks in the days of the threshold
+    assert words("disk-days", *disks(days + 1, days)) == {"n": "full in 3.0 d at the rate of the last 25.0 min"}
+    assert not words("disk-days", *disks(days + 2, days + 1))
+    assert not words("disk-days", *disks(50, 50))
+    assert not words("disk-days", *disks(50, 60))
+    assert not words("disk-days", *disks(50, 40, spacing=LEAST_DISK - 1)), "too short to tell a rate"
+    assert not words("disk-days", *disks(50))
+
+
+def test_the_past_is_bounded() -> None:
+    checks = Checks(Thresholds())
+    for at in range(10 * DISK_LOOKS):
+        disk = facts(disk_free=5, disk_total=10)
+        checks.check(nodes(disk, at=NOW + at * DISK_SPACING, channels={KEY: channel(buried=1)}))
+    assert len(checks.past._disks) == DISK_LOOKS
+    for at in range(300):
+        checks.check(one(channel(), NOW + 10 * DISK_LOOKS * DISK_SPACING + at * 15 * SECOND))
+    assert 15 <= len(checks.past._kept) <= 17
+    assert not any(each.nodes or each.cursors or each.topics or each.tubes for each in checks.past._kept)
+
+
+def clocks(*ahead: int | None) -> Snapshot:
+    return nodes(*(facts(node=record(f"n{at}"), clock_ahead=each) for at, each in enumerate(ahead)))
+
+
+def test_clock_skew() -> None:
+    two = 2 * SECOND
+    assert words("clock-skew", clocks(0, SECOND, two + SECOND)) == {"n2": "its clock is 2.0 s ahead of the others"}
+    assert words("clock-skew", clocks(0, 0, -two)) == {"n2": "its clock is 2.0 s behind the others"}
+    assert not words("clock-skew", clocks(0, SECOND, two + SECOND - 1))
+    assert words("clock-skew", clocks(two)) == {"n0": "its clock is 2.0 s ahead of nsqadmin's"}
+    assert not words("clock-skew", clocks(two - 1))
+    assert words("clock-skew", clocks(two, 0)) == {"n0": "its clock is 2.0 s ahead of the others"}
+    assert not words("clock-skew", clocks(None, None))
+    assert not words("clock-skew", clocks(60 * two, 60 * two, 60 * two)), "nsqadmin's own clock is wrong"
+
+
+@each("left, severity, told", [
+    (14, Severity.WARNING, "expires on 2027-01-29 08:00:00 UTC, in 14.0 d"),
+    (2, Severity.CRITICAL, "expires on 2027-01-17 08:00:00 UTC, in 2.0 d"),
+    (0, Severity.CRITICAL, "expired on 2027-01-15 08:00:00 UTC"),
+])  # fmt: skip
+def test_certificate_expiring(left: int, severity: Severity, told: str) -> None:
+    ends = NOW // SECOND + left * 24 * 3600
+    told_of = {("n:1", "tls-cert"): ends, (OWN, "http-client-tls-cert"): ends, ("https://l:1", "tls-cert"): ends}
+    seen = look(certificates=told_of, nodes={"n:1": facts()}, lookupds={"https://l:1": ""})
+    subjects = found("certificate-expiring", seen)
+    assert [each.words for each in subjects] == [f"--{option} {told}" for _, option in told_of]
+    assert [each.severity for each in subjects] == [severity] * 3
+    assert [each.path for each in subjects] == ["nodes/n%3A1", "health", "lookup"]
+    assert subjects[0].is_about(Place("nodes", node="n:1"))
+    later = {key: ends + 1 for key, ends in told_of.items()} if left == 14 else {}
+    assert not words("certificate-expiring", look(certificates=later))
+
+
+def versions(*running: str) -> Snapshot:
+    return nodes(*(facts(node=record(producer=producer(f"n{at}", version=each))) for at, each in enumerate(running)))
+
+
+def test_version_skew() -> None:
+    assert words("version-skew", versions("1.2.0", "1.10.0", "1.10.0-rc1")) == {
+        "n0": "runs 1.2.0",
+        "n2": "runs 1.10.0-rc1",
+    }
+    assert not words("version-skew", versions("1.2.0", "1.2.0", ""))
+    assert not words("version-skew", versions())
+
+
+def test_draining() -> None:
+    (subject,) = found("draining", nodes(facts(node=record(is_draining=True, figures={"depth": 1, "deferred": 2}))))
+    assert (subject.words, subject.severity) == ("3 messages are left", Severity.INFO)
+    drained = facts(node=record(is_draining=True, is_drained=True))
+    assert words("draining", nodes(drained)) == {"n": "drained: it can be stopped"}
+    assert not words("draining", nodes(facts()))

@@ -1,0 +1,439 @@
+"""What the monitor finds while no page is open: of nodes that answer, hang, die, lie, or are of another make."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+
+from admin.alarms.book import AlarmBook, Changes, Id, Snooze
+from admin.alarms.checks import Checks
+from admin.alarms.monitor import MOST_AGE, MOST_CURSORS, Monitor
+from admin.alarms.rules import Thresholds
+from admin.alarms.state_store import StateStore
+from admin.nodes.cluster import AllFailed, Producer, Producers, Stats
+from admin.nodes.inventory import DOWN_AFTER, NodeState
+from admin.nodes.merge import topic_of
+from admin.nodes.queries import Queries
+from admin.nodes.snapshot import Snapshot
+from admin.nodes.upstreams import Refused, UpstreamError
+from tests.admin.asking import in_loop
+from tests.admin.looks import JSON, NOW, SECOND, producer
+from tests.async_tests import on_asyncio
+from tests.cases import each
+
+INTERVAL = 15.0
+TIMEOUT = 5.0  # s that a question to a node that hangs takes
+ATTENTION = {"channels": [{"topic": "t", "channel": "c", "buried": 7, "clients": 1}]}
+FIGURES = {"totals": {"depth": 30}, "names": ["t"], "columns": {"held": [30], "buried": [0]}}
+
+
+@dataclass
+class FakeNode:
+    """A node. `answers` has what it answers by path, or what it raises; what is not in it is 404."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    hangs: bool = False
+    seconds: float = 0.0  # that an answer takes
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        """What it was asked but for pings."""
+        return [path for path, _ in self.asked if path != "/ping"]
+
+
+class Room:
+    """A monitor over fake nodes, which nsqlookupd names, and with a clock of its own."""
+
+    def __init__(self, *named: Producer, thresholds: tuple[str, ...] = (), **nodes: FakeNode) -> None:
+        self.seconds = 0.0
+        self.nodes = {f"{name}:1": node for name, node in nodes.items()}
+        self.named = list(named) or [producer(name, capabilities=("log",)) for name in nodes]
+        self.lookupds: dict[str, Exception | None] = {"l:1": None}
+        self.originals: dict[str, list[dict[str, Any]]] = {}
+        self.told: list[Changes] = []
+        asks = {"get_object": self.get_object, "get_bytes": self.get_bytes}
+        upstreams: Any = SimpleNamespace(**asks, stale=dict, forget=lambda address: None)
+        upstreams.answer_budget = SimpleNamespace(most_held=1 << 20)
+        cluster = SimpleNamespace(producers=self.producers, stats=self.stats, lookupds=tuple(self.lookupds))
+        cluster.producers_of = self.producers_of
+        queries = Queries(cast(Any, None), cast(Any, cluster), upstreams, upstreams, clock=self.clock)
+        self.store = StateStore(None)
+        checks = Checks(Thresholds(thresholds))
+        self.monitor = Monitor(queries, checks, AlarmBook(), self.store, INTERVAL, self.told.append, self.clock)
+
+    def clock(self) -> int:
+        return NOW + int(self.seconds * SECOND)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def producers(self) -> Producers:
+        if any(self.lookupds.values()):
+            raise AllFailed("failed to query any nsqlookupd")
+        return Producers([], self.named)
+
+    async def producers_of(self, topic: str) -> Producers:
+        having = [one for one in (await self.producers()).producers if (topic, False) in one.topics]
+        if not having:
+            raise AllFailed("404 TOPIC_NOT_FOUND")
+        return Producers([], having)
+
+    async def stats(self, producers: list[Producer]) -> Stats:
+        (node,) = producers
+        if node.address not in self.originals:
+            raise AllFailed("failed to query any nsqd")
+        return Stats([], [topic_of(one, node.address, node.hostname, 0) for one in self.originals[node.address]])
+
+    async def get_bytes(self, address: str, path: str, arguments: dict[str, str]) -> bytes:
+        if address in self.lookupds:
+            if failure := self.lookupds[address]:
+                raise failure
+            return b"OK"
+        await self.get_object(address, path, arguments)
+        return b"OK"
+
+    async def get_object(self, address: str, path: str, arguments: dict[str, str] | None = None) -> dict[str, Any]:
+        node = self.nodes[address]
+        node.asked.append((path, arguments or {}))
+        if node.hangs:
+            self.seconds += TIMEOUT
+            raise UpstreamError(f"{address}{path} did not answer within {TIMEOUT} s")
+        self.seconds += node.seconds if path != "/ping" else 0.0
+        answer = {"/ping": {}, **node.answers}.get(path, Refused("404", 404))
+        if isinstance(answer, Exception):
+            raise answer
+        return cast(dict[str, Any], answer)
+
+    async def look(self, after: float = INTERVAL) -> Snapshot:
+        """Ping and look once, so many seconds after the last time."""
+        self.seconds += after
+        self.monitor.queries.cache.invalidate()
+        await self.monitor.ping()
+        await self.monitor.look()
+        return self.monitor.last
+
+    def state(self, name: str) -> NodeState:
+        node = self.monitor.inventory.find(f"{name}:1")
+        return node.state(self.clock())
+
+    def alarms(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for one in self.monitor.book.all():
+            found.setdefault(one.subject.rule, []).append(one.subject.key)
+        return found
+
+
+@pytest.fixture
+def a_room(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Room]:
+    def make(*named: Producer, **more: Any) -> Room:
+        room = Room(*named, **more)
+        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=room.monotonic))
+        return room
+
+    return make
+
+
+def healthy(**more: Any) -> FakeNode:
+    told = {"/channels/attention": ATTENTION, "/topics/figures": FIGURES, "/node/drain": {"draining": False}}
+    return FakeNode(told | more)
+
+
+@on_asyncio
+async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()))
+    look = await room.look()
+    first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
+    assert node.paths == first
+    assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
+    assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
+    node.asked.clear()
+    for _ in range(3):
+        await room.look()
+    assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
+    node.asked.clear()
+    await room.look()
+    assert node.paths == first
+    assert [[one.id for one in changes.raised] for changes in room.told] == [[("buried", "t/c")], [], [], [], []]
+    assert room.monitor.looks == 5
+    assert room.monitor.looked_at == room.clock()
+    room = a_room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
+    await room.look()  # thresholds beyond what nodes can be asked for
+    assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
+
+
+@on_asyncio
+async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(a_room: Any) -> None:
+    room = a_room(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
+    await room.look()
+    node.asked.clear()
+    await room.look()
+    assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
+    node.answers["/cluster"] = Refused("404", 404)
+    await room.look()
+    node.asked.clear()
+    await room.look()
+    assert "/cluster" not in node.paths, "it has left it"
+
+
+@on_asyncio
+async def test_a_node_that_hangs_costs_one_question_and_is_as_it_was_until_it_is_down(a_room: Any) -> None:
+    room = a_room(n=healthy(), m=(node := healthy()))
+    await room.look()
+    figures_at = room.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
+    node.hangs, before = True, len(node.asked)
+    look = await room.look(2)
+    assert [path for path, _ in node.asked[before:]] == ["/ping", "/channels/attention"]
+    assert room.state("m") is NodeState.UNANSWERED
+    assert look.answered == {"n:1", "m:1"}
+    assert room.monitor.inventory.find("m:1").figures_at == figures_at, "they were not told again"  # type: ignore[union-attr]
+    node.asked.clear()
+    look = await room.look(1)
+    assert room.state("m") is NodeState.DOWN
+    assert node.paths == []
+    assert look.answered == {"n:1"}
+    assert room.alarms()["node-down"] == ["m:1"]
+    node.hangs = False
+    look = await room.look(1)
+    assert room.state("m") is NodeState.UP
+    assert look.answered == {"n:1", "m:1"}, "it is asked at once, though it took long before"
+    assert "node-down" not in room.alarms()
+
+
+@on_asyncio
+async def test_a_node_that_took_long_is_asked_less_often(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()))
+    node.seconds = 0.1
+    await room.look()
+    node.asked.clear()
+    look = await room.look()
+    assert look.channels["t", "c"].buried == 7, "as it was told last"
+    assert node.paths == [], "six questions took 0.6 s: it is asked again after 30 s"
+    await room.look()
+    assert node.paths[0] == "/channels/attention"
+
+
+@on_asyncio
+async def test_an_original_node(a_room: Any) -> None:
+    room = a_room(producer("o"), o=FakeNode())
+    channel = {"channel_name": "c", "depth": 5, "in_flight_count": 1, "client_count": 0}
+    room.originals["o:1"] = [{"topic_name": "t", "depth": 2, "channels": [channel]}]
+    look = await room.look()
+    assert (look.answered, look.channels["t", "c"].depth) == ({"o:1"}, 5)
+    node = room.monitor.inventory.find("o:1")
+    assert (node.held, node.stuck[0].topic, node.stuck[0].messages) == (8, "t", 8)
+    await room.look(20)
+    assert room.alarms() == {"channel-without-consumer": ["t/c"]}
+    del room.originals["o:1"]
+    look = await room.look()
+    assert look.channels["t", "c"].depth == 5, "it does not answer for a moment"
+
+
+@on_asyncio
+async def test_an_earlier_penstock_lists_no_channels(a_room: Any) -> None:
+    node = FakeNode({"/topics/figures": FIGURES, "/node/drain": {"draining": True}, "/storage": {"refusal": "full"}})
+    room = a_room(n=node, m=healthy())
+    look = await room.look()
+    assert look.answered == {"m:1"}
+    assert look.nodes["n:1"].clock_ahead is None
+    assert room.alarms()["node-refusing"] == ["n:1"]
+    assert room.alarms()["draining"] == ["n:1"]
+    node.answers["/channels/attention"] = {"channels": [{"topic": "t", "channel": "c", "buried": 400}]}
+    look = await room.look()
+    assert look.answered == {"m:1", "n:1"}
+    assert "buried-growing" not in room.alarms(), "it was upgraded: they were buried before"
+
+
+@each("failure", [UpstreamError("reset"), Refused("503", 503), Refused("429", 429), Refused("408", 408)])
+@on_asyncio
+async def test_a_node_that_fails_once_is_as_it_was(a_room: Any, failure: UpstreamError) -> None:
+    room = a_room(n=(node := healthy()))
+    await room.look()
+    node.answers["/channels/attention"] = failure
+    look = await room.look()
+    assert look.channels["t", "c"].buried == 7
+    node.answers["/channels/attention"] = ATTENTION
+    await room.look()
+    assert [len(one.raised) + len(one.ended) for one in room.told] == [1, 0, 0]
+
+
+@on_asyncio
+async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()), m=healthy())
+    node.answers["/node/drain"] = {"draining": True, "done": True}
+    await room.look()
+    node.answers["/node/drain"] = UpstreamError("reset")
+    await room.look()
+    assert room.alarms()["draining"] == ["n:1"]
+    node.answers["/ping"] = UpstreamError("refused")
+    room.named = room.named[1:]
+    await room.look()
+    assert room.state("n") is NodeState.STOPPED
+    assert "draining" not in room.alarms()
+    assert "node-down" not in room.alarms()
+
+
+@on_asyncio
+async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
+    await room.look()
+    node.answers["/ping"] = UpstreamError("refused")
+    room.named = room.named[1:]
+    look = await room.look()
+    assert (look.answered, look.channels) == ({"m:1"}, {})
+    (alarm,) = room.monitor.book.all()
+    assert (alarm.subject.rule, alarm.since) == ("node-down", room.clock() // SECOND * SECOND)
+    assert "30 messages are stuck on it: t (30)." in alarm.subject.words
+    assert set(room.monitor._paces) == {"m:1"}
+    assert not await room.monitor.dismiss("m:1"), "it is up"
+    assert await room.monitor.dismiss("n:1")
+    assert room.alarms() == {}
+    await room.look()
+    assert [one.subject.rule for one in room.told[-1].ended] == ["node-down"]
+
+
+@on_asyncio
+async def test_an_answer_that_is_not_ok_nsqlookupd_down_and_the_clocks_of_nodes(a_room: Any) -> None:
+    room = a_room(n=(node := healthy()))
+    node.answers["/ping"] = Refused("n:1/ping answered 500 'NOK - disk full'", 500)
+    look = await room.look()
+    assert (room.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
+    assert room.alarms()["node-refusing"] == ["n:1"]
+    del node.answers["/ping"]
+    room.lookupds["l:1"] = UpstreamError("refused")
+    look = await room.look()
+    assert "node-refusing" not in room.alarms()
+    assert (look.lookupds, look.answered) == ({"l:1": "refused"}, {"n:1"}), "nodes that are known are asked anyway"
+    assert room.alarms()["lookupd-down"] == ["l:1"]
+    room = a_room(**{name: healthy(**{"/channels/attention": {"now": NOW + ahead * SECOND}})
+                     for name, ahead in (("a", 0), ("b", 0), ("c", 60))})  # fmt: skip
+    await room.look(0)
+    assert [room.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
+    assert room.alarms()["clock-skew"] == ["c:1"]
+
+
+@on_asyncio
+async def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(a_room: Any) -> None:
+    room = a_room(producer("n", topics=(("t", False),)), n=healthy())
+    queries = room.monitor.queries
+    await room.look()
+    room.named = []
+    queries.cache.invalidate()
+    assert [one.address for one in (await queries.producers_of("t")).producers] == ["n:1"]
+    assert room.state("n") is NodeState.UNREGISTERED
+    with pytest.raises(AllFailed):
+        await queries.producers_of("u")
+
+
+@on_asyncio
+async def test_pages_ask_again_if_a_node_goes_or_comes_and_not_for_figures(
+    a_room: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = a_room(n=(node := healthy()))
+    noted: list[float] = []
+    monkeypatch.setattr(Queries, "note_change", lambda queries: noted.append(room.seconds))
+    for _ in range(10):
+        await room.look()
+    assert noted == [INTERVAL]
+    node.answers["/ping"] = UpstreamError("refused")
+    await room.look()
+    del node.answers["/ping"]
+    await room.look()
+    assert noted == [INTERVAL, 11 * INTERVAL, 12 * INTERVAL]
+
+
+@on_asyncio
+async def test_a_bug_in_a_check_does_not_end_the_task(
+    a_room: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room, looks = a_room(n=healthy()), 0
+    monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
+    check = room.monitor.checks.check
+
+    def fails_once(look: Snapshot) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise ZeroDivisionError
+        return check(look)
+
+    monkeypatch.setattr(room.monitor.checks, "check", fails_once)
+
+    async def turns() -> None:
+        done, sleep = asyncio.Event(), asyncio.sleep
+
+        async def skip(seconds: float) -> None:
+            room.seconds += seconds
+            room.monitor.queries.cache.invalidate()
+            if room.monitor.looks == 2:
+                done.set()
+            await sleep(0)
+
+        monkeypatch.setattr("admin.alarms.monitor.asyncio.sleep", skip)
+        room.monitor.start()
+        room.monitor.start()  # it is started already
+        await done.wait()
+        assert room.monitor._task is not None
+        room.monitor._task.cancel()
+
+    await turns()
+    assert looks == 3
+    assert room.alarms() == {"buried": ["t/c"]}
+    assert [one.getMessage() for one in caplog.records if one.levelno == logging.CRITICAL] == [
+        "ALARMS: the look at the nodes failed"
+    ]
+    assert DOWN_AFTER > INTERVAL * SECOND / 3, "a node that is frozen is noticed between two looks"
+
+
+PATHS = ("/channels/attention", "/node/drain", "/cluster", "/topics/figures", "/storage", "/cursors")
+KEYS = (
+    "channels", "topics", "tubes", "left_out", "now", "totals", "names", "columns", "draining", "done", "cursors", "refusal",
+    "disk_free", "disk_total", "sync_p99_ms", "damage", "torn", "topic", "channel", "tube", "name", "lag", "buried",
+    "depth", "oldest", "paused_at", "cluster", "node", "nodes", "logs", "copies",
+)  # fmt: skip
+
+
+@given(JSON, JSON)
+def test_a_node_may_answer_anything(one: Any, other: Any) -> None:
+    inner = dict.fromkeys(KEYS, other)
+    answers = [dict.fromkeys(KEYS, one), {key: [inner, one] for key in KEYS}, dict.fromkeys(KEYS, inner)]
+    room = Room(**{f"n{place}": FakeNode(dict.fromkeys(PATHS, answer)) for place, answer in enumerate(answers)})
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=room.monotonic))
+        for _ in range(2):
+            in_loop(room.look)
+    assert room.monitor.looks == 2
+    for alarm in room.monitor.book.all():
+        assert alarm.json()["rule"] == alarm.rule.name
+
+
+@on_asyncio
+async def test_what_is_raised_in_a_snooze_is_stored_too(a_room: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = a_room(n=healthy())
+    room.monitor.book.snooze(("buried", ""), Snooze(NOW + 3600 * SECOND, "a", "known"))
+    puts: list[dict[Id, int]] = []
+
+    async def put(self: StateStore, since: dict[Id, int]) -> None:
+        puts.append(since)
+
+    monkeypatch.setattr(StateStore, "put_alarms", put)
+    await room.look()
+    await room.look()
+    room.nodes["n:1"].answers["/channels/attention"] = {}
+    await room.look()
+    assert puts == [{("buried", "t/c"): NOW + int(INTERVAL * SECOND)}, {}], "only what has changed"
+    assert [len(one.raised) + len(one.ended) for one in room.told] == [0, 0, 0]
+
+
+@on_asyncio
+async def test_cursors_are_bounded(a_room: Any) -> None:
+    cursors = [{"topic": "t" * 300, "name": f"r{one}", "lag": -one} for one in range(MOST_CURSORS + 5)]
+    room = a_room(n=healthy(**{"/cursors": {"cursors": cursors}}))
+    await room.look()
+    assert len(room.monitor.last.cursors) == MOST_CURSORS
+    assert {(len(one.topic), one.lag) for one in room.monitor.last.cursors} == {(200, 0)}

@@ -1,0 +1,202 @@
+"""The page Cluster and /api/cluster of real nodes that copy their logs, one of which is killed."""
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from admin.users.users import written
+from tests.admin.asking import PASSWORD, csrf_in, users_file, with_password
+from tests.admin.conftest import nsqadmin
+from tests.admin.usable import assert_usable, obstacles
+from tests.daemons import Daemon, eventually, post, publish, run
+from tests.effort import IS_CAMPAIGN
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+NAVIGATION = '<a href="/cluster"'
+IN_SYNC = {(leader, at, "in sync") for leader in range(3) for at in range(3) if leader != at}
+
+
+def member(directory: Path, number: int, *flags: str, **options: Any) -> Daemon:
+    """A node of the cluster, with a data directory of its own."""
+    secret, data = directory / "secret", directory / str(number)
+    secret.write_text("the secret of this cluster")
+    data.mkdir(exist_ok=True)
+    told = (
+        "-cluster-address=127.0.0.1:0", f"-cluster-secret-file={secret}", "-failover-after=3s",
+        "-failover-quorum=none",
+    )  # fmt: skip
+    fixed = ("-data-path", str(data), "-node-id", str(number))
+    return Daemon("nsqd", *fixed, *told, *flags, listens=("TCP", "HTTP", "CLUSTER"), **options)
+
+
+@contextmanager
+def three_nodes(directory: Path) -> Iterator[tuple[list[Daemon], Daemon]]:
+    """Three nodes that have each other's logs, and nsqadmin."""
+    with Daemon("nsqlookupd") as lookupd:
+        told = ("-lookupd-tcp-address", lookupd.tcp)
+        with member(directory, 0, *told) as first:
+            join = (*told, "-cluster-peer", first.addresses["CLUSTER"])
+            with (
+                member(directory, 1, *join) as second,
+                member(directory, 2, *join) as third,
+                nsqadmin("-lookupd-http-address", lookupd.http, "-users-file", users_file(directory),
+                         "-anonymous-role", "viewer") as admin,
+            ):  # fmt: skip
+                eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 3)
+                yield [first, second, third], admin
+
+
+def state(admin: Daemon) -> dict[str, Any]:
+    """The only cluster; {} if none is known."""
+    clusters = httpx.get(f"http://{admin.http}/api/cluster", timeout=20).json()["clusters"]
+    return dict(clusters[0]) if clusters else {}
+
+
+def states(admin: Daemon) -> dict[int, str]:
+    return {one["node"]: one["state"] for one in state(admin).get("nodes", ())}
+
+
+def copies(admin: Daemon) -> set[tuple[int, int, str]]:
+    return {(one["leader"], one["follower"], one["state"]) for one in state(admin).get("copies", ())}
+
+
+def page(admin: Daemon, path: str = "/cluster") -> str:
+    answer = httpx.get(f"http://{admin.http}{path}", timeout=20)
+    assert answer.status_code == 200
+    return answer.text
+
+
+def known(node: Daemon) -> list[dict[str, Any]]:
+    return list(httpx.get(f"http://{node.http}/cluster").json()["nodes"])
+
+
+def test_three_nodes_and_one_of_them_is_killed(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as (nodes, admin):
+        eventually(lambda: copies(admin) == IN_SYNC)
+        assert states(admin) == {0: "up", 1: "up", 2: "up"}
+        for one in state(admin)["nodes"]:
+            assert (len(one["connected_to"]), one["others"]) == (2, 2)
+            assert (one["copies_possible"], one["copies_wanted"]) == (3, 3)
+        eventually(lambda: NAVIGATION in page(admin, "/"))
+        eventually(lambda: page(admin).count(">in sync</span>") == 6)
+        assert 'class="bad"' not in page(admin)
+
+        post(nodes[2], "/topic/create", topic="t", replicate="3")
+        publish(nodes[2], "t", *(b"%d" % one for one in range(100)))
+        nodes[2].kill()
+        shutil.rmtree(tmp_path / "2")
+        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "down"})
+        eventually(lambda: {1, 0} == set(state(admin)["nodes"][2]["suspected_by"]))
+        eventually(lambda: {(0, 2, "away"), (1, 2, "away")} < copies(admin))
+        assert {(2, 0, "complete"), (2, 1, "complete")} < copies(admin)
+        down = state(admin)["nodes"][2]
+        assert down["last_position"] > 0
+        assert down["http_address"] == nodes[2].http
+
+        eventually(lambda: "<strong>Node 2 is down.</strong>" in page(admin))
+        text = unescape(page(admin))
+        assert '<span class="bad">down, suspected by nodes 0, 1</span>' in text
+        assert "only 2 copies are possible now; topics that need 3 or more reject publishes" in text
+        assert f"<pre>{down['recover']}</pre>" in text
+        eventually(lambda: "log of node 2</a> (it is not served: leader lost" in page(admin, "/"))
+        eventually(lambda: "it is down" in page(admin, "/alarms"))
+
+        recovered = run(*shlex.split(down["recover"].replace("DATA-PATH", str(tmp_path / "2"))))
+        assert recovered.returncode == 0, recovered.stderr
+        address = nodes[2].addresses["CLUSTER"]
+        join = ("-cluster-peer", nodes[0].addresses["CLUSTER"], "-cluster-address", address)
+        with member(tmp_path, 2, *join):  # it does not register with nsqlookupd, so nsqadmin cannot ask it
+            eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "no answer"})
+            eventually(lambda: {(0, 2, "in sync"), (1, 2, "in sync")} < copies(admin))
+
+
+def test_the_log_of_a_lost_node_is_promoted_and_the_node_forgotten(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with three_nodes(tmp_path) as (nodes, admin), httpx.Client(base_url=f"http://{admin.http}", timeout=20) as client:
+        (tmp_path / "users").write_text(written([with_password("ann", "admin")]))
+        ours = {"Origin": f"http://{admin.http}"}
+
+        def send(action: str, node: str = "2", **form: str) -> httpx.Response:
+            csrf = csrf_in(client.get("/cluster").text)
+            given = {
+                "action": action, "cluster": "penstock", "node": node, "confirm": node, "csrf": csrf, "log": log_id,
+            }  # fmt: skip
+            return client.post("/cluster", data=given | {"by": "0"} | form, headers=ours)
+
+        def leader() -> tuple[int, str]:
+            logs = state(admin).get("logs", ())
+            return next(((one["leader"], one["state"]) for one in logs if one["node"] == 2), (-1, ""))
+
+        eventually(lambda: copies(admin) == IN_SYNC)
+        eventually(lambda: leader() == (2, "serving"))
+        (log_id,) = [one["log_id"] for one in state(admin)["logs"] if one["node"] == 2]
+        for action in ("promote", "forget"):
+            assert send(action).status_code in (401, 403), "a viewer may not"
+        login = {"user": "ann", "password": PASSWORD, "next": ""}
+        eventually(lambda: client.post("/login", data=login, headers=ours).status_code == 303)
+        assert send("promote").status_code == 409, "its leader is there"
+        assert (send("forget").status_code, "Node 2 is not down" in unescape(send("forget").text)) == (409, True)
+        buttons = ("Promote the log", "Forget node")
+        assert not [words for words in buttons if words in client.get("/cluster").text]
+
+        nodes[2].kill()
+        eventually(lambda: leader() == (2, "leader lost"))
+        for words in ("Promote the log of node 2 in cluster penstock", "Forget node 2 of cluster penstock"):
+            eventually(lambda words=words: words in client.get("/cluster").text)
+        text = page(admin)
+        assert not [words for words in buttons if words in text], "a viewer has no button"
+        assert "waits: -failover-quorum is none" in text
+        assert "penstock recover DATA-PATH --node 2 --from" in text
+        assert obstacles(text) == []
+        if IS_CAMPAIGN:
+            _is_usable(request, admin)
+        eventually(lambda: "it is not served: leader lost" in page(admin, "/alarms"))  # with the next look
+        assert send("promote", confirm="1").status_code == 400
+        for wrong in ({"by": "2"}, {"log": "00" * 16}, {"node": "1"}):
+            assert send("promote", **wrong).status_code == 409
+        refused = send("forget", confirm="1")
+        assert (refused.status_code, "Type 2 to confirm" in refused.text) == (400, True)
+        assert 'aria-invalid="true" autofocus value="1"' in refused.text
+        assert send("forget", cluster="other").status_code == 404
+        assert send("forget", "9").status_code == 409
+
+        eventually(lambda: all(known(one)[2]["suspected"] for one in nodes[:2]))
+        done = send("promote")
+        assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
+        assert "The node is a candidate for the log." in client.get("/cluster").text
+        eventually(lambda: leader() in ((0, "serving"), (1, "serving")))  # 1: if its copy is longer
+        eventually(lambda: "leads its log now, and delivers its messages." in page(admin))
+        assert next(one for one in state(admin)["nodes"] if one["node"] == 2)["led_by"] == leader()[0]
+
+        done = send("forget")
+        assert (done.status_code, done.headers["location"]) == (303, "/cluster"), done.text
+        eventually(lambda: states(admin) == {0: "up", 1: "up", 2: "forgotten"})
+        assert "The node is forgotten." in client.get("/cluster").text
+        audit = client.get("/audit").text
+        assert all(words in audit for words in ("promote", "forget", "ann", nodes[0].http, log_id))
+        for node in nodes[:2]:
+            eventually(lambda node=node: {one["node"]: one["standing"] for one in known(node)}[2] == "forgotten")
+
+        nodes[0].kill()
+        nodes[1].kill()
+        eventually(lambda: not state(admin))
+        eventually(lambda: "No responding node is in a cluster." in page(admin))
+        assert NAVIGATION in page(admin)  # it was there, and who looks for it has a reason
+
+
+def _is_usable(request: pytest.FixtureRequest, admin: Daemon) -> None:
+    chrome: Browser = request.getfixturevalue("chrome")
+    require("node")
+    context = chrome.new_context(bypass_csp=True)
+    assert_usable(context.new_page(), f"http://{admin.http}/cluster")
+    context.close()

@@ -1,0 +1,88 @@
+"""Many look, the nodes are asked once; rates come from the time before."""
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from admin.nodes.response_cache import FORGOTTEN, FRESH, MOST, ResponseCache
+from tests.admin.asking import Clock
+from tests.async_tests import on_asyncio
+
+
+@on_asyncio
+async def test_one_question_serves_all_who_look() -> None:
+    clock, asked = Clock(), 0
+
+    async def question() -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        return asked
+
+    cache = ResponseCache(clock)
+    cached = await asyncio.gather(*(cache.get("k", question) for _ in range(50)))
+    assert {one.now for one in cached} == {1}
+    assert cached[0].before is None
+    clock.now = FRESH
+    later = await cache.get("k", question)
+    assert (later.now, later.before, later.seconds) == (2, 1, FRESH)
+    cache.invalidate()
+    assert (await cache.get("k", question)).now == 3
+    clock.now += FORGOTTEN + FRESH
+    assert (await cache.get("k", question)).before is None
+    for number in range(2 * MOST):
+        await cache.get(number, question)
+    assert len(cache._slots) == MOST
+
+
+@on_asyncio
+async def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admin.nodes.response_cache.PAGE_WAIT", 0.01)
+    clock, answers = Clock(), count(1)
+    goes = asyncio.Event()
+
+    async def question() -> int:
+        await goes.wait()
+        return next(answers)
+
+    cache = ResponseCache(clock)
+    assert await cache.get_or_stale("k", question) is None
+    assert not cache.has_answer("k")
+    goes.set()
+    first = await cache.get("k", question)
+    assert first.now == 1  # it was asked on
+    assert cache.has_answer("k")
+    goes.clear()
+    clock.now += FRESH
+    assert await cache.get_or_stale("k", question) == first
+    cache.invalidate()
+    assert await cache.get_or_stale("k", question) is None  # what was so before a change is not shown
+    goes.set()
+    assert (await cache.get("k", question)).now > 1
+    clock.now += FORGOTTEN + FRESH
+    goes.clear()
+    assert await cache.get_or_stale("k", question) is None
+
+
+@on_asyncio
+async def test_a_question_that_fails_fails_for_all_and_is_asked_again() -> None:
+    clock, asked = Clock(), 0
+
+    async def fails() -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        raise OSError
+
+    async def works() -> int:
+        return 7
+
+    cache = ResponseCache(clock)
+    found = await asyncio.gather(*(cache.get("k", fails) for _ in range(50)), return_exceptions=True)
+    assert {type(one) for one in found} == {OSError}
+    assert asked == 1
+    with pytest.raises(OSError):
+        await cache.get("k", works)
+    clock.now = FRESH
+    assert (await cache.get("k", works)).now == 7

@@ -1,0 +1,85 @@
+"""No error is a dead end: each page leads on, an unknown one too, and programs get JSON."""
+
+from pathlib import Path
+
+import pytest
+
+from admin.output.error_pages import Ways, ways_from
+from tests.admin.asking import NOWHERE, OURS, auth_file, visiting
+from tests.admin.conftest import a_node
+from tests.async_tests import on_asyncio
+from tests.cases import each
+
+TOPIC: Ways = [(("topics", "t"), "Topic t")]
+
+
+@each("parts, ways", [
+        (["topics", "t"], []), (["topics", "t", "c"], TOPIC),
+        (["messages", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
+        (["body", "t", "c"], [(("topics", "t", "c"), "Channel c"), *TOPIC]),
+        (["nodes", "n:1"], [(("nodes",), "Nodes")]), (["nodes"], []), (["tube"], [(("tubes",), "Tubes")]),
+        (["history", "t"], [(("history",), "History")]), ([""], []), (["messages"], []),
+    ])  # fmt: skip
+def test_a_page_leads_to_those_above_it(parts: list[str], ways: Ways) -> None:
+    assert ways_from(parts) == ways
+
+
+@on_asyncio
+async def test_an_unknown_page_is_html_for_browsers_and_json_for_programs() -> None:
+    client = visiting()
+    page = await client.get("/nosuch", headers={"Accept": "text/html,*/*"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert '<li><a href="/">Topics</a></li>' in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for path, accept in (("/nosuch", "*/*"), ("/nosuch", "application/json"), ("/api/nosuch", "text/html")):
+        found = await client.get(path, headers={"Accept": accept})
+        assert (found.status_code, found.json()) == (404, {"message": "NOT_FOUND"})
+    wrong = await client.post("/nodes", headers={"Accept": "text/html"} | OURS)
+    assert (wrong.status_code, "does not accept" in wrong.text) == (405, True)
+
+
+@pytest.mark.process  # connects to a port without a listener
+@on_asyncio
+async def test_each_error_page_leads_on() -> None:
+    client = visiting()
+    for path in ("/topics/t", "/topics/t/c", "/nodes/n:1", "/tasks/7", "/messages/t/c?node=n:1", "/body/t/c"):
+        found = await client.get(path)
+        assert found.status_code >= 400, path
+        assert '<li><a href="/">Topics</a></li>' in found.text, path
+    nodes = await client.get("/nodes")
+    assert (nodes.status_code, "No nsqd answered" in nodes.text) == (502, True)
+    assert (await client.get("/api/nodes")).status_code == 502
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_the_page_of_nsqlookupd_says_which_of_them_are_down() -> None:
+    async def page(*lookupds: str) -> str:
+        found = await visiting(nsqd_http_address=(), lookupd_http_address=lookupds).get("/lookup")
+        assert found.status_code == 200
+        assert found.text.count('<span class="bad">down</span> 127.0.0.1:1: ') == 1
+        return found.text
+
+    assert "Unknown: no nsqlookupd answered." in await page(NOWHERE)
+    with a_node(lambda path: {"version": "1.3.0", "topics": [], "producers": []}) as one:
+        text = await page(one, NOWHERE)
+    assert '<td data-label="State">up</td><td data-label="Version" class="">1.3.0</td>' in text
+    assert "No inactive topics." in text
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_a_tube_whose_name_is_no_topic_is_linked_as_a_tube() -> None:
+    topics = [{"topic": "we+ird;t", "live_bytes": 1}, {"topic": "orders", "live_bytes": 1}]
+    with a_node(lambda path: None if path.startswith("/info") else {"topics": topics}) as node:
+        page = (await visiting(node).get(f"/storage?node={node}")).text
+    assert f'<a href="/tube?name=we%2Bird%3Bt&amp;node={node.replace(":", "%3A")}">we+ird;t</a>' in page
+    assert '<a href="/topics/orders">orders</a>' in page
+
+
+@on_asyncio
+async def test_a_form_after_the_end_of_the_session_leads_to_the_login_page(tmp_path: Path) -> None:
+    client = visiting(auth_file=auth_file(tmp_path, ann=["admin"]))
+    found = await client.post("/topics/t", data={"action": "pause"})
+    assert found.status_code == 401
+    assert '<li><a href="/login?next=%2Ftopics%2Ft">Log in</a></li>' in found.text

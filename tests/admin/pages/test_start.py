@@ -1,0 +1,56 @@
+"""What a page is about, by its address, and what the banners above it say."""
+
+import re
+from types import SimpleNamespace
+from typing import Any, cast
+
+from starlette.requests import Request
+
+from admin.alarms.subject import Place
+from admin.options import AdminOptions
+from admin.output.layout import _environment
+from admin.pages.start import Pages
+from tests.cases import each
+
+
+@each("base", ["/", "/queues/"])
+@each("path, asked, named, place", [
+    ("", "", (), Place()), ("topics", "", (), Place("topics")), ("topics/t", "", ("t",), Place(topic="t")),
+    ("topics/t/c", "", ("t", "c"), Place(topic="t", channel="c")),
+    ("messages/t/c", "node=n:1", ("t", "c"), Place(topic="t", channel="c")), ("nodes", "", (), Place("nodes")),
+    ("nodes/n:1", "", (), Place("nodes", node="n:1")),
+    ("storage", "node=n%3A1", (), Place("storage", node="n:1")),
+    ("tube", "name=t&node=n%3A1", (), Place("tube", "t", node="n:1")), ("tubes", "", (), Place("tubes")),
+    ("lookup", "", (), Place("lookup")), ("cluster", "", (), Place("cluster")),
+])  # fmt: skip
+def test_what_a_page_is_about(base: str, path: str, asked: str, named: tuple[str, ...], place: Place) -> None:
+    scope = {"type": "http", "path": base + path, "query_string": asked.encode(), "headers": [], "state": {}}
+    request = Request(scope)
+    request.state.place = named
+    site = SimpleNamespace(options=AdminOptions(base_path=base))
+    pages = Pages(*cast(Any, (site, None, None, None, None)))
+    assert pages._place(request) == place
+
+
+_LISTS = ("down", "stale", "errors", "alarm_groups", "alarms_here", "paused", "paused_tubes")
+
+
+def banners(**fields: Any) -> str:
+    """The banners above every page, with these fields of Pages.banners, as text."""
+    empty: dict[str, Any] = dict.fromkeys(_LISTS, ())
+    given = empty | {
+        "base": "", "here": "", "content": "again_live.html", "more_down": 0, "alarm_counts": {}, "page_of": "nodes",
+    }  # fmt: skip
+    html = _environment().get_template("live.html").render(**given | fields)
+    return " ".join(re.sub("<[^>]*>", "", html).split())
+
+
+def test_an_nsqlookupd_that_is_gone_makes_no_figure_old() -> None:
+    stale = {"address": "l:1", "seconds": 45.0, "data_age": 47.0, "is_node": False, "is_lookupd": True}
+    words = banners(stale=[stale])
+    assert words.startswith(
+        "Stale: no answer from nsqlookupd l:1 for 45 s. The figures of nodes that answer are current."
+    )
+    assert "47" not in words
+    words = banners(stale=[stale | {"is_node": True, "is_lookupd": False}])
+    assert words.startswith("Stale: no answer from node l:1 for 45 s. Figures of it are up to 47 s old.")

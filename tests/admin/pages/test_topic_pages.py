@@ -1,0 +1,153 @@
+"""Rates on the pages of topics: of the same nodes, and without what was only buried. No node is asked."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from types import SimpleNamespace
+from typing import Any, cast
+
+from admin.nodes.answer_budget import Answer, AnswerBudget
+from admin.nodes.cluster import Producer, Producers, Stats
+from admin.nodes.fallback import FallbackUpstreams
+from admin.nodes.merge import topic_of
+from admin.nodes.overview import Rows, node_counts, rows_of
+from admin.nodes.places import Settings
+from admin.nodes.queries import Queries
+from admin.nodes.response_cache import CachedAnswer, ResponseCache
+from admin.nodes.upstreams import Arguments, Gathered
+from admin.pages.topic_pages import TopicPages, _channels_of
+from shared.values import SECOND
+from tests.admin.asking import in_loop
+from tests.async_tests import on_asyncio
+
+A, B = (Producer("h", host, 1, 1, "1.3.0", capabilities=("log",)) for host in ("a", "b"))
+
+
+def rows(nodes: Iterable[str], *messages: int) -> Rows:
+    """The row of topic t, of which each of the nodes has so many messages; the last ones do not answer now."""
+    told = [{"topic_name": "t", "messages": one, "channels": 1} for one in messages]
+    found, addresses = rows_of(told, []), list(nodes)
+    found.answered = frozenset(addresses)
+    known = zip([*addresses, "silent:1"], told, strict=False)
+    found.counts = {node: node_counts(["t"], [one]) for node, one in known}
+    return found
+
+
+def rate_of(now: Rows, before: Rows) -> float | None:
+    """The rate that the list of topics shows after these two looks."""
+
+    class Looked:
+        async def rows(self, names: list[str]) -> CachedAnswer[Rows]:
+            return CachedAnswer(now, before, 2.0)
+
+    pages = TopicPages(*cast(Any, (SimpleNamespace(queries=Looked()), None)))
+    [row] = in_loop(lambda: pages._rows(["t"], "", {}))
+    return row.rate_in
+
+
+def test_a_row_has_the_rates_of_the_nodes_that_are_left_and_none_if_a_node_is_new() -> None:
+    assert rate_of(rows(["a:1", "b:1"], 5000), rows(["a:1"], 10)) is None
+    assert rate_of(rows(["a:1", "b:1"], 5000, 0), rows(["a:1", "b:1"], 10, 0)) == 2495.0
+    before = rows(["a:1", "b:1"], 10, 1000)
+    assert rate_of(rows(["a:1"], 50), before) == 20.0
+    assert rate_of(rows(["a:1"], 50, 1000), before) == 20.0, "what the other one told last counts for nothing"
+    before.counts.pop("a:1")
+    assert rate_of(rows(["a:1"], 50), before) is None
+    assert rate_of(rows([], 50), before) is None
+
+
+@dataclass
+class Nodes:
+    """Nodes that answer with how many messages are buried."""
+
+    buried: dict[str, int]  # by address; those that are missing do not answer
+    answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
+    old: dict[str, float] = field(default_factory=dict)  # by address: since how many seconds it does not answer
+
+    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
+        if path == "/topics/rows":
+            return Answer({"topics": [{"topic_name": "t", "messages": 1}]}, 0)
+        return Answer({"buried": {"c": self.buried[address], "d": "lies"}}, 0)
+
+    async def all_of(self, addresses: Iterable[str], ask: Any) -> Gathered[Answer]:
+        return Gathered({address: await ask(address) for address in addresses if address in self.buried})
+
+    def stale(self) -> Mapping[str, float]:
+        return self.old
+
+
+def queries_of(nodes: Nodes) -> tuple[Queries, list[float]]:
+    clock = [100.0]
+
+    class Cluster:
+        async def producers(self) -> Any:
+            return Producers([], [A, B])
+
+    fallback = cast(FallbackUpstreams, nodes)
+    queries = Queries(Settings(), cast(Any, Cluster()), fallback, fallback)
+    queries.cache = ResponseCache(lambda: clock[0])
+    return queries, clock
+
+
+def stats(buried: Mapping[str, int], finished: int = 0) -> Stats:
+    """The stats of channel c, of which each of these nodes holds as many buried messages, and finished as many more."""
+    counts = ((address, held, held + finished) for address, held in buried.items())
+    named = {"channel_name": "c"}
+    channels = ((address, named | {"buried_count": held, "message_count": came}) for address, held, came in counts)
+    return Stats([], [topic_of({"topic_name": "t", "channels": [one]}, address, "h", 0) for address, one in channels])
+
+
+def test_how_fast_messages_are_buried() -> None:
+    first, later = stats({"a:1": 1, "b:1": 2}), stats({"a:1": 5, "b:1": 8}, finished=20)
+    [row] = _channels_of(CachedAnswer(later, first, 10.0), {"c": 7}, {})
+    assert (row.rate_in, row.rate_out) == (5.0, 4.0), "1.0 of them was buried, which is not finished"
+    assert (row.buried, row.oldest) == (13, 7)
+
+    last = CachedAnswer(stats({"a:1": 9}, finished=20), later, 10.0)  # one node is missing
+    [row] = _channels_of(last, {}, {"c": 2.5})
+    assert (row.buried, row.rate_in, row.rate_out, row.gain) == (9, 0.4, 0.0, 2.5)
+    [row] = _channels_of(CachedAnswer(later, stats({"a:1": 1}), 10.0), {}, {})  # one node is new
+    assert (row.buried, row.rate_in, row.rate_out) == (13, None, None)
+    [row] = _channels_of(CachedAnswer(first), {}, {})
+    assert (row.buried, row.rate_in, row.rate_out) == (3, None, None)
+    queries, _ = queries_of(Nodes({"a:1": 1, "b:1": 2}))
+    assert in_loop(lambda: queries.ages([A, B], "t"))[1] == {"c": 3, "d": 0}, "as far as a node tells numbers"
+
+
+@on_asyncio
+async def test_an_original_node_drains_as_the_looks_of_minutes_tell() -> None:
+    depths = {"a:1": 1000}
+
+    class Cluster:
+        async def producers(self) -> Producers:
+            return Producers([], [replace(A, capabilities=())])
+
+        async def stats(self, *_: object) -> Stats:
+            channel = {"channel_name": "c", "depth": depths["a:1"]}
+            return Stats([], [topic_of({"topic_name": "t", "channels": [channel]}, "a:1", "h", 0)])
+
+    nodes = Nodes({})
+    queries, clock = queries_of(nodes)
+    queries.cluster, queries.clock = cast(Any, Cluster()), lambda: int(clock[0] * SECOND)
+    queries._kinds["a:1"] = False, inf
+
+    async def look(depth: int) -> tuple[str, dict[str, float]]:
+        depths["a:1"] = depth
+        clock[0] += 10.0
+        row = (await queries.rows(["t"])).now["t"]
+        producers = (await queries.producers()).producers
+        return row.drain, await queries.gains(producers, "t", await Cluster().stats())
+
+    found = [await look(depth) for depth in (1000, 400, 900, 800)]
+    assert found[0] == ("-", {})
+    assert found[1:] == [("6.7 s", {"c": 60.0}), ("3.0 min", {"c": 5.0}), ("2.0 min", {"c": 200 / 30})], "bursts"
+
+
+@on_asyncio
+async def test_a_node_that_does_not_answer_any_more_is_not_among_those_that_answered() -> None:
+    nodes = Nodes({"a:1": 1, "b:1": 2})
+    queries, clock = queries_of(nodes)
+    assert (await queries.rows(["t"])).now.answered == {"a:1", "b:1"}
+    nodes.old = {"b:1": 3.0}  # what it told last is shown
+    clock[0] += 10.0
+    assert (await queries.rows(["t"])).now.answered == {"a:1"}

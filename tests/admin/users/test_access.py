@@ -1,0 +1,296 @@
+"""Logging in, staying so, and being believed; and all the ways in which somebody should not be."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from admin.options import AdminOptions
+from admin.users.access import COOKIE, Access
+from admin.users.roles import Who, of_role
+from admin.users.sessions import FREE_TRIES, Tries
+from admin.users.users import BY_PROXY, User
+from tests.admin.asking import (
+    NOWHERE,
+    OURS,
+    PASSWORD,
+    browser,
+    csrf_in,
+    log_in,
+    made_later,
+    make,
+    users_file,
+    users_of,
+    with_password,
+    with_token,
+)  # fmt: skip
+from tests.async_tests import on_asyncio
+from tests.cases import each
+
+ANN, CARL = with_password("ann", "admin"), User("carl", "admin", ("*",), BY_PROXY)
+TOKEN = "pst_0123456789"
+
+
+@pytest.fixture(autouse=True)
+def cheap_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the passwords of unknown users with a hash that is as cheap as those of the others here."""
+    monkeypatch.setattr("admin.pages.login.NOBODYS", with_password("nobody", "viewer").secret)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> httpx.AsyncClient:
+    return at(tmp_path)
+
+
+def at(directory: Path, *users: User, address: str = "127.0.0.1", **options: Any) -> httpx.AsyncClient:
+    file = users_file(directory, *(users or (ANN,)))
+    return browser(made_later(lambda: make(users_file=file, **options)), address, **{"User-Agent": "tests"})
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_who_is_not_logged_in_is_led_there_and_back(client: httpx.AsyncClient) -> None:
+    led = await client.get("/topics/t?x=1")
+    assert (led.status_code, led.headers["location"]) == (303, "/login?next=%2Ftopics%2Ft%3Fx%3D1")
+    assert (await client.get("/api/topics")).status_code == 401
+    assert "Log in" in (await client.get(led.headers["location"])).text
+    back = await log_in(client, "ann", following="/topics/t?x=1")
+    assert (back.status_code, back.headers["location"]) == (303, "/topics/t?x=1")
+    cookie = back.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert "Secure" not in cookie
+    assert (await client.get("/topics/t")).status_code == 502  # let in; nobody is behind it
+    assert (await client.get("/api/topics")).status_code == 502
+    assert "ann, admin" in (await client.get("/audit")).text
+    for following in ("//evil.example/", "https://evil.example", "/\\evil.example", "javascript:x", "", "/a\nb"):
+        client.cookies.clear()
+        assert (await log_in(client, "ann", following=following)).headers["location"] == "/", following
+
+
+@on_asyncio
+async def test_wrong_words_are_refused_alike_and_then_cost_time(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # no time passes, however slow the machine is
+    monkeypatch.setattr("admin.users.access.Tries", lambda clock: Tries(lambda: 0.0))
+    texts = set()
+    for name in ["ann", "nobody"] * FREE_TRIES:
+        answer = await log_in(client, name, "wrong")
+        assert answer.status_code == 401
+        assert "set-cookie" not in answer.headers
+        texts.add(answer.text.replace('value="nobody"', 'value="ann"'))
+    assert len(texts) == 1  # whether there is such a user is not told
+    answer = await log_in(client, "ann")
+    assert (answer.status_code, "Try again in" in answer.text) == (429, True)
+
+
+@on_asyncio
+async def test_a_hundred_at_the_same_time_are_a_hundred_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admin.users.access.Tries", lambda clock: Tries(lambda: 0.0))  # no time passes
+    client = at(tmp_path)
+    answers = await asyncio.gather(*(log_in(client, "ann", f"guess {number}") for number in range(40)))
+    found = [answer.status_code for answer in answers]
+    assert found.count(401) <= FREE_TRIES
+    assert set(found) <= {401, 429, 503}
+    app = make(users_file=users_file(tmp_path, ANN))
+    for number in range(FREE_TRIES):  # an address that changes within its network is the same
+        assert (await log_in(browser(app, f"2001:db8::{number + 1:x}"), "ann", "wrong")).status_code == 401
+    assert (await log_in(browser(app, "2001:db8::ffff"), "ann")).status_code == 429
+
+
+@on_asyncio
+async def test_forms_that_are_none(client: httpx.AsyncClient) -> None:
+    for form in (b"", b"user=ann", b"user=ann&password=" + b"x" * 70_000, b"\xff\xfe", b"user=%00&password=%00"):
+        assert (await client.post("/login", content=form, headers=OURS)).status_code in (400, 401)
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_forms_must_come_from_our_pages_and_be_of_the_session(client: httpx.AsyncClient) -> None:
+    bare = await client.post("/login", data={"user": "ann", "password": PASSWORD})
+    assert bare.status_code == 403  # no browser says where it comes from
+    assert (await client.post("/login", data={}, headers={"Origin": "http://evil.example"})).status_code == 403
+    await log_in(client, "ann")
+    form = {"action": "pause"}
+    for headers in ({}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        for path in ("/topics/t", "/lookup", "/nodes/x:1", "/messages/t/c"):
+            assert (await client.post(path, data=form, headers=headers)).status_code == 403, path
+        assert (await client.post("/api/topics/t", json=form, headers=headers)).status_code == 403
+        assert (await client.delete("/api/topics/t", headers=headers)).status_code == 403
+    word = csrf_in((await client.get("/audit")).text)
+    assert len(word) == 32
+    for csrf, status in ({}, 403), ({"csrf": "0" * 32}, 403), ({"csrf": word}, 502):  # 502: let through
+        assert (await client.post("/topics/t", data=form | csrf, headers=OURS)).status_code == status
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browser(
+    client: httpx.AsyncClient,
+) -> None:
+    async def is_in() -> bool:
+        return (await client.get("/audit")).status_code == 200
+
+    await log_in(client, "ann")
+    stolen = client.cookies[COOKIE]
+    assert await is_in()
+    other = await client.get("/audit", headers={"User-Agent": "another"})
+    assert other.status_code == 303
+    assert not await is_in()  # whoever had it, it is over
+    await log_in(client, "ann")
+    word = csrf_in((await client.get("/audit")).text)
+    out = await client.post("/logout", data={"csrf": word}, headers=OURS)
+    assert out.headers["location"] == "/login"
+    client.cookies.set(COOKIE, stolen)
+    assert not await is_in()
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_a_user_who_is_removed_or_gets_another_password_is_out(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    await log_in(client, "ann")
+    assert (await client.get("/audit")).status_code == 200
+    users_file(tmp_path, replace(ANN, role="viewer"))
+    assert (await client.get("/audit")).status_code == 403  # another role, at once
+    users_file(tmp_path, with_password("ann", "admin"))
+    assert (await client.get("/audit")).status_code == 303
+    await log_in(client, "ann")
+    (tmp_path / "users").write_text("nonsense\n")
+    assert (await client.get("/audit")).status_code == 200  # what is wrong changes nothing
+    users_file(tmp_path)
+    assert (await client.get("/audit")).status_code == 303
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_tokens(tmp_path: Path) -> None:
+    """A token is no password, and a password no token."""
+    client = at(tmp_path, ANN, CARL, with_token("robot", "operator", TOKEN))
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    for value, status in (
+        (f"Bearer {TOKEN}", 502), (f"bearer  {TOKEN}", 502), ("Bearer wrong", 401), ("Bearer ", 401),
+        (f"Basic {TOKEN}", 401), (f"Bearer {PASSWORD}", 401),
+    ):  # fmt: skip
+        answer = await client.get("/api/nodes", headers={"Authorization": value})
+        assert answer.status_code == status, value
+    assert (await client.delete("/api/topics/t", headers=right)).status_code == 403
+    for name, password in (("robot", TOKEN), ("carl", "-")):
+        assert (await log_in(client, name, password)).status_code == 401
+
+
+@pytest.mark.process
+@each("address, trusted, is_believed", [
+    ("127.0.0.1", (), False),  # any process is there
+    ("127.0.0.1", ("127.0.0.0/8",), True), ("10.1.2.3", (), False), ("10.1.2.3", ("10.0.0.0/8",), True),
+    ("::ffff:10.1.2.3", ("10.0.0.0/8",), True), ("127.0.0.1", ("10.0.0.0/8",), False), ("nonsense", (), False),
+])  # fmt: skip
+@on_asyncio
+async def test_a_header_is_believed_of_trusted_addresses_only(
+    tmp_path: Path, address: str, trusted: tuple[str, ...], is_believed: bool
+) -> None:
+    client = at(tmp_path, ANN, CARL, address=address, acl_trusted_cidr=trusted, admin_user=("boss",))
+    headers = [{"X-Forwarded-User": name} for name in ("carl", "boss", "eve", "ann")]  # who has a password says it
+    found = [(await client.get("/audit", headers=one)).status_code == 200 for one in headers]
+    assert found == [is_believed, is_believed, False, False]
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_where_it_came_from_by_way_of_a_trusted_proxy(tmp_path: Path) -> None:
+    trusting, other = at(tmp_path, acl_trusted_cidr=("127.0.0.0/8",)), at(tmp_path, address="10.0.0.1")
+    for client, is_trusted in ((trusting, True), (other, False)):
+        headers = OURS | {"X-Forwarded-For": "1.1.1.1, 2.2.2.2", "X-Forwarded-Proto": "https"}
+        answer = await client.post("/login", data={"user": "ann", "password": PASSWORD}, headers=headers)
+        assert ("Secure" in answer.headers["set-cookie"]) == is_trusted
+        client.cookies.set(COOKIE, answer.cookies[COOKIE])
+        page = (await client.get("/audit", headers={"X-Forwarded-User": "x"})).text
+        assert ("2.2.2.2 by way of 127.0.0.1" in page, "2.2.2.2" in page) == (is_trusted, is_trusted)
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_topics_of_others_are_not_seen(tmp_path: Path) -> None:
+    client = at(tmp_path, with_token("robot", "operator", TOKEN, "orders.*"))
+    client.headers.update({"Authorization": f"Bearer {TOKEN}"} | OURS)
+    assert (await client.get("/topics/orders.eu")).status_code == 502
+    for path in (
+        "/topics/secret", "/messages/secret/c", "/series/secret", "/api/topics/secret/c", "/tube?name=secret&node=x",
+    ):  # fmt: skip
+        assert (await client.get(path)).status_code == 403, path
+    for path, form in (("/lookup", {"action": "create"}), (f"/nodes/{NOWHERE}", {"action": "tombstone"})):
+        answer = await client.post(path, data=form | {"topic": "secret", "confirm": "secret"})
+        assert answer.status_code == 403, path
+    assert (await client.post("/api/topics", json={"topic": "secret"})).status_code == 403
+
+
+def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path) -> None:
+    access = Access(options := AdminOptions(users_file=users_file(tmp_path, ANN)), users_of(options))
+    ann = Who(of_role("ann", "admin", kind="user"))
+    boss, somebody = Who(of_role("boss", "admin")), Who(of_role("", "operator"))
+    assert access.still_may(ann, "kick", "t", "c")
+    users_file(tmp_path, replace(ANN, role="operator", topics=("t*",)))
+    assert access.still_may(ann, "kick", "t", "c")
+    assert not access.still_may(ann, "kick", "other", "c")
+    for users in ((replace(ANN, role="viewer"),), ()):
+        users_file(tmp_path, *users)
+        assert not access.still_may(ann, "kick", "t", "c")
+    assert access.still_may(boss, "kick", "t", "c")
+    assert access.still_may(somebody, "kick", "t", "c")
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_without_users_all_is_as_the_original_has_it() -> None:
+    for options, found in (
+        ({}, [502, 502]), ({"admin_user": ("ann",)}, [403, 502]), ({"anonymous_role": "viewer"}, [403] * 2),
+    ):  # fmt: skip
+        client = browser(make(**options))
+        headers: list[dict[str, str]] = [{}, {"X-Forwarded-User": "ann"}]
+        assert [(await client.delete("/api/topics/t", headers=one)).status_code for one in headers] == found
+
+
+@pytest.mark.process
+@on_asyncio
+async def test_a_base_path_and_several_clusters_with_one_login(tmp_path: Path) -> None:
+    client = at(tmp_path, base_path="/nsq")
+    assert (await client.get("/nsq/topics")).headers["location"] == "/nsq/login?next=%2Fnsq%2Ftopics"
+    answer = await client.post(
+        "/nsq/login", data={"user": "ann", "password": PASSWORD, "next": "/elsewhere"}, headers=OURS
+    )
+    assert answer.headers["location"] == "/nsq/"
+    assert "Path=/nsq" in answer.headers["set-cookie"]
+    assert (await client.get("/nsq/audit")).status_code == 200
+    client = at(tmp_path, cluster=(f"east={NOWHERE}",))
+    assert (await client.get("/clusters/east/nodes")).headers["location"] == "/login?next=%2Fclusters%2Feast%2Fnodes"
+    await log_in(client, "ann")
+    page = await client.get("/clusters/east/audit")
+    assert page.status_code == 200
+    assert 'href="/clusters/east" aria-current="true"' in page.text
+    assert 'href="/">main' in page.text
+    assert (await client.get("/clusters/west/audit")).status_code == 404
+
+
+@on_asyncio
+async def test_wrong_passwords_from_everywhere_lock_out_no_one_who_has_logged_in_from_there(tmp_path: Path) -> None:
+    app = make(users_file=users_file(tmp_path, ANN))
+
+    async def from_home(password: str = PASSWORD) -> int:
+        async with browser(app, "10.1.0.1", **{"User-Agent": "tests"}) as one:
+            return (await log_in(one, "ann", password)).status_code
+
+    assert await from_home() == 303
+    async with AsyncExitStack() as stack:
+        browsers = [browser(app, f"10.2.{number}.1", **{"User-Agent": "tests"}) for number in range(30)]
+        strangers = [await stack.enter_async_context(one) for one in browsers]
+        tries = [log_in(one, f"user{number}", "wrong") for number, one in enumerate(strangers)]
+        refused, home = await asyncio.gather(asyncio.gather(*tries), from_home())
+        assert {answer.status_code for answer in refused} <= {401, 503}
+        assert home == 303
+        again = [log_in(one, "ann", "wrong") for one in strangers]
+        _, home = await asyncio.gather(asyncio.gather(*again), from_home())
+        assert home == 303
+    assert [await from_home("wrong") for _ in range(FREE_TRIES + 3)][-1] == 429  # but nobody guesses without end there

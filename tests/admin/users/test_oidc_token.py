@@ -1,0 +1,79 @@
+"""Keys of a provider and ID tokens: which count, and that nothing hostile raises anything else."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from joserfc import jwt
+from joserfc.jwk import ECKey, OctKey, RSAKey
+
+from admin.users.oidc_token import ALGORITHMS, MOST_TOKEN, Expected, TokenError, claims_of, read_keys, usable_algorithms
+from tests.cases import each
+
+RSA = RSAKey.generate_key(2048, {"kid": "rsa"})
+EC = ECKey.generate_key("P-256", {"kid": "ec"})
+NOW = 1_800_000_000
+EXPECTED = Expected("https://issuer", "client", "nonce", "")
+CLAIMS = {"iss": "https://issuer", "aud": "client", "sub": "1", "nonce": "nonce", "iat": NOW, "exp": NOW + 60}
+
+
+def public(*keys: Any) -> dict[str, Any]:
+    return {"keys": [key.as_dict(private=False) for key in keys]}
+
+
+@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS512"), (EC, "ES256")], ids=["RS", "PS", "ES"])
+def test_each_kind_of_key(key: Any, algorithm: str) -> None:
+    token = jwt.encode({"alg": algorithm, "kid": key.kid}, CLAIMS, key, algorithms=[algorithm])
+    assert claims_of(token, read_keys(public(RSA, EC)), ALGORITHMS, EXPECTED, NOW)["sub"] == "1"
+    with pytest.raises(TokenError, match="not allowed"):
+        claims_of(token, read_keys(public(RSA, EC)), ["EdDSA"], EXPECTED, NOW)
+    with pytest.raises(TokenError, match="no algorithm is allowed"):
+        claims_of(token, read_keys(public(RSA, EC)), ["HS256", "none"], EXPECTED, NOW)
+
+
+def test_keys_of_no_use_are_left_out() -> None:
+    secret = OctKey.generate_key(256)
+    others = [{**RSA.as_dict(private=False), "use": "enc"}, {"kty": "AKP"}, {"kty": "RSA", "n": 1}, 7, None]
+    found = read_keys({"keys": [*others, secret.as_dict(private=True), RSA.as_dict(private=False)]})
+    assert [key.kid for key in found] == ["rsa"]
+
+
+@each("answer", [{}, {"keys": {}}, {"keys": []}, {"keys": [{"kty": "oct", "k": "YQ"}]}, {"keys": [{}] * 101}])  # fmt: skip
+def test_what_is_no_set_of_keys(answer: dict[str, Any]) -> None:
+    with pytest.raises(TokenError):
+        read_keys(answer)
+
+
+def test_algorithms_that_are_safe() -> None:
+    assert usable_algorithms(None) == ["RS256"]
+    assert usable_algorithms(["none", "HS256", "ES256", "RS256", 7]) == ["RS256", "ES256"]
+    for stated in (["none"], ["HS256"], []):
+        with pytest.raises(TokenError):
+            usable_algorithms(stated)
+
+
+@each("changed", [
+        {"exp": float("nan")}, {"exp": True}, {"exp": "x"}, {"iat": None}, {"aud": {}}, {"aud": []}, {"nonce": 7},
+        {"iss": ["https://issuer"]}, {"azp": ["client"]}, {"nbf": NOW + 3600}, {"sub": None},
+    ])  # fmt: skip
+def test_claims_of_another_type_or_time(changed: dict[str, Any]) -> None:
+    token = jwt.encode({"alg": "RS256", "kid": "rsa"}, CLAIMS | changed, RSA, algorithms=["RS256"])
+    with pytest.raises(TokenError):
+        claims_of(token, read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=50), st.from_regex(r"[A-Za-z0-9_-]{0,20}(\.[A-Za-z0-9_-]{0,20}){0,4}"), st.none(),
+        st.integers(),
+    )
+)  # fmt: skip
+def test_what_is_no_token(token: object) -> None:
+    with pytest.raises(TokenError):
+        claims_of(token, read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
+
+
+def test_a_token_that_is_too_long() -> None:
+    with pytest.raises(TokenError, match="without an ID token"):
+        claims_of("x" * (MOST_TOKEN + 1), read_keys(public(RSA)), ALGORITHMS, EXPECTED, NOW)
