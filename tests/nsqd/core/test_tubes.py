@@ -34,16 +34,25 @@ def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
     broker.tubes.check()
 
 
-def test_a_tube_comes_back_with_its_topic_for_those_who_watch_it() -> None:
-    wire = Wire()
-    wire.ask(b"watch q\r\nuse q\r\n" + put(b"x"))
-    wire.node.broker.delete_topic("q")
-    assert wire.ask(b"peek 1\r\nreserve-with-timeout 0\r\n") == b"NOT_FOUND\r\nTIMED_OUT\r\n"
-    wire.send(b"reserve\r\n")
-    wire.node.publish("q", b"again")
-    assert wire.said() == b"RESERVED 2 5\r\nagain\r\n"
-    wire.node.broker.check()
-    wire.node.broker.tubes.check()
+def test_a_message_makes_the_tube_for_those_who_watch_it_also_again() -> None:
+    node = Node()
+    first, second = Wire(node), Wire(node)
+    assert node.broker.tubes.names_of_all() == []  # `default` is there for everybody, and has nothing
+    first.send(b"watch q\r\nreserve\r\n")
+    node.publish("q", b"from NSQ")
+    assert first.said() == b"WATCHING 2\r\nRESERVED 1 8\r\nfrom NSQ\r\n"
+    node.broker.delete_topic("q")
+    assert first.ask(b"peek 1\r\nreserve-with-timeout 0\r\n") == b"NOT_FOUND\r\nTIMED_OUT\r\n"
+    first.send(b"reserve\r\n")
+    node.publish("q", b"again")
+    assert first.said() == b"RESERVED 2 5\r\nagain\r\n"
+    first.send(b"watch r\r\nreserve\r\n")
+    second.ask(b"use r\r\n" + put(b"job") + b"use again\r\n")
+    assert first.said() == b"WATCHING 3\r\nRESERVED 3 3\r\njob\r\n"
+    node.broker.tubes.made("made")
+    assert node.broker.tubes.names_of_all() == ["q", "r", "made", "again"]
+    node.broker.check()
+    node.broker.tubes.check()
 
 
 def test_both_sides_get_every_message_and_finish_it_alone() -> None:
@@ -64,14 +73,17 @@ def test_both_sides_get_every_message_and_finish_it_alone() -> None:
     node.broker.tubes.check()
 
 
-def test_going_round_leaves_no_trail() -> None:
+def test_going_round_leaves_no_trail_and_replies_of_a_turn_are_bounded() -> None:
     wire = Wire()
-    wire.ask(put(b"x") * 5)
-    for _ in range(300):
+    wire.ask(put(b"x" * 60_000) * 5)
+    for _ in range(30):
         wire.ask(b"reserve-job 3\r\nrelease 3 0 0\r\n" * 10)
         wire.ask(b"reserve-job 2\r\ntouch 2\r\nbury 2 0\r\nkick-job 2\r\n" * 3)
     wire.node.broker.tubes.check()  # its heaps are bounded by its jobs
-    assert facts(wire.ask(b"stats-job 3\r\n"))["releases"] == "3000"
+    assert facts(wire.ask(b"stats-job 3\r\n"))["releases"] == "300"
+    wire.peer.receive(b"peek 1\r\n" * 500, wire.node.now)
+    assert sum(map(len, wire.peer.take_output())) < 1_300_000
+    assert wire.peer.has_more
 
 
 def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
@@ -85,14 +97,6 @@ def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
     node.turn()
     assert tube.table.counts[JobState.READY] == 7000
     node.broker.tubes.check()
-
-
-def test_replies_of_a_turn_are_bounded() -> None:
-    wire = Wire()
-    wire.ask(put(b"x" * 60_000))
-    wire.peer.receive(b"peek 1\r\n" * 500, wire.node.now)
-    assert sum(map(len, wire.peer.take_output())) < 1_300_000
-    assert wire.peer.has_more
 
 
 def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
@@ -110,28 +114,6 @@ def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
     assert set(node.broker.topics) == {"x", "y", "default"}
     node.broker.check()
     node.broker.tubes.check()
-
-
-def test_the_names_of_all_are_those_that_were_made_and_those_that_somebody_uses() -> None:
-    node = Node()
-    wire = Wire(node)
-    assert node.broker.tubes.names_of_all() == []  # `default` is there for everybody, and has nothing
-    wire.ask(b"watch watched\r\nuse used\r\n" + put(b"") + b"use again\r\n")
-    node.publish("made", b"")
-    node.broker.tubes.made("made")
-    assert node.broker.tubes.names_of_all() == ["used", "made", "watched", "again"]
-
-
-def test_the_first_message_makes_the_tube_for_those_who_watch_it() -> None:
-    node = Node()
-    first, second = Wire(node), Wire(node)
-    first.send(b"watch q\r\nreserve\r\n")
-    node.publish("q", b"from NSQ")
-    assert first.said() == b"WATCHING 2\r\nRESERVED 1 8\r\nfrom NSQ\r\n"
-    first.send(b"watch r\r\nreserve\r\n")
-    second.ask(b"use r\r\n" + put(b"job"))
-    assert first.said() == b"WATCHING 3\r\nRESERVED 2 3\r\njob\r\n"
-    node.broker.check()
 
 
 def test_one_worker_watches_so_many_tubes_and_no_more() -> None:
