@@ -547,33 +547,26 @@ def found_by_the_model() -> bool:
     return False
 
 
-@pytest.mark.campaign  # the model tries for 7 s until it finds it
-def test_it_is_found_if_a_window_counts_only_its_own_channel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Window, "count", lambda self, member: self.rdy - member.in_flight)
-    assert found_by_the_model()
+FINISH = commands.finish
 
 
-@pytest.mark.campaign  # 3 s
-def test_it_is_found_if_a_window_that_opens_wakes_only_the_channel_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shards, "wake_next", lambda self: self.home.wake())
-    assert found_by_the_model()
-
-
-@pytest.mark.campaign  # 12 s
-def test_it_is_found_if_a_channel_that_was_served_does_not_wake_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shards, "wake_active", lambda self: None)
+@pytest.mark.campaign  # 3 to 12 s each
+@pytest.mark.parametrize(
+    ("owner", "name", "bug"),
+    [
+        (Window, "count", lambda self, member: self.rdy - member.in_flight),  # counts only its own channel
+        (Shards, "wake_next", lambda self: self.home.wake()),  # a window that opens wakes only the channel at home
+        (Shards, "wake_active", lambda self: None),  # a channel that was served does not wake the others
+        (commands, "finish", lambda channel, consumer, ids: FINISH(channel, consumer, ids, True)),  # looks at home only
+    ],
+)
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, bug: object) -> None:
+    monkeypatch.setattr(owner, name, bug)
     assert found_by_the_model()
 
 
 def test_it_is_found_if_a_message_does_not_wake_a_channel_that_had_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "SOMEBODY", {})
-    assert found_by_the_model()
-
-
-@pytest.mark.campaign  # 5 s
-def test_it_is_found_if_fins_are_looked_for_at_home_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    finish = commands.finish
-    monkeypatch.setattr(commands, "finish", lambda channel, consumer, ids: finish(channel, consumer, ids, True))
     assert found_by_the_model()
 
 

@@ -57,8 +57,8 @@ def test_what_becomes_of_the_messages_of_an_attached_log_counts_from_then_on() -
     assert columns(series.hour_of(consumer.channel))["finished"] == [None, 1, 0, 1]
 
 
-def test_messages_that_come_and_go_with_logs_are_told() -> None:
-    node, counts = Node(), ShardCounts()
+def test_messages_that_come_and_go_with_logs_are_told_and_a_deleted_channel_is_forgotten() -> None:
+    node, counts, series = Node(), ShardCounts(), Series()
     channel = node.channel("t", "c")
     node.publish("t", b"own")
     assert counts.look_at(channel) == ((1, 0, 0, 0), 0)
@@ -69,16 +69,10 @@ def test_messages_that_come_and_go_with_logs_are_told() -> None:
     assert repr(counts) == "<ShardCounts of 2 shards>"
     log.detach()
     assert counts.look_at(channel) == ((1, 0, 0, 0), -2)
-    other.detach()
-    assert counts.look_at(channel) == ((1, 0, 0, 0), -1)
-
-
-def test_a_channel_that_is_deleted_is_forgotten() -> None:
-    node, series = Node(), Series()
-    node.channel("t", "c")
-    promote(node, 8, "t", "c", b"theirs")
     note(series, node, T0 + 10)
     assert len(series._sharded) == 1
+    other.detach()
+    assert counts.look_at(channel) == ((1, 0, 0, 0), -1)
     node.broker.topics["t"].delete_channel("c")
     node.turn()
     note(series, node, T0 + 20)
