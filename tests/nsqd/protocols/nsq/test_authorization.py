@@ -37,15 +37,12 @@ def refusal(data: bytes) -> str:
 # what it allows
 
 
-def test_an_answer_is_who_the_client_is_what_it_may_and_how_long() -> None:
+def test_an_answer_is_who_the_client_is_what_it_may_and_how_long_and_is_written_as_go_writes_json() -> None:
     given = body(EVERYTHING, EVERYTHING, identity="ann", identity_url="http://a/", ttl=60)
     ann = parse_authorization(given, NOW)
     assert (ann.identity, ann.identity_url, ann.permission_count) == ("ann", "http://a/", 2)
     assert ann.expires == NOW + 60 * SECOND
     assert answer(ann) == b'{"identity":"ann","identity_url":"http://a/","permission_count":2}'
-
-
-def test_the_reply_is_written_as_go_writes_json() -> None:
     odd = parse_authorization(body(identity="<é&>\x00\x08\u2028\ud800\x7f", identity_url='"\\\n'), NOW)
     assert answer(odd) == (
         b'{"identity":"\\u003c\xc3\xa9\\u0026\\u003e\\u0000\\b\\u2028\xef\xbf\xbd\x7f",'
@@ -97,7 +94,7 @@ def test_subscribing(given: object, topic: str, channel: str, expected: bool) ->
     assert allowed(given).allows_subscribe(topic, channel) is expected
 
 
-def test_one_rule_must_allow_all_of_it() -> None:
+def test_one_rule_must_allow_all_of_it_and_a_bad_one_spoils_the_good_ones() -> None:
     two = allowed(
         rule("^a$", ("^c$",), "subscribe"), rule("^b$", ("^d$",), "subscribe"), rule("^b$", (".*",), "publish")
     )
@@ -106,45 +103,40 @@ def test_one_rule_must_allow_all_of_it() -> None:
     assert not two.allows_subscribe("a", "d")
     assert not two.allows_publish("a")
     assert two.allows_publish("b")
-
-
-@pytest.mark.parametrize("data", [b'{"ttl":1}', b'{"ttl":1,"authorizations":null}', b'{"ttl":1,"authorizations":[]}'])
-def test_no_authorizations_allow_nothing(data: bytes) -> None:
-    nobody = parse_authorization(data, NOW)
-    assert nobody.permission_count == 0
-    assert not nobody.allows_publish("a")
-    assert not nobody.allows_subscribe("a", "c")
+    assert refusal(body(EVERYTHING, rule("("))) == 'unable to compile "("'
 
 
 def test_keys_are_taken_in_any_case_and_the_last_one_counts() -> None:
     data = b'{"TTL":5,"Ttl":7,"ttl":null,"IDENTITY":"x","identity":"y","Authorizations":[{}],"authorizations":null}'
     found = parse_authorization(data, NOW)
     assert (found.expires, found.identity, found.permission_count) == (NOW + 7 * SECOND, "y", 0)
-
-
-def test_bytes_that_are_no_utf8_and_halves_of_characters_become_replacement_characters() -> None:
+    for data in (
+        b'{"ttl":7,"Authorizations":[{}],"authorizations":null}',
+        b'{"ttl":1}',
+        b'{"ttl":1,"authorizations":[]}',
+    ):
+        nobody = parse_authorization(data, NOW)
+        assert (nobody.permission_count, nobody.allows_publish("a"), nobody.allows_subscribe("a", "c")) == (
+            0,
+            False,
+            False,
+        )
     found = parse_authorization(b'{"ttl":1,"identity":"a\xff\\ud800"}', NOW)
-    assert found.identity == "a\ufffd\ufffd"
-
-
-def test_the_longest_ttl_is_a_century() -> None:
-    assert parse_authorization(body(ttl=2**63 - 1), NOW).expires == NOW + MOST_SECONDS * SECOND
+    assert found.identity == "a\ufffd\ufffd", "what is no UTF-8, and halves of characters"
+    assert parse_authorization(body(ttl=2**63 - 1), NOW).expires == NOW + MOST_SECONDS * SECOND, "a century"
 
 
 # what is asked
 
 
-def test_a_question_shows_its_secret_to_nobody_who_prints_it() -> None:
-    assert "sesame" not in repr(Question("10.0.0.1", False, "", b"sesame"))
-
-
-def test_a_question_is_written_as_go_writes_it() -> None:
+def test_a_question_is_written_as_go_writes_it_and_shows_its_secret_to_nobody_who_prints_it() -> None:
     question = Question("10.0.0.1", True, "a \ud800b", b"\xe2\x82&<+")
     assert question.query() == "common_name=a+%EF%BF%BDb&remote_ip=10.0.0.1&secret=%E2%82%26%3C%2B&tls=true"
     assert question.body() == (
         b'{"common_name":["a \xef\xbf\xbdb"],"remote_ip":["10.0.0.1"],'
         b'"secret":["\xef\xbf\xbd\xef\xbf\xbd\\u0026\\u003c+"],"tls":["true"]}'
     )
+    assert "sesame" not in repr(Question("10.0.0.1", False, "", b"sesame"))
 
 
 # what is no answer
@@ -211,10 +203,6 @@ REFUSED = [
 @each("data, text", REFUSED)
 def test_a_wrong_answer_is_refused(data: bytes, text: str) -> None:
     assert refusal(data) == text
-
-
-def test_a_bad_rule_spoils_the_good_ones() -> None:
-    assert refusal(body(EVERYTHING, rule("("))) == 'unable to compile "("'
 
 
 EXPLOSIVE = ["(a*)*b", "(a|a)*$", "(a+)+b", "(.*.*)*x", "(((a*)*)*)*b", "(" * 900 + "a*" + ")*" * 900 + "b"]
