@@ -27,15 +27,19 @@ AUTH = b"AUTH\n" + body(token("orders"))
 
 def test_nsq_too_many_connections_fail_their_authorization() -> None:
     nsq = Nsq(connections=2)
-    first, _ = nsq.client(), nsq.client()
+    first, second = nsq.client(), nsq.client()
     third = nsq.client()
     assert third.replies() == [FULL]
     assert third.peer.closing
     assert nsq.client("worker").replies() != [FULL]
+    assert json.loads(second.send(AUTH).replies()[1])["identity"] == "orders", "the same token again"
+    assert nsq.accounts.account("orders").figures().connections == 2
     first.peer.disconnected()
     first.peer.disconnected()
     assert json.loads(nsq.client().replies()[0])["identity"] == "orders"
     assert nsq.accounts.account("orders").figures().refused == 1
+    second.send(b"AUTH\n" + body(token("worker")))
+    assert {one.name: one.connections for one in nsq.accounts.figures()} == {"orders": 1, "worker": 2}
 
 
 def test_nsq_a_certificate_of_too_many_connections_is_none() -> None:
@@ -47,15 +51,6 @@ def test_nsq_a_certificate_of_too_many_connections_is_none() -> None:
         wire = Wire(nsq.node, Settings(auth_required=True), proofs=nsq.proofs, asks=False, accounts=nsq.accounts)
         wire.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing", subject="CN=billing"))
         assert wire.send(pub).replies()[1:] == [wanted]
-
-
-def test_the_token_again_is_no_other_connection() -> None:
-    nsq = Nsq(connections=1)
-    wire = nsq.client()
-    assert json.loads(wire.send(AUTH).replies()[1])["identity"] == "orders"
-    assert nsq.accounts.account("orders").figures().connections == 1
-    wire.send(b"AUTH\n" + body(token("worker")))
-    assert [one.connections for one in nsq.accounts.figures()] == [0, 1]
 
 
 def test_beanstalk_too_many_connections_are_strangers() -> None:

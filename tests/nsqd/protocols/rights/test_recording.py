@@ -1,6 +1,5 @@
 """What clients of each protocol leave in the audit: refusals, and the commands of operators, with names only."""
 
-import pytest
 
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.operators import SLICE
@@ -62,6 +61,16 @@ def test_what_is_allowed_and_other_errors_leave_nothing() -> None:
     client = nsq_client(events).send(b"AUTH\n" + body(token("orders")) + b"PUB orders\n" + body(b"x"))
     client.send(b"NONSENSE\n")
     assert client.replies()[-1].startswith(b"E_INVALID")
+    rights = OneRight(*Verb, topics=("*",))
+    worker = beanstalk_client(events, rights)
+    worker.ask(b"auth x\r\nuse mail\r\nwatch mail\r\nput 0 0 9 4\r\nbody\r\nreserve\r\ntouch 1\r\nbury 1 0\r\n")
+    assert worker.ask(b"peek 1\r\ndelete 1\r\n").endswith(b"DELETED\r\n")
+    queue = disque_client(events, rights, "AUTH", "x")
+    for _ in range(3):
+        job_id = queue.add("work")
+        queue.get("work")
+        queue.do("ACKJOB", job_id)
+        queue.do("PING")
     assert events == []
 
 
@@ -90,12 +99,6 @@ def test_commands_of_operators_of_beanstalkd() -> None:
     ]
 
 
-def test_without_an_auth_file_nobody_has_a_name() -> None:
-    events: list[Event] = []
-    beanstalk_client(events, None).ask(b"kick 1\r\n")
-    assert [short(event) for event in events] == [("", "kick", "default", "done")]
-
-
 def test_refusals_of_clients_of_beanstalkd() -> None:
     events: list[Event] = []
     stranger = beanstalk_client(events, Proofs("worker"))
@@ -106,15 +109,6 @@ def test_refusals_of_clients_of_beanstalkd() -> None:
         ("", "kick-job", "7", "refused"),
         ("", "stats", "", "refused"),
     ]
-
-
-def test_workers_leave_nothing() -> None:
-    events: list[Event] = []
-    client = beanstalk_client(events, OneRight(*Verb, topics=("*",)))
-    client.ask(
-        b"auth x\r\nuse mail\r\nwatch mail\r\nput 0 0 9 4\r\nbody\r\nreserve\r\ntouch 1\r\nbury 1 0\r\npeek 1\r\ndelete 1\r\n"
-    )
-    assert events == []
 
 
 # Disque
@@ -200,7 +194,7 @@ def test_what_a_stranger_sends_is_bounded() -> None:
     ]
 
 
-def test_a_command_of_several_portions_is_recorded_when_it_begins() -> None:
+def test_a_command_of_several_portions_is_recorded_when_it_begins_and_without_an_auth_file_nobody_has_a_name() -> None:
     events: list[Event] = []
     client = beanstalk_client(events, None)
     client.ask(b"use mail\r\n" + b"put 0 60 9 0\r\n\r\n" * (SLICE + 1))
@@ -209,15 +203,3 @@ def test_a_command_of_several_portions_is_recorded_when_it_begins() -> None:
         ("", "clear-tube", "mail", "uncertain", UNKNOWN),
         ("", "clear-tube", "mail", "done", SLICE + 1),
     ]
-
-
-@pytest.mark.parametrize("again", [1, 3])
-def test_producers_and_consumers_leave_nothing(again: int) -> None:
-    events: list[Event] = []
-    client = disque_client(events, OneRight(*Verb, topics=("*",)), "AUTH", "x")
-    for _ in range(again):
-        job_id = client.add("work")
-        client.get("work")
-        client.do("ACKJOB", job_id)
-        client.do("PING")
-    assert events == []
