@@ -105,20 +105,6 @@ def test_a_shard_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(nod
     assert bodies(inbox.take()) == [b"own"]
 
 
-def test_each_shard_is_delivered_in_its_order(node: Node) -> None:
-    node.channel("t", "c")
-    promote(node, 8, "t", "c", *[b"%03d" % i for i in range(100)])
-    node.publish("t", *[b"x%03d" % i for i in range(100)])
-    consumer, inbox = node.subscribe("t", "c", ready=9)
-    got: list[bytes] = []
-    while came := inbox.take():
-        got += bodies(came)
-        consumer.finish(ids(came))
-        node.turn()
-    assert [body for body in got if body.startswith(b"x")] == [b"x%03d" % i for i in range(100)]
-    assert [body for body in got if not body.startswith(b"x")] == [b"%03d" % i for i in range(100)]
-
-
 def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=10, timeout=SECOND)
     node.publish("t", b"own")
@@ -154,21 +140,6 @@ def test_a_failed_command_says_why(node: Node) -> None:
         assert other.touch(one.id, 1, 1, node.now) == NOT_IN_FLIGHT
 
 
-def test_fins_of_several_logs_in_any_mixture(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", ready=100)
-    node.publish("t", *[b"own%d" % i for i in range(10)])
-    promote(node, 8, "t", "c", *[b"a%d" % i for i in range(10)])
-    promote(node, 7, "t", "c", *[b"b%d" % i for i in range(10)])  # ids of the same node number as at home
-    came = inbox.take()
-    assert len(came) == 30
-    unknown = b"f" * 16
-    mixed = [one.id for one in came[::3]] + [unknown] + [one.id for one in came[1::3]] + [one.id for one in came[2::3]]
-    failed = consumer.finish(b"".join(mixed))
-    assert (unknown, NOT_IN_FLIGHT) in failed
-    assert len({one.id for one in came}) == 20, "ids of two logs meet in this test, and only in a test"
-    assert sum(channel.in_flight_count for channel in (consumer.channel, *consumer.channel.shards)) == 0
-
-
 def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a", b"b", b"c")
@@ -189,18 +160,6 @@ def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
     node.advance(61 * SECOND)
     assert shard.in_flight_count == 0
     assert shard.depth == 2
-
-
-def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", ready=5)
-    inbox.space = 0
-    promote(node, 8, "t", "c", b"a")
-    node.publish("t", b"b")
-    assert inbox.take() == []
-    inbox.space = 1 << 20
-    consumer.refresh()
-    node.turn()
-    assert {*bodies(inbox.take())} == {b"a", b"b"}
 
 
 def test_topology_and_sampling_hold_for_shards() -> None:
@@ -410,18 +369,6 @@ def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_bein
         pass
     assert log.broker.topics["t"].depth == 1
     assert node.broker.topics["t"].shards == (log.broker.topics["t"],)
-
-
-def test_emptying_empties_the_shards(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", ready=1)
-    log = promote(node, 8, "t", "c", b"a", b"b")
-    (first,) = inbox.take()
-    node.channel("t", "c").empty()
-    node.turn()
-    assert consumer.finish(first.id) == [(first.id, NOT_IN_FLIGHT)]
-    assert log.broker.topics["t"].channels["c"].counts() == (0, 0, 0, 0)
-    node.publish("t", b"next")
-    assert bodies(inbox.take()) == [b"next"]
 
 
 def test_a_configuration_and_an_emptying_of_a_topic_hold_in_all_logs(node: Node) -> None:

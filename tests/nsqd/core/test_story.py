@@ -1,6 +1,5 @@
 """The story of a message: what happened to it, in words."""
 
-
 import pytest
 
 from nsqd.core import story as module

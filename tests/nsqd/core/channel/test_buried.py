@@ -1,6 +1,5 @@
 """Dead letters: what failed too often is buried with its reason, kept, and kicked or finished by its id."""
 
-
 from nsqd.core.channel.actions import ChosenMessage, finish_buried, kick, requeue
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel

@@ -1,6 +1,5 @@
 """What counts as a failure of a delivery: what a consumer had in its hands, and not what lay behind that in its window."""
 
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqd.core.limits import Limits
 from tests.cases import each
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox, Node, bodies, ids
+from tests.nsqd.core.node import SECOND, Inbox, Node, ids
 from tests.nsqd.core.slow_store import SlowStore
 
 LIMITS = Limits(topology_aware=True)
@@ -44,14 +44,6 @@ def test_the_nearest_first_whoever_came_first(order: tuple[int, ...]) -> None:
     assert node.channel("t", "c").depth == 1
 
 
-def test_others_get_what_the_near_ones_have_no_room_for(node: Node) -> None:
-    inboxes = [join(node, distance, 10)[1] for distance in (ELSEWHERE, SAME_REGION, SAME_ZONE)]
-    publish(node, 15)
-    assert [len(inbox.take()) for inbox in inboxes] == [0, 5, 10]
-    publish(node, 100)
-    assert [len(inbox.take()) for inbox in inboxes] == [10, 5, 0]
-
-
 def test_bytes_count_as_room_and_far_ones_get_the_rest_at_once(node: Node) -> None:
     _, near = join(node, SAME_ZONE, 100, room=3 * 35)
     _, far = join(node, ELSEWHERE, 100)
@@ -77,30 +69,6 @@ def test_nobody_far_gets_what_one_of_the_near_ones_has_room_for(windows: tuple[i
     publish(node, 50)
     assert far.take() == []
     assert sum(len(inbox.take()) for inbox in near) == 50
-
-
-def test_retried_messages_prefer_the_near_ones_too(node: Node) -> None:
-    far, inbox = join(node, ELSEWHERE, 10)
-    publish(node, 3)
-    _, near = join(node, SAME_ZONE, 10)
-    for delivery in inbox.take():
-        far.requeue(delivery.id, 0, node.now)
-    node.turn()
-    assert bodies(near.take()) == [b"0", b"1", b"2"]
-    assert node.channel("t", "c").dispatch.deliveries == [3, 0, 3]
-
-
-def test_paused(node: Node) -> None:
-    _, near = join(node, SAME_ZONE, 10)
-    _, far = join(node, ELSEWHERE, 10)
-    channel = node.channel("t", "c")
-    node.broker.pause(channel, True)
-    publish(node, 3)
-    assert near.take() == far.take() == []
-    assert channel.dispatch.deliveries == [0, 0, 0]
-    node.broker.pause(channel, False)
-    node.turn()
-    assert len(near.take()) == 3
 
 
 def test_a_near_one_that_samples_drops_for_all(node: Node) -> None:

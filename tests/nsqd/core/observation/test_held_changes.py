@@ -1,6 +1,5 @@
 """How a backlog changed over the last five minutes, whatever happened in the last seconds."""
 
-
 from nsqd.core.observation.held_changes import EVERY, SPAN, HeldChanges
 from nsqd.core.observation.series import FINE, Series
 from tests.nsqd.core.node import Node, ids

@@ -1,6 +1,5 @@
 """What operators do to single jobs, in every state, while workers hold them."""
 
-
 from nsqd.core.limits import Limits
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState

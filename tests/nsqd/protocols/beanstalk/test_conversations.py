@@ -35,86 +35,35 @@ def test_a_job_from_put_to_delete(wire: Wire) -> None:
     assert wire.ask(b"\r\n") == b"BAD_FORMAT\r\n"
 
 
-WORDS = [
-    (b"put", b"UNKNOWN_COMMAND"),
-    (b"use", b"UNKNOWN_COMMAND"),
-    (b"", b"UNKNOWN_COMMAND"),
-    (b"list-tube", b"UNKNOWN_COMMAND"),
-    (b"LIST-TUBES", b"UNKNOWN_COMMAND"),
-    (b"peek-foo", b"UNKNOWN_COMMAND"),
-    (b"kick", b"UNKNOWN_COMMAND"),
-    (b"stats ", b"BAD_FORMAT"),
-    (b"statsX", b"BAD_FORMAT"),
-    (b"stats-job", b"BAD_FORMAT"),
-    (b"reserveX", b"BAD_FORMAT"),
-    (b"reserve ", b"BAD_FORMAT"),
-    (b"reserve-job", b"BAD_FORMAT"),
-    (b"reserve-with-timeout", b"BAD_FORMAT"),
-    (b"reserve-with-timeout -1", b"BAD_FORMAT"),
-    (b"reserve-with-timeout 2147483648", b"BAD_FORMAT"),
-    (b"reserve-mode tube", b"BAD_FORMAT"),
-    (b"peek-readyX", b"BAD_FORMAT"),
-    (b"list-tubesX", b"BAD_FORMAT"),
-    (b"use  a", b"BAD_FORMAT"),
-    (b"use a ", b"BAD_FORMAT"),
-    (b"use -a", b"BAD_FORMAT"),
-    (b"use a:b", b"BAD_FORMAT"),
-    (b"use \xc3\xa4", b"BAD_FORMAT"),
-    (b"use " + b"a" * 201, b"BAD_FORMAT"),
-    (b"delete 1 ", b"BAD_FORMAT"),
-    (b"delete +1", b"BAD_FORMAT"),
-    (b"delete \t1", b"BAD_FORMAT"),
-    (b"delete 18446744073709551616", b"BAD_FORMAT"),
-    (b"delete 18446744073709551615", b"NOT_FOUND"),
-    (b"delete    1", b"NOT_FOUND"),
-    (b"delete 001", b"NOT_FOUND"),
-    (b"release 1 4294967296 0", b"BAD_FORMAT"),
-    (b"release 1 0", b"BAD_FORMAT"),
-    (b"release 1 0 0", b"NOT_FOUND"),
-    (b"bury 1", b"BAD_FORMAT"),
-    (b"bury 1 0", b"NOT_FOUND"),
-    (b"touch 1", b"NOT_FOUND"),
-    (b"kick-job 1", b"NOT_FOUND"),
-    (b"kick -1", b"KICKED 0"),
-    (b"kick +5", b"KICKED 0"),
-    (b"kick 5abc", b"KICKED 0"),
-    (b"kick 5 6", b"KICKED 0"),
-    (b"kick 18446744073709551616", b"BAD_FORMAT"),
-    (b"kick x", b"BAD_FORMAT"),
-    (b"peek 1", b"NOT_FOUND"),
-    (b"peek-ready", b"NOT_FOUND"),
-    (b"peek-delayed", b"NOT_FOUND"),
-    (b"peek-buried", b"NOT_FOUND"),
-    (b"reserve-job 1", b"NOT_FOUND"),
-    (b"stats-job 1", b"NOT_FOUND"),
-    (b"stats-tube nowhere", b"NOT_FOUND"),
-    (b"pause-tube nowhere 1", b"NOT_FOUND"),
-    (b"pause-tubedefault 0", b"PAUSED"),
-    (b"pause-tube   default 0", b"PAUSED"),
-    (b"pause-tube default", b"BAD_FORMAT"),
-    (b"pause-tube -x 0", b"BAD_FORMAT"),
-    (b"pause-tube-x 0", b"BAD_FORMAT"),
-    (b"pause-tube - 1", b"BAD_FORMAT"),
-    (b"pause-tube " + b"a" * 201 + b" 0", b"BAD_FORMAT"),
-    (b"pause-tube " + b"a" * 200 + b" 0", b"NOT_FOUND"),
-    (b"use " + b"a" * 200, b"USING " + b"a" * 200),
-    (b"use A-z0+9/;.$_()", b"USING A-z0+9/;.$_()"),
-    (b"watch a", b"WATCHING 2"),
-    (b"ignore nowhere", b"WATCHING 1"),
-    (b"ignore default", b"NOT_IGNORED"),
-    (b"list-tube-used", b"USING default"),
-    (b"list-tubes", b"OK 14\r\n---\n- default\n"),
-    (b"list-tubes-watched", b"OK 14\r\n---\n- default\n"),
-    (b"use a\0b", b"BAD_FORMAT"),
-    (b"put 0 0 60", b"BAD_FORMAT"),
-    (b"put 4294967296 0 60 1", b"BAD_FORMAT"),
-    (b"put -1 0 60 1", b"BAD_FORMAT"),
-    (b"put 0 0 60 1 ", b"BAD_FORMAT"),
-    (b"x" * 300, b"BAD_FORMAT"),
-]
+REPLIES = {
+    b"BAD_FORMAT": [
+        b"stats ", b"statsX", b"stats-job", b"reserveX", b"reserve ", b"reserve-job", b"reserve-with-timeout",
+        b"reserve-with-timeout -1", b"reserve-with-timeout 2147483648", b"reserve-mode tube", b"peek-readyX",
+        b"list-tubesX", b"use  a", b"use a ", b"use -a", b"use a:b", b"use \xc3\xa4", b"use " + b"a" * 201,
+        b"delete 1 ", b"delete +1", b"delete \t1", b"delete 18446744073709551616", b"release 1 4294967296 0",
+        b"release 1 0", b"bury 1", b"kick 18446744073709551616", b"kick x", b"pause-tube default", b"pause-tube -x 0",
+        b"pause-tube-x 0", b"pause-tube - 1", b"pause-tube " + b"a" * 201 + b" 0", b"use a\0b", b"put 0 0 60",
+        b"put 4294967296 0 60 1", b"put -1 0 60 1", b"put 0 0 60 1 ", b"x" * 300,
+    ],
+    b"NOT_FOUND": [
+        b"delete 18446744073709551615", b"delete    1", b"delete 001", b"release 1 0 0", b"bury 1 0", b"touch 1",
+        b"kick-job 1", b"peek 1", b"peek-ready", b"peek-delayed", b"peek-buried", b"reserve-job 1", b"stats-job 1",
+        b"stats-tube nowhere", b"pause-tube nowhere 1", b"pause-tube " + b"a" * 200 + b" 0",
+    ],
+    b"UNKNOWN_COMMAND": [b"put", b"use", b"", b"list-tube", b"LIST-TUBES", b"peek-foo", b"kick"],
+    b"KICKED 0": [b"kick -1", b"kick +5", b"kick 5abc", b"kick 5 6"],
+    b"PAUSED": [b"pause-tubedefault 0", b"pause-tube   default 0"],
+    b"OK 14\r\n---\n- default\n": [b"list-tubes", b"list-tubes-watched"],
+    b"USING " + b"a" * 200: [b"use " + b"a" * 200],
+    b"USING A-z0+9/;.$_()": [b"use A-z0+9/;.$_()"],
+    b"WATCHING 2": [b"watch a"],
+    b"WATCHING 1": [b"ignore nowhere"],
+    b"NOT_IGNORED": [b"ignore default"],
+    b"USING default": [b"list-tube-used"],
+}  # fmt: skip
 
 
-@each("line, reply", WORDS)
+@each("line, reply", [(line, reply) for reply, lines in REPLIES.items() for line in lines])
 @each("in_pieces", [False, True], wire=Wire)
 def test_a_line_and_its_reply(wire: Wire, line: bytes, reply: bytes, in_pieces: bool) -> None:
     sent = line + b"\r\nlist-tube-used\r\n"
@@ -147,19 +96,11 @@ def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: in
     assert wire.node.broker.tubes.total == 0
 
 
-@each(
-    "sent, kind",
-    [
-        (b"*3\r\n$6\r\nADDJOB\r\n", Foreign.RESP),
-        (b"  V2SUB t c\n", Foreign.NSQ),
-        (b"  V1IDENTIFY\n", Foreign.LOOKUPD),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign.HTTP2),
-        (b"\x16\x03\x01\x02\x00\x01", Foreign.TLS),
-        (b"\x16\x03\x01\r\n\x01", Foreign.TLS),
-        (b"\0\0\0\x5a\x01\x95\x01", Foreign.CLUSTER),
-        (b"GET /", Foreign.HTTP),
-    ],
-)
+@each("sent, kind", [
+    (b"*3\r\n$6\r\nADDJOB\r\n", Foreign.RESP), (b"  V2SUB t c\n", Foreign.NSQ), (b"  V1IDENTIFY\n", Foreign.LOOKUPD),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign.HTTP2), (b"\x16\x03\x01\x02\x00\x01", Foreign.TLS),
+    (b"\x16\x03\x01\r\n\x01", Foreign.TLS), (b"\0\0\0\x5a\x01\x95\x01", Foreign.CLUSTER), (b"GET /", Foreign.HTTP),
+])  # fmt: skip
 @each("size", [1, 1000], wire=Wire)
 def test_other_protocols_end_the_connection_and_the_log_is_told(
     wire: Wire, sent: bytes, kind: Foreign, size: int
@@ -231,22 +172,13 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
     tube.check()
 
 
-@each(
-    "command, reply",
-    [
-        (b"reserve\r\n", b"RESERVED 3 1\r\nc\r\n"),
-        (b"reserve-job 2\r\n", b"RESERVED 2 1\r\nb\r\n"),
-        (b"peek 2\r\n", b"FOUND 2 1\r\nb\r\n"),
-        (b"delete 2\r\n", b"DELETED\r\n"),
-        (b"kick 1\r\n", b"KICKED 1\r\n"),
-        (b"kick-job 4\r\n", b"KICKED\r\n"),
-        (b"list-jobs default ready 9\r\n", b"OK 16\r\n---\n- 1\n- 2\n- 3\n\r\n"),
-        (b"clear-tube default\r\n", b"CLEARED 4\r\n"),
-        (b"move-job 2 other\r\n", b"MOVED 5\r\n"),
-        (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
-    ],
-    wire=Wire,
-)
+@each("command, reply", [
+    (b"reserve\r\n", b"RESERVED 3 1\r\nc\r\n"), (b"reserve-job 2\r\n", b"RESERVED 2 1\r\nb\r\n"),
+    (b"peek 2\r\n", b"FOUND 2 1\r\nb\r\n"), (b"delete 2\r\n", b"DELETED\r\n"), (b"kick 1\r\n", b"KICKED 1\r\n"),
+    (b"kick-job 4\r\n", b"KICKED\r\n"), (b"list-jobs default ready 9\r\n", b"OK 16\r\n---\n- 1\n- 2\n- 3\n\r\n"),
+    (b"clear-tube default\r\n", b"CLEARED 4\r\n"), (b"move-job 2 other\r\n", b"MOVED 5\r\n"),
+    (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
+], wire=Wire)  # fmt: skip
 def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: bytes, reply: bytes) -> None:
     """Also by others: what is told of a job must not depend on when the node's turn ends."""
     jobs = put(b"a", 5) + put(b"b", 5) + put(b"c", 4) + put(b"d", 5, 100)
@@ -258,18 +190,14 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     wire.check()
 
 
-@each(
-    "commands, answers, got",
-    [
-        (put(b"a") + b"reserve-with-timeout 0\r\n", b"INSERTED 2\r\nTIMED_OUT\r\n", b"RESERVED 2 1\r\na\r\n"),
-        (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
-        (put(b"a", 9) + put(b"b", 1), b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
-        (put(b"a") * 2, b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
-        (b"release 1 0 0\r\nreserve-with-timeout 0\r\n", b"RELEASED\r\nTIMED_OUT\r\n", b"RESERVED 1 3\r\nold\r\n"),
-        (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
-    ],
-    wire=Wire,
-)
+@each("commands, answers, got", [
+    (put(b"a") + b"reserve-with-timeout 0\r\n", b"INSERTED 2\r\nTIMED_OUT\r\n", b"RESERVED 2 1\r\na\r\n"),
+    (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
+    (put(b"a", 9) + put(b"b", 1), b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
+    (put(b"a") * 2, b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
+    (b"release 1 0 0\r\nreserve-with-timeout 0\r\n", b"RELEASED\r\nTIMED_OUT\r\n", b"RESERVED 1 3\r\nold\r\n"),
+    (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
+], wire=Wire)  # fmt: skip
 def test_who_waits_is_before_whoever_asks_later(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
     """Also before the one who put it, in the same piece."""
     assert wire.ask(put(b"old") + b"reserve\r\n").endswith(b"old\r\n")
@@ -326,17 +254,6 @@ def test_drain_mode(wire: Wire) -> None:
     wire.node.broker.drain(False)
     assert wire.ask(b"move-job 1 other\r\n").startswith(b"MOVED ")
     assert facts(wire.ask(b"stats\r\n"))["draining"] == "false"
-
-
-def test_the_order_is_priority_and_then_id_over_all_watched_tubes(wire: Wire) -> None:
-    for tube, priority in ((b"a", 5), (b"b", 1), (b"a", 1), (b"c", 0), (b"b", 1)):
-        wire.ask(b"use %s\r\n" % tube + put(b"x", priority))
-    wire.ask(b"watch b\r\nwatch a\r\n")
-    found = [wire.ask(b"reserve\r\n").split()[1] for _ in range(4)]
-    assert found == [b"2", b"3", b"5", b"1"]
-    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    wire.ask(b"release 2 1 0\r\nrelease 5 1 0\r\nrelease 1 0 0\r\n")
-    assert [wire.ask(b"reserve\r\n").split()[1] for _ in range(3)] == [b"1", b"2", b"5"]
 
 
 def test_release_with_a_delay_and_a_new_priority(wire: Wire) -> None:

@@ -20,12 +20,13 @@ from nsqd.protocols.http.peer import (
     Context,
     HttpPeer,
 )
-from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
+from nsqd.protocols.transport import NEVER
 from shared.budget import FREE
 from shared.unix_sockets import NOBODY
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
+from tests.nsqd.protocols.transport import StillTransport
 
 ANSWERS_OF_A_TURN = UNITS_OF_A_TURN // UNITS_OF_A_REQUEST
 HOST = b"Host: localhost\r\n"
@@ -45,12 +46,11 @@ def binary(count: int, body: bytes) -> bytes:
     return b"POST /mpub?topic=t&binary=true HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (HOST, len(data), data)
 
 
-class Wire:
-    """A client of HTTP, and the peer's Transport. The topic t exists."""
+class Wire(StillTransport):
+    """A client of HTTP, and the peer's transport. The topic t exists."""
 
     def __init__(self, proofs: Proofs | None = None, user: int = NOBODY) -> None:
-        """`user`: who connects by a unix socket; NOBODY: it is a connection over TCP."""
-        self.user = user
+        super().__init__(user)
         self.node = Node()
         self.node.broker.topic("t")
         self.healthy = True
@@ -75,33 +75,6 @@ class Wire:
     def _answered(self, request: Request, ip: str, port: str, came: int) -> None:
         assert (ip, port, came) == (self.ip, "5555", self.node.now)
         self.answered[request.target] += 1
-
-    def output_ready(self) -> None:
-        pass
-
-    def timer_changed(self) -> None:
-        pass
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        pass
-
-    def note_foreign(self, port: str, data: bytes) -> None: ...
-
-    @property
-    def is_scarce(self) -> bool:
-        return False
-
-    def peer_user(self) -> int:
-        return self.user
-
-    def upgrade(self, upgrade: Upgrade) -> None:
-        raise AssertionError
-
-    def suspend(self, begin: Begin) -> None:
-        raise AssertionError
-
-    def meter(self, usage: object) -> None:
-        raise AssertionError
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         assert self.rest is None
@@ -150,21 +123,11 @@ def test_a_publish_is_answered_and_delivered_and_an_mpub_publishes_its_lines() -
     assert b"x-nsq-content-type" not in answer
 
 
-@each(
-    "request_",
-    [
-        ODD,
-        pub(b""),
-        pub(b"x" * 1001),
-        pub(b"x", topic=b"other"),
-        pub(b"\n\n", route=b"mpub"),
-        pub(b"a\n" + b"x" * 1001, route=b"mpub"),
-        pub(b"x\n" * 2501, route=b"mpub"),
-        b"  V2",
-        b"x" * 10_000,
-        b"POST /pub?topic=t HTTP/1.1\r\n" + b"Accept: " + b"x" * 5000,
-    ],
-)
+@each("request_", [
+    ODD, pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), pub(b"\n\n", route=b"mpub"),
+    pub(b"a\n" + b"x" * 1001, route=b"mpub"), pub(b"x\n" * 2501, route=b"mpub"), b"  V2", b"x" * 10_000,
+    b"POST /pub?topic=t HTTP/1.1\r\n" + b"Accept: " + b"x" * 5000,
+])  # fmt: skip
 def test_what_is_not_for_this_peer_leaves_as_it_came_and_nothing_has_happened(request_: bytes) -> None:
     wire = Wire()
     assert len(wire.send(pub(b"before") + request_)) == 1

@@ -51,26 +51,18 @@ def test_an_answer_is_who_the_client_is_what_it_may_and_how_long_and_is_written_
 
 
 PUBLISHING = [  # one rule, a topic -> may the client publish to it?
-    (rule("^a$"), "a", True),
-    (rule("^a$"), "ab", False),
+    (rule("^a$"), "a", True), (rule("^a$"), "ab", False),
     (rule("a"), "bab", True),  # found anywhere
-    (rule(""), "a", True),
-    (rule("^a$", (".*",), "publish"), "a", True),
-    (rule("^a$", (".*",), "subscribe"), "a", False),
-    (rule("^a$", ("",)), "a", True),
-    (rule("^a$", ("^$",)), "a", True),
+    (rule(""), "a", True), (rule("^a$", (".*",), "publish"), "a", True),
+    (rule("^a$", (".*",), "subscribe"), "a", False), (rule("^a$", ("",)), "a", True), (rule("^a$", ("^$",)), "a", True),
     (rule("^a$", ("^c$",)), "a", False),  # the channel of publishing is ""
-    (rule("^a$", ("^c$", "x*")), "a", True),
-    (rule("^a$", ()), "a", False),
+    (rule("^a$", ("^c$", "x*")), "a", True), (rule("^a$", ()), "a", False),
     (rule("^a$", (None,)), "a", True),  # null is "" in a list of texts
-    ({"topic": "a", "permissions": ["publish"]}, "a", False),
-    ({"topic": "a", "channels": [".*"]}, "a", False),
-    ({"channels": [".*"], "permissions": ["publish"]}, "a", True),
-    (None, "a", False),
+    ({"topic": "a", "permissions": ["publish"]}, "a", False), ({"topic": "a", "channels": [".*"]}, "a", False),
+    ({"channels": [".*"], "permissions": ["publish"]}, "a", True), (None, "a", False),
     ({"TOPIC": "^a$", "Channels": [""], "perMissions": ["publish"], "more": {}}, "a", True),
-    (rule("(?i)^A.C#ephemeral$"), "a-c#ephemeral", True),
-    (rule(r"^\pL+\.\d{2}$"), "abc.12", True),
-]
+    (rule("(?i)^A.C#ephemeral$"), "a-c#ephemeral", True), (rule(r"^\pL+\.\d{2}$"), "abc.12", True),
+]  # fmt: skip
 
 
 @each("given, topic, expected", PUBLISHING)
@@ -79,14 +71,11 @@ def test_publishing(given: object, topic: str, expected: bool) -> None:
 
 
 SUBSCRIBING = [
-    (rule("^a$", ("^c$",)), "a", "c", True),
-    (rule("^a$", ("^c$",)), "a", "cc", False),
-    (rule("^a$", ("^c$",)), "b", "c", False),
-    (rule("^a$", ("x", "c")), "a", "abcd", True),
-    (rule("^a$", (".*",), "publish"), "a", "c", False),
-    (rule("^a$", ()), "a", "c", False),
+    (rule("^a$", ("^c$",)), "a", "c", True), (rule("^a$", ("^c$",)), "a", "cc", False),
+    (rule("^a$", ("^c$",)), "b", "c", False), (rule("^a$", ("x", "c")), "a", "abcd", True),
+    (rule("^a$", (".*",), "publish"), "a", "c", False), (rule("^a$", ()), "a", "c", False),
     (rule("^a$", ("^$",)), "a", "c", False),
-]
+]  # fmt: skip
 
 
 @each("given, topic, channel, expected", SUBSCRIBING)
@@ -142,18 +131,10 @@ def test_a_question_is_written_as_go_writes_it_and_shows_its_secret_to_nobody_wh
 # what is no answer
 
 NO_ANSWER = [
-    b"",
-    b"ok",
-    b"<!doctype html><html><body>Sign in</body></html>",
-    b"{",
-    b'{"ttl":1}{"ttl":1}',
-    b'{"ttl":1,}',
-    b'\xef\xbb\xbf{"ttl":1}',
-    b'{"ttl":NaN}',
-    b'{"ttl":1,"identity":"a\nb"}',
-    b"[" * 200_000,
+    b"", b"ok", b"<!doctype html><html><body>Sign in</body></html>", b"{", b'{"ttl":1}{"ttl":1}', b'{"ttl":1,}',
+    b'\xef\xbb\xbf{"ttl":1}', b'{"ttl":NaN}', b'{"ttl":1,"identity":"a\nb"}', b"[" * 200_000,
     b'{"ttl":' + b"9" * 10_000 + b"}",
-]
+]  # fmt: skip
 
 
 @each("data", NO_ANSWER)
@@ -162,42 +143,30 @@ def test_what_is_not_json_is_refused(data: bytes) -> None:
 
 
 REFUSED = [
-    (b"[]", "answer is not an object"),
-    (b'"yes"', "answer is not an object"),
-    (b"true", "answer is not an object"),
-    (b"null", "invalid TTL 0 (must be >0)"),
-    (b"{}", "invalid TTL 0 (must be >0)"),
-    (body(ttl=0), "invalid TTL 0 (must be >0)"),
-    (body(ttl=-1), "invalid TTL -1 (must be >0)"),
-    (body(ttl="60"), "ttl is not a whole number"),
-    (body(ttl=60.0), "ttl is not a whole number"),
-    (body(ttl=True), "ttl is not a whole number"),
-    (body(ttl=2**63), "ttl is not a whole number"),
-    (body(identity=1), "identity is not text"),
-    (body(identity_url=["http://a"]), "identity_url is not text"),
+    (b"[]", "answer is not an object"), (b'"yes"', "answer is not an object"), (b"true", "answer is not an object"),
+    (b"null", "invalid TTL 0 (must be >0)"), (b"{}", "invalid TTL 0 (must be >0)"),
+    (body(ttl=0), "invalid TTL 0 (must be >0)"), (body(ttl=-1), "invalid TTL -1 (must be >0)"),
+    (body(ttl="60"), "ttl is not a whole number"), (body(ttl=60.0), "ttl is not a whole number"),
+    (body(ttl=True), "ttl is not a whole number"), (body(ttl=2**63), "ttl is not a whole number"),
+    (body(identity=1), "identity is not text"), (body(identity_url=["http://a"]), "identity_url is not text"),
     (body(authorizations={}), "authorizations is not a list"),
-    (body(authorizations="all"), "authorizations is not a list"),
-    (body("all"), "authorization is not an object"),
-    (body([]), "authorization is not an object"),
-    (body({"topic": 1}), "topic is not text"),
-    (body({"channels": "c"}), "channels is not a list"),
-    (body({"channels": [1]}), "channel is not text"),
+    (body(authorizations="all"), "authorizations is not a list"), (body("all"), "authorization is not an object"),
+    (body([]), "authorization is not an object"), (body({"topic": 1}), "topic is not text"),
+    (body({"channels": "c"}), "channels is not a list"), (body({"channels": [1]}), "channel is not text"),
     (body({"permissions": "publish"}), "permissions is not a list"),
     (body({"permissions": [True]}), "permission is not text"),
     (body(rule(".*", (".*",), "publish", "Publish")), 'unknown permission "Publish"'),
     (body(rule(".*", (".*",), "")), 'unknown permission ""'),
     (body(rule(".*", (".*",), None)), 'unknown permission ""'),
     (body(rule(".*", (".*",), "a\nb" + "x" * 500)), 'unknown permission "a\\nb' + "x" * 97 + '"'),
-    (body(rule("[")), 'unable to compile "["'),
-    (body(rule(".*", (".*", "(?=a)"))), 'unable to compile "(?=a)"'),
-    (body(rule(r"(a)\1")), 'unable to compile "(a)\\\\1"'),
-    (body(rule("a**")), 'unable to compile "a**"'),
+    (body(rule("[")), 'unable to compile "["'), (body(rule(".*", (".*", "(?=a)"))), 'unable to compile "(?=a)"'),
+    (body(rule(r"(a)\1")), 'unable to compile "(a)\\\\1"'), (body(rule("a**")), 'unable to compile "a**"'),
     (body(rule("(x{1000}){1000}")), 'unable to compile "(x{1000}){1000}"'),
     (body(rule(r"\pL{1000}")), 'unable to compile "\\\\pL{1000}"'),  # beyond the memory a pattern may have
     (body(*[rule("(.*){1,1000}")] * 6), "patterns too complex"),
     (body(*[rule("", ("",) * 1023)] * 5), f"more than {MOST_PATTERNS} patterns"),
     (body(identity="x" * MAX_BODY), f"answer of more than {MAX_BODY} bytes"),
-]
+]  # fmt: skip
 
 
 @each("data, text", REFUSED)

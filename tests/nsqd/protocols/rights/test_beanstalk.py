@@ -1,6 +1,5 @@
 """Clients of beanstalkd and the auth file: every command without a token, with a wrong one, and with each right."""
 
-
 from nsqd.protocols.beanstalk.client import AUTH, BeanstalkContext
 from nsqd.protocols.beanstalk.commands import VERBS
 from nsqd.protocols.beanstalk.rights import NEEDS

@@ -1,6 +1,5 @@
 """Clients of Disque and the auth file: every command without a token, with a wrong one, and with each right."""
 
-
 from nsqd.protocols.disque.arguments import COMMANDS
 from nsqd.protocols.disque.rights import NEEDS, Need
 from shared.auth.verbs import Verb

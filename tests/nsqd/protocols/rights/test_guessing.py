@@ -1,6 +1,5 @@
 """Clients that guess tokens: after some wrong ones of their address each further one ends its connection, on every port."""
 
-
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.credential import Credential
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES

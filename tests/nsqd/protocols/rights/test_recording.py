@@ -1,6 +1,5 @@
 """What clients of each protocol leave in the audit: refusals, and the commands of operators, with names only."""
 
-
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.operators import SLICE
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, Rule
