@@ -26,11 +26,9 @@ def full(node: Node) -> Node:
 def test_one_topic_or_channel_too_many() -> None:
     node = full(a_node())
     for command, name in (
-        (b"PUB c\n" + X, b"PUB"),
-        (mpub(b"c", b"1", b"2"), b"MPUB"),
-        (b"DPUB c 5\n" + X, b"DPUB"),
+        (b"PUB c\n" + X, b"PUB"), (mpub(b"c", b"1", b"2"), b"MPUB"), (b"DPUB c 5\n" + X, b"DPUB"),
         (b"SUB c ch\n", b"SUB"),
-    ):
+    ):  # fmt: skip
         wire = Wire(node)
         assert wire.send(command).frames() == [
             (ERROR, b"E_%s_FAILED %s failed topics exceed limit of 2" % (name, name))

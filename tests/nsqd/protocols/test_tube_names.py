@@ -98,14 +98,9 @@ def test_a_name_that_no_tube_has_is_as_bad_as_ever_and_a_tube_of_the_node_itself
     wire.node.broker.tubes.made(KEPT)
     for name in (*ODD, KEPT, "#x", "a b", "\x7f", "\u00e9", "x" * 201):
         for line in (
-            "stats-tube %s",
-            "use %s",
-            "watch %s",
-            "ignore %s",
-            "pause-tube %s 0",
-            "clear-tube %s",
+            "stats-tube %s", "use %s", "watch %s", "ignore %s", "pause-tube %s 0", "clear-tube %s",
             "list-jobs %s ready 9",
-        ):
+        ):  # fmt: skip
             assert wire.ask((line % name).encode() + b"\r\n") == b"BAD_FORMAT\r\n", name
     assert texts(wire.ask(b"list-tubes\r\n")) == ["other", "default"]
     assert texts(wire.ask(b"stats\r\n"))["current-tubes"] == "2"  # type: ignore[index]

@@ -175,11 +175,8 @@ def test_nothing_is_taken_while_it_is_read(world: World) -> None:
     for depth, comes in ((2, [0, 1]), (1, [-1])):
         world.shelf.cold_ones = {0}
         assert (world.backlog.cold, world.take(), world.backlog.reading, world.depth) == (
-            depth // 2 * 2,
-            [],
-            True,
-            depth,
-        )
+            depth // 2 * 2, [], True, depth,
+        )  # fmt: skip
         world.shelf.cold_ones, world.backlog.reading = set(), False
         assert world.take() == comes
         world.backlog.put_back(Message(1, 1))

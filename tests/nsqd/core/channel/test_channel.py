@@ -200,12 +200,9 @@ def test_changes_are_told(node: Node) -> None:
     node.broker.topic("e#ephemeral")
     kinds = [(change.kind, change.channel, change.lasting) for change in node.broker.fetch_changes()]
     assert kinds == [
-        (ChangeKind.TOPIC_CREATED, "", True),
-        (ChangeKind.CHANNEL_CREATED, "c", True),
-        (ChangeKind.PAUSED, "c", True),
-        (ChangeKind.CHANNEL_DELETED, "c", True),
-        (ChangeKind.TOPIC_CREATED, "", False),
-    ]
+        (ChangeKind.TOPIC_CREATED, "", True), (ChangeKind.CHANNEL_CREATED, "c", True), (ChangeKind.PAUSED, "c", True),
+        (ChangeKind.CHANNEL_DELETED, "c", True), (ChangeKind.TOPIC_CREATED, "", False),
+    ]  # fmt: skip
     assert node.broker.fetch_changes() == []
 
 

@@ -444,12 +444,8 @@ def test_statistics_have_beanstalkds_keys_in_its_order(wire: Wire) -> None:
     told = facts(wire.ask(b"stats\r\n"))
     assert list(told) == ALL
     assert told == told | {
-        "cmd-put": "3",
-        "cmd-stats": "1",
-        "cmd-stats-job": "2",
-        "version": '"1.13"',
-        "total-jobs": "3",
-    }
+        "cmd-put": "3", "cmd-stats": "1", "cmd-stats-job": "2", "version": '"1.13"', "total-jobs": "3",
+    }  # fmt: skip
     assert wire.ask(b"stats-tube \r\npause-tube : 1\r\n") == b"BAD_FORMAT\r\n" * 2
     told = facts(wire.ask(b"stats\r\n"))
     assert (told["cmd-stats-tube"], told["cmd-pause-tube"]) == ("1", "1")
@@ -501,12 +497,8 @@ def test_clearing_moving_and_listing(wire: Wire) -> None:
     assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
     assert wire.ask(b"clear-tube nowhere\r\n") == b"NOT_FOUND\r\n"
     for line in (
-        b"list-jobs a ready",
-        b"list-jobs a odd 5",
-        b"list-jobs a ready 0",
-        b"list-jobs a ready 1001",
-        b"move-job 1",
-    ):
+        b"list-jobs a ready", b"list-jobs a odd 5", b"list-jobs a ready 0", b"list-jobs a ready 1001", b"move-job 1",
+    ):  # fmt: skip
         assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
 
 
@@ -530,11 +522,8 @@ def test_a_unique_job_is_put_once(wire: Wire) -> None:
     assert wire.ask(b"put-unique k2 5 0 60 1\r\nabc") == b"EXPECTED_CRLF\r\n"
     assert wire.ask(b"put-unique k2 5 0 60 1\r\na\r\n") == b"INSERTED 4\r\n"  # neither was put
     for line in (
-        b"put-unique  5 0 60 1",
-        b"put-unique k",
-        b"put-unique k 5 0 60",
-        b"put-unique " + b"k" * 129 + b" 5 0 60 1",
-    ):
+        b"put-unique  5 0 60 1", b"put-unique k", b"put-unique k 5 0 60", b"put-unique " + b"k" * 129 + b" 5 0 60 1",
+    ):  # fmt: skip
         assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
 
 

@@ -113,11 +113,9 @@ def test_commands_are_counted_until_they_are_reset(wire: Wire) -> None:
     wire.do("PING")
     wire.do("NOSUCH")
     assert sections(wire, "commandstats")["Commandstats"] == {
-        "cmdstat_ackjob": "calls=3,usec=0,usec_per_call=0.00",
-        "cmdstat_addjob": "calls=3,usec=0,usec_per_call=0.00",
-        "cmdstat_info": "calls=1,usec=0,usec_per_call=0.00",
-        "cmdstat_ping": "calls=1,usec=0,usec_per_call=0.00",
-    }
+        "cmdstat_ackjob": "calls=3,usec=0,usec_per_call=0.00", "cmdstat_addjob": "calls=3,usec=0,usec_per_call=0.00",
+        "cmdstat_info": "calls=1,usec=0,usec_per_call=0.00", "cmdstat_ping": "calls=1,usec=0,usec_per_call=0.00",
+    }  # fmt: skip
     assert sections(wire, "stats")["Stats"]["total_commands_processed"] == "9"
     wire.do("CONFIG", "RESETSTAT")
     assert sections(wire, "commandstats")["Commandstats"] == {"cmdstat_info": "calls=1,usec=0,usec_per_call=0.00"}

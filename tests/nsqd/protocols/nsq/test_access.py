@@ -287,16 +287,10 @@ def commands(draw: st.DrawFn) -> bytes:
     kind = draw(st.sampled_from("AAPPPMMDSNIRX"))
     topic = draw(TOPICS)
     return {
-        "A": b"AUTH\n" + body(draw(SECRETS)),
-        "P": b"PUB " + topic + b"\n" + body(b"one"),
-        "M": mpub(topic, b"1", b"22"),
-        "D": b"DPUB " + topic + b" 7\n" + body(b"later"),
-        "S": b"SUB " + topic + b" c\n",
-        "N": b"NOP\n",
-        "I": b"IDENTIFY\n" + body(b"{}"),
-        "R": b"RDY 1\n",
-        "X": draw(st.binary(max_size=3)) + b"\n",
-    }[kind]
+        "A": b"AUTH\n" + body(draw(SECRETS)), "P": b"PUB " + topic + b"\n" + body(b"one"),
+        "M": mpub(topic, b"1", b"22"), "D": b"DPUB " + topic + b" 7\n" + body(b"later"), "S": b"SUB " + topic + b" c\n",
+        "N": b"NOP\n", "I": b"IDENTIFY\n" + body(b"{}"), "R": b"RDY 1\n", "X": draw(st.binary(max_size=3)) + b"\n",
+    }[kind]  # fmt: skip
 
 
 def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object, ...]:
@@ -325,12 +319,8 @@ def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object
     counts = {name: topic.intake.message_count for name, topic in wire.node.broker.topics.items()}
     # An MPUB whose head comes in pieces may ask once more for permissions that hold no time at all.
     return (
-        [data for kind, data in frames if kind != MESSAGE],
-        set(asked),
-        counts,
-        wire.peer.closing,
-        wire.peer.pub_counts,
-    )
+        [data for kind, data in frames if kind != MESSAGE], set(asked), counts, wire.peer.closing, wire.peer.pub_counts,
+    )  # fmt: skip
 
 
 def said_to(wire: Wire, secret: bytes, count: int) -> Authorization | AuthRefused:

@@ -130,12 +130,8 @@ def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | by
 
 def test_one_byte_at_a_time() -> None:
     script = [
-        b"PUB t\n" + body(b"x"),
-        mpub(b"u", b"1", b"22", b"1"),
-        (b"FIN ", 2, b"\n"),
-        (b"REQ ", 3, b" 0\n"),
-        b"NOP\n",
-    ]
+        b"PUB t\n" + body(b"x"), mpub(b"u", b"1", b"22", b"1"), (b"FIN ", 2, b"\n"), (b"REQ ", 3, b" 0\n"), b"NOP\n",
+    ]  # fmt: skip
     assert play(script, list(range(500)), fast=True) == play(script, [], fast=True)
 
 

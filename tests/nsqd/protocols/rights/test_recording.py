@@ -36,11 +36,9 @@ def test_refusals_of_clients_of_nsq() -> None:
     nsq_client(events).send(known + b"SUB orders web\n")
     nsq_client(events).send(known + b"PUB other\n" + body(b"x"))
     assert [short(event) for event in events] == [
-        ("", "AUTH", "", "refused"),
-        ("", "PUB", "orders", "refused"),
-        ("orders", "SUB", "orders web", "refused"),
+        ("", "AUTH", "", "refused"), ("", "PUB", "orders", "refused"), ("orders", "SUB", "orders web", "refused"),
         ("orders", "PUB", "other", "refused"),
-    ]
+    ]  # fmt: skip
     assert {(event.port, event.address) for event in events} == {("nsq", "10.0.0.1")}
 
 
@@ -103,11 +101,9 @@ def test_refusals_of_clients_of_beanstalkd() -> None:
     stranger = beanstalk_client(events, Proofs("worker"))
     stranger.ask(b"auth " + WRONG + b"\r\nput 0 0 9 4\r\nbody\r\nkick-job 7\r\nstats\r\n")
     assert [short(event) for event in events] == [
-        ("", "auth", "", "refused"),
-        ("", "put", "default", "refused"),
-        ("", "kick-job", "7", "refused"),
+        ("", "auth", "", "refused"), ("", "put", "default", "refused"), ("", "kick-job", "7", "refused"),
         ("", "stats", "", "refused"),
-    ]
+    ]  # fmt: skip
 
 
 # Disque
@@ -128,23 +124,12 @@ def test_commands_of_operators_of_disque() -> None:
     client = disque_client(events, OneRight(*Verb, topics=("*",)), "AUTH", "x")
     job_id = client.add("work")
     for words in (
-        ("pause", "work", "in"),
-        ("PAUSE", "work", "STATE"),
-        ("DEQUEUE", job_id),
-        ("enqueue", job_id, job_id, job_id, job_id),
-        ("CONFIG", "SET", "nothing", "secret"),
-        ("CONFIG", "GET", "port"),
-        ("CLIENT", "KILL", "192.0.2.1:1"),
-        ("CLUSTER", "FORGET", "x" * 40),
-        ("LOADJOB", "secret"),
-        ("DEBUG", "ERROR", "secret"),
-        ("SHUTDOWN",),
-        ("CLIENT", "LIST"),
-        ("CLUSTER", "INFO"),
-        ("INFO",),
-        ("QLEN", "work"),
-        ("CONFIG", "SET", "requirepass", "secret"),
-    ):
+        ("pause", "work", "in"), ("PAUSE", "work", "STATE"), ("DEQUEUE", job_id),
+        ("enqueue", job_id, job_id, job_id, job_id), ("CONFIG", "SET", "nothing", "secret"), ("CONFIG", "GET", "port"),
+        ("CLIENT", "KILL", "192.0.2.1:1"), ("CLUSTER", "FORGET", "x" * 40), ("LOADJOB", "secret"),
+        ("DEBUG", "ERROR", "secret"), ("SHUTDOWN",), ("CLIENT", "LIST"), ("CLUSTER", "INFO"), ("INFO",),
+        ("QLEN", "work"), ("CONFIG", "SET", "requirepass", "secret"),
+    ):  # fmt: skip
         client.do(*words)
     job = job_id if isinstance(job_id, str) else job_id.decode()
     assert [short(event) for event in events] == [
@@ -172,12 +157,9 @@ def test_refusals_of_clients_of_disque() -> None:
     client.do("ADDJOB", "other", "secret", 0)
     client.do("CONFIG", "SET", "requirepass", "secret")
     assert [short(event) for event in events] == [
-        ("", "ADDJOB", "work", "refused"),
-        ("", "AUTH", "", "refused"),
-        ("", "AUTH", "", "refused"),
-        ("worker", "ADDJOB", "other", "refused"),
-        ("worker", "CONFIG SET", "requirepass", "refused"),
-    ]
+        ("", "ADDJOB", "work", "refused"), ("", "AUTH", "", "refused"), ("", "AUTH", "", "refused"),
+        ("worker", "ADDJOB", "other", "refused"), ("worker", "CONFIG SET", "requirepass", "refused"),
+    ]  # fmt: skip
 
 
 def test_what_a_stranger_sends_is_bounded() -> None:
