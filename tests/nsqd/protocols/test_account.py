@@ -52,7 +52,7 @@ def joined(accounts: Accounts, limits: Limits, name: str = "a") -> tuple[Usage, 
 # buckets
 
 
-def test_a_second_of_burst_and_then_the_rate_and_a_command_of_any_size_is_waited_for() -> None:
+def test_a_second_of_burst_and_then_the_rate_of_messages_and_bytes() -> None:
     bucket = Bucket(10, NOW)
     assert bucket.charge(10, NOW) == NOW
     assert bucket.charge(1, NOW) == NOW + SECOND // 10
@@ -63,6 +63,9 @@ def test_a_second_of_burst_and_then_the_rate_and_a_command_of_any_size_is_waited
     assert bucket.charge(0, NOW + 99 * SECOND) == NOW + 99 * SECOND
     for second in range(100, 110):  # who keeps to the rate never waits
         assert bucket.charge(10, NOW + second * SECOND) == NOW + second * SECOND
+    assert Rates(Limits(messages=10, bytes=1000), NOW).charge(20, 1000, NOW) == NOW + SECOND
+    assert Rates(Limits(messages=10, bytes=1000), NOW).charge(1, 3000, NOW) == NOW + 2 * SECOND
+    assert Rates(Limits(bytes=1000), NOW).charge(10**6, 0, NOW) <= NOW
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 5000)), min_size=1, max_size=60)
@@ -99,12 +102,6 @@ def test_of_several_connections_each_may_exceed_it_by_one_command(rate: int, ste
         last[which] = units
         total += units
         assert (total - sum(last)) * SECOND <= rate * SECOND + rate * (now - NOW)
-
-
-def test_messages_and_bytes_are_limited_alike() -> None:
-    assert Rates(Limits(messages=10, bytes=1000), NOW).charge(20, 1000, NOW) == NOW + SECOND
-    assert Rates(Limits(messages=10, bytes=1000), NOW).charge(1, 3000, NOW) == NOW + 2 * SECOND
-    assert Rates(Limits(bytes=1000), NOW).charge(10**6, 0, NOW) <= NOW
 
 
 # accounts

@@ -56,7 +56,7 @@ def test_what_a_client_of_beanstalkd_sends_after_the_first_put_finds_the_job(fir
     assert BeanstalkWire().ask(line).endswith(b"DELETED\r\n"), "without an nsqlookupd nobody waits"
 
 
-def test_puts_that_come_together_wait_once() -> None:
+def test_puts_that_come_together_wait_once_and_a_client_that_hangs_up_leaves_its_job() -> None:
     world = World()
     wire = world.beanstalk()
     said = wire.ask(b"use new\r\n" + put(b"x") * 5 + b"stats-tube new\r\n")
@@ -64,9 +64,6 @@ def test_puts_that_come_together_wait_once() -> None:
     while world.asked:
         world.answer(wire)
     assert b"current-jobs-ready: 5\n" in said + wire.said()
-
-
-def test_a_client_that_hangs_up_meanwhile_leaves_its_job() -> None:
     world = World()
     wire = world.beanstalk()
     wire.ask(b"use new\r\n" + put(b"x"))

@@ -110,15 +110,12 @@ def test_who_has_no_room_is_not_asked_again_before_a_refresh() -> None:
     assert consumer.message_count == 3
 
 
-def test_a_supply_that_runs_dry_ends_the_pass() -> None:
+def test_a_supply_that_runs_dry_ends_the_pass_and_a_closed_window_leaves_at_once() -> None:
     to, pile = dispatch(), Pile(0)
     first, second = join(to, 5), join(to, 5)
     to.serve(pile, 9, NOW)
     assert len(pile.asked) == 1
     assert list(to.ready) == [second, first]
-
-
-def test_a_closed_window_leaves_at_once() -> None:
     to = dispatch()
     consumer = join(to, 5)
     consumer.ready = 0

@@ -69,7 +69,7 @@ def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -
     node.broker.check()
 
 
-def test_a_consumer_that_answers_again_is_not_stuck_any_more() -> None:
+def test_a_consumer_that_answers_again_or_touches_is_not_stuck() -> None:
     node = a_node(1)
     consumer, inbox = node.subscribe("t", "c", 4, TIMEOUT)
     node.publish("t", *TEN[:4])
@@ -81,9 +81,20 @@ def test_a_consumer_that_answers_again_is_not_stuck_any_more() -> None:
     assert buried(consumer.channel)[1:] == [(1, 2, 1, "timed out")]
     node.advance(TIMEOUT + SECOND)
     assert len(consumer.channel.buried) == 2
+    node = a_node(1)
+    consumer, inbox = node.subscribe("t", "c", 5, TIMEOUT)
+    node.publish("t", *TEN[:5])
+    got = inbox.take()
+    for _ in range(8):
+        node.advance(TIMEOUT // 2)
+        assert consumer.touch(got[0].id, TIMEOUT, 600 * SECOND, node.now) == ""
+    assert buried(consumer.channel) == []
+    assert consumer.channel.timeout_count >= 4
+    consumer.leave(node.broker)
+    assert buried(consumer.channel) == [(0, 1, 1, "connection lost")]
 
 
-def test_what_is_touched_or_was_delivered_before_an_answer_is_in_its_hands() -> None:
+def test_what_was_in_the_hands_of_a_lost_consumer() -> None:
     node = a_node()
     consumer, inbox = node.subscribe("t", "c", 10)
     node.publish("t", *TEN)
@@ -92,9 +103,6 @@ def test_what_is_touched_or_was_delivered_before_an_answer_is_in_its_hands() -> 
     consumer.touch(got[5].id, TIMEOUT, TIMEOUT, node.now)  # and so is 4
     consumer.leave(node.broker)
     assert failures(consumer.channel) == {1: 1, 2: 1, 4: 1, 5: 1}
-
-
-def test_redeliveries_are_as_old_as_their_last_delivery() -> None:
     node = a_node()
     first, inbox = node.subscribe("t", "c", 5)
     node.publish("t", *TEN[:5])
@@ -107,9 +115,6 @@ def test_redeliveries_are_as_old_as_their_last_delivery() -> None:
     second.finish(got[2].id)
     second.leave(node.broker)
     assert failures(first.channel) == {0: 2, 1: 1}
-
-
-def test_a_late_answer_to_a_redelivery_says_nothing_of_what_came_after_it() -> None:
     node = a_node()
     consumer, inbox = node.subscribe("t", "c", 2)
     node.publish("t", *TEN[:2])
@@ -120,20 +125,6 @@ def test_a_late_answer_to_a_redelivery_says_nothing_of_what_came_after_it() -> N
     consumer.finish(got[0].id)
     consumer.leave(node.broker)
     assert failures(consumer.channel) == {1: 1}
-
-
-def test_a_consumer_that_works_on_a_touched_message_leaves_the_rest_behind() -> None:
-    node = a_node(1)
-    consumer, inbox = node.subscribe("t", "c", 5, TIMEOUT)
-    node.publish("t", *TEN[:5])
-    got = inbox.take()
-    for _ in range(8):
-        node.advance(TIMEOUT // 2)
-        assert consumer.touch(got[0].id, TIMEOUT, 600 * SECOND, node.now) == ""
-    assert buried(consumer.channel) == []
-    assert consumer.channel.timeout_count >= 4
-    consumer.leave(node.broker)
-    assert buried(consumer.channel) == [(0, 1, 1, "connection lost")]
 
 
 @each("is_lost", [False, True])

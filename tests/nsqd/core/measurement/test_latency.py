@@ -41,16 +41,13 @@ def test_a_clock_that_is_behind_loses_nothing_and_no_latency_is_negative() -> No
     assert latency.result(NOON)["count"] == 2
 
 
-def test_the_node_is_told_of_everything_for_ever() -> None:
+def test_a_topic_is_all_its_channels_and_the_node_everything_for_ever() -> None:
     total = Histogram()
     first, second = Latency((1,), WINDOW, total), Latency((1,), WINDOW, total)
     first.record_many([1, 2], NOON)
     second.record_many([3], NOON + 5 * WINDOW)
     assert first.result(NOON + 5 * WINDOW)["count"] == 0
     assert (total.count, total.sum) == (3, 6)
-
-
-def test_a_topic_is_all_its_channels() -> None:
     assert result_of([]) == result_of([None]) == {"count": 0, "percentiles": None}
     fast, slow = Latency((0.5, 1), WINDOW), Latency((0.5, 1), WINDOW)
     fast.record_many([SECOND] * 3, NOON)

@@ -36,7 +36,7 @@ def test_a_key_is_known_for_the_window_and_no_more_keys_and_producers_than_allow
     assert (list(seen.keys), dict(seen.producers)) == (["c", "d", "e"], {"q": 2, "r": 3})
 
 
-def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None:
+def test_old_keys_are_forgotten_some_at_a_time_and_a_node_remembers_so_much() -> None:
     seen = Dedup(DedupLimits(window=10, keys=10_000, producers=2), Remembered())
     for number in range(1000):
         seen.admit(key(f"k{number}"), 1, 100)
@@ -45,9 +45,6 @@ def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None
     assert seen.admit(key("k999"), 1, 112) == 1
     seen.expire_keys(112)
     assert list(seen.keys) == ["k999"]
-
-
-def test_a_node_remembers_so_much_over_all_its_topics() -> None:
     total = Remembered()
     one, other = Dedup(LIMITS, total), Dedup(LIMITS, total)
     for name in "abc":
@@ -70,7 +67,7 @@ def test_a_producers_numbers_are_known_up_to_the_last_and_gaps_are_its_own_busin
     assert seen.admit(by("q", 50), 1, 0) == 0
 
 
-def test_what_is_published_twice_is_delivered_once() -> None:
+def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
     node = Node()
     _, inbox = node.subscribe("t", "c", 100)
     topic = node.broker.topic("t")
@@ -84,9 +81,6 @@ def test_what_is_published_twice_is_delivered_once() -> None:
     assert bodies(inbox.take()) == [b"1", b"2", b"3", b"4"]
     assert (topic.intake.message_count, topic.intake.message_bytes, topic.intake.duplicate_count) == (4, 4, 3)
     node.broker.check()
-
-
-def test_a_key_goes_with_a_delay_too() -> None:
     node = Node()
     _, inbox = node.subscribe("t", "c", 100)
     topic = node.broker.topic("t")

@@ -56,7 +56,7 @@ def test_a_message_does_not_time_out_before_it_has_left_and_then_once() -> None:
     assert finish(one.channel, one.consumer, messages[0].id) == []
 
 
-def test_what_has_left_before_the_gate_shut_times_out() -> None:
+def test_what_has_left_or_whose_client_is_gone_times_out() -> None:
     one = Consuming()
     one.copy()
     one.node.turn()
@@ -65,9 +65,6 @@ def test_what_has_left_before_the_gate_shut_times_out() -> None:
     one.node.turn()
     one.node.advance(600 * MS)
     assert one.channel.timeout_count == 1
-
-
-def test_what_a_client_that_is_gone_had_comes_back_all_the_same() -> None:
     one = Consuming()
     one.channel.unsubscribe(one.consumer)
     one.node.advance(1500 * MS)
@@ -92,7 +89,7 @@ def test_the_time_to_run_of_a_job_begins_when_it_has_left() -> None:
     assert (bench.job(0).state, bench.job(0).timeouts) == (READY, 1)
 
 
-def test_a_mark_knows_when_the_output_of_a_turn_left() -> None:
+def test_a_mark_knows_when_the_output_of_a_turn_left_and_remembers_little() -> None:
     mark = Mark("leaving")
     assert mark.left_at(5, 10) == 5
     mark.hold(10, 1000)
@@ -106,9 +103,6 @@ def test_a_mark_knows_when_the_output_of_a_turn_left() -> None:
     mark.position = 30
     mark.let_go(late + 7)  # what was held for less than LATE is taken for sent at once
     assert [mark.left_at(turn, late + 8) for turn in (1000, 1000 + GRAIN)] == [late, 1000 + GRAIN]
-
-
-def test_a_mark_that_is_waited_for_long_remembers_little() -> None:
     mark = Mark("leaving")
     for turn in range(3600 * 100):  # an hour
         mark.hold(turn + 1, turn * 10 * MS)

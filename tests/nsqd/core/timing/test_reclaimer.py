@@ -26,23 +26,18 @@ def test_little_work_is_done_at_once_and_much_in_several_turns(count: int, turns
     assert not agenda.awake
 
 
-def test_all_of_it_can_be_done_now() -> None:
+def test_what_came_first_is_finished_first_and_all_of_it_now_if_asked() -> None:
+    agenda, done = Agenda(), list[str]()
+    agenda.reclaimer.add(steps(done, "a", 2 * AT_ONCE))
+    agenda.reclaimer.add(steps(done, "b", 2 * AT_ONCE))
+    while agenda.awake:
+        agenda.serve()
+    first = [f"a{step}" for step in range(AT_ONCE)] + [f"b{step}" for step in range(AT_ONCE)]
+    assert done[: 2 * AT_ONCE] == first
+    assert done[2 * AT_ONCE :] == [f"{name}{step}" for name in "ab" for step in range(AT_ONCE, 2 * AT_ONCE)]
     agenda, done = Agenda(), list[str]()
     agenda.reclaimer.add(steps(done, "a", 3 * AT_ONCE))
     agenda.reclaimer.finish()
     agenda.serve()
     assert len(done) == 3 * AT_ONCE
     assert not agenda.awake
-
-
-def test_what_came_first_is_finished_first() -> None:
-    agenda, done = Agenda(), list[str]()
-
-    agenda.reclaimer.add(steps(done, "a", 2 * AT_ONCE))
-    agenda.reclaimer.add(steps(done, "b", 2 * AT_ONCE))
-    while agenda.awake:
-        agenda.serve()
-
-    first = [f"a{step}" for step in range(AT_ONCE)] + [f"b{step}" for step in range(AT_ONCE)]
-    assert done[: 2 * AT_ONCE] == first
-    assert done[2 * AT_ONCE :] == [f"{name}{step}" for name in "ab" for step in range(AT_ONCE, 2 * AT_ONCE)]

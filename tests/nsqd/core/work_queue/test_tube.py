@@ -154,7 +154,7 @@ def test_delayed_jobs_are_watched_and_ready_when_their_time_has_come() -> None:
     bench.check()
 
 
-def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
+def test_terms_of_what_was_held_back_count_when_it_comes_and_a_delay_at_the_topic_is_none() -> None:
     bench = Bench()
     bench.tube.expect(0, 1, JobOptions(7, 30, 0, 0, True))
     bench.tube.expect(1, 1, JobOptions(8, 30, 9, NOW + 9 * SECOND, True))
@@ -165,6 +165,14 @@ def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
     ]  # fmt: skip
     assert not bench.tube.arrivals.options
     bench.check()
+    bench = Bench()
+    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
+    bench.tube.extend(DistributedBatch(0, 2, 0, 2, None))
+    assert bench.tube.delayed == 2
+    bench.tube.release(Message(0, 0))
+    bench.tube.own(NOW, Message(1, 0), NOW)
+    assert bench.tube.delayed == 0
+    assert [job.state for job in bench.tube.jobs] == [READY, READY]
 
 
 def test_a_reservation_is_the_workers_until_its_time_is_over() -> None:
@@ -272,7 +280,7 @@ def test_a_long_backlog_comes_in_parts() -> None:
     bench.check()
 
 
-def test_what_is_on_disk_becomes_a_job_when_it_was_read_even_behind_what_was_put() -> None:
+def test_what_is_on_disk_becomes_a_job_when_it_was_read_unless_it_has_gone() -> None:
     bench = Bench()
     bench.extents.on_disk = {0}
     bench.publish(4)
@@ -287,9 +295,6 @@ def test_what_is_on_disk_becomes_a_job_when_it_was_read_even_behind_what_was_put
     assert bench.tube.arrivals.is_complete
     assert bench.tube.total == 5
     bench.check()
-
-
-def test_a_job_that_goes_before_its_place_was_read_does_not_come_again() -> None:
     bench = Bench()
     bench.extents.on_disk = {0}
     bench.publish(4)
@@ -391,17 +396,6 @@ def test_deleted_everything_is_released_also_what_is_no_job_yet_and_nothing_is_l
     assert (bench.tube.jobs.count, bench.tube.start, bench.tube.arrivals.position) == (0, 9, 9)
     assert not len(bench.index)
     bench.index.check()
-
-
-def test_a_delay_at_the_topic_is_no_delay_here() -> None:
-    bench = Bench()
-    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
-    bench.tube.extend(DistributedBatch(0, 2, 0, 2, None))
-    assert bench.tube.delayed == 2
-    bench.tube.release(Message(0, 0))
-    bench.tube.own(NOW, Message(1, 0), NOW)
-    assert bench.tube.delayed == 0
-    assert [job.state for job in bench.tube.jobs] == [READY, READY]
 
 
 def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:

@@ -72,7 +72,7 @@ def waiters(**queues: Queue) -> Waiters[Queue]:
     return made
 
 
-def test_the_most_urgent_job_of_all_tubes_comes_first_then_the_oldest() -> None:
+def test_the_most_urgent_job_of_all_tubes_comes_first_and_damaged_ones_never() -> None:
     pool = waiters(a=Queue((3, 5), (4, 1)), b=Queue((1, 5), (2, 1)), c=Queue((9, 0)))
     one, _ = worker("a", "b", "none")
     order = []
@@ -81,6 +81,13 @@ def test_the_most_urgent_job_of_all_tubes_comes_first_then_the_oldest() -> None:
         queue.reserve(job, one, 0)
         order.append((job.id, body))
     assert order == [(2, b"2"), (4, b"4"), (1, b"1"), (3, b"3")]
+    queue = Queue((1, 0), (2, 0))
+    queue.damaged = {1}
+    one, _ = worker("a")
+    found = waiters(a=queue).next_for(one, 0)
+    assert found is not None
+    assert found[1].id == 2
+    assert queue.table.jobs.count == 1
 
 
 def test_a_paused_tube_gives_nothing_until_its_time_is_over_and_nothing_to_those_who_do_not_watch_it() -> None:
@@ -120,16 +127,6 @@ def test_who_waits_longest_is_served_first_and_waits_no_longer() -> None:
     assert hands[2].got == [7]
     assert (pool.count, pool.count_at("a"), pool.count_at("b")) == (0, 0, 0)
     pool.check()
-
-
-def test_damaged_bodies_are_passed_over() -> None:
-    queue = Queue((1, 0), (2, 0))
-    queue.damaged = {1}
-    one, _ = worker("a")
-    found = waiters(a=queue).next_for(one, 0)
-    assert found is not None
-    assert found[1].id == 2
-    assert queue.table.jobs.count == 1
 
 
 def test_what_is_read_for_one_tube_does_not_keep_others_from_those_who_wait() -> None:

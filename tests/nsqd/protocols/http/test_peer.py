@@ -137,7 +137,7 @@ def test_what_is_not_for_this_peer_leaves_as_it_came_and_nothing_has_happened(re
     assert list(wire.node.broker.topics) == ["t"]
 
 
-def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete() -> None:
+def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete_also_behind_a_full_turn() -> None:
     wire = Wire()
     whole = pub(b"x" * 900)
     assert wire.send(whole[:100]) == []
@@ -147,6 +147,15 @@ def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete() -> None
     assert len(wire.send(whole[100:])) == 1
     assert wire.peer.buffered == 0
     assert wire.peer.next_timer() == wire.node.now + KEEP_ALIVE
+    wire = Wire()
+    first, second = pub(b"x" * 900), pub(b"y" * 800)
+    wire.send(first[:-3])
+    wire.peer.receive(first[-3:] + PING * (ANSWERS_OF_A_TURN - 1) + second[:-10], wire.node.now)
+    assert wire.peer.has_more
+    assert wire.peer.buffered == 0
+    wire.node.now += 1
+    wire.send(b"")
+    assert (wire.peer.buffered, wire.peer.body_since) == (len(second), wire.node.now)
 
 
 def test_a_body_too_large_to_wait_for_leaves_with_its_head_and_too_many_messages_unpublished() -> None:
@@ -173,7 +182,7 @@ def test_one_turn_answers_a_bounded_number_of_requests_and_shows_few_statistics(
     assert wire.peer.has_more
 
 
-def test_a_silent_client_is_closed_and_one_that_sends_is_not() -> None:
+def test_a_silent_client_is_closed_and_what_it_sends_then_is_dropped() -> None:
     wire = Wire()
     assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT
     wire.node.now += HEADER_TIMEOUT - 1
@@ -188,6 +197,14 @@ def test_a_silent_client_is_closed_and_one_that_sends_is_not() -> None:
     wire.peer.tick(wire.node.now)
     assert wire.peer.outbox.closing
     assert wire.send(PING) == []
+    wire = Wire()
+    wire.send(b"POST /pub?to")
+    wire.node.now += HEADER_TIMEOUT
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.next_timer() == NEVER  # its time has passed: the reactor would call again and again
+    for _ in range(10):
+        wire.send(b"x" * 10_000)
+    assert len(wire.peer._input) < 100
 
 
 def test_a_head_that_comes_byte_by_byte_has_no_longer_than_another() -> None:
@@ -263,29 +280,6 @@ def test_heads_are_remembered_but_not_without_bound() -> None:
     for number in range(MOST_KNOWN + 10):
         wire.send(b"GET /ping HTTP/1.1\r\n" + HOST + b"User-Agent: %d\r\n\r\n" % number)
     assert 0 < len(wire.context.known) <= MOST_KNOWN
-
-
-def test_what_comes_for_a_connection_that_ends_is_dropped_and_sets_no_timer() -> None:
-    wire = Wire()
-    wire.send(b"POST /pub?to")
-    wire.node.now += HEADER_TIMEOUT
-    wire.peer.tick(wire.node.now)
-    assert wire.peer.next_timer() == NEVER  # its time has passed: the reactor would call again and again
-    for _ in range(10):
-        wire.send(b"x" * 10_000)
-    assert len(wire.peer._input) < 100
-
-
-def test_a_body_that_follows_a_full_turn_counts_as_buffered_from_then_on() -> None:
-    wire = Wire()
-    first, second = pub(b"x" * 900), pub(b"y" * 800)
-    wire.send(first[:-3])
-    wire.peer.receive(first[-3:] + PING * (ANSWERS_OF_A_TURN - 1) + second[:-10], wire.node.now)
-    assert wire.peer.has_more
-    assert wire.peer.buffered == 0
-    wire.node.now += 1
-    wire.send(b"")
-    assert (wire.peer.buffered, wire.peer.body_since) == (len(second), wire.node.now)
 
 
 REQUESTS = st.lists(
@@ -408,7 +402,7 @@ def limited(**limits: int) -> Wire:
     return wire
 
 
-def test_what_is_published_is_counted_for_who_sends_it() -> None:
+def test_what_is_published_is_counted_for_who_sends_it_and_may() -> None:
     wire = limited()
     one = authorized(pub(b"12345", b"orders"))
     assert len(wire.send(one) + wire.send(one) + wire.send(one + one)) == 4
@@ -416,6 +410,13 @@ def test_what_is_published_is_counted_for_who_sends_it() -> None:
     assert wire.context.accounts is not None
     figures = wire.context.accounts.account("orders").figures()
     assert (figures.messages, figures.bytes) == (6, 23)
+    for request_ in (pub(b"1", b"orders"), authorized(pub(b"1", b"other")), authorized(pub(b"1", b"orders"), "worker")):
+        again = limited(messages=10)
+        again.node.broker.topic("other")
+        assert again.send(request_) == []
+        assert again.rest == request_
+        assert again.context.accounts is not None
+        assert sum(one.messages for one in again.context.accounts.figures()) == 0
 
 
 @each("request_", [pub(b"1", b"orders"), pub(b"1\n2", b"orders", b"mpub")])
@@ -432,13 +433,3 @@ def test_who_is_over_its_rate_is_for_the_http_thread_to_refuse(request_: bytes) 
     assert topic.intake.message_count == before
     assert wire.context.accounts is not None
     assert wire.context.accounts.account("orders").figures().refused == 0  # the HTTP thread counts it
-
-
-def test_whoever_may_not_is_not_counted() -> None:
-    for request_ in (pub(b"1", b"orders"), authorized(pub(b"1", b"other")), authorized(pub(b"1", b"orders"), "worker")):
-        again = limited(messages=10)
-        again.node.broker.topic("other")
-        assert again.send(request_) == []
-        assert again.rest == request_
-        assert again.context.accounts is not None
-        assert sum(one.messages for one in again.context.accounts.figures()) == 0

@@ -227,7 +227,7 @@ def test_a_subscription_flows_on_after_its_time_also_while_a_command_waits() -> 
 # waiting
 
 
-def test_input_is_kept_while_it_waits_and_done_once() -> None:
+def test_input_is_kept_while_it_waits_and_done_once_and_replies_before_it_do_not_wait() -> None:
     wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret") + b"PUB t\n" + body(b"1"))
     for byte in b"PUB t\n" + body(b"2") + b"NO":
         wire.send(bytes((byte,)))
@@ -238,18 +238,12 @@ def test_input_is_kept_while_it_waits_and_done_once() -> None:
     wire.send(b"P\nPUB t\n" + body(b"3"))
     assert wire.replies() == [b"OK"]
     assert wire.node.broker.topics["t"].intake.message_count == 3
-
-
-def test_replies_before_the_question_do_not_wait() -> None:
     wire = authorized(rule(), ttl=SECOND)
     wire.send(b"PUB t\n" + X).frames()
     wire.node.now += SECOND + 1
     wire.send(b"IDENTIFY\n" + body(b"{}") + b"PUB t\n" + X + b"NOP\n")
     assert wire.replies() == [b"OK"]
     assert answered(wire, allow(wire, rule())).replies() == [b"OK"]
-
-
-def test_the_servers_take_their_time_without_a_deadline_of_the_client() -> None:
     wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
     wire.advance(15_000)  # longer than a first command may take
     assert not wire.peer.closing

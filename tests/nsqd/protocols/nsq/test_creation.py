@@ -39,15 +39,12 @@ def test_the_first_command_about_a_topic_waits_and_happens_once(command: bytes) 
     assert (at_once.unregistered, at_once.replies()) == ([], [b"OK"])
 
 
-def test_what_follows_on_the_connection_waits_behind_it() -> None:
+def test_what_follows_on_the_connection_waits_behind_it_and_others_do_not() -> None:
     wire = a_wire().send(b"PUB t\n" + X + b"PUB u\n" + X).send(b"PUB t\n" + X)
     assert (wire.unregistered, wire.replies()) == (["t"], [])
     assert resume(wire).replies() == [b"OK"]
     assert wire.unregistered == ["u"]
     assert resume(wire).replies() == [b"OK", b"OK"]
-
-
-def test_another_connection_goes_on_even_with_the_same_topic() -> None:
     first = a_wire().send(b"PUB t\n" + X)
     other = a_wire(first.node)
     assert other.send(b"PUB t\n" + X).replies() == [b"OK"]

@@ -128,15 +128,11 @@ def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | by
     assert play(script, cuts, fast=False, portion=1) == whole
 
 
-def test_one_byte_at_a_time() -> None:
+def test_one_byte_at_a_time_and_lengths_that_differ_in_one_byte_only() -> None:
     script = [
         b"PUB t\n" + body(b"x"), mpub(b"u", b"1", b"22", b"1"), (b"FIN ", 2, b"\n"), (b"REQ ", 3, b" 0\n"), b"NOP\n",
     ]  # fmt: skip
     assert play(script, list(range(500)), fast=True) == play(script, [], fast=True)
-
-
-def test_lengths_that_differ_in_one_byte_only() -> None:
-    """They fill the MPUB as if they were equal, and where a third length would begin then, a body ends with a zero."""
     script: list[bytes | tuple[bytes, int | bytes, bytes]] = [mpub(b"t", b"12345", b"12345\0", b"1234")]
     assert play(script, [], fast=True) == play(script, [], fast=False)
 

@@ -195,16 +195,13 @@ def test_input_that_ends_in_the_middle(start: bytes, error: bytes) -> None:
     assert wire.node.broker.topics.get("t") is None or wire.node.broker.topics["t"].intake.message_count == 0
 
 
-def test_input_that_ends_between_commands_or_in_a_line_is_silent() -> None:
+def test_input_that_ends_or_a_line_beyond_the_buffer_is_dropped_without_a_word() -> None:
     for start in (b"", b"NOP\n", b"PU"):
         wire = Wire()
         wire.send(start)
         wire.peer.receive_eof()
         assert wire.frames() == []
         assert wire.peer.closing
-
-
-def test_a_line_beyond_the_buffer_is_dropped_without_a_word() -> None:
     wire = Wire()
     assert wire.send(b"NOP " + b"x" * 16379 + b"\n").frames() == []
     assert wire.send(b"x" * 16383).frames() == []
@@ -228,7 +225,7 @@ def test_identify_answers_in_the_original_order_if_it_is_asked_to() -> None:
     )
 
 
-def test_the_remote_address_is_the_name_until_identify() -> None:
+def test_the_first_identify_says_the_name_and_how_messages_are_delivered() -> None:
     wire = Wire()
     assert (wire.peer.introduction.identity.client_id, wire.peer.introduction.identity.hostname) == (
         "10.0.0.1",
@@ -236,9 +233,6 @@ def test_the_remote_address_is_the_name_until_identify() -> None:
     )
     wire.send(b"IDENTIFY\n" + body(b'{"hostname":"h"}'))
     assert (wire.peer.introduction.identity.client_id, wire.peer.introduction.identity.hostname) == ("", "h")
-
-
-def test_delivery_keeps_to_the_first_identify() -> None:
     wire = Wire()
     for timeout in (1000, 5000):
         wire.send(b"IDENTIFY\n" + body(b'{"msg_timeout":%d}' % timeout))
@@ -293,7 +287,7 @@ def test_a_delay_of_dpub_wraps_and_that_of_req_is_clamped() -> None:
     assert wire.messages()[0][0] == 2
 
 
-def test_cls_drains() -> None:
+def test_cls_drains_and_a_deleted_channel_closes_its_connections() -> None:
     wire = subscriber(2)
     first, second = wire.send(mpub(b"t", b"1", b"2", b"3")).messages()
     assert wire.send(b"CLS\n").replies() == [b"CLOSE_WAIT"]
@@ -301,9 +295,6 @@ def test_cls_drains() -> None:
     assert wire.send(b"FIN %s\n" % first[1] + b"REQ %s 0\n" % second[1]).frames() == []
     assert not wire.peer.closing
     assert wire.node.channel("t", "c").depth == 2
-
-
-def test_a_deleted_channel_closes_its_connections_and_who_goes_has_no_consumer() -> None:
     wire, other = subscriber(1), subscriber(1)
     wire.node.broker.topic("t").delete_channel("c")
     assert wire.peer.closing
@@ -465,7 +456,7 @@ def test_a_client_that_an_operator_disconnects_gives_back_what_it_has(again: boo
 # what the log says of a client
 
 
-def test_errors_of_a_client_are_noted_and_counted_by_code() -> None:
+def test_the_log_has_the_beginning_the_errors_and_the_end() -> None:
     wire = Wire()
     wire.send(b"SUB t c\nFIN 0123456789abcdef\nNIX\n")
     failed = [text for fact, text in wire.facts if fact is Fact.FAILED]
@@ -477,9 +468,6 @@ def test_errors_of_a_client_are_noted_and_counted_by_code() -> None:
     assert cut_off.facts[-1] == (Fact.FAILED, "E_BAD_MESSAGE PUB failed to read message body")
     assert endless.facts[-1][1].startswith("failed to read command - ")
     assert silent.advance(60_001).facts[-1] == (Fact.FAILED, "failed to read command - i/o timeout")
-
-
-def test_the_beginning_and_the_end_are_noted_once() -> None:
     wire = Wire()
     wire.send(b"IDENTIFY\n" + body(b'{"client_id":"me","user_agent":"go-nsq/1.1.0"}'))
     wire.peer.disconnected()

@@ -106,16 +106,13 @@ def test_a_job_is_moved_with_two_rights_and_a_certificate_is_a_proof_too() -> No
     assert wire.ask(PUT).startswith(b"INSERTED")
 
 
-def test_the_rights_of_one_tube_are_none_of_another() -> None:
+def test_the_rights_of_one_tube_are_none_of_another_and_do_not_hold_a_worker_up() -> None:
     wire = client(Proofs("worker"), None, b"auth " + token("worker") + b"\r\n")
     assert wire.ask(b"use other\r\n" + PUT) == b"USING other\r\n" + REFUSED
     assert wire.ask(b"watch other\r\n") == REFUSED
     assert wire.ask(b"use work\r\n" + PUT + PUT) == b"USING work\r\nINSERTED 1\r\nINSERTED 2\r\n"
     wire.ask(b"use other\r\n")
     assert wire.ask(PUT + PUT) == REFUSED * 2  # the line is known by now
-
-
-def test_a_worker_without_a_right_on_default_is_not_held_up_by_it() -> None:
     wire = client(Proofs("worker"), None, b"auth " + token("worker") + b"\r\n")
     assert wire.ask(b"reserve-with-timeout 0\r\n") == REFUSED
     assert wire.ask(b"watch work\r\nreserve-with-timeout 0\r\n") == b"WATCHING 2\r\nTIMED_OUT\r\n"

@@ -28,7 +28,7 @@ def nsq_client(events: list[Event], asks: bool = False) -> nsq.Wire:
     return nsq.Wire(None, Settings(auth_required=True), proofs=Proofs("orders"), asks=asks, audit=events.append)
 
 
-def test_refusals_of_clients_of_nsq() -> None:
+def test_refusals_of_clients_of_nsq_by_the_name_that_an_authorization_server_gave() -> None:
     events: list[Event] = []
     nsq_client(events).send(b"AUTH\n" + body(WRONG))
     nsq_client(events).send(b"PUB orders\n" + body(b"x"))
@@ -40,9 +40,6 @@ def test_refusals_of_clients_of_nsq() -> None:
         ("orders", "PUB", "other", "refused"),
     ]  # fmt: skip
     assert {(event.port, event.address) for event in events} == {("nsq", "10.0.0.1")}
-
-
-def test_a_name_by_an_authorization_server() -> None:
     events: list[Event] = []
     client = nsq_client(events, asks=True).send(b"AUTH\n" + body(b"secret"))
     rules = (Rule("mine", (".*",), frozenset({PUBLISH})),)
