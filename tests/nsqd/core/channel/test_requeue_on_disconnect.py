@@ -1,21 +1,10 @@
 """--requeue-on-disconnect: what a consumer had in flight is ready again when it goes, and not after its time-outs."""
 
-from itertools import permutations
 
 from nsqd.core.limits import Limits
-from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 
 LIMITS = Limits(requeue_on_disconnect=True)
-
-
-def test_by_default_it_waits_for_the_time_outs() -> None:
-    node = Node()
-    consumer, _ = node.subscribe("t", "c", 5)
-    node.publish("t", b"1", b"2")
-    consumer.leave(node.broker)
-    assert (consumer.channel.depth, consumer.channel.in_flight_count) == (0, 2)
-    assert [run.owner for run in consumer.channel.in_flight.runs()] == [consumer.consumer]
 
 
 def test_it_is_ready_again_at_once_and_counts_as_requeued_and_others_keep_theirs(node: Node) -> None:
@@ -36,24 +25,6 @@ def test_it_is_ready_again_at_once_and_counts_as_requeued_and_others_keep_theirs
     assert node.held() == 0
     node.advance(61 * SECOND)
     assert channel.timeout_count == 0
-
-
-@each("order", [*permutations(range(4), 2), (3,), ()])
-def test_what_was_finished_before_does_not_come_again(order: tuple[int, ...]) -> None:
-    """Runs in order, half finished, and fallen apart."""
-    node = Node(LIMITS)
-    consumer, inbox = node.subscribe("t", "c", 10)
-    node.publish("t", b"0", b"1")
-    node.publish("t", b"2", b"3")
-    got = inbox.take()
-    for index in order:
-        assert consumer.finish(got[index].id) == []
-    consumer.leave(node.broker)
-    node.broker.check()
-    _, others = node.subscribe("t", "c", 10)
-    assert sorted(bodies(others.take())) == sorted(b"%d" % i for i in range(4) if i not in order)
-    assert node.held() == 4 - len(order)
-    node.broker.check()
 
 
 def test_touched_retried_and_deferred_ones(node: Node) -> None:

@@ -72,7 +72,7 @@ def test_info(wire: Wire, section: str) -> None:
         assert re.fullmatch(form, found[name]), (name, found[name])
 
 
-def test_other_commands(wire: Wire) -> None:
+def test_other_commands_and_the_cluster(wire: Wire) -> None:
     wire.do("PING")
     assert re.fullmatch(
         r"calls=[0-9]+,usec=[0-9]+,usec_per_call=[0-9]+\.[0-9]{2}",
@@ -84,9 +84,6 @@ def test_other_commands(wire: Wire) -> None:
     job_id = wire.add("q")
     assert [one.decode() for one in wire.do("QSTAT", "q")[::2]] == QSTAT
     assert [one.decode() for one in wire.do("SHOW", job_id)[::2]] == SHOW
-
-
-def test_the_cluster(wire: Wire) -> None:
     assert [line.partition(":")[0] for line in wire.do("CLUSTER", "INFO").decode().splitlines()] == CLUSTER
     (line,) = wire.do("CLUSTER", "NODES").decode().splitlines()
     assert re.fullmatch(r"[0-9a-f]{40} \S*:[0-9]+ \S+ [0-9]+ [0-9]+ (dis)?connected", line)

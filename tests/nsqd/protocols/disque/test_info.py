@@ -63,14 +63,7 @@ def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) ->
     assert wire.do("INFO", words) == reply.encode()
 
 
-def test_counts_of_commands_are_shown_only_if_they_are_asked_for(wire: Wire) -> None:
-    assert list(sections(wire)) == list(sections(wire, "default")) == DEFAULT
-    assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
-    assert list(sections(wire, "commandstats")) == ["Commandstats"]
-    assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
-
-
-def test_the_figures_of_the_process(wire: Wire) -> None:
+def test_the_figures_of_the_process_and_counts_of_commands_only_if_they_are_asked_for(wire: Wire) -> None:
     found = sections(wire)
     server = found["Server"]
     assert server["disque_version"] == "1.0-rc1"
@@ -81,6 +74,10 @@ def test_the_figures_of_the_process(wire: Wire) -> None:
     assert (memory["used_memory"], memory["used_memory_human"]) == (str(3 << 20), "3.00M")
     assert (memory["used_memory_peak"], memory["used_memory_peak_human"]) == (str(5 << 20), "5.00M")
     assert (found["CPU"]["used_cpu_sys"], found["CPU"]["used_cpu_user"]) == ("1.25", "2.50")
+    assert list(sections(wire)) == list(sections(wire, "default")) == DEFAULT
+    assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
+    assert list(sections(wire, "commandstats")) == ["Commandstats"]
+    assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
 
 
 @each("is_durable, enabled, state", [(True, "1", "on"), (False, "0", "off")], wire=measured_wire)

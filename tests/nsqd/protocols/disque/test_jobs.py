@@ -53,12 +53,19 @@ def test_an_id_tells_the_ttl_and_whether_the_job_may_come_again(
     assert shown["retry"] == retry
 
 
-def test_a_wait_ends_when_its_time_is_over_and_what_came_meanwhile_is_answered(wire: Wire) -> None:
+def test_a_wait_ends_when_its_time_is_over_and_a_delay_is_waited_for(wire: Wire) -> None:
     data = request("GETJOB", "TIMEOUT", 250, "FROM", "q") + request("PING")
     assert wire.replies(data) == []
     assert wire.advance(249).replies() == []
     assert wire.advance(1).replies() == [None, "PONG"]
     assert wire.node.broker.tubes.waiters.count == 0
+    job_id = wire.add("q", b"x", "DELAY", 3)
+    shown = wire.show(job_id)
+    assert shown is not None
+    assert (shown["state"], shown["delay"], shown["next-requeue-within"]) == (b"active", 3, 3000)
+    assert wire.do("QLEN", "q") == 0
+    wire.replies(request("GETJOB", "TIMEOUT", 3000, "FROM", "q"))
+    assert wire.advance(3_000).replies() == [[[b"q", job_id.encode(), b"x"]]]
 
 
 def test_a_job_that_was_fetched_is_nobodys(wire: Wire) -> None:
@@ -74,16 +81,6 @@ def test_a_job_that_was_fetched_is_nobodys(wire: Wire) -> None:
     assert wire.do("GETJOB", "NOHANG", "WITHCOUNTERS", "FROM", "q") == [
         [b"q", job_id.encode(), b"x", b"nacks", 0, b"additional-deliveries", 1]
     ]
-
-
-def test_a_delay_is_waited_for(wire: Wire) -> None:
-    job_id = wire.add("q", b"x", "DELAY", 3)
-    shown = wire.show(job_id)
-    assert shown is not None
-    assert (shown["state"], shown["delay"], shown["next-requeue-within"]) == (b"active", 3, 3000)
-    assert wire.do("QLEN", "q") == 0
-    wire.replies(request("GETJOB", "TIMEOUT", 3000, "FROM", "q"))
-    assert wire.advance(3_000).replies() == [[[b"q", job_id.encode(), b"x"]]]
 
 
 def state(wire: Wire, name: str) -> str:

@@ -17,7 +17,7 @@ def stat(wire: Wire, queue: str) -> dict[str, Any]:
     return dict(zip([one.decode() for one in found[::2]], found[1::2], strict=True))
 
 
-def test_a_queue_that_nobody_used_has_no_facts(wire: Wire) -> None:
+def test_a_queue_has_no_facts_until_it_is_used(wire: Wire) -> None:
     assert wire.do("QSTAT", "q") is None
     assert wire.do("QLEN", "q") == 0
     assert wire.do("QPEEK", "q", 5) == []
@@ -26,9 +26,6 @@ def test_a_queue_that_nobody_used_has_no_facts(wire: Wire) -> None:
     assert wire.do("QSTAT", "q") is None
     assert wire.get("q") == []
     assert wire.do("QSTAT", "q") is None  # a GETJOB that does not wait makes no queue
-
-
-def test_the_facts_of_a_queue(wire: Wire) -> None:
     for _ in range(3):
         wire.add("q")
     wire.advance(5_000)
@@ -112,18 +109,14 @@ def test_a_scan_of_queues(wire: Wire) -> None:
             wire.add(f"q{number}")
         if not number % 3:
             wire.do("PAUSE", f"q{number}", "in")
-    found, cursor = [], b"0"
-    for _ in range(10):
+    found, cursor = wire.do("QSCAN", "0", "COUNT", 4)[::-1]
+    while cursor != b"0":
         cursor, names = wire.do("QSCAN", cursor, "COUNT", 4)
         found += names
-        if cursor == b"0":
-            break
     assert found == [b"q%d" % number for number in range(25)]
     assert wire.do("QSCAN", "COUNT", -1)[1] == found
     assert wire.do("QSCAN", "BUSYLOOP", "MINLEN", 2)[1] == [one for one in found if int(one[1:]) % 3 == 2]
     assert wire.do("QSCAN", "0", "MAXLEN", 0)[1] == found[::3]
-    assert wire.do("QSCAN", "0", "1") == "-ERR syntax error"
-    assert wire.do("QSCAN", "x") == "-ERR invalid cursor or option name"
     assert wire.do("QSCAN", "IMPORTRATE", 1)[1] == []
 
 

@@ -98,14 +98,11 @@ def test_a_command_and_its_reply(wire: Wire, words: str, reply: bytes) -> None:
     assert wire.ask(request(*words.split())) == reply
 
 
-def test_command_tells_all_commands_with_their_arity(wire: Wire) -> None:
+def test_command_tells_all_commands_with_their_arity_which_each_has(wire: Wire) -> None:
     told = wire.do("COMMAND")
     assert {one[0] for one in told} == set(COMMANDS)
     assert {len(one) for one in told} == {6}
     assert {one[0]: one[1] for one in told} == {one.name: one.arity for one in COMMANDS.values()} | {b"hello": 1}
-
-
-def test_each_command_has_its_arity(wire: Wire) -> None:
     for name, arity in ((one[0].decode(), one[1]) for one in wire.do("COMMAND")):
         counts = [count for count in range(1, abs(arity) + 2) if (count != arity if arity > 0 else count < -arity)]
         for count in counts if name != "hello" else ():  # clients of Redis send more words
@@ -163,12 +160,16 @@ def test_hello_with_a_version_is_that_of_redis(wire: Wire, version: int, kind: b
     assert told["modules"] == []
 
 
-def test_hello_without_a_version_is_that_of_disque_whatever_came_before(wire: Wire) -> None:
+def test_hello_without_a_version_is_that_of_disque_whatever_came_before_and_gives_a_name(wire: Wire) -> None:
     node_id = wire.context.ids.node_id(7)
     told = [1, node_id, [node_id, b"", b"7711", b"1"]]
     assert wire.do("HELLO") == told
     wire.do("HELLO", 3)
     assert wire.do("hello") == told
+    assert hello_of(wire.do("HELLO", 3, "setname", "bob"))["proto"] == 3
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("HELLO", 3, "SETNAME", "a b").startswith("-ERR Client names cannot contain spaces")
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
 
 
 def test_nils_are_those_of_the_version(wire: Wire) -> None:
@@ -195,13 +196,6 @@ def test_nils_are_those_of_the_version(wire: Wire) -> None:
 def test_a_hello_that_is_refused_changes_nothing(wire: Wire, words: str, reply: str) -> None:
     assert wire.do(*words.split()) == reply
     assert wire.ask(request("SHOW", UNKNOWN)) == b"$-1\r\n"
-
-
-def test_hello_gives_a_name(wire: Wire) -> None:
-    assert hello_of(wire.do("HELLO", 3, "setname", "bob"))["proto"] == 3
-    assert wire.do("CLIENT", "GETNAME") == b"bob"
-    assert wire.do("HELLO", 3, "SETNAME", "a b").startswith("-ERR Client names cannot contain spaces")
-    assert wire.do("CLIENT", "GETNAME") == b"bob"
 
 
 # passwords
