@@ -24,6 +24,13 @@ def test_first_channel_gets_the_backlog_later_ones_what_comes(node: Node) -> Non
     assert node.broker.topic("t").depth == 0
 
 
+def test_fifo_over_batches(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", 2500)
+    for i in range(0, 300, 3):
+        node.publish("t", *(b"%d" % (i + k) for k in range(3)))
+    assert bodies(inbox.take()) == [b"%d" % i for i in range(300)]
+
+
 def test_fan_out_shares_frames_and_frees_them_when_all_have_finished(node: Node) -> None:
     (a, in_a), (b, in_b) = node.subscribe("t", "a", 10), node.subscribe("t", "b", 10)
     node.publish("t", b"1", b"2", b"3")
