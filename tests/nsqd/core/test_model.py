@@ -353,11 +353,12 @@ class TopicMachine(RuleBasedStateMachine):
             done = [(one, member.client.requeue(one, delay * MS, self.node.now)) for one in split(ids)]
             return [(one, why) for one, why in done if why]
 
-        for entry in self._drawn(data, many, act):
-            part, body = self.forget(entry), entry[2].body
+        done = [(self.forget(entry), entry[2].body) for entry in self._drawn(data, many, act)]
+        for part, body in done:
             part.least[body] = part.least.get(body, 0) + 1
             part.hand_back(body)
-            self._take_graves()
+        self._take_graves()
+        for part, body in done:
             if delay and body not in part.buried:
                 part.ready.remove(body)
                 part.deferred[body] = self.node.now + delay * MS

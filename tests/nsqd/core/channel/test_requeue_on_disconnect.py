@@ -1,6 +1,5 @@
 """--requeue-on-disconnect: what a consumer had in flight is ready again when it goes, and not after its time-outs."""
 
-
 from nsqd.core.limits import Limits
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids
 

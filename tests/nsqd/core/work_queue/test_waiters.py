@@ -116,17 +116,19 @@ def test_who_waits_longest_is_served_first_and_waits_no_longer() -> None:
         one, hand = worker("a", "b")
         pool.wait(one)
         hands.append(hand)
-    assert (pool.count, pool.count_at("a"), pool.count_at("b"), pool.count_at("c")) == (3, 3, 3, 0)
-    pool.check()
+
+    def counts() -> tuple[int, ...]:
+        pool.check()
+        return pool.count, *map(pool.count_at, "abc")
+
+    assert counts() == (3, 3, 3, 0)
     pool.serve("a", queue, 0)
     assert [hand.got for hand in hands] == [[1], [2], []]
-    assert (pool.count, pool.count_at("a"), pool.count_at("b")) == (1, 1, 1)
-    pool.check()
+    assert counts() == (1, 1, 1, 0)
     other.add(7, 0)
     pool.serve("b", other, 0)
     assert hands[2].got == [7]
-    assert (pool.count, pool.count_at("a"), pool.count_at("b")) == (0, 0, 0)
-    pool.check()
+    assert counts() == (0, 0, 0, 0)
 
 
 def test_what_is_read_for_one_tube_does_not_keep_others_from_those_who_wait() -> None:
