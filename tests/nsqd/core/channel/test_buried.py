@@ -166,11 +166,10 @@ def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(nod
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
     assert requeue(node.broker.topics["t"], consumer.channel, [ChosenMessage(0, message_id)], 0, node.now) == 1
-    node.turn()
     for attempts in (3, 4):
+        node.turn()
         assert [one.attempts for one in inbox.take()] == [attempts]
         consumer.requeue(message_id, 0, node.now)
-        node.turn()
     assert reasons(consumer.channel) == [(0, 4, "requeued")]
 
 

@@ -21,6 +21,15 @@ def publish_each_second(node: Node, count: int) -> None:
         node.publish("t", b"%d" % number)
 
 
+def one_run(node: Node, count: int) -> tuple[Client, list[Delivery]]:
+    """A consumer that is given so many messages at once, of which each was published a second after the one before."""
+    consumer, inbox = node.subscribe("t", "c", 0)
+    publish_each_second(node, count)
+    consumer.set_ready(10)
+    node.turn()
+    return consumer, inbox.take()
+
+
 def finished(node: Node, consumer: Client, *deliveries: Delivery) -> list[int]:
     """FIN of these; the seconds that each took as the channel has recorded them, ascending."""
     node.turn()
@@ -42,11 +51,7 @@ def take(inbox: Inbox) -> dict[bytes, Delivery]:
 
 
 def test_a_run_finished_in_order(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 0)
-    publish_each_second(node, 4)
-    consumer.set_ready(10)
-    node.turn()
-    got = inbox.take()
+    consumer, got = one_run(node, 4)
     assert len(consumer.runs) == 1
     node.advance(SECOND)
     assert finished(node, consumer, *got[:2]) == [3, 4]
@@ -58,11 +63,7 @@ def test_a_run_finished_in_order(node: Node) -> None:
 @each("order", [(3, 0, 1, 2), (1, 3, 2, 0), (2, 1, 0, 3), (0, 3, 2, 1)])
 def test_a_run_that_falls_apart(order: tuple[int, ...]) -> None:
     node = Node(LIMITS)
-    consumer, inbox = node.subscribe("t", "c", 0)
-    publish_each_second(node, 4)
-    consumer.set_ready(10)
-    node.turn()
-    got = inbox.take()
+    consumer, got = one_run(node, 4)
     expected: list[int] = []
     for index in order:
         expected.append(3 - index)
@@ -70,14 +71,10 @@ def test_a_run_that_falls_apart(order: tuple[int, ...]) -> None:
 
 
 def test_touched_within_a_longer_run(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 0)
-    publish_each_second(node, 5)
-    consumer.set_ready(10)
-    node.turn()
-    got = take(inbox)
-    consumer.touch(got[b"3"].id, 60 * SECOND, 100 * SECOND, node.now)
-    assert finished(node, consumer, got[b"3"]) == [1]
-    assert finished(node, consumer, got[b"1"], got[b"0"], got[b"4"], got[b"2"]) == [0, 1, 2, 3, 4]
+    consumer, got = one_run(node, 5)
+    consumer.touch(got[3].id, 60 * SECOND, 100 * SECOND, node.now)
+    assert finished(node, consumer, got[3]) == [1]
+    assert finished(node, consumer, got[1], got[0], got[4], got[2]) == [0, 1, 2, 3, 4]
 
 
 @each("how", ["requeued", "deferred", "timed out", "touched"])

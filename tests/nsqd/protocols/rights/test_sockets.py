@@ -72,7 +72,12 @@ def test_a_token_or_a_certificate_replaces_the_user() -> None:
 
 def test_a_connection_ends_with_the_right_of_its_user() -> None:
     proofs = Proofs()
-    client = nsq(proofs)
+    client, credential = nsq(proofs), nsq(proofs).credential
+    assert not credential.show_token(b"guess")
+    assert not credential.show_certificate(shown("CN=stranger"))
+    assert credential.may(Verb.PUBLISH, "work"), "it stays what it was when nothing better is shown"
+    assert credential.show_certificate(shown("CN=billing"))
+    assert credential.may(Verb.PUBLISH, "any")
     client.send(b"SUB work c\n").replies()
     client.peer.rights_changed()
     assert not client.peer.closing
@@ -124,12 +129,3 @@ def test_a_client_of_disque_may_what_its_user_may() -> None:
     assert other.peer.outbox.closing
     for user in STRANGERS:
         assert disque(proofs, user).do("QLEN", "work") == "-NOAUTH Authentication required."
-
-
-def test_a_credential_stays_what_it_was_when_nothing_better_is_shown() -> None:
-    credential = nsq(Proofs("orders")).credential
-    assert not credential.show_token(b"guess")
-    assert not credential.show_certificate(shown("CN=stranger"))
-    assert credential.may(Verb.PUBLISH, "work")
-    assert credential.show_certificate(shown("CN=billing"))
-    assert credential.may(Verb.PUBLISH, "any")
