@@ -70,7 +70,7 @@ def test_what_is_deleted_or_an_ephemeral_one_that_goes_frees_its_place() -> None
     assert (node.broker.refused, node.broker.registry.channel_count) == ({"max_topics": 5}, 1)
 
 
-def test_a_refused_channel_leaves_no_trace() -> None:
+def test_a_refused_channel_leaves_no_trace_and_what_was_written_down_is_restored_beyond_the_limits() -> None:
     node = full(a_node())
     node.broker.fetch_changes()
     with pytest.raises(TooMany, match="channels exceed limit of 2"):
@@ -79,10 +79,6 @@ def test_a_refused_channel_leaves_no_trace() -> None:
         node.channel("c", "two")
     assert node.broker.fetch_changes() == []
     node.broker.check()
-
-
-def test_what_was_written_down_is_restored_beyond_the_limits() -> None:
-    """The limits were lowered: that is no reason to lose topics."""
     saved = [TopicEntry(f"t{i}", False, (ChannelEntry("a", False), ChannelEntry("b", True))) for i in range(5)]
     node = Node(Limits(max_topics=2, max_channels=2))
     restore(node.broker, saved)

@@ -11,7 +11,7 @@ from tests.nsqd.core.node import SECOND, Node, bodies
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
 
-def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
+def test_a_topic_goes_with_its_tube_unless_it_has_more_whatever_is_retained() -> None:
     wire = Wire()
     broker = wire.node.broker
     spoilers: dict[str, Callable[[Topic], object]] = {
@@ -32,6 +32,13 @@ def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
     assert set(broker.topics) == {"config", "published", "channel", "made"}
     broker.check()
     broker.tubes.check()
+    wire = Wire(Node(Limits(policy=StoragePolicy(retention=SECOND))))
+    topics = wire.node.broker.topics
+    wire.ask(b"use q\r\npause-tube q 1\r\n")
+    assert set(topics) == {"q"}
+    wire.ask(b"use r\r\n" + put(b"") + b"reserve\r\ndelete 1\r\nuse default\r\n")
+    assert set(topics) == {"r"}  # what was put to it can be read back
+    wire.node.broker.tubes.check()
 
 
 def test_a_message_makes_the_tube_for_those_who_watch_it_also_again() -> None:
@@ -86,7 +93,7 @@ def test_going_round_leaves_no_trail_and_replies_of_a_turn_are_bounded() -> None
     assert wire.peer.has_more
 
 
-def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
+def test_a_long_backlog_comes_over_several_turns_and_one_worker_watches_so_many_tubes() -> None:
     node = Node()
     node.publish("t", *[b"x"] * 7000)
     wire = Wire(node)
@@ -96,6 +103,17 @@ def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
     assert 0 < tube.table.counts[JobState.READY] < 7000
     node.turn()
     assert tube.table.counts[JobState.READY] == 7000
+    node.broker.tubes.check()
+    node = Node()
+    wire = Wire(node)
+    lines = [b"watch w%d\r\n" % number for number in range(MOST_WATCHED)]
+    answers = wire.ask(b"".join(lines)).splitlines()
+    assert answers[-2:] == [b"WATCHING %d" % MOST_WATCHED, b"OUT_OF_MEMORY"]
+    assert node.broker.refused == {"max_watched_tubes": 1}
+    assert wire.ask(b"watch w1\r\n") == b"WATCHING %d\r\n" % MOST_WATCHED  # it does already
+    assert Wire(node).ask(b"watch another\r\n") == b"WATCHING 2\r\n"
+    wire.leave()
+    assert len(node.broker.tubes.listed.names) == 2
     node.broker.tubes.check()
 
 
@@ -114,27 +132,3 @@ def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
     assert set(node.broker.topics) == {"x", "y", "default"}
     node.broker.check()
     node.broker.tubes.check()
-
-
-def test_one_worker_watches_so_many_tubes_and_no_more() -> None:
-    node = Node()
-    wire = Wire(node)
-    lines = [b"watch w%d\r\n" % number for number in range(MOST_WATCHED)]
-    answers = wire.ask(b"".join(lines)).splitlines()
-    assert answers[-2:] == [b"WATCHING %d" % MOST_WATCHED, b"OUT_OF_MEMORY"]
-    assert node.broker.refused == {"max_watched_tubes": 1}
-    assert wire.ask(b"watch w1\r\n") == b"WATCHING %d\r\n" % MOST_WATCHED  # it does already
-    assert Wire(node).ask(b"watch another\r\n") == b"WATCHING 2\r\n"
-    wire.leave()
-    assert len(node.broker.tubes.listed.names) == 2
-    node.broker.tubes.check()
-
-
-def test_a_tube_that_had_no_job_goes_whatever_is_retained() -> None:
-    wire = Wire(Node(Limits(policy=StoragePolicy(retention=SECOND))))
-    topics = wire.node.broker.topics
-    wire.ask(b"use q\r\npause-tube q 1\r\n")
-    assert set(topics) == {"q"}
-    wire.ask(b"use r\r\n" + put(b"") + b"reserve\r\ndelete 1\r\nuse default\r\n")
-    assert set(topics) == {"r"}  # what was put to it can be read back
-    wire.node.broker.tubes.check()

@@ -107,7 +107,7 @@ def test_of_several_connections_each_may_exceed_it_by_one_command(rate: int, ste
 # accounts
 
 
-def test_a_connection_is_not_read_until_its_account_is_out_of_debt() -> None:
+def test_a_connection_that_publishes_waits_until_its_account_is_out_of_debt() -> None:
     accounts, limits = Accounts(), Limits(messages=10)
     usage, connection = joined(accounts, limits)
     connection.publish(10)
@@ -120,9 +120,6 @@ def test_a_connection_is_not_read_until_its_account_is_out_of_debt() -> None:
     assert connection.resumed == [NOW + SECOND // 2]
     figures = accounts.account("a").figures()
     assert (figures.throttled, figures.throttled_ms) == (1, 500)
-
-
-def test_what_one_connection_publishes_others_that_publish_wait_for() -> None:
     accounts, limits = Accounts(), Limits(bytes=100)
     (first, one), (second, two), (consumer, _) = (joined(accounts, limits) for _ in range(3))
     one.publish(1, 100)
@@ -187,7 +184,7 @@ def test_counts_stay_when_a_connection_is_gone() -> None:
     assert [one.name for one in accounts.figures()] == ["b", "a"]
 
 
-def test_room_in_flight_is_that_of_all_connections() -> None:
+def test_room_in_flight_and_output_are_those_of_all_connections() -> None:
     accounts = Accounts()
     usage, connection = joined(accounts, Limits(in_flight=10))
     _, other = joined(accounts, Limits())
@@ -200,9 +197,6 @@ def test_room_in_flight_is_that_of_all_connections() -> None:
     assert usage.room() == 3
     usage.limits = Limits()
     assert usage.room() == NO_LIMIT
-
-
-def test_output_is_that_of_all_connections_and_stops_those_that_have_some() -> None:
     accounts = Accounts()
     usage, connection = joined(accounts, Limits(output=100))
     other_usage, other = joined(accounts, Limits(output=100))

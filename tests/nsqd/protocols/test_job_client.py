@@ -40,7 +40,7 @@ def test_beanstalk_a_worker_that_waits_gets_no_job_beyond_the_limit(delay: int) 
     first.node.broker.check()
 
 
-def test_beanstalk_a_reserve_that_waits_for_room_times_out() -> None:
+def test_beanstalk_a_reserve_that_waits_for_room_ends_with_its_time_or_its_right() -> None:
     first, second = workers(2, in_flight=1)
     first.ask(put(b"1") + put(b"2") + b"reserve\r\n")
     assert second.ask(b"reserve-with-timeout 1\r\n") == b""
@@ -51,9 +51,6 @@ def test_beanstalk_a_reserve_that_waits_for_room_times_out() -> None:
     assert first.ask(b"touch 1\r\nreserve\r\n") == b"TOUCHED\r\n"
     assert first.advance(58_900).said() == b""
     assert first.advance(200).said() == b"DEADLINE_SOON\r\n"
-
-
-def test_beanstalk_a_worker_that_waits_for_room_is_told_when_its_right_ends() -> None:
     first, second = workers(2, in_flight=1)
     first.ask(put(b"1") + b"reserve\r\n")
     assert second.ask(b"reserve\r\n") == b""

@@ -58,7 +58,7 @@ def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
     assert in_flight == sorted(in_flight)
 
 
-def test_looking_changes_nothing_and_shows_who_has_what_is_in_flight() -> None:
+def test_looking_changes_nothing_and_shows_owners_and_reasons() -> None:
     node, channel = busy()
     (first,) = channel.consumers.values()
     other, inbox = node.subscribe("t", "c", 2)
@@ -73,9 +73,6 @@ def test_looking_changes_nothing_and_shows_who_has_what_is_in_flight() -> None:
             list_messages(channel, state, "", 5)
     assert [pages(channel, state, 100) for state in MessageState] == before
     node.broker.check()
-
-
-def test_buried_ones_come_with_the_reason() -> None:
     node = Node(Limits(max_attempts={"t": 1}))
     channel = node.channel("t", "c")
     node.publish("t", *(b"%d" % number for number in range(5)))

@@ -214,6 +214,16 @@ def test_pause_empty_and_delete(world: World) -> None:
     assert world.serve() == []
 
 
+def test_a_bounded_channel_drops_the_newest() -> None:
+    world = World(Limits(mem_queue_size=3), bounded=True)
+    world.put(2)
+    world.put(4)
+    assert world.journal.take() == [("finish", 3, 3)]
+    assert (world.channel.dropped_count, world.channel.depth) == (3, 3)
+    commands.set_ready(world.channel, world.consumer, 9)
+    assert world.serve() == [name(0), name(1), name(2)]
+
+
 def test_a_sampled_out_message_is_finished() -> None:
     world = World()
     consumer = world.channel.subscribe(Inbox(), TIMEOUT, 9)

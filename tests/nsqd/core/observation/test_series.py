@@ -82,7 +82,7 @@ def test_all_that_happens_in_a_channel_and_its_topic() -> None:
     )
 
 
-def test_a_clock_that_goes_back_and_steps_that_were_missed() -> None:
+def test_a_clock_that_goes_back_steps_that_were_missed_and_an_hour() -> None:
     node, series = Node(), Series()
     channel = node.channel("t", "c")
     for at, count in ((10, 5), (20, 1), (0, 7), (50, 2), (60, 1)):
@@ -91,9 +91,6 @@ def test_a_clock_that_goes_back_and_steps_that_were_missed() -> None:
     told = columns(series.hour_of(channel))
     assert told["published"] == [None, 1, None, None, None, 1]
     assert told["depth"] == [5, 6, None, None, 15, 16]
-
-
-def test_an_hour_is_an_hour() -> None:
     node, series = Node(), Series()
     channel = node.channel("t", "c")
     for number in range(FINE_SLOTS + 50):

@@ -306,7 +306,7 @@ def test_cls_drains_and_a_deleted_channel_closes_its_connections() -> None:
 # output buffering and heartbeats
 
 
-def test_a_full_window_rdy_0_and_a_full_buffer_flush() -> None:
+def test_a_full_window_rdy_0_a_full_buffer_and_a_heartbeat_flush() -> None:
     node = Node()
     wire = subscriber(2, node)
     node.publish("t", b"x")
@@ -323,9 +323,6 @@ def test_a_full_window_rdy_0_and_a_full_buffer_flush() -> None:
     assert wire.frames() == []
     node.publish("t", b"y" * 20)
     assert len(wire.messages()) == 2
-
-
-def test_no_buffer_time_waits_for_the_next_heartbeat() -> None:
     node = Node()
     wire = subscriber(100, node, {"output_buffer_timeout": -1, "heartbeat_interval": 1000})
     node.publish("t", b"x")
@@ -352,7 +349,7 @@ def test_heartbeats_and_silence() -> None:
     assert not off.peer.closing
 
 
-def test_a_consumer_that_does_not_read_is_given_no_more() -> None:
+def test_a_client_that_does_not_read_is_given_no_more_and_wants_no_timer() -> None:
     node = Node()
     wire = subscriber(2500, node)
     wire.pending = 1 << 20
@@ -362,6 +359,12 @@ def test_a_consumer_that_does_not_read_is_given_no_more() -> None:
     wire.peer.network_ready()
     node.turn()
     assert 0 < node.channel("t", "c").in_flight_count < 1000  # 256 KiB at once
+    wire = Wire()
+    wire.pending = 1
+    wire.node.advance(3600 * 1_000_000_000)
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.closing
+    assert wire.peer.next_timer() > wire.node.now + 3600 * 1_000_000_000
 
 
 def test_an_error_is_a_new_one_each_time() -> None:
@@ -371,15 +374,6 @@ def test_an_error_is_a_new_one_each_time() -> None:
     with pytest.raises(WireError) as second:
         decode(b"[")
     assert first.value is not second.value
-
-
-def test_a_silent_client_that_does_not_read_wants_no_timer() -> None:
-    wire = Wire()
-    wire.pending = 1
-    wire.node.advance(3600 * 1_000_000_000)
-    wire.peer.tick(wire.node.now)
-    assert wire.peer.closing
-    assert wire.peer.next_timer() > wire.node.now + 3600 * 1_000_000_000
 
 
 def test_unknown_ids_are_cheap_beside_a_full_window() -> None:

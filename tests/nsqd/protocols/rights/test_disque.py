@@ -77,7 +77,7 @@ def test_a_command_needs_its_right_and_no_other(command: bytes) -> None:
         assert is_refused is not (need.verb in (None, right)), (said, right)
 
 
-def test_subcommands_need_what_they_do() -> None:
+def test_subcommands_need_what_they_do_and_the_rights_of_one_queue_are_none_of_another() -> None:
     for verb, allowed in ((Verb.STATS, True), (Verb.ADMIN, False)):
         wire = client(OneRight(verb, topics=("*",)), "AUTH", "x")
         assert wire.do("CLIENT", "SETNAME", "a") == "OK"
@@ -85,9 +85,6 @@ def test_subcommands_need_what_they_do() -> None:
             assert str(wire.do(*words)).startswith("-NOPERM") is not allowed
         for words in (("CLIENT", "KILL", "1:1"), ("CLUSTER", "FORGET", "x"), ("CLUSTER", "LEAVING")):
             assert str(wire.do(*words)).startswith("-NOPERM") is allowed
-
-
-def test_the_rights_of_one_queue_are_none_of_another() -> None:
     wire = client(Proofs("worker"), "AUTH", token("worker"))
     job_id = wire.add("work")
     for words in (

@@ -36,7 +36,7 @@ def test_a_wrong_token_ends_the_connection(secret: bytes) -> None:
     assert client.peer.closing
 
 
-def test_a_token_allows_what_its_role_says() -> None:
+def test_a_token_or_a_certificate_allows_what_its_role_says() -> None:
     client = wire(Proofs("orders"))
     (said,) = client.send(auth(token("orders"))).replies()
     assert json.loads(said) == {"identity": "orders", "identity_url": "", "permission_count": 2}
@@ -50,6 +50,12 @@ def test_a_token_allows_what_its_role_says() -> None:
         said = other.send(auth(token("orders")) + command).replies()[1]
         assert said == b"E_UNAUTHORIZED AUTH failed for %s on %s" % (command[:3], names)
         assert other.peer.closing
+    client = wire(Proofs())
+    client.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing", subject="CN=billing7"))
+    assert client.send(PUB).replies() == [b"OK", b"OK"]
+    stranger = wire(Proofs())
+    stranger.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing"))  # it was not verified
+    assert stranger.send(PUB).replies()[1].startswith(b"E_AUTH_FIRST")
 
 
 def test_a_second_token_takes_the_place_of_the_first_and_one_that_is_not_in_the_file_is_a_question() -> None:
@@ -61,15 +67,6 @@ def test_a_second_token_takes_the_place_of_the_first_and_one_that_is_not_in_the_
     client = wire(Proofs("orders"), asks=True)
     client.send(auth(token("worker")))
     assert [question.secret for question in client.questions] == [token("worker")]
-
-
-def test_a_certificate_is_a_proof_too() -> None:
-    client = wire(Proofs())
-    client.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing", subject="CN=billing7"))
-    assert client.send(PUB).replies() == [b"OK", b"OK"]
-    stranger = wire(Proofs())
-    stranger.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "billing"))  # it was not verified
-    assert stranger.send(PUB).replies()[1].startswith(b"E_AUTH_FIRST")
 
 
 def test_a_connection_ends_when_its_token_is_gone_and_goes_on_when_others_change() -> None:

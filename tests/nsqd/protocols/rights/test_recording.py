@@ -144,7 +144,7 @@ def test_commands_of_operators_of_disque() -> None:
     ]
 
 
-def test_refusals_of_clients_of_disque() -> None:
+def test_refusals_of_clients_of_disque_and_what_a_stranger_sends_is_bounded() -> None:
     events: list[Event] = []
     client = disque_client(events, Proofs("worker"))
     client.do("ADDJOB", "work", "secret", 0)
@@ -157,9 +157,6 @@ def test_refusals_of_clients_of_disque() -> None:
         ("", "ADDJOB", "work", "refused"), ("", "AUTH", "", "refused"), ("", "AUTH", "", "refused"),
         ("worker", "ADDJOB", "other", "refused"), ("worker", "CONFIG SET", "requirepass", "refused"),
     ]  # fmt: skip
-
-
-def test_what_a_stranger_sends_is_bounded() -> None:
     events: list[Event] = []
     client = disque_client(events, Proofs("worker"))
     client.do("CONFIG", b"\xff" * 100_000, b"\xff" * 100_000)
