@@ -164,6 +164,18 @@ def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
     assert shard.depth == 2
 
 
+def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=5)
+    inbox.space = 0
+    promote(node, 8, "t", "c", b"a")
+    node.publish("t", b"b")
+    assert inbox.take() == []
+    inbox.space = 1 << 20
+    consumer.refresh()
+    node.turn()
+    assert {*bodies(inbox.take())} == {b"a", b"b"}
+
+
 def test_topology_and_sampling_hold_for_shards() -> None:
     node = Node(Limits(topology_aware=True))
     channel = node.channel("t", "c")
@@ -371,6 +383,18 @@ def test_a_tube_that_goes_with_its_last_user_takes_no_jobs_of_a_log_that_is_bein
         pass
     assert log.broker.topics["t"].depth == 1
     assert node.broker.topics["t"].shards == (log.broker.topics["t"],)
+
+
+def test_emptying_empties_the_shards(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", ready=1)
+    log = promote(node, 8, "t", "c", b"a", b"b")
+    (first,) = inbox.take()
+    node.channel("t", "c").empty()
+    node.turn()
+    assert consumer.finish(first.id) == [(first.id, NOT_IN_FLIGHT)]
+    assert log.broker.topics["t"].channels["c"].counts() == (0, 0, 0, 0)
+    node.publish("t", b"next")
+    assert bodies(inbox.take()) == [b"next"]
 
 
 def test_a_configuration_and_an_emptying_of_a_topic_hold_in_all_logs(node: Node) -> None:

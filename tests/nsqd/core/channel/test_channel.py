@@ -100,6 +100,22 @@ def test_pause_topic_keeps_messages_for_all_channels_made_meanwhile(node: Node) 
     assert bodies(a.take()) == bodies(b.take()) == [b"x"]
 
 
+def test_empty_topic_drops_only_what_no_channel_has(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 0)
+    node.publish("t", b"mine")
+    topic = node.broker.topic("t")
+    node.broker.pause(topic, True)
+    node.publish("t", b"gone")
+    node.publish_deferred("t", b"gone too", SECOND)
+    topic.empty()
+    assert topic.depth == 0
+    node.broker.pause(topic, False)
+    node.publish("t", b"next")
+    consumer.set_ready(10)
+    node.advance(2 * SECOND)
+    assert bodies(inbox.take()) == [b"mine", b"next"]
+
+
 @each("what", ["channel", "topic"])
 def test_what_is_deleted_disconnects_and_starts_clean(what: str) -> None:
     node = Node()
@@ -185,6 +201,18 @@ def test_a_deferred_publish_before_there_is_a_channel_keeps_its_delay(node: Node
     assert inbox.take() == []
     node.advance(40 * MS)
     assert bodies(inbox.take()) == [b"second"]
+
+
+def test_a_deferred_message_waits_while_its_topic_is_paused(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", 10)
+    topic = node.broker.topic("t")
+    node.broker.pause(topic, True)
+    node.publish_deferred("t", b"x", SECOND)
+    node.advance(2 * SECOND)
+    assert inbox.take() == []
+    node.broker.pause(topic, False)
+    node.advance(30 * MS)
+    assert bodies(inbox.take()) == [b"x"]
 
 
 def test_a_starting_topic_hands_out_nothing_until_its_channels_are_known(node: Node) -> None:

@@ -172,6 +172,16 @@ def test_refusals(wire: Wire, words: tuple[str | int, ...], expected: str) -> No
     assert wire.do("QLEN", "q") == 1
 
 
+def test_working_is_refused_in_the_second_half_of_a_life(wire: Wire) -> None:
+    job_id = wire.add("q", b"x", "TTL", 100, "RETRY", 10)
+    assert wire.get("q")
+    for _ in range(5):
+        assert wire.do("WORKING", job_id) == 10
+        wire.advance(9_900)
+    wire.advance(1_600)
+    assert wire.do("WORKING", job_id).startswith("-TOOLATE Half of job TTL already elapsed")
+
+
 def test_the_same_command_again_and_again(wire: Wire) -> None:
     """Pipelined ADDJOBs that differ in their bodies only are taken together; the replies do not tell."""
     bodies = [b"%03d" % number for number in range(50)] + [b"longer", b"", b"050"]
