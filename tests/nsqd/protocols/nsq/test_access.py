@@ -328,7 +328,7 @@ def said_to(wire: Wire, secret: bytes, count: int) -> Authorization | AuthRefuse
     return allow(wire, rule("^tt?$"), ttl=3600 * SECOND if secret == b"good" else -1)
 
 
-@settings(max_examples=tries(80, in_short=40))
+@settings(max_examples=tries(80, in_short=30))
 @given(
     st.lists(commands(), max_size=10).map(lambda rest: [b"AUTH\n" + body(b"old"), *rest])
     | st.lists(commands(), max_size=8),

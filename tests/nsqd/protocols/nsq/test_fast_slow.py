@@ -116,7 +116,7 @@ def _resolve(command: bytes | tuple[bytes, int | bytes, bytes], delivered: list[
     return before + message_id + after
 
 
-@settings(max_examples=tries(80, in_short=40))
+@settings(max_examples=tries(80, in_short=30))
 @given(st.lists(commands(), max_size=12), st.lists(st.integers(0, 5000), max_size=6))
 def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]) -> None:
     whole = play(script, [], fast=True)
@@ -137,7 +137,7 @@ def test_one_byte_at_a_time_and_lengths_that_differ_in_one_byte_only() -> None:
     assert play(script, [], fast=True) == play(script, [], fast=False)
 
 
-@settings(max_examples=tries(80, in_short=40))
+@settings(max_examples=tries(80, in_short=24))
 @given(st.lists(st.tuples(st.sampled_from([b"t", b"u", b"uu", b"t "]), sizes, texts), max_size=8), st.booleans())
 def test_a_pub_like_the_one_before_it_is_as_good_as_any_other(
     pubs: list[tuple[bytes, int, bytes]], whole: bool
