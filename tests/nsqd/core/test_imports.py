@@ -4,7 +4,7 @@ from nsqd.core.imports import WINDOW, Imports
 from tests.nsqd.core.node import SECOND
 
 
-def test_the_rate_counts_jobs_of_the_last_seconds() -> None:
+def test_the_rate_counts_jobs_of_the_last_seconds_and_what_is_old_goes() -> None:
     imports, now = Imports(), 1000 * SECOND
     assert (imports.rate("q", now), imports.lenders("q", now), imports.names(now)) == (0, [], [])
     imports.count("q", 3, now)
@@ -18,9 +18,6 @@ def test_the_rate_counts_jobs_of_the_last_seconds() -> None:
     assert imports.lenders("q", now + WINDOW) == [1]
     assert imports.rate("q", now + WINDOW + 1) == 0
     assert (imports.names(now + WINDOW + 1), imports.lenders("q", now + WINDOW + 1)) == ([], [])
-
-
-def test_what_is_old_goes_when_something_comes() -> None:
     imports = Imports()
     for number in range(100):
         imports.count(f"q{number}", 1, number * SECOND)

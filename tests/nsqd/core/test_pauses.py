@@ -34,50 +34,41 @@ def resume(node: Node, key: Key) -> None:
     node.broker.pause(node.broker.paused_item(key), False)
 
 
-def test_it_is_known_who_paused_what_and_when(node: Node) -> None:
+def test_it_is_known_who_paused_what_and_when_until_it_ends_or_is_paused_again(node: Node) -> None:
+    details = node.broker.registry.pauses.details
     pause(node, TOPIC, "ann", T0 + 60)
     pause(node, CHANNEL)
-    assert node.broker.registry.pauses.details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("", T0, 0)}
+    assert details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("", T0, 0)}
     node.broker.check()
-
-
-@pytest.mark.parametrize("key", [TOPIC, CHANNEL])
-def test_unpausing_forgets_it(node: Node, key: Key) -> None:
-    pause(node, key, "ann", T0 + 60)
-    resume(node, key)
-    assert node.broker.registry.pauses.details == {}
+    for key in (TOPIC, CHANNEL):
+        pause(node, key, "ann", T0 + 60)
+        resume(node, key)
+    assert details == {}
     assert node.broker.end_pauses(T0 + 99, 9) == []
-    node.broker.check()
-
-
-def test_pausing_again_without_them_forgets_them(node: Node) -> None:
     pause(node, TOPIC, "ann", T0 + 60)
     node.advance(3 * SECOND)
     pause(node, TOPIC)
-    assert node.broker.registry.pauses.details == {TOPIC: Pause("", node.broker.wall // SECOND, 0)}
+    assert details == {TOPIC: Pause("", node.broker.wall // SECOND, 0)}
     assert node.broker.end_pauses(T0 + 99, 9) == []
     assert node.broker.topics["t"].paused
-
-
-def test_deleting_forgets_it_for_the_next_of_that_name(node: Node) -> None:
-    pause(node, CHANNEL, "ann", T0 + 60)
-    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    assert node.broker.registry.pauses.details == {}
-    pause(node, TOPIC, "ann", T0 + 60)
-    pause(node, CHANNEL, "ann", T0 + 60)
-    node.broker.delete_topic("t")
-    assert node.broker.registry.pauses.details == {}
-    pause(node, CHANNEL)
-    assert node.broker.end_pauses(T0 + 60, 9) == []
     node.broker.check()
 
 
-def test_an_ephemeral_channel_takes_its_pause_with_it(node: Node) -> None:
-    channel = node.channel("t", "e#ephemeral")
-    consumer = Client(channel, Inbox(), SECOND, 0)
+def test_deleting_forgets_it_for_the_next_of_that_name_and_an_ephemeral_channel_takes_it_with_it(node: Node) -> None:
+    details = node.broker.registry.pauses.details
+    pause(node, CHANNEL, "ann", T0 + 60)
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
+    assert details == {}
+    consumer = Client(node.channel("t", "e#ephemeral"), Inbox(), SECOND, 0)
     pause(node, ("t", "e#ephemeral"), "ann", T0 + 60)
     consumer.leave(node.broker)
-    assert node.broker.registry.pauses.details == {}
+    assert details == {}
+    pause(node, TOPIC, "ann", T0 + 60)
+    pause(node, CHANNEL, "ann", T0 + 60)
+    node.broker.delete_topic("t")
+    assert details == {}
+    pause(node, CHANNEL)
+    assert node.broker.end_pauses(T0 + 60, 9) == []
     node.broker.check()
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from nsqd.core.channel.channel import Channel
 from nsqd.core.sequence.put_batch import JobOptions
 from tests.nsqd.core.node import SECOND, Node, bodies
 
@@ -10,8 +9,8 @@ MANY = 30_000  # messages: more than one turn releases
 FAR, NEAR = 3600 * SECOND, 30 * SECOND
 
 
-def publish_many(node: Node, count: int = MANY) -> None:
-    for first in range(0, count, 5000):
+def publish_many(node: Node) -> None:
+    for first in range(0, MANY, 5000):
         node.publish("t", *(b"%d" % number for number in range(first, first + 5000)))
 
 
@@ -26,17 +25,20 @@ def work_off(node: Node) -> int:
     return turns
 
 
-def test_an_emptied_channel_is_empty_at_once_and_freed_later() -> None:
+def test_an_emptied_channel_is_empty_at_once_and_freed_later_and_what_comes_meanwhile_is_its_own() -> None:
     node = Node()
     channel = node.channel("t", "c")
     publish_many(node)
-
     channel.empty()
-
     assert (channel.depth, channel.counts().ready, channel.start) == (0, 0, MANY)
     assert node.held() > MANY // 2
+    node.broker.topics["t"].publish([b"new"], 3)
+    node.broker.seal()
+    assert channel.depth == 1
     assert work_off(node) >= 2
-    assert node.held() == 0
+    assert node.held() == 1
+    _, inbox = node.subscribe("t", "c", ready=10)
+    assert bodies(inbox.take()) == [b"new"]
     node.broker.check()
 
 
@@ -54,73 +56,41 @@ def test_another_channel_still_gets_what_one_gave_up() -> None:
     assert other.in_flight_count == node.held() == MANY
 
 
-def test_what_comes_while_a_channel_is_being_freed_is_its_own() -> None:
-    node = Node()
-    channel = node.channel("t", "c")
-    publish_many(node)
-
-    channel.empty()
-    node.broker.topics["t"].publish([b"new"], 3)
-    node.broker.seal()
-    assert channel.depth == 1
-    work_off(node)
-
-    _, inbox = node.subscribe("t", "c", ready=10)
-    assert bodies(inbox.take()) == [b"new"]
-    node.broker.check()
-
-
 @pytest.mark.parametrize("delay", [NEAR, FAR])
-def test_messages_that_wait_for_a_time_are_released_too(delay: int) -> None:
+def test_messages_that_wait_for_a_time_are_released_too_but_not_for_others(delay: int) -> None:
     node = Node()
-    channel = node.channel("t", "c")
-    publish_many(node, 10_000)
+    channel, other = node.channel("t", "c"), node.channel("t", "other")
+    node.publish("t", *[b"x"] * 2500)
     consumer, inbox = node.subscribe("t", "c", ready=2500)
-    while messages := inbox.take():
-        for message in messages:
-            consumer.requeue(message.id, delay, node.now)
-        node.turn()
-    assert channel.deferred_count == 10_000
-
+    for message in inbox.take():
+        consumer.requeue(message.id, delay, node.now)
+    node.turn()
+    late = [b"late%d" % number for number in range(2000)]
+    for body in late:
+        node.broker.topic("t").publish_deferred(body, node.now + delay)
+    node.turn()
+    assert (channel.deferred_count, other.deferred_count) == (4500, 2000)
     channel.empty()
-
-    assert (channel.deferred_count, channel.next_due()) == (0, None)
+    assert (channel.deferred_count, channel.next_due(), other.deferred_count) == (0, None, 2000)
     assert work_off(node) >= 2
-    assert node.held() == 0
+    assert node.held() == 4500
+    _, others = node.subscribe("t", "other", ready=5000, timeout=3 * delay)
     node.advance(2 * delay)
     assert not inbox.take()
-
-
-@pytest.mark.parametrize("delay", [NEAR, FAR])
-def test_so_are_those_of_the_topics_delay_lane_but_not_for_others(delay: int) -> None:
-    node = Node()
-    emptied, other = node.channel("t", "emptied"), node.channel("t", "other")
-    for number in range(2000):
-        node.broker.topic("t").publish_deferred(b"%d" % number, node.now + delay)
-    node.turn()
-
-    emptied.empty()
-    assert (emptied.deferred_count, other.deferred_count) == (0, 2000)
-    work_off(node)
-    _, nothing = node.subscribe("t", "emptied", ready=5000)
-    _, inbox = node.subscribe("t", "other", ready=5000)
-    node.advance(delay + SECOND)
-
-    assert not nothing.take()
-    assert sorted(bodies(inbox.take())) == sorted(b"%d" % number for number in range(2000))
+    assert sorted(body for body in bodies(others.take()) if body.startswith(b"late")) == sorted(late)
     node.broker.check()
 
 
-def test_a_deleted_topic_may_be_made_again_at_once() -> None:
+def test_a_topic_that_is_deleted_after_a_channel_may_be_made_again_at_once_and_both_are_freed() -> None:
     node = Node()
     node.channel("t", "c")
+    node.channel("t", "d")
     publish_many(node)
-
+    node.broker.topics["t"].delete_channel("c")
     node.broker.delete_topic("t")
     node.channel("t", "c")
     node.publish("t", b"new")
     _, inbox = node.subscribe("t", "c", ready=10)
-
     assert bodies(inbox.take()) == [b"new"]
     work_off(node)
     assert node.held() == 1
@@ -152,19 +122,4 @@ def test_jobs_of_a_deleted_topic_are_found_no_more_while_they_are_freed() -> Non
     work_off(node)
     assert tubes.find(again) is not None
     assert len(tubes.index) == tubes.waiters.queues["jobs"].jobs.count == 10
-    node.broker.check()
-
-
-def test_a_deleted_channel_is_freed_although_its_topic_goes_meanwhile() -> None:
-    node = Node()
-    node.channel("t", "c")
-    node.channel("t", "d")
-    publish_many(node)
-
-    node.broker.topics["t"].delete_channel("c")
-    node.broker.delete_topic("t")
-
-    assert isinstance(node.channel("t", "c"), Channel)
-    work_off(node)
-    assert node.held() == 0
     node.broker.check()

@@ -40,7 +40,9 @@ def test_a_channel_goes_and_the_home_channel_of_its_name_keeps_its_messages_and_
     assert delete(node, log, deletion) == [], "it may be told again"
 
 
-def test_a_channel_that_was_made_again_is_another_one(node: Node) -> None:
+def test_a_channel_that_was_made_again_is_another_one_and_one_that_was_deleted_is_not_made_by_one_at_home(
+    node: Node,
+) -> None:
     log = PromotedLog(node, 8)
     log.channels("t", "c")
     deletion = channel_of(log, DeletionKind.CHANNEL_DELETED)
@@ -51,15 +53,10 @@ def test_a_channel_that_was_made_again_is_another_one(node: Node) -> None:
     assert delete(node, log, deletion) == []
     _, inbox = node.subscribe("t", "c", ready=5)
     assert bodies(inbox.take()) == [b"a"]
-
-
-def test_a_channel_that_was_deleted_is_not_made_again_by_one_at_home(node: Node) -> None:
-    log = promote(node, 8, "t", "c", b"a")
     log.channels("t", "d")
     delete(node, log, channel_of(log, DeletionKind.CHANNEL_DELETED))
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    _, inbox = node.subscribe("t", "c", ready=5)
-    assert inbox.take() == []
+    assert node.subscribe("t", "c", ready=5)[1].take() == []
     assert list(log.broker.topics["t"].channels) == ["d"]
 
 
@@ -67,42 +64,41 @@ def test_a_channel_is_emptied_of_what_it_had_then(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a", b"b")
     node.publish("t", b"own")
-    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 1)) == [], "it has been given b since"
-    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 2)) == [
-        "the messages of the channel c of the topic t"
+    number, shard = log.broker.topics["t"].number, log.broker.topics["t"].channels["c"]
+    unknown = [
+        Deletion(kind, topic, 99, 9) for kind in DeletionKind for topic in (number, 77) if (kind, topic) != (0, number)
     ]
-    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 2)) == []
+    assert delete(node, log, *unknown) == []
+    assert delete(node, log, channel_of(log, DeletionKind.CHANNEL_EMPTIED, 1)) == [], "it has been given b since"
+    assert sum(shard.counts()) == 2
+    emptied = channel_of(log, DeletionKind.CHANNEL_EMPTIED, 2)
+    assert delete(node, log, emptied) == ["the messages of the channel c of the topic t"]
+    assert delete(node, log, emptied) == []
     assert bodies(inbox.take())[1:] == [b"own"]
-    assert log.broker.topics["t"].channels["c"].counts() == (0, 0, 0, 0)
+    assert shard.counts() == (0, 0, 0, 0)
 
 
-def test_a_topic_goes_and_the_home_topic_of_its_name_stays(node: Node) -> None:
+def test_a_topic_goes_with_its_tube_and_those_of_their_name_at_home_stay(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", ready=1)
-    log = promote(node, 8, "t", "c", b"a", b"b")
+    node.broker.tubes.made("t")
+    log = PromotedLog(node, 8)
+    log.channels("t", "c")
+    log.broker.tubes.made("t")
+    log.publish("t", b"job", b"another")
+    log.attach()
     promote(node, 9, "t", "c", b"x")
     node.publish("t", b"own")
     inbox.take()
+    home = node.broker.tubes.tube("t")
+    assert home is not None
+    assert len(home.shards) == 1
     assert delete(node, log, topic_of(log)) == ["the topic t"]
     assert not inbox.gone
     assert "t" not in log.broker.topics
     assert len(node.broker.topics["t"].shards) == 1
-    node.channel("t", "e")
-
-
-def test_a_topic_with_a_tube_goes_and_the_tube_at_home_stays(node: Node) -> None:
-    node.broker.tubes.made("t")
-    node.publish("t", b"own")
-    log = PromotedLog(node, 8)
-    log.broker.tubes.made("t")
-    log.publish("t", b"job", b"another")
-    log.attach()
-    home = node.broker.tubes.tube("t")
-    assert home is not None
-    assert len(home.shards) == 1
-    delete(node, log, topic_of(log))
-    assert home.shards == ()
-    assert home.jobs.count == 1
+    assert (home.shards, home.jobs.count) == ((), 1)
     assert "t" in node.broker.tubes.names_of_all()
+    node.channel("t", "e")
 
 
 def test_a_topic_that_is_deleted_before_it_is_attached_is_not_made_at_home(node: Node) -> None:
@@ -142,13 +138,3 @@ def test_a_topic_is_emptied_of_what_home_channels_were_given_since_and_of_nothin
     delete(node, log, Deletion(DeletionKind.TOPIC_EMPTIED, topic.number, 0, 1))
     assert topic.channels["d"].counts() == (0, 0, 0, 0)
     assert topic.channels["c"].depth == 3, "nothing tells apart what it has"
-
-
-def test_numbers_that_the_log_has_not_do_nothing(node: Node) -> None:
-    log = promote(node, 8, "t", "c", b"a")
-    number = log.broker.topics["t"].number
-    unknown = [
-        Deletion(kind, topic, 99) for kind in DeletionKind for topic in (number, 77) if (kind, topic) != (0, number)
-    ]
-    assert delete(node, log, *(one._replace(ordinal=9) for one in unknown)) == []
-    assert log.broker.topics["t"].channels["c"].depth == 1

@@ -14,41 +14,33 @@ from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.shards import Attachment, Deletions, promoted_broker
 from nsqd.storage.memory import MemoryStore
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
 from tests.nsqd.core.promoted import PromotedLog, promote
 
 
-def test_a_consumer_gets_the_messages_of_both_logs_under_one_rdy(node: Node) -> None:
+def test_a_consumer_gets_the_messages_of_both_logs_under_one_rdy_and_a_new_channel_none(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=3)
     node.publish("t", b"own1", b"own2")
-    promote(node, 8, "t", "c", b"their1", b"their2")
+    log = promote(node, 8, "t", "c", b"their1", b"their2")
     first = inbox.take()
     assert bodies(first) == [b"own1", b"own2", b"their1"]
     assert consumer.finish(ids(first)) == []
     node.turn()
     assert bodies(inbox.take()) == [b"their2"]
     assert consumer.window.total("finish_count") == 3
+    assert node.subscribe("t", "d", ready=5)[1].take() == []
+    assert list(log.broker.topics["t"].channels) == ["c"]
 
 
-def test_a_consumer_that_comes_later_gets_the_shards_too(node: Node) -> None:
-    promote(node, 8, "t", "c", b"a")
-    promote(node, 9, "t", "c", b"b")
-    consumer, inbox = node.subscribe("t", "c", ready=1)
-    first = inbox.take()
-    assert len(first) == 1
-    consumer.finish(ids(first))
-    node.turn()
-    assert {*bodies(first), *bodies(inbox.take())} == {b"a", b"b"}
-
-
-@pytest.mark.parametrize("ready", [1, 2, 7])
-@pytest.mark.parametrize("shards", [1, 3])
-def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, shards: int) -> None:
+@each("ready, shards", [(1, 1), (2, 3), (7, 1)])
+def test_with_endless_backlogs_each_log_gets_its_turn(ready: int, shards: int) -> None:
+    node = Node()
     node.channel("t", "c")
-    node.publish("t", *[b"0-%d" % i for i in range(600)])
+    node.publish("t", *[b"0-%d" % i for i in range(300)])
     for origin in range(1, shards + 1):
-        promote(node, 7 + origin, "t", "c", *[b"%d-%d" % (origin, i) for i in range(600)])
+        promote(node, 7 + origin, "t", "c", *[b"%d-%d" % (origin, i) for i in range(300)])
     consumer, inbox = node.subscribe("t", "c", ready=ready)
     served = []
     for _ in range(8 * (shards + 1)):
@@ -59,6 +51,7 @@ def test_with_endless_backlogs_each_log_gets_its_turn(node: Node, ready: int, sh
         node.turn()
     for at in range(len(served) - shards - 1):
         assert set.union(*served[at : at + shards + 1]) == {b"%d" % log for log in range(shards + 1)}
+    node.broker.check()
 
 
 def test_a_log_that_delivers_many_messages_at_once_keeps_its_turn_for_a_short_time(node: Node) -> None:
@@ -114,20 +107,6 @@ def test_a_shard_that_goes_when_it_is_woken_lets_the_channel_at_home_deliver(nod
     assert bodies(inbox.take()) == [b"own"]
 
 
-def test_each_shard_is_delivered_in_its_order(node: Node) -> None:
-    node.channel("t", "c")
-    promote(node, 8, "t", "c", *[b"%03d" % i for i in range(100)])
-    node.publish("t", *[b"x%03d" % i for i in range(100)])
-    consumer, inbox = node.subscribe("t", "c", ready=9)
-    got: list[bytes] = []
-    while came := inbox.take():
-        got += bodies(came)
-        consumer.finish(ids(came))
-        node.turn()
-    assert [body for body in got if body.startswith(b"x")] == [b"x%03d" % i for i in range(100)]
-    assert [body for body in got if not body.startswith(b"x")] == [b"%03d" % i for i in range(100)]
-
-
 def test_fin_req_and_touch_find_the_log_of_their_message(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=10, timeout=SECOND)
     node.publish("t", b"own")
@@ -163,21 +142,6 @@ def test_a_failed_command_says_why(node: Node) -> None:
         assert other.touch(one.id, 1, 1, node.now) == NOT_IN_FLIGHT
 
 
-def test_fins_of_several_logs_in_any_mixture(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", ready=100)
-    node.publish("t", *[b"own%d" % i for i in range(10)])
-    promote(node, 8, "t", "c", *[b"a%d" % i for i in range(10)])
-    promote(node, 7, "t", "c", *[b"b%d" % i for i in range(10)])  # ids of the same node number as at home
-    came = inbox.take()
-    assert len(came) == 30
-    unknown = b"f" * 16
-    mixed = [one.id for one in came[::3]] + [unknown] + [one.id for one in came[1::3]] + [one.id for one in came[2::3]]
-    failed = consumer.finish(b"".join(mixed))
-    assert (unknown, NOT_IN_FLIGHT) in failed
-    assert len({one.id for one in came}) == 20, "ids of two logs meet in this test, and only in a test"
-    assert sum(channel.in_flight_count for channel in (consumer.channel, *consumer.channel.shards)) == 0
-
-
 def test_rdy_0_and_a_disconnect_stop_all_logs(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", ready=1)
     log = promote(node, 8, "t", "c", b"a", b"b", b"c")
@@ -210,17 +174,6 @@ def test_a_full_sink_gets_nothing_from_any_log_until_it_has_room(node: Node) -> 
     consumer.refresh()
     node.turn()
     assert {*bodies(inbox.take())} == {b"a", b"b"}
-
-
-def test_requeue_on_disconnect_holds_for_shards() -> None:
-    node = Node(Limits(requeue_on_disconnect=True))
-    consumer, inbox = node.subscribe("t", "c", ready=5)
-    log = promote(node, 8, "t", "c", b"a", b"b")
-    assert len(inbox.take()) == 2
-    consumer.leave(node.broker)
-    node.turn()
-    assert log.broker.topics["t"].channels["c"].depth == 2
-    node.broker.check()
 
 
 def test_topology_and_sampling_hold_for_shards() -> None:
@@ -258,23 +211,21 @@ def test_what_a_promoted_log_has_is_made_at_home_and_told(node: Node) -> None:
     assert node.broker.topics["t"].config == config
 
 
-def test_what_waits_at_home_goes_to_all_channels_that_are_made(node: Node) -> None:
-    node.publish("t", b"own")
-    log = PromotedLog(node, 8)
-    log.channels("t", "c", "d")
-    while log.attach(1) if not hasattr(log, "attachment") else log.attach_some():
-        pass
-    assert [channel.depth for channel in node.broker.topics["t"].channels.values()] == [1, 1]
-
-
-def test_a_detachment_that_comes_before_all_is_attached_leaves_the_home_topic_as_it_was(node: Node) -> None:
+@pytest.mark.parametrize("is_detached", [False, True])
+def test_what_waits_at_home_goes_to_all_channels_that_are_made_unless_the_log_is_detached_before(
+    node: Node, is_detached: bool
+) -> None:
     node.publish("t", b"own")
     log = PromotedLog(node, 8)
     log.channels("t", "c", "d")
     assert log.attach(1)
-    log.detach()
-    _, inbox = node.subscribe("t", "e", ready=1)
-    assert bodies(inbox.take()) == [b"own"]
+    if is_detached:
+        log.detach()
+        assert bodies(node.subscribe("t", "e", ready=1)[1].take()) == [b"own"]
+        return
+    while log.attach_some():
+        pass
+    assert [channel.depth for channel in node.broker.topics["t"].channels.values()] == [1, 1]
 
 
 def test_what_exists_in_a_promoted_log_is_made_beyond_the_limits() -> None:
@@ -289,26 +240,18 @@ def test_what_exists_in_a_promoted_log_is_made_beyond_the_limits() -> None:
     node.broker.check()
 
 
-def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic(node: Node) -> None:
+def test_what_was_not_distributed_goes_to_all_channels_of_the_home_topic_or_waits_for_the_first(node: Node) -> None:
     node.channel("t", "c")
     node.channel("t", "d")
     log = PromotedLog(node, 8)
     log.publish("t", b"a", b"b")
+    log.publish("u", b"a", b"b")
     log.attach()
     for name in "cd":
-        _, inbox = node.subscribe("t", name, ready=5)
-        assert bodies(inbox.take()) == [b"a", b"b"]
-
-
-def test_what_was_not_distributed_waits_for_the_first_channel(node: Node) -> None:
-    log = PromotedLog(node, 8)
-    log.publish("t", b"a", b"b")
-    log.attach()
-    assert node.broker.topics["t"].channels == {}
-    _, inbox = node.subscribe("t", "c", ready=5)
-    assert bodies(inbox.take()) == [b"a", b"b"]
-    _, later = node.subscribe("t", "d", ready=5)
-    assert bodies(later.take()) == []
+        assert bodies(node.subscribe("t", name, ready=5)[1].take()) == [b"a", b"b"]
+    assert node.broker.topics["u"].channels == {}
+    assert bodies(node.subscribe("u", "c", ready=5)[1].take()) == [b"a", b"b"]
+    assert node.subscribe("u", "d", ready=5)[1].take() == []
 
 
 def test_what_was_not_distributed_waits_until_nsqlookupd_has_named_the_channels(node: Node) -> None:
@@ -323,13 +266,6 @@ def test_what_was_not_distributed_waits_until_nsqlookupd_has_named_the_channels(
     topic.start()
     node.turn()
     assert [bodies(inbox.take()) for inbox in inboxes] == [[b"a"], [b"a"]]
-
-
-def test_a_new_channel_gets_nothing_of_a_log_that_had_channels(node: Node) -> None:
-    log = promote(node, 8, "t", "c", b"a")
-    _, inbox = node.subscribe("t", "d", ready=5)
-    assert inbox.take() == []
-    assert list(log.broker.topics["t"].channels) == ["c"]
 
 
 def test_a_pause_at_home_holds_for_the_shard_and_ends_for_both(node: Node) -> None:
@@ -350,30 +286,20 @@ def test_a_pause_at_home_holds_for_the_shard_and_ends_for_both(node: Node) -> No
     assert {*bodies(inbox.take())} == {b"a", b"b"}
 
 
-def test_a_pause_of_the_promoted_topic_holds_until_an_operator_resumes_it(node: Node) -> None:
-    _, inbox = node.subscribe("t", "c", ready=5)
+def test_a_pause_that_only_the_promoted_log_has_holds_until_its_end_or_until_an_operator_resumes_it(node: Node) -> None:
+    inboxes = [node.subscribe(topic, "c", ready=5)[1] for topic in "tu"]
     log = PromotedLog(node, 8)
-    log.channels("t", "c")
-    log.broker.pause(log.broker.topics["t"], True)
-    log.publish("t", b"a")
+    for topic, until in (("t", 0), ("u", 1_800_000_000 + 2000)):
+        log.channels(topic, "c")
+        log.broker.pause(log.broker.topics[topic], True, until=until)
+        log.publish(topic, b"a")
     log.attach()
     node.publish("t", b"own")
-    assert bodies(inbox.take()) == [b"own"]
+    assert [bodies(inbox.take()) for inbox in inboxes] == [[b"own"], []]
     node.broker.pause(node.broker.topics["t"], False)
+    assert node.broker.end_pauses(1_800_000_000 + 2000, 9) == [("u", "")]
     node.turn()
-    assert bodies(inbox.take()) == [b"a"]
-
-
-def test_an_end_of_a_pause_that_only_the_promoted_log_has(node: Node) -> None:
-    _, inbox = node.subscribe("t", "c", ready=5)
-    log = PromotedLog(node, 8)
-    log.channels("t", "c")
-    log.broker.pause(log.broker.topics["t"], True, until=1_800_000_000 + 2000)
-    log.publish("t", b"a")
-    log.attach()
-    assert node.broker.end_pauses(1_800_000_000 + 2000, 9) == [("t", "")]
-    node.turn()
-    assert bodies(inbox.take()) == [b"a"]
+    assert [bodies(inbox.take()) for inbox in inboxes] == [[b"a"], [b"a"]]
 
 
 def test_a_channel_that_is_deleted_at_home_goes_in_its_shards(node: Node) -> None:
@@ -471,18 +397,14 @@ def test_emptying_empties_the_shards(node: Node) -> None:
     assert bodies(inbox.take()) == [b"next"]
 
 
-def test_emptying_a_topic_empties_what_the_promoted_one_has_not_distributed(node: Node) -> None:
+def test_a_configuration_and_an_emptying_of_a_topic_hold_in_all_logs(node: Node) -> None:
     log = PromotedLog(node, 8)
     log.publish("t", b"a")
     log.attach()
-    node.broker.topics["t"].empty()
-    assert log.broker.topics["t"].depth == 0
-
-
-def test_a_configuration_holds_in_all_logs(node: Node) -> None:
-    log = promote(node, 8, "t", "c")
     node.broker.topics["t"].configure(TopicConfig(retention=SECOND))
     assert log.broker.topics["t"].config == TopicConfig(retention=SECOND)
+    node.broker.topics["t"].empty()
+    assert log.broker.topics["t"].depth == 0
 
 
 def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: Node) -> None:
@@ -503,15 +425,6 @@ def test_a_detached_log_is_gone_and_its_messages_in_flight_count_no_more(node: N
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     node.advance(100 * SECOND)
     assert inbox.take() == []
-
-
-def test_one_of_two_shards_goes(node: Node) -> None:
-    _, inbox = node.subscribe("t", "c", ready=1)
-    log = promote(node, 8, "t", "c", b"a", b"b")
-    promote(node, 9, "t", "c", b"x", b"y")
-    inbox.take()
-    log.detach()
-    assert bodies(inbox.take()) == [b"x"]
 
 
 def test_a_read_of_the_promoted_log_wakes_the_shard(node: Node) -> None:
@@ -559,10 +472,9 @@ def test_a_turn_is_one_of_all_logs_and_replies_wait_for_all_of_them(node: Node) 
 def test_nothing_can_be_published_into_a_promoted_log() -> None:
     source = NoIds(8, 100)
     assert source.next == 100
-    with pytest.raises(AssertionError):
-        source.issue_id()
-    with pytest.raises(AssertionError):
-        source.issue_ids(1)
+    for issue in (source.issue_id, lambda: source.issue_ids(1)):
+        with pytest.raises(AssertionError):
+            issue()
 
 
 def test_what_shards_say_of_themselves(node: Node) -> None:

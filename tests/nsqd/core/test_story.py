@@ -1,7 +1,5 @@
 """The story of a message: what happened to it, in words."""
 
-from itertools import count
-
 import pytest
 
 from nsqd.core import story as module
@@ -49,7 +47,7 @@ def test_a_message_is_followed_from_its_publish_to_its_end() -> None:
     assert "topic t, channel c" in story_of(story.events(), other.id)[-1]
 
 
-def test_what_waits_in_the_topic_or_is_dropped_is_told_too() -> None:
+def test_what_waits_in_the_topic_or_is_dropped_and_jobs_have_stories_too() -> None:
     story = Story()
     node = node_with(story)
     number = node.broker.ids.next
@@ -64,17 +62,10 @@ def test_what_waits_in_the_topic_or_is_dropped_is_told_too() -> None:
     ]
     node.broker.delete_topic("t")
     assert words(story_of(story.events(), message_id))[-1] == "0 goes with the topic"
-
-
-def test_jobs_have_stories() -> None:
-    story = Story()
-    node = node_with(story)
     number = node.broker.tubes.put_to("q", b"job", JobOptions(1, 60, 0, 0, True))
     tube = node.broker.tubes.tube("q")
     assert tube is not None
-    job = tube.jobs.get(0)
-    assert job is not None
-    tube.bury(job, 1)
+    tube.bury(next(iter(tube.jobs)), 1)
     lines = story_of(story.events(), node.broker.ids.id_bytes(number))
     assert words(lines) == ["0 is published; 1 readers get it", "0 is a job in another state"]
     assert "work queue" in lines[-1]
@@ -85,13 +76,14 @@ def test_what_is_not_known_has_no_story_and_a_long_one_is_cut() -> None:
     assert story_of(story.events(), b"0" * 16) == story_of_body(story.events(), b"x") == []
     story.published(1, "topic t", "is published", 0, [bytes(34) + b"x"], b"1" * 16)
     assert story_of(story.events(), b"1" * 15 + b"2") == []
-    for number in count():
+    for number in range(MOST_LINES + 2):
         story.note_event(1, "topic t", str(number), 0, 1)
-        if number > MOST_LINES:
-            break
     lines = story_of_body(story.events(), b"x")
     assert len(lines) == MOST_LINES
     assert lines[-1].endswith(f"message 0 {MOST_LINES + 1}")
+    story, sought = Story(), b"0" * 15 + b"1"
+    story.published(1, "topic t", "is published", 0, [bytes(34)] * 3, b"1" + b"0" * 15 + b"1" + b"0" * 15 + sought)
+    assert words(story_of(story.events(), sought)) == ["2 is published"], "an id is found only where one begins"
 
 
 def test_large_publishes_push_out_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,13 +95,6 @@ def test_large_publishes_push_out_what_is_old(monkeypatch: pytest.MonkeyPatch) -
     assert [event.first for event in story.events()] == [4, 8, 8, 12, 12]
     assert story_of(story.events(), b"%016d" % 0) == []
     assert len(story_of(story.events(), b"%016d" % 3)) == 2
-
-
-def test_an_id_is_found_only_where_one_begins() -> None:
-    story = Story()
-    sought = b"0" * 15 + b"1"
-    story.published(1, "topic t", "is published", 0, [bytes(34)] * 3, b"1" + b"0" * 15 + b"1" + b"0" * 15 + sought)
-    assert words(story_of(story.events(), sought)) == ["2 is published"]
 
 
 def test_a_failing_run_tells_the_stories_of_the_messages_that_it_names() -> None:

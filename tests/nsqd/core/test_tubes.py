@@ -11,7 +11,7 @@ from tests.nsqd.core.node import SECOND, Node, bodies
 from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
 
 
-def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
+def test_a_topic_goes_with_its_tube_unless_it_has_more_whatever_is_retained() -> None:
     wire = Wire()
     broker = wire.node.broker
     spoilers: dict[str, Callable[[Topic], object]] = {
@@ -32,18 +32,34 @@ def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
     assert set(broker.topics) == {"config", "published", "channel", "made"}
     broker.check()
     broker.tubes.check()
-
-
-def test_a_tube_comes_back_with_its_topic_for_those_who_watch_it() -> None:
-    wire = Wire()
-    wire.ask(b"watch q\r\nuse q\r\n" + put(b"x"))
-    wire.node.broker.delete_topic("q")
-    assert wire.ask(b"peek 1\r\nreserve-with-timeout 0\r\n") == b"NOT_FOUND\r\nTIMED_OUT\r\n"
-    wire.send(b"reserve\r\n")
-    wire.node.publish("q", b"again")
-    assert wire.said() == b"RESERVED 2 5\r\nagain\r\n"
-    wire.node.broker.check()
+    wire = Wire(Node(Limits(policy=StoragePolicy(retention=SECOND))))
+    topics = wire.node.broker.topics
+    wire.ask(b"use q\r\npause-tube q 1\r\n")
+    assert set(topics) == {"q"}
+    wire.ask(b"use r\r\n" + put(b"") + b"reserve\r\ndelete 1\r\nuse default\r\n")
+    assert set(topics) == {"r"}  # what was put to it can be read back
     wire.node.broker.tubes.check()
+
+
+def test_a_message_makes_the_tube_for_those_who_watch_it_also_again() -> None:
+    node = Node()
+    first, second = Wire(node), Wire(node)
+    assert node.broker.tubes.names_of_all() == []  # `default` is there for everybody, and has nothing
+    first.send(b"watch q\r\nreserve\r\n")
+    node.publish("q", b"from NSQ")
+    assert first.said() == b"WATCHING 2\r\nRESERVED 1 8\r\nfrom NSQ\r\n"
+    node.broker.delete_topic("q")
+    assert first.ask(b"peek 1\r\nreserve-with-timeout 0\r\n") == b"NOT_FOUND\r\nTIMED_OUT\r\n"
+    first.send(b"reserve\r\n")
+    node.publish("q", b"again")
+    assert first.said() == b"RESERVED 2 5\r\nagain\r\n"
+    first.send(b"watch r\r\nreserve\r\n")
+    second.ask(b"use r\r\n" + put(b"job") + b"use again\r\n")
+    assert first.said() == b"WATCHING 3\r\nRESERVED 3 3\r\njob\r\n"
+    node.broker.tubes.made("made")
+    assert node.broker.tubes.names_of_all() == ["q", "r", "made", "again"]
+    node.broker.check()
+    node.broker.tubes.check()
 
 
 def test_both_sides_get_every_message_and_finish_it_alone() -> None:
@@ -64,17 +80,20 @@ def test_both_sides_get_every_message_and_finish_it_alone() -> None:
     node.broker.tubes.check()
 
 
-def test_going_round_leaves_no_trail() -> None:
+def test_going_round_leaves_no_trail_and_replies_of_a_turn_are_bounded() -> None:
     wire = Wire()
-    wire.ask(put(b"x") * 5)
-    for _ in range(300):
+    wire.ask(put(b"x" * 60_000) * 5)
+    for _ in range(30):
         wire.ask(b"reserve-job 3\r\nrelease 3 0 0\r\n" * 10)
         wire.ask(b"reserve-job 2\r\ntouch 2\r\nbury 2 0\r\nkick-job 2\r\n" * 3)
     wire.node.broker.tubes.check()  # its heaps are bounded by its jobs
-    assert facts(wire.ask(b"stats-job 3\r\n"))["releases"] == "3000"
+    assert facts(wire.ask(b"stats-job 3\r\n"))["releases"] == "300"
+    wire.peer.receive(b"peek 1\r\n" * 500, wire.node.now)
+    assert sum(map(len, wire.peer.take_output())) < 1_300_000
+    assert wire.peer.has_more
 
 
-def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
+def test_a_long_backlog_comes_over_several_turns_and_one_worker_watches_so_many_tubes() -> None:
     node = Node()
     node.publish("t", *[b"x"] * 7000)
     wire = Wire(node)
@@ -85,14 +104,17 @@ def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
     node.turn()
     assert tube.table.counts[JobState.READY] == 7000
     node.broker.tubes.check()
-
-
-def test_replies_of_a_turn_are_bounded() -> None:
-    wire = Wire()
-    wire.ask(put(b"x" * 60_000))
-    wire.peer.receive(b"peek 1\r\n" * 500, wire.node.now)
-    assert sum(map(len, wire.peer.take_output())) < 1_300_000
-    assert wire.peer.has_more
+    node = Node()
+    wire = Wire(node)
+    lines = [b"watch w%d\r\n" % number for number in range(MOST_WATCHED)]
+    answers = wire.ask(b"".join(lines)).splitlines()
+    assert answers[-2:] == [b"WATCHING %d" % MOST_WATCHED, b"OUT_OF_MEMORY"]
+    assert node.broker.refused == {"max_watched_tubes": 1}
+    assert wire.ask(b"watch w1\r\n") == b"WATCHING %d\r\n" % MOST_WATCHED  # it does already
+    assert Wire(node).ask(b"watch another\r\n") == b"WATCHING 2\r\n"
+    wire.leave()
+    assert len(node.broker.tubes.listed.names) == 2
+    node.broker.tubes.check()
 
 
 def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
@@ -110,49 +132,3 @@ def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
     assert set(node.broker.topics) == {"x", "y", "default"}
     node.broker.check()
     node.broker.tubes.check()
-
-
-def test_the_names_of_all_are_those_that_were_made_and_those_that_somebody_uses() -> None:
-    node = Node()
-    wire = Wire(node)
-    assert node.broker.tubes.names_of_all() == []  # `default` is there for everybody, and has nothing
-    wire.ask(b"watch watched\r\nuse used\r\n" + put(b"") + b"use again\r\n")
-    node.publish("made", b"")
-    node.broker.tubes.made("made")
-    assert node.broker.tubes.names_of_all() == ["used", "made", "watched", "again"]
-
-
-def test_the_first_message_makes_the_tube_for_those_who_watch_it() -> None:
-    node = Node()
-    first, second = Wire(node), Wire(node)
-    first.send(b"watch q\r\nreserve\r\n")
-    node.publish("q", b"from NSQ")
-    assert first.said() == b"WATCHING 2\r\nRESERVED 1 8\r\nfrom NSQ\r\n"
-    first.send(b"watch r\r\nreserve\r\n")
-    second.ask(b"use r\r\n" + put(b"job"))
-    assert first.said() == b"WATCHING 3\r\nRESERVED 2 3\r\njob\r\n"
-    node.broker.check()
-
-
-def test_one_worker_watches_so_many_tubes_and_no_more() -> None:
-    node = Node()
-    wire = Wire(node)
-    lines = [b"watch w%d\r\n" % number for number in range(MOST_WATCHED)]
-    answers = wire.ask(b"".join(lines)).splitlines()
-    assert answers[-2:] == [b"WATCHING %d" % MOST_WATCHED, b"OUT_OF_MEMORY"]
-    assert node.broker.refused == {"max_watched_tubes": 1}
-    assert wire.ask(b"watch w1\r\n") == b"WATCHING %d\r\n" % MOST_WATCHED  # it does already
-    assert Wire(node).ask(b"watch another\r\n") == b"WATCHING 2\r\n"
-    wire.leave()
-    assert len(node.broker.tubes.listed.names) == 2
-    node.broker.tubes.check()
-
-
-def test_a_tube_that_had_no_job_goes_whatever_is_retained() -> None:
-    wire = Wire(Node(Limits(policy=StoragePolicy(retention=SECOND))))
-    topics = wire.node.broker.topics
-    wire.ask(b"use q\r\npause-tube q 1\r\n")
-    assert set(topics) == {"q"}
-    wire.ask(b"use r\r\n" + put(b"") + b"reserve\r\ndelete 1\r\nuse default\r\n")
-    assert set(topics) == {"r"}  # what was put to it can be read back
-    wire.node.broker.tubes.check()

@@ -9,17 +9,12 @@ from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
 
 def test_errors_of_beanstalkd_clients() -> None:
     wire = BeanstalkWire(Node(Limits()), BeanstalkContext(max_job_size=3))
-    for command in (
-        b"nosuch\r\n",
-        b"nosuch again\r\n",
-        b"put x\r\n",
-        b"x" * 300 + b"\r\n",
-        b"put 0 0 9 4\r\nabcd\r\n",
-        b"put 0 0 9 1\r\nabcd\r\n",
-        b"delete 9\r\n",
-        b"ignore default\r\n",
-    ):
-        wire.ask(command)
+    wire.ask(b"put 0 0 9 1\r\na\r\nreserve-with-timeout 0\r\nreserve-with-timeout 0\r\nlist-tubes\r\n")
+    assert not wire.node.broker.client_errors
+    wire.ask(
+        b"nosuch\r\nnosuch again\r\nput x\r\n" + b"x" * 300 + b"\r\nput 0 0 9 4\r\nabcd\r\nput 0 0 9 1\r\nabcd\r\n"
+    )
+    wire.ask(b"delete 9\r\nignore default\r\n")
     assert wire.node.broker.client_errors == {
         ("beanstalkd", "UNKNOWN_COMMAND"): 3,  # the rest of the long body, too
         ("beanstalkd", "BAD_FORMAT"): 2,
@@ -28,18 +23,6 @@ def test_errors_of_beanstalkd_clients() -> None:
         ("beanstalkd", "NOT_FOUND"): 1,
         ("beanstalkd", "NOT_IGNORED"): 1,
     }
-
-
-def test_what_beanstalkd_clients_are_answered_otherwise_is_no_error() -> None:
-    wire = BeanstalkWire(Node(Limits()))
-    for command in (
-        b"put 0 0 9 1\r\na\r\n",
-        b"reserve-with-timeout 0\r\n",
-        b"reserve-with-timeout 0\r\n",
-        b"list-tubes\r\n",
-    ):
-        wire.ask(command)
-    assert not wire.node.broker.client_errors
 
 
 def test_errors_of_disque_clients() -> None:
@@ -52,10 +35,5 @@ def test_errors_of_disque_clients() -> None:
     assert wire.do("DELJOB", job.lstrip("+")) == 1
     assert wire.do("WORKING", job.lstrip("+"))[:6] == "-NOJOB"
     wire.do("DEBUG", "ERROR", "MINE is not a code of ours")
-    assert node.broker.client_errors == {("disque", "ERR"): 2, ("disque", "BADID"): 1, ("disque", "NOJOB"): 1}
-
-
-def test_a_malformed_disque_request_is_an_error() -> None:
-    wire = DisqueWire(Node(Limits()))
-    wire.peer.receive(b"*1\r\nx\r\n", wire.node.now)
-    assert wire.node.broker.client_errors == {("disque", "ERR"): 1}
+    wire.peer.receive(b"*1\r\nx\r\n", node.now)
+    assert node.broker.client_errors == {("disque", "ERR"): 3, ("disque", "BADID"): 1, ("disque", "NOJOB"): 1}

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import BeanstalkContext
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.beanstalk.wire import put
@@ -44,19 +43,20 @@ class World:
         return DisqueWire(self.node, context)
 
 
-@pytest.mark.parametrize("first", [put(b"x"), b"put-unique key 0 0 1 1\r\nx\r\n"])
+@each("first", [put(b"x"), b"put-unique key 0 0 1 1\r\nx\r\n"])
 def test_what_a_client_of_beanstalkd_sends_after_the_first_put_finds_the_job(first: bytes) -> None:
     world = World()
-    wire = world.beanstalk()
-    said = wire.ask(b"use new\r\n" + first + b"delete 1\r\n")
-    assert said == b"USING new\r\nINSERTED 1\r\n"  # it is told at once; what follows waits
+    wire, line = world.beanstalk(), b"use new\r\n" + first + b"delete 1\r\n"
+    assert wire.ask(line) == b"USING new\r\nINSERTED 1\r\n"  # it is told at once; what follows waits
     assert [topic for topic, _ in world.asked] == ["new"]
     assert wire.ask(b"peek 1\r\n") == b""
+    assert world.beanstalk().ask(b"list-tube-used\r\n") == b"USING default\r\n"
     world.answer(wire)
     assert wire.said() == b"DELETED\r\nNOT_FOUND\r\n"
+    assert BeanstalkWire().ask(line).endswith(b"DELETED\r\n"), "without an nsqlookupd nobody waits"
 
 
-def test_puts_that_come_together_wait_once() -> None:
+def test_puts_that_come_together_wait_once_and_a_client_that_hangs_up_leaves_its_job() -> None:
     world = World()
     wire = world.beanstalk()
     said = wire.ask(b"use new\r\n" + put(b"x") * 5 + b"stats-tube new\r\n")
@@ -64,9 +64,6 @@ def test_puts_that_come_together_wait_once() -> None:
     while world.asked:
         world.answer(wire)
     assert b"current-jobs-ready: 5\n" in said + wire.said()
-
-
-def test_a_client_that_hangs_up_meanwhile_leaves_its_job() -> None:
     world = World()
     wire = world.beanstalk()
     wire.ask(b"use new\r\n" + put(b"x"))
@@ -75,12 +72,6 @@ def test_a_client_that_hangs_up_meanwhile_leaves_its_job() -> None:
     world.answer(wire)
     assert wire.peer.outbox.closing
     assert b"current-jobs-ready: 1\n" in world.beanstalk().ask(b"stats-tube new\r\n")
-
-
-def test_other_clients_do_not_wait() -> None:
-    world = World()
-    world.beanstalk().ask(b"use new\r\n" + put(b"x"))
-    assert world.beanstalk().ask(b"list-tube-used\r\n") == b"USING default\r\n"
 
 
 def test_what_a_client_of_disque_sends_after_the_first_addjob_finds_the_job() -> None:
@@ -92,7 +83,3 @@ def test_what_a_client_of_disque_sends_after_the_first_addjob_finds_the_job() ->
     assert wire.replies() == []
     world.answer(wire)
     assert wire.replies() == [1, 1]
-
-
-def test_without_an_nsqlookupd_nobody_waits() -> None:
-    assert BeanstalkWire().ask(b"use new\r\n" + put(b"x") + b"delete 1\r\n").endswith(b"DELETED\r\n")

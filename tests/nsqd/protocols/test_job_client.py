@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+from tests.cases import each
 from tests.nsqd.protocols.beanstalk.wire import put
 from tests.nsqd.protocols.disque.wire import request
 from tests.nsqd.protocols.rights.limited_clients import another, disque, workers
 from tests.nsqd.protocols.rights.proofs import Proofs
 
 
-def test_beanstalk_a_reserve_waits_for_room() -> None:
+def test_beanstalk_a_reserve_waits_for_room_and_a_batch_has_as_many_jobs_as_there_is() -> None:
     first, second = workers(2, in_flight=2)
     first.ask(put(b"1") + put(b"2") + put(b"3") + put(b"4"))
     assert first.ask(b"reserve\r\nreserve\r\n").count(b"RESERVED") == 2
@@ -17,14 +18,20 @@ def test_beanstalk_a_reserve_waits_for_room() -> None:
     assert first.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert first.ask(b"delete 1\r\n") == b"DELETED\r\n"
     assert second.advance(100).said() == b"RESERVED 3 1\r\n3\r\n"
-    assert second.ask(b"reserve-job 4\r\n") == b"OUT_OF_MEMORY\r\n"
+    assert second.ask(b"reserve-job 4\r\nreserve-batch 5 0\r\n") == b"OUT_OF_MEMORY\r\nTIMED_OUT\r\n"
+    first.ask(b"delete 2\r\n")
+    assert second.ask(b"reserve-batch 5 0\r\n").startswith(b"RESERVED_BATCH 1\r\n")
+    first.ask(b"put-unique k 0 0 60 1\r\nx\r\n" * 2)
+    assert first.peer.published() == (5, 6), "a job that was put before is not counted again"
     first.node.broker.check()
 
 
-def test_beanstalk_a_worker_that_waits_gets_no_job_beyond_the_limit() -> None:
+@each("delay", [0, 1])
+def test_beanstalk_a_worker_that_waits_gets_no_job_beyond_the_limit(delay: int) -> None:
     first, second, third = workers(3, in_flight=1)
     assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
-    third.ask(put(b"1") + put(b"2"))
+    third.ask(put(b"1", delay=delay) + put(b"2", delay=delay))  # delayed ones are ready together
+    third.advance(1100 * delay)
     said = [first.advance(50).said(), second.advance(50).said()]
     assert sorted(map(len, said)) == [0, len(b"RESERVED 1 1\r\n1\r\n")]
     holder, other = (first, second) if said[0] else (second, first)
@@ -33,7 +40,7 @@ def test_beanstalk_a_worker_that_waits_gets_no_job_beyond_the_limit() -> None:
     first.node.broker.check()
 
 
-def test_beanstalk_a_reserve_that_waits_for_room_times_out() -> None:
+def test_beanstalk_a_reserve_that_waits_for_room_ends_with_its_time_or_its_right() -> None:
     first, second = workers(2, in_flight=1)
     first.ask(put(b"1") + put(b"2") + b"reserve\r\n")
     assert second.ask(b"reserve-with-timeout 1\r\n") == b""
@@ -44,17 +51,6 @@ def test_beanstalk_a_reserve_that_waits_for_room_times_out() -> None:
     assert first.ask(b"touch 1\r\nreserve\r\n") == b"TOUCHED\r\n"
     assert first.advance(58_900).said() == b""
     assert first.advance(200).said() == b"DEADLINE_SOON\r\n"
-
-
-def test_beanstalk_a_batch_has_as_many_jobs_as_there_is_room() -> None:
-    first, second = workers(2, in_flight=3)
-    first.ask(b"".join(put(b"%d" % number) for number in range(5)))
-    assert first.ask(b"reserve-batch 2 0\r\n").startswith(b"RESERVED_BATCH 2\r\n")
-    assert second.ask(b"reserve-batch 5 0\r\n").startswith(b"RESERVED_BATCH 1\r\n")
-    assert second.ask(b"reserve-batch 5 0\r\n") == b"TIMED_OUT\r\n"
-
-
-def test_beanstalk_a_worker_that_waits_for_room_is_told_when_its_right_ends() -> None:
     first, second = workers(2, in_flight=1)
     first.ask(put(b"1") + b"reserve\r\n")
     assert second.ask(b"reserve\r\n") == b""
@@ -98,24 +94,17 @@ def test_disque_a_client_that_waits_gets_no_job_beyond_the_limit() -> None:
     first.node.broker.check()
 
 
-def test_disque_jobs_of_a_queue_that_is_deleted_are_counted_no_more() -> None:
-    first = disque(in_flight=2)
-    for number in range(2):
-        first.add("work", str(number))
-    assert len(first.get("work", count=2)) == 2
-    account = first.context.accounts.account("worker")  # type: ignore[union-attr]
-    assert account.in_flight() == 2
-    first.node.broker.delete_topic("work")
-    assert account.in_flight() == 0
-    first.node.broker.check()
-
-
-def test_disque_jobs_whose_retry_time_is_over_are_counted_no_more() -> None:
+def test_disque_jobs_whose_retry_time_is_over_or_whose_queue_is_deleted_are_counted_no_more() -> None:
     first = disque(in_flight=1)
     first.add("work", "1", "RETRY", 1)
     assert len(first.get("work")) == 1
     assert first.get("work") == []
     assert len(first.advance(1100).get("work")) == 1
+    account = first.context.accounts.account("worker")  # type: ignore[union-attr]
+    assert account.in_flight() == 1
+    first.node.broker.delete_topic("work")
+    assert account.in_flight() == 0
+    first.node.broker.check()
 
 
 def test_disque_a_client_that_is_somebody_else_fetches_for_that_one() -> None:
@@ -134,18 +123,3 @@ def test_disque_a_client_that_is_somebody_else_fetches_for_that_one() -> None:
     assert {one.name: (one.messages, one.in_flight, one.connections) for one in first.context.accounts.figures()} == {
         "worker": (1, 1, 0), "other": (1, 1, 1),
     }  # fmt: skip
-
-
-def test_beanstalk_a_job_that_was_put_before_is_not_counted_again() -> None:
-    (first,) = workers(1)
-    first.ask(b"put-unique k 0 0 60 1\r\nx\r\n" * 2)
-    assert first.peer.published() == (1, 2)
-
-
-def test_beanstalk_of_jobs_that_are_ready_together_no_more_are_given_than_there_is_room_for() -> None:
-    first, second, third = workers(3, in_flight=1)
-    third.ask(put(b"1", delay=1) + put(b"2", delay=1))
-    assert first.ask(b"reserve\r\n") == second.ask(b"reserve\r\n") == b""
-    said = third.advance(1100).said() + first.said() + second.said()
-    assert said.count(b"RESERVED") == 1
-    first.node.broker.check()

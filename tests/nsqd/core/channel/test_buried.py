@@ -1,10 +1,9 @@
 """Dead letters: what failed too often is buried with its reason, kept, and kicked or finished by its id."""
 
-import pytest
-
 from nsqd.core.channel.actions import ChosenMessage, finish_buried, kick, requeue
 from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
 from tests.cases import each
@@ -72,57 +71,29 @@ def test_a_topics_own_limit_has_precedence_at_once_until_it_is_the_nodes_again(n
     assert topic.channel("later").max_attempts == 2
 
 
-@pytest.mark.parametrize(("topic", "deliveries"), [("t", 2), ("other", 3)])
-def test_a_message_is_buried_when_the_last_delivery_was_handed_back(node: Node, topic: str, deliveries: int) -> None:
+@each("topic, most", [("t", 2), ("other", 3), ("u", 0)])
+@each("delay", [0, SECOND])
+def test_a_message_is_buried_when_the_last_delivery_is_handed_back_and_its_delay_is_not_waited_for(
+    topic: str, most: int, delay: int
+) -> None:
+    """0 is any number, and beats the default."""
+    node = Node(LIMITS)
     consumer, inbox = node.subscribe(topic, "c", 1)
-    node.publish(topic, b"x")
-    for attempt in range(1, deliveries + 1):
-        (delivery,) = inbox.take()
-        assert delivery.attempts == attempt
-        consumer.requeue(delivery.id, 0, node.now)
-        node.turn()
-    assert inbox.take() == []
-    assert reasons(consumer.channel) == [(0, deliveries, "requeued")]
-    assert counts(consumer.channel) == (0, 0, 0, 1)
-    assert consumer.channel.requeue_count == consumer.requeue_count == deliveries
-    assert node.held() == 1  # it is still owed
-
-
-def test_zero_is_any_number_and_beats_the_default(node: Node) -> None:
-    consumer, inbox = node.subscribe("u", "c", 1)
-    node.publish("u", b"x")
-    for attempt in range(1, 20):
-        (delivery,) = inbox.take()
-        assert delivery.attempts == attempt
-        consumer.requeue(delivery.id, 0, node.now)
-        node.turn()
-    assert len(consumer.channel.buried) == 0
-
-
-def test_nothing_is_buried_by_default() -> None:
-    assert [Limits().attempts(topic) for topic in ("t", "")] == [0, 0]
-
-
-def test_a_finished_last_delivery_is_not_buried(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 1)
-    node.publish("t", b"x")
-    consumer.requeue(inbox.take()[0].id, 0, node.now)
+    node.publish(topic, b"x", b"y")
+    consumer.requeue(inbox.take()[0].id, HOUR, node.now)  # x waits
     node.turn()
-    assert consumer.finish(ids(inbox.take())) == []
-    assert counts(consumer.channel) == (0, 0, 0, 0)
-    assert node.held() == 0
-
-
-def test_a_delay_at_the_limit_is_not_waited_for(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 1)
-    node.publish("t", b"x")
-    consumer.requeue(inbox.take()[0].id, SECOND, node.now)
-    assert counts(consumer.channel) == (0, 0, 1, 0)
-    node.advance(2 * SECOND)
-    consumer.requeue(inbox.take()[0].id, SECOND, node.now)
-    assert counts(consumer.channel) == (0, 0, 0, 1)
-    node.advance(2 * SECOND)
-    assert inbox.take() == []
+    for attempt in range(1, (most or 20) + 1):
+        (delivery,) = inbox.take()
+        assert delivery.attempts == attempt
+        consumer.requeue(delivery.id, delay, node.now)
+        assert counts(consumer.channel) == (0, 0, 1, 1) if attempt == most else len(consumer.channel.buried) == 0
+        node.advance(2 * delay)
+    if most:
+        assert inbox.take() == []
+        assert reasons(consumer.channel) == [(1, most, "requeued")]
+        assert consumer.channel.requeue_count == consumer.requeue_count == most + 1
+    assert node.held() == 2  # it is still owed
+    node.broker.check()
 
 
 def test_time_outs_bury_a_run_in_order_and_one_that_has_fallen_apart(node: Node) -> None:
@@ -172,46 +143,22 @@ def test_more_than_the_scan_does_in_one_go() -> None:
     node.broker.check()
 
 
-@pytest.mark.parametrize("limit", [1, 2])
-def test_a_disconnect_buries(limit: int) -> None:
-    node = Node(Limits(max_attempts={"": limit}, requeue_on_disconnect=True))
-    for _ in range(limit):
-        consumer, inbox = node.subscribe("t", "c", 10)
-        if not consumer.channel.offsets.end:
-            node.publish("t", b"0", b"1", b"2")
-        consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
-        consumer.leave(node.broker)
-        node.broker.check()
-    channel = node.channel("t", "c")
-    assert reasons(channel) == [(0, limit, "connection lost")]
-    assert counts(channel) == (1, 0, 0, 1)
-    assert channel.requeue_count == 2 * limit
-
-
-def test_a_buried_message_is_not_in_flight_for_anybody(node: Node) -> None:
-    message_id = bury(node, 1)
-    consumer, inbox = node.subscribe("t", "c", 10)
-    assert consumer.finish(message_id) == [(message_id, "ID not in flight")]
-    assert consumer.requeue(message_id, 0, node.now) == "ID not in flight"
-    assert consumer.touch(message_id, TIMEOUT, TIMEOUT, node.now) == "ID not in flight"
-    assert inbox.take() == []
-
-
 # kick and finish
 
 
-def test_a_kicked_message_begins_anew(node: Node) -> None:
+def test_a_kicked_message_begins_anew_and_goes_to_who_waits(node: Node) -> None:
     message_ids = split(bury(node, 3))
     channel = node.channel("t", "c")
+    consumer, inbox = node.subscribe("t", "c", 10)
     assert kick(channel, [message_ids[2], message_ids[0]]) == 2
     assert counts(channel) == (2, 0, 0, 1)
-    consumer, inbox = node.subscribe("t", "c", 10)
+    node.turn()
     got = inbox.take()
     assert [(d.body, d.attempts, d.id) for d in got] == [(b"2", 1, message_ids[2]), (b"0", 1, message_ids[0])]
     consumer.requeue(got[0].id, 0, node.now)
     node.turn()
     assert [d.attempts for d in inbox.take()] == [2]
-    assert consumer.finish(got[1].id + got[0].id) == []
+    assert consumer.finish(got[1].id + got[0].id) == [], "a last delivery that is finished is not buried"
     assert node.held() == 1
 
 
@@ -219,45 +166,28 @@ def test_what_an_operator_requeues_with_its_attempts_may_fail_as_often_again(nod
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
     assert requeue(node.broker.topics["t"], consumer.channel, [ChosenMessage(0, message_id)], 0, node.now) == 1
-    node.turn()
     for attempts in (3, 4):
+        node.turn()
         assert [one.attempts for one in inbox.take()] == [attempts]
         consumer.requeue(message_id, 0, node.now)
-        node.turn()
     assert reasons(consumer.channel) == [(0, 4, "requeued")]
-
-
-def test_kick_wakes_a_consumer_that_waits(node: Node) -> None:
-    message_id = bury(node, 1)
-    _, inbox = node.subscribe("t", "c", 10)
-    kick(node.channel("t", "c"), [message_id])
-    node.turn()
-    assert bodies(inbox.take()) == [b"0"]
 
 
 def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1)
-    channel = node.channel("t", "c")
+    consumer, _ = node.subscribe("t", "c")
+    channel = consumer.channel
+    assert consumer.finish(message_id) == [(message_id, NOT_IN_FLIGHT)]
+    assert consumer.requeue(message_id, 0, node.now) == NOT_IN_FLIGHT
+    assert consumer.touch(message_id, TIMEOUT, TIMEOUT, node.now) == NOT_IN_FLIGHT
     unknown = [b"0123456789abcdef", b"", b"short"]
     assert kick(channel, unknown) == finish_buried(channel, unknown) == 0
     assert kick(channel, [*unknown, message_id, message_id]) == 1
     assert (kick(channel, [message_id]), finish_buried(channel, [message_id])) == (0, 0)
     assert counts(channel) == (1, 0, 0, 0)
-    message_id = split(bury(node, 1, "v"))[0]
-    channel = node.channel("v", "c")
-    assert finish_buried(channel, [message_id, message_id]) == 1
+    message_id = bury(node, 1, "v")
+    assert finish_buried(node.channel("v", "c"), [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
-
-
-def test_what_is_finished_is_freed_when_the_last_channel_has_done_so(node: Node) -> None:
-    node.channel("t", "d")
-    message_ids = split(bury(node, 3))
-    assert len(node.channel("t", "d").buried) == 0  # each channel on its own
-    assert finish_buried(node.channel("t", "c"), message_ids) == 3
-    assert node.held() == 3
-    other, inbox = node.subscribe("t", "d", 10)
-    assert other.finish(ids(inbox.take())) == []
-    assert node.held() == 0
 
 
 def test_two_channels_bury_the_same_message(node: Node) -> None:
@@ -278,8 +208,9 @@ def test_two_channels_bury_the_same_message(node: Node) -> None:
     assert node.held() == 0
 
 
-@pytest.mark.parametrize("end", ["empty", "delete channel", "delete topic"])
-def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None:
+@each("end", ["empty", "delete channel", "delete topic"])
+def test_empty_and_delete_take_the_buried_ones_too(end: str) -> None:
+    node = Node(LIMITS)
     message_ids = split(bury(node, 3))
     channel = node.channel("t", "c")
     kick(channel, message_ids[:1])
@@ -294,12 +225,7 @@ def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None
     assert node.held() == 0
     assert counts(channel) == (0, 0, 0, 0)
     assert kick(channel, message_ids) == 0
-
-
-def test_the_moment_of_burying_is_told(node: Node) -> None:
-    bury(node, 1)
-    ((_, grave),) = node.channel("t", "c").buried.after(None, 1)
-    assert grave.buried == node.broker.wall
+    node.broker.check()
 
 
 # paging

@@ -58,15 +58,11 @@ def serve(to: Dispatch, pile: Pile) -> None:
     to.check()
 
 
-def test_each_gets_an_equal_share_and_the_first_the_odd_one() -> None:
+def test_each_gets_an_equal_share_the_first_the_odd_one_and_the_start_rotates() -> None:
     to = dispatch()
     consumers = [join(to, 100) for _ in range(3)]
     serve(to, Pile(10))
     assert [numbers(consumer.sink) for consumer in consumers] == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    assert [consumer.message_count for consumer in consumers] == [4, 3, 3]
-
-
-def test_the_start_rotates() -> None:
     to = dispatch()
     consumers = [join(to, 100) for _ in range(3)]
     for _ in range(4):
@@ -77,30 +73,20 @@ def test_the_start_rotates() -> None:
 
 def test_a_share_that_a_window_bounds_goes_to_those_who_follow() -> None:
     to = dispatch()
-    narrow, wide = join(to, 2), join(to, 100)
+    narrow, wide = join(to, 5), join(to, 100)
+    narrow.in_flight = 3
     serve(to, Pile(10))
-    assert (narrow.message_count, wide.message_count) == (2, 8)
+    assert (narrow.message_count, narrow.in_flight, wide.message_count) == (2, 5, 8)
     assert list(to.ready) == [wide]
 
 
-def test_a_window_counts_what_is_in_flight_already() -> None:
-    to = dispatch()
-    consumer = join(to, 5)
-    consumer.in_flight = 3
-    serve(to, Pile(10))
-    assert (consumer.message_count, consumer.in_flight) == (2, 5)
-
-
-def test_each_is_served_once_and_in_one_piece() -> None:
+def test_each_is_served_in_one_piece_and_room_is_asked_once_and_counted_down() -> None:
     to, pile = dispatch(), Pile(10)
     pile.stretch = 3
     consumer = join(to, 8)
     serve(to, pile)
     assert numbers(consumer.sink) == list(range(8))
     assert [count for count, _ in pile.asked] == [8, 5, 2]
-
-
-def test_room_is_asked_once_and_counted_down() -> None:
     to, pile = dispatch(), Pile(10, body=66)  # 100 bytes each
     pile.stretch = 1
     consumer = join(to, 8, room=250)
@@ -124,15 +110,12 @@ def test_who_has_no_room_is_not_asked_again_before_a_refresh() -> None:
     assert consumer.message_count == 3
 
 
-def test_a_supply_that_runs_dry_ends_the_pass() -> None:
+def test_a_supply_that_runs_dry_ends_the_pass_and_a_closed_window_leaves_at_once() -> None:
     to, pile = dispatch(), Pile(0)
     first, second = join(to, 5), join(to, 5)
     to.serve(pile, 9, NOW)
     assert len(pile.asked) == 1
     assert list(to.ready) == [second, first]
-
-
-def test_a_closed_window_leaves_at_once() -> None:
     to = dispatch()
     consumer = join(to, 5)
     consumer.ready = 0
@@ -170,15 +153,8 @@ def test_nearest_first_and_again_while_they_have_room() -> None:
 
 def test_without_topology_distances_are_not_counted() -> None:
     to = dispatch()
-    join(to, 5, distance=SAME_ZONE)
+    consumer = join(to, 5, distance=SAME_ZONE)
+    assert repr(to) == "<Dispatch: 1 ready>"
+    assert repr(consumer) == "<Consumer: RDY 5, 0 in flight, room for 1048576 bytes>"
     serve(to, Pile(3))
     assert to.deliveries == [0, 0, 0]
-
-
-def test_they_tell_what_they_are() -> None:
-    to = dispatch()
-    consumer = join(to, 5)
-    assert (repr(to), repr(consumer)) == (
-        "<Dispatch: 1 ready>",
-        "<Consumer: RDY 5, 0 in flight, room for 1048576 bytes>",
-    )

@@ -1,6 +1,5 @@
 """What counts as a failure of a delivery: what a consumer had in its hands, and not what lay behind that in its window."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +8,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.failures import LOWERED
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox, Node, bodies, ids
 from tests.nsqd.core.promoted import promote
@@ -31,7 +31,7 @@ def failures(channel: Channel) -> dict[int, int]:
     return {one.ordinal: one.failures for _, one in channel.backlog.retry if one.failures}
 
 
-@pytest.mark.parametrize("requeue_on_disconnect", [True, False])
+@each("requeue_on_disconnect", [True, False])
 def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disconnect: bool) -> None:
     node = a_node(3, requeue_on_disconnect)
     for attempt in range(1, 4):
@@ -44,12 +44,16 @@ def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disc
         node.advance(TIMEOUT + SECOND)
     assert buried(consumer.channel) == [(0, 3, 3, "connection lost")]
     assert failures(consumer.channel) == {}
-    _, inbox = node.subscribe("t", "c", 10)
-    assert [(one.body, one.attempts) for one in inbox.take()] == [(body, 4) for body in TEN[1:]]
+    consumer, inbox = node.subscribe("t", "c", 10)
+    got = inbox.take()
+    assert [(one.body, one.attempts) for one in got] == [(body, 4) for body in TEN[1:]]
+    for one in reversed(got[:3]):  # what is requeued has always failed
+        consumer.requeue(one.id, 0, node.now)
+    assert failures(consumer.channel) == {1: 1, 2: 1, 3: 1}
     node.broker.check()
 
 
-@pytest.mark.parametrize("apart", [0, 50 * MS])
+@each("apart", [0, 50 * MS])
 def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -> None:
     node = a_node()
     consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
@@ -65,16 +69,7 @@ def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -
     node.broker.check()
 
 
-def test_with_a_window_of_one_each_message_fails_by_itself() -> None:
-    node = a_node(2)
-    consumer, _ = node.subscribe("t", "c", 1, TIMEOUT)
-    node.publish("t", *TEN[:3])
-    for _ in range(6):
-        node.advance(TIMEOUT + SECOND)
-    assert sorted(buried(consumer.channel)) == [(ordinal, 2, 2, "timed out") for ordinal in range(3)]
-
-
-def test_a_consumer_that_answers_again_is_not_stuck_any_more() -> None:
+def test_a_consumer_that_answers_again_or_touches_is_not_stuck() -> None:
     node = a_node(1)
     consumer, inbox = node.subscribe("t", "c", 4, TIMEOUT)
     node.publish("t", *TEN[:4])
@@ -86,58 +81,6 @@ def test_a_consumer_that_answers_again_is_not_stuck_any_more() -> None:
     assert buried(consumer.channel)[1:] == [(1, 2, 1, "timed out")]
     node.advance(TIMEOUT + SECOND)
     assert len(consumer.channel.buried) == 2
-
-
-def test_a_requeued_message_always_fails() -> None:
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 10)
-    node.publish("t", *TEN[:3])
-    got = inbox.take()
-    for one in reversed(got):
-        consumer.requeue(one.id, 0, node.now)
-    assert failures(consumer.channel) == {0: 1, 1: 1, 2: 1}
-
-
-def test_what_is_touched_or_was_delivered_before_an_answer_is_in_its_hands() -> None:
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 10)
-    node.publish("t", *TEN)
-    got = inbox.take()
-    consumer.finish(got[0].id + got[3].id)  # 1 and 2 are worked on beside it
-    consumer.touch(got[5].id, TIMEOUT, TIMEOUT, node.now)  # and so is 4
-    consumer.leave(node.broker)
-    assert failures(consumer.channel) == {1: 1, 2: 1, 4: 1, 5: 1}
-
-
-def test_redeliveries_are_as_old_as_their_last_delivery() -> None:
-    node = a_node()
-    first, inbox = node.subscribe("t", "c", 5)
-    node.publish("t", *TEN[:5])
-    inbox.take()
-    first.leave(node.broker)
-    assert failures(first.channel) == {0: 1}
-    second, inbox = node.subscribe("t", "c", 5)
-    got = inbox.take()
-    assert bodies(got) == TEN[:5]
-    second.finish(got[2].id)
-    second.leave(node.broker)
-    assert failures(first.channel) == {0: 2, 1: 1}
-
-
-def test_a_late_answer_to_a_redelivery_says_nothing_of_what_came_after_it() -> None:
-    node = a_node()
-    consumer, inbox = node.subscribe("t", "c", 2)
-    node.publish("t", *TEN[:2])
-    got = inbox.take()
-    consumer.requeue(got[0].id, 0, node.now)
-    node.turn()
-    assert bodies(inbox.take()) == [b"0"]  # behind 1
-    consumer.finish(got[0].id)
-    consumer.leave(node.broker)
-    assert failures(consumer.channel) == {1: 1}
-
-
-def test_a_consumer_that_works_on_a_touched_message_leaves_the_rest_behind() -> None:
     node = a_node(1)
     consumer, inbox = node.subscribe("t", "c", 5, TIMEOUT)
     node.publish("t", *TEN[:5])
@@ -151,7 +94,41 @@ def test_a_consumer_that_works_on_a_touched_message_leaves_the_rest_behind() -> 
     assert buried(consumer.channel) == [(0, 1, 1, "connection lost")]
 
 
-def test_a_window_over_shards_is_one_window() -> None:
+def test_what_was_in_the_hands_of_a_lost_consumer() -> None:
+    node = a_node()
+    consumer, inbox = node.subscribe("t", "c", 10)
+    node.publish("t", *TEN)
+    got = inbox.take()
+    consumer.finish(got[0].id + got[3].id)  # 1 and 2 are worked on beside it
+    consumer.touch(got[5].id, TIMEOUT, TIMEOUT, node.now)  # and so is 4
+    consumer.leave(node.broker)
+    assert failures(consumer.channel) == {1: 1, 2: 1, 4: 1, 5: 1}
+    node = a_node()
+    first, inbox = node.subscribe("t", "c", 5)
+    node.publish("t", *TEN[:5])
+    inbox.take()
+    first.leave(node.broker)
+    assert failures(first.channel) == {0: 1}
+    second, inbox = node.subscribe("t", "c", 5)
+    got = inbox.take()
+    assert bodies(got) == TEN[:5]
+    second.finish(got[2].id)
+    second.leave(node.broker)
+    assert failures(first.channel) == {0: 2, 1: 1}
+    node = a_node()
+    consumer, inbox = node.subscribe("t", "c", 2)
+    node.publish("t", *TEN[:2])
+    got = inbox.take()
+    consumer.requeue(got[0].id, 0, node.now)
+    node.turn()
+    assert bodies(inbox.take()) == [b"0"]  # behind 1
+    consumer.finish(got[0].id)
+    consumer.leave(node.broker)
+    assert failures(consumer.channel) == {1: 1}
+
+
+@each("is_lost", [False, True])
+def test_a_window_over_shards_is_one_window(is_lost: bool) -> None:
     node = a_node(1)
     node.channel("t", "c")
     log = promote(node, 9, "t", "c", b"x", b"y")
@@ -162,27 +139,16 @@ def test_a_window_over_shards_is_one_window() -> None:
     node.publish("t", b"0", b"1")
     got = {one.body: one.id for one in inbox.take()}
     assert sorted(got) == [b"0", b"1", b"x", b"y"]
-    node.advance(TIMEOUT + SECOND)
-    assert (buried(shard), buried(channel)) == ([(0, 1, 1, "timed out")], [])
-    inbox.take()
-    consumer.finish(got[b"1"])
-    consumer.leave(node.broker)
-    assert len(buried(shard)) + len(buried(channel)) <= 3  # nothing that lay behind
-    node.broker.check()
-
-
-def test_a_lost_client_with_shards_fails_once() -> None:
-    node = a_node(1)
-    node.channel("t", "c")
-    log = promote(node, 9, "t", "c", b"x", b"y")
-    channel, shard = node.channel("t", "c"), log.broker.topics["t"].channels["c"]
-    shard.max_attempts = 1
-    consumer, inbox = node.subscribe("t", "c", 10)
-    node.advance(MS)
-    node.publish("t", b"0", b"1")
-    assert len(inbox.take()) == 4
-    consumer.leave(node.broker)
-    assert (buried(shard), buried(channel)) == ([(0, 1, 1, "connection lost")], [])
+    if is_lost:
+        consumer.leave(node.broker)
+        assert (buried(shard), buried(channel)) == ([(0, 1, 1, "connection lost")], [])
+    else:
+        node.advance(TIMEOUT + SECOND)
+        assert (buried(shard), buried(channel)) == ([(0, 1, 1, "timed out")], [])
+        inbox.take()
+        consumer.finish(got[b"1"])
+        consumer.leave(node.broker)
+        assert len(buried(shard)) + len(buried(channel)) <= 3  # nothing that lay behind
     node.broker.check()
 
 
@@ -196,7 +162,7 @@ def requeue_so_often(node: Node, consumer: Client, inbox: Inbox, times: int, del
         node.turn()
 
 
-@pytest.mark.parametrize("where", ["ready", "deferred"])
+@each("where", ["ready", "deferred"])
 def test_a_lowered_limit_holds_before_the_next_delivery(where: str) -> None:
     node = a_node(0)
     consumer, inbox = node.subscribe("t", "c", 1, TIMEOUT)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, InFlight, Run
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.duequeue import SLACK
+from tests.cases import each
 
 NOW, DEADLINE = 1000, 2000
 
@@ -55,61 +56,47 @@ def owner() -> Holder:
 # taking out what was finished
 
 
-def test_a_run_is_taken_whole_or_from_its_front(flight: InFlight, owner: Holder) -> None:
+def test_a_run_is_taken_whole_or_from_its_front_and_one_call_takes_no_more(flight: InFlight, owner: Holder) -> None:
     deliver(flight, owner, 10, 5)
+    deliver(flight, owner, 15, 2)
+    assert repr(flight) == "<InFlight: 7 in 2 runs>"
     taken = flight.take_next(owner, names(10, 2), 0)
     assert taken is not None
     run, first, ids = taken
     assert (first, ids, len(run)) == (10, names(10, 2), 3)
-    assert (flight.count, owner.in_flight, ordinals(flight)) == (3, 3, [12, 13, 14])
-    taken = flight.take_next(owner, names(12, 3), 0)
-    assert taken is not None
-    assert taken[1:] == (12, names(12, 3))
+    assert (flight.count, owner.in_flight, ordinals(flight)) == (5, 5, [12, 13, 14, 15, 16])
+    for at, expected in ((0, (12, names(12, 3))), (48, (15, names(15, 2)))):
+        taken = flight.take_next(owner, names(12, 5), at)
+        assert taken is not None
+        assert taken[1:] == expected
     assert (flight.count, owner.in_flight, flight.runs(), owner.runs) == (0, 0, [], deque())
+    assert flight.take_due(1 << 62) is None, "what was finished does not expire"
 
 
-def test_one_call_takes_no_more_than_one_run(flight: InFlight, owner: Holder) -> None:
-    deliver(flight, owner, 0, 2)
-    deliver(flight, owner, 2, 2)
-    ids = names(0, 4)
-    assert [taken[1:] for at in (0, 32) if (taken := flight.take_next(owner, ids, at))] == [
-        (0, names(0, 2)),
-        (2, names(2, 2)),
-    ]
-
-
-def test_a_run_falls_apart_out_of_order_and_earlier_ones_with_it(flight: InFlight, owner: Holder) -> None:
-    for first in (0, 3, 6):
-        deliver(flight, owner, first, 3)
-    taken = flight.take_out(owner, name(4))
-    assert taken is not None
-    assert taken[1] == 4
-    assert [run.first for run in owner.runs] == [6]
-    assert [run.loose is not None for run in flight.runs()] == [True, True, False]
-    assert ordinals(flight) == [0, 1, 2, 3, 5, 6, 7, 8]
-
-
-@pytest.mark.parametrize("ordinal", [0, 1, 2, 3, 4, 5])
+@each("ordinal", range(6), flight=InFlight, owner=Holder)
 def test_each_message_of_two_runs_can_be_taken_first(flight: InFlight, owner: Holder, ordinal: int) -> None:
     """Also the last of a run: it belongs to that run, and the next stays in order."""
     deliver(flight, owner, 0, 3)
     deliver(flight, owner, 3, 3)
+    assert repr(flight.runs()[0]) == "<Run from 0: 3 in order, attempt 1, until 2000>"
     found = flight.take_out(owner, name(ordinal))
     assert found is not None
     assert found[1] == ordinal
     apart = [run.first for run in flight.runs() if run.loose is not None]
     assert apart == {0: [], 1: [0], 2: [0]}.get(ordinal, [0, 3])
+    if ordinal == 1:
+        assert repr(flight.runs()[0]) == "<Run from 0: 2 fallen apart, attempt 1, until 2000>"
     assert flight.take_out(owner, name(ordinal)) is None
     flight.check()
 
 
-@pytest.mark.parametrize("wanted", [names(7, 1), names(99, 1), b"0" * 15 + b"!"])
-def test_what_is_not_in_flight_changes_nothing(flight: InFlight, owner: Holder, wanted: bytes) -> None:
+def test_what_is_not_in_flight_changes_nothing(flight: InFlight, owner: Holder) -> None:
     deliver(flight, owner, 0, 3)
     deliver(flight, owner, 10, 3)
-    assert flight.take_next(owner, wanted, 0) is None
-    assert flight.take_out(owner, wanted) is None
-    assert flight.why_not(wanted) == NOT_IN_FLIGHT
+    for wanted in (names(7, 1), names(99, 1), b"0" * 15 + b"!"):
+        assert flight.take_next(owner, wanted, 0) is None
+        assert flight.take_out(owner, wanted) is None
+        assert flight.why_not(wanted) == NOT_IN_FLIGHT
     assert ordinals(flight) == [0, 1, 2, 10, 11, 12]
 
 
@@ -125,12 +112,6 @@ def test_a_message_belongs_to_one_owner(flight: InFlight, owner: Holder) -> None
     assert flight.take_out(other, name(0)) is None
     assert (flight.why_not(name(0)), flight.why_not(name(1))) == (NOT_OWNER, NOT_IN_FLIGHT)
     assert (owner.in_flight, other.in_flight, flight.count) == (2, 3, 5)
-
-
-def test_a_finished_message_has_no_owner_though_its_run_is_not_over(flight: InFlight, owner: Holder) -> None:
-    deliver(flight, owner, 0, 3)
-    flight.take_next(owner, name(0), 0)
-    assert [flight.why_not(name(place)) for place in range(4)] == [NOT_IN_FLIGHT, NOT_OWNER, NOT_OWNER, NOT_IN_FLIGHT]
 
 
 def test_an_id_across_two_others_is_none(flight: InFlight, owner: Holder) -> None:
@@ -174,7 +155,7 @@ def test_the_earliest_deadline_comes_first_and_not_before_its_time(flight: InFli
     assert (flight.next_due(), ordinals(flight), owner.in_flight) == (DEADLINE + 1, [0, 1], 2)
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@each("apart", [False, True], flight=InFlight, owner=Holder)
 def test_a_run_expires_piece_by_piece(flight: InFlight, owner: Holder, apart: bool) -> None:
     deliver(flight, owner, 0, 5)
     if apart:
@@ -193,14 +174,6 @@ def test_a_run_expires_piece_by_piece(flight: InFlight, owner: Holder, apart: bo
     assert run is not None
     assert flight.expire(run, 3) == left[3:]
     assert flight.next_due() is None
-
-
-def test_what_was_finished_does_not_expire(flight: InFlight, owner: Holder) -> None:
-    deliver(flight, owner, 0, 2)
-    flight.take_next(owner, names(0, 2), 0)
-    deliver(flight, owner, 2, 1)
-    flight.take_out(owner, name(2))
-    assert flight.take_due(1 << 62) is None
 
 
 def test_clear_leaves_owners_with_nothing(flight: InFlight, owner: Holder) -> None:
@@ -256,11 +229,3 @@ def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
             at += len(some)
         flight.check()
         assert ordinals(flight) == sorted(expected)
-
-
-def test_they_tell_what_they_are(flight: InFlight, owner: Holder) -> None:
-    deliver(flight, owner, 7, 3)
-    assert repr(flight) == "<InFlight: 3 in 1 runs>"
-    assert repr(flight.runs()[0]) == "<Run from 7: 3 in order, attempt 1, until 2000>"
-    flight.take_out(owner, name(8))
-    assert repr(flight.runs()[0]) == "<Run from 7: 2 fallen apart, attempt 1, until 2000>"

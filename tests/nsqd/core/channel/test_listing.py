@@ -58,17 +58,21 @@ def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
     assert in_flight == sorted(in_flight)
 
 
-def test_looking_changes_nothing() -> None:
+def test_looking_changes_nothing_and_shows_owners_and_reasons() -> None:
     node, channel = busy()
+    (first,) = channel.consumers.values()
+    other, inbox = node.subscribe("t", "c", 2)
+    inbox.take()
+    owners = [one.owner for one in list_messages(channel, MessageState.IN_FLIGHT, "", 100)[0]]
+    assert owners.count(first) == first.in_flight > 0
+    assert owners.count(other.consumer) == 2
+    assert {one.owner for one in list_messages(channel, MessageState.READY, "", 100)[0]} == {None}
     before = [pages(channel, state, 100) for state in MessageState]
-    for _ in range(1000):
+    for _ in range(100):
         for state in MessageState:
             list_messages(channel, state, "", 5)
     assert [pages(channel, state, 100) for state in MessageState] == before
     node.broker.check()
-
-
-def test_buried_ones_come_with_the_reason() -> None:
     node = Node(Limits(max_attempts={"t": 1}))
     channel = node.channel("t", "c")
     node.publish("t", *(b"%d" % number for number in range(5)))
@@ -81,14 +85,14 @@ def test_buried_ones_come_with_the_reason() -> None:
 
 
 @each("state", [MessageState.READY, MessageState.IN_FLIGHT, MessageState.DEFERRED])
-@each("after", ["x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"])
-def test_what_is_no_place_is_refused_or_leads_nowhere(state: MessageState, after: str) -> None:
+def test_what_is_no_place_is_refused_or_leads_nowhere(state: MessageState) -> None:
     _, channel = busy()
-    try:
-        list_messages(channel, state, after, 5)
-    except ValueError:
-        return
-    assert after in ("c:",), f"{state} takes {after[:10]}"
+    for after in ("x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"):
+        try:
+            list_messages(channel, state, after, 5)
+        except ValueError:
+            continue
+        assert after in ("c:",), f"{state} takes {after[:10]}"
 
 
 @given(
@@ -110,15 +114,3 @@ def test_pages_of_what_is_deferred(dues: list[int], limit: int, first: int, seed
     assert sorted(found) == [(n, due, n % 3) for n, due in enumerate(dues) if first <= n < 50]
     near = [due for _, due, _ in found if due <= MINUTE]
     assert near == sorted(near)
-
-
-def test_messages_in_flight_have_their_owner() -> None:
-    node, channel = busy()
-    (first,) = channel.consumers.values()
-    other, inbox = node.subscribe("t", "c", 2)
-    inbox.take()
-    listed, _ = list_messages(channel, MessageState.IN_FLIGHT, "", 100)
-    owners = [one.owner for one in listed]
-    assert owners.count(first) == first.in_flight > 0
-    assert owners.count(other.consumer) == 2
-    assert {one.owner for one in list_messages(channel, MessageState.READY, "", 100)[0]} == {None}

@@ -7,7 +7,6 @@ import pytest
 from nsqd.core.channel import actions, commands
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.failures import LOWERED
 from nsqd.core.channel.state import restore_message
 from nsqd.core.limits import Limits
@@ -17,6 +16,7 @@ from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
+from tests.cases import each
 from tests.nsqd.core.node import Inbox
 
 NOW, WALL, TIMEOUT = 1000, 5_000_000, 100
@@ -102,6 +102,8 @@ def world() -> World:
 def test_a_delivery_and_its_end(world: World) -> None:
     assert world.serve() == [name(0), name(1), name(2)]
     assert world.journal.take() == [("advance", 3)]
+    assert repr(world.channel) == "<Channel c at 3: Counts(ready=2, in_flight=3, deferred=0, buried=0)>"
+    assert world.channel.key == ("t", "c")
     assert commands.finish(world.channel, world.consumer, name(0) + name(1)) == []
     assert commands.finish(world.channel, world.consumer, name(2)) == []
     assert world.journal.take() == [("finish", 0, 2), ("finish", 2, 1)]
@@ -124,7 +126,7 @@ def test_a_requeue_with_and_without_delay_and_its_redelivery(world: World) -> No
     assert (world.channel.requeue_count, world.consumer.requeue_count) == (2, 2)
 
 
-def test_time_outs_a_few_at_a_time(world: World) -> None:
+def test_time_outs_a_few_at_a_time_and_what_is_deferred_does_not_starve(world: World) -> None:
     world.serve()
     world.journal.take()
     assert world.channel.next_due() == NOW + TIMEOUT
@@ -132,8 +134,9 @@ def test_time_outs_a_few_at_a_time(world: World) -> None:
     assert world.channel.scan(NOW + TIMEOUT, 2) == 2
     assert world.journal.take() == [("requeue", 0, 1, 1, 0), ("requeue", 1, 1, 0, 0)]
     assert world.channel.next_due() == NOW + TIMEOUT
-    assert world.channel.scan(NOW + TIMEOUT, 2) == 1
-    assert (world.channel.timeout_count, world.channel.in_flight_count, world.channel.depth) == (3, 0, 5)
+    world.channel.wait(Message(4, 1), NOW + 1, NOW)
+    assert world.channel.scan(NOW + TIMEOUT, 1) == 1 + 1
+    assert (world.channel.timeout_count, world.channel.in_flight_count, world.channel.deferred_count) == (3, 0, 0)
 
 
 def test_a_scan_serves_runs_up_to_its_limit() -> None:
@@ -143,15 +146,8 @@ def test_a_scan_serves_runs_up_to_its_limit() -> None:
         commands.set_ready(world.channel, world.consumer, count)
         world.serve()
     assert world.channel.scan(NOW + TIMEOUT, 5) == 5
-    assert (world.channel.in_flight_count, world.consumer.in_flight) == (4, 4)
+    assert (world.channel.in_flight_count, world.consumer.in_flight, world.channel.depth) == (4, 4, 5)
     world.channel.check()
-
-
-def test_deferred_ones_are_released_when_runs_leave_no_room_for_them(world: World) -> None:
-    world.serve()
-    world.channel.wait(Message(4, 1), NOW + 1, NOW)
-    assert world.channel.scan(NOW + TIMEOUT, 3) == 3 + 1  # one at least: they must not starve
-    assert world.channel.deferred_count == 0
 
 
 def test_a_time_out_buries_at_the_limit() -> None:
@@ -173,22 +169,21 @@ def test_an_operator(world: World) -> None:
     world.serve()
     world.journal.take()
     topic, channel = Nobody(), world.channel
-    assert (
-        actions.finish(
-            topic, channel, [ChosenMessage(4, name(4)), ChosenMessage(1, name(1)), ChosenMessage(9, name(9))]
-        )
-        == 2
-    )
+
+    def chosen(*ordinals: int) -> list[ChosenMessage]:
+        return [ChosenMessage(one, name(one)) for one in ordinals]
+
+    assert actions.finish(topic, channel, chosen(4, 1, 9)) == 2
     assert world.journal.take() == [("promise",), ("finish", 1, 1), ("finish", 4, 1)]
-    assert actions.bury(topic, channel, [ChosenMessage(0, name(0))], "bad") == 1
+    assert actions.bury(topic, channel, chosen(0), "bad") == 1
     assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, 0, "bad")]
     assert actions.kick(channel, [name(0), name(5)]) == 1
     assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0, 0)]
-    assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], NOW + 50, NOW) == 1
+    assert actions.requeue(topic, channel, chosen(2), NOW + 50, NOW) == 1
     assert world.journal.take() == [("promise",), ("requeue", 2, 1, 0, NOW + 50)]
-    assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], 0, NOW, afresh=True) == 1
+    assert actions.requeue(topic, channel, chosen(2), 0, NOW, afresh=True) == 1
     assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0, 0)]
-    assert actions.bury(topic, channel, [ChosenMessage(3, name(3))], "") == 1
+    assert actions.bury(topic, channel, chosen(3), "") == 1
     assert actions.finish_buried(channel, [name(3)]) == 1
     assert world.journal.take()[-2:] == [("promise",), ("finish", 3, 1)]
     channel.check()
@@ -239,7 +234,7 @@ def test_a_sampled_out_message_is_finished() -> None:
     assert consumer.in_flight == consumer.message_count == 0
 
 
-@pytest.mark.parametrize(("due", "ready"), [(NOW + 1, 0), (NOW, 1), (0, 1)])
+@each("due, ready", [(NOW + 1, 0), (NOW, 1), (0, 1)])
 def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> None:
     world = World()
     world.put(3)
@@ -283,7 +278,7 @@ def test_a_touch_has_a_limit(world: World) -> None:
     assert [verb for verb, *_ in world.journal.take()] == ["requeue", "requeue"]
 
 
-@pytest.mark.parametrize("again", [False, True])
+@each("again", [False, True])
 def test_who_leaves_gives_back_what_it_had_if_that_is_wanted(again: bool) -> None:
     world = World(Limits(requeue_on_disconnect=again))
     world.put(3)
@@ -296,18 +291,3 @@ def test_who_leaves_gives_back_what_it_had_if_that_is_wanted(again: bool) -> Non
     assert world.channel.depth == (3 if again else 1)
     world.channel.refresh(world.consumer)  # a late word from its connection
     assert not world.channel.dispatch.ready
-
-
-def test_who_had_no_room_is_served_after_a_refresh(world: World) -> None:
-    world.inbox.space = 0
-    assert world.serve() == []
-    assert isinstance(world.consumer, Consumer)
-    world.inbox.space = 1 << 20
-    world.channel.refresh(world.consumer)
-    assert len(world.serve()) == 3
-
-
-def test_it_tells_what_it_is(world: World) -> None:
-    world.serve()
-    assert repr(world.channel) == "<Channel c at 3: Counts(ready=2, in_flight=3, deferred=0, buried=0)>"
-    assert world.channel.key == ("t", "c")

@@ -54,7 +54,7 @@ def test_a_redelivery_that_must_be_read_again() -> None:
     node.broker.check()
 
 
-def test_commands_go_on_while_a_channel_reads() -> None:
+def test_commands_go_on_while_a_channel_reads_and_replies_wait() -> None:
     node, store = cold_node()
     node.publish("t", b"1")
     consumer, inbox = node.subscribe("t", "c", 1)
@@ -66,16 +66,9 @@ def test_commands_go_on_while_a_channel_reads() -> None:
     node.advance(SECOND)
     complete(node, store)
     assert bodies(inbox.take()) == [b"1"]
-    consumer.leave(node.broker)
-    node.broker.check()
-
-
-def test_commit_says_what_replies_wait_for() -> None:
-    node = Node(store=SlowStore)
-    store = node.store
-    assert isinstance(store, SlowStore)
-    node.broker.topic("t").publish([b"x"], 1)
     (promise,) = node.broker.commit()
     assert not promise.is_kept
     store.sync()
     assert promise.is_kept
+    consumer.leave(node.broker)
+    node.broker.check()

@@ -3,12 +3,11 @@
 See docs/design/nsq-protocol.md#topology-aware-delivery.
 """
 
-import pytest
-
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqd.core.limits import Limits
+from tests.cases import each
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox, Node, bodies, ids
+from tests.nsqd.core.node import SECOND, Inbox, Node, ids
 from tests.nsqd.core.slow_store import SlowStore
 
 LIMITS = Limits(topology_aware=True)
@@ -33,8 +32,9 @@ def publish(node: Node, count: int) -> None:
     node.publish("t", *(b"%d" % i for i in range(count)))
 
 
-@pytest.mark.parametrize("order", [(SAME_ZONE, SAME_REGION, ELSEWHERE), (ELSEWHERE, SAME_REGION, SAME_ZONE)])
-def test_the_nearest_first_whoever_came_first(node: Node, order: tuple[int, ...]) -> None:
+@each("order", [(SAME_ZONE, SAME_REGION, ELSEWHERE), (ELSEWHERE, SAME_REGION, SAME_ZONE)])
+def test_the_nearest_first_whoever_came_first(order: tuple[int, ...]) -> None:
+    node = Node(LIMITS)
     inboxes = {distance: join(node, distance, 2)[1] for distance in order}
     for expected in (SAME_ZONE, SAME_ZONE, SAME_REGION, SAME_REGION, ELSEWHERE, ELSEWHERE):
         publish(node, 1)
@@ -44,15 +44,7 @@ def test_the_nearest_first_whoever_came_first(node: Node, order: tuple[int, ...]
     assert node.channel("t", "c").depth == 1
 
 
-def test_others_get_what_the_near_ones_have_no_room_for(node: Node) -> None:
-    inboxes = [join(node, distance, 10)[1] for distance in (ELSEWHERE, SAME_REGION, SAME_ZONE)]
-    publish(node, 15)
-    assert [len(inbox.take()) for inbox in inboxes] == [0, 5, 10]
-    publish(node, 100)
-    assert [len(inbox.take()) for inbox in inboxes] == [10, 5, 0]
-
-
-def test_bytes_count_as_room(node: Node) -> None:
+def test_bytes_count_as_room_and_far_ones_get_the_rest_at_once(node: Node) -> None:
     _, near = join(node, SAME_ZONE, 100, room=3 * 35)
     _, far = join(node, ELSEWHERE, 100)
     publish(node, 10)
@@ -62,52 +54,21 @@ def test_bytes_count_as_room(node: Node) -> None:
 def test_near_ones_share_and_take_turns(node: Node) -> None:
     inboxes = [join(node, SAME_ZONE, 100)[1] for _ in range(3)]
     far = join(node, ELSEWHERE, 100)[1]
-    publish(node, 30)
-    assert [len(inbox.take()) for inbox in inboxes] == [10, 10, 10]
-    for _ in range(30):
-        publish(node, 1)
-    assert [len(inbox.take()) for inbox in inboxes] == [10, 10, 10]
+    for portion in (30, *[1] * 30):
+        publish(node, portion)
+    assert [len(inbox.take()) for inbox in inboxes] == [20, 20, 20]
     assert far.take() == []
 
 
-@pytest.mark.parametrize("windows", [(1, 100), (100, 1), (1, 1, 100, 3), (100, 5, 1, 1), (30, 1, 20)])
-def test_nobody_far_gets_what_one_of_the_near_ones_has_room_for(node: Node, windows: tuple[int, ...]) -> None:
+@each("windows", [(1, 100), (100, 1), (1, 1, 100, 3), (100, 5, 1, 1), (30, 1, 20)])
+def test_nobody_far_gets_what_one_of_the_near_ones_has_room_for(windows: tuple[int, ...]) -> None:
     """Also when the shares of those served first were too small for what the others had no room for."""
+    node = Node(LIMITS)
     near = [join(node, SAME_ZONE, window)[1] for window in windows]
     far = join(node, ELSEWHERE, 100)[1]
     publish(node, 50)
     assert far.take() == []
     assert sum(len(inbox.take()) for inbox in near) == 50
-
-
-def test_far_ones_alone_get_everything_at_once(node: Node) -> None:
-    _, inbox = join(node, ELSEWHERE, 100)
-    publish(node, 10)
-    assert len(inbox.take()) == 10
-
-
-def test_retried_messages_prefer_the_near_ones_too(node: Node) -> None:
-    far, inbox = join(node, ELSEWHERE, 10)
-    publish(node, 3)
-    _, near = join(node, SAME_ZONE, 10)
-    for delivery in inbox.take():
-        far.requeue(delivery.id, 0, node.now)
-    node.turn()
-    assert bodies(near.take()) == [b"0", b"1", b"2"]
-    assert node.channel("t", "c").dispatch.deliveries == [3, 0, 3]
-
-
-def test_paused(node: Node) -> None:
-    _, near = join(node, SAME_ZONE, 10)
-    _, far = join(node, ELSEWHERE, 10)
-    channel = node.channel("t", "c")
-    node.broker.pause(channel, True)
-    publish(node, 3)
-    assert near.take() == far.take() == []
-    assert channel.dispatch.deliveries == [0, 0, 0]
-    node.broker.pause(channel, False)
-    node.turn()
-    assert len(near.take()) == 3
 
 
 def test_a_near_one_that_samples_drops_for_all(node: Node) -> None:

@@ -1,8 +1,7 @@
 """End-to-end latencies of a channel: each message's moment of publishing follows it through everything."""
 
-import pytest
-
 from nsqd.core.limits import Limits
+from tests.cases import each
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, ids
 
@@ -20,6 +19,15 @@ def publish_each_second(node: Node, count: int) -> None:
         if number:
             node.advance(SECOND)
         node.publish("t", b"%d" % number)
+
+
+def one_run(node: Node, count: int) -> tuple[Client, list[Delivery]]:
+    """A consumer that is given so many messages at once, of which each was published a second after the one before."""
+    consumer, inbox = node.subscribe("t", "c", 0)
+    publish_each_second(node, count)
+    consumer.set_ready(10)
+    node.turn()
+    return consumer, inbox.take()
 
 
 def finished(node: Node, consumer: Client, *deliveries: Delivery) -> list[int]:
@@ -43,11 +51,7 @@ def take(inbox: Inbox) -> dict[bytes, Delivery]:
 
 
 def test_a_run_finished_in_order(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 0)
-    publish_each_second(node, 4)
-    consumer.set_ready(10)
-    node.turn()
-    got = inbox.take()
+    consumer, got = one_run(node, 4)
     assert len(consumer.runs) == 1
     node.advance(SECOND)
     assert finished(node, consumer, *got[:2]) == [3, 4]
@@ -56,68 +60,40 @@ def test_a_run_finished_in_order(node: Node) -> None:
     assert node.held() == 0
 
 
-@pytest.mark.parametrize("order", [(3, 0, 1, 2), (1, 3, 2, 0), (2, 1, 0, 3), (0, 3, 2, 1)])
-def test_a_run_that_falls_apart(node: Node, order: tuple[int, ...]) -> None:
-    consumer, inbox = node.subscribe("t", "c", 0)
-    publish_each_second(node, 4)
-    consumer.set_ready(10)
-    node.turn()
-    got = inbox.take()
+@each("order", [(3, 0, 1, 2), (1, 3, 2, 0), (2, 1, 0, 3), (0, 3, 2, 1)])
+def test_a_run_that_falls_apart(order: tuple[int, ...]) -> None:
+    node = Node(LIMITS)
+    consumer, got = one_run(node, 4)
     expected: list[int] = []
     for index in order:
         expected.append(3 - index)
         assert finished(node, consumer, got[index]) == sorted(expected)
 
 
-def test_touched(node: Node) -> None:
-    consumer, inbox = subscribe(node)
-    publish_each_second(node, 2)
-    got = take(inbox)
-    for _ in range(3):
-        node.advance(SECOND)
-        for delivery in got.values():
-            assert consumer.touch(delivery.id, 2 * SECOND, 100 * SECOND, node.now) == ""
-    assert finished(node, consumer, got[b"1"], got[b"0"]) == [3, 4]
-
-
 def test_touched_within_a_longer_run(node: Node) -> None:
-    consumer, inbox = node.subscribe("t", "c", 0)
-    publish_each_second(node, 5)
-    consumer.set_ready(10)
-    node.turn()
-    got = take(inbox)
-    consumer.touch(got[b"3"].id, 60 * SECOND, 100 * SECOND, node.now)
-    assert finished(node, consumer, got[b"3"]) == [1]
-    assert finished(node, consumer, got[b"1"], got[b"0"], got[b"4"], got[b"2"]) == [0, 1, 2, 3, 4]
+    consumer, got = one_run(node, 5)
+    consumer.touch(got[3].id, 60 * SECOND, 100 * SECOND, node.now)
+    assert finished(node, consumer, got[3]) == [1]
+    assert finished(node, consumer, got[1], got[0], got[4], got[2]) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("delay", [0, SECOND])
-def test_requeued(node: Node, delay: int) -> None:
+@each("how", ["requeued", "deferred", "timed out", "touched"])
+def test_what_comes_back_or_is_touched_counts_from_its_publish(how: str) -> None:
+    node = Node(LIMITS)
     consumer, inbox = subscribe(node)
     publish_each_second(node, 2)
-    for delivery in inbox.take():
-        consumer.requeue(delivery.id, delay, node.now)
-    node.advance(SECOND + 50 * MS)
+    node.publish_deferred("t", b"late", SECOND)
     got = take(inbox)
-    assert finished(node, consumer, got[b"0"], got[b"1"]) == [1, 2]
-
-
-def test_timed_out(node: Node) -> None:
-    consumer, inbox = subscribe(node)
-    publish_each_second(node, 2)
-    inbox.take()
+    for delivery in got.values():
+        if how == "touched":
+            assert consumer.touch(delivery.id, 60 * SECOND, 100 * SECOND, node.now) == ""
+        elif how != "timed out":
+            consumer.requeue(delivery.id, SECOND if how == "deferred" else 0, node.now)
     node.advance(2 * SECOND + 50 * MS)
-    got = take(inbox)
-    assert {delivery.attempts for delivery in got.values()} == {2}
+    got |= take(inbox)
+    assert {delivery.attempts for delivery in got.values()} == ({1} if how == "touched" else {1, 2})
     assert finished(node, consumer, got[b"1"]) == [2]
-    assert finished(node, consumer, got[b"0"]) == [2, 3]
-
-
-def test_published_with_a_delay(node: Node) -> None:
-    consumer, inbox = subscribe(node)
-    node.publish_deferred("t", b"x", 3 * SECOND)
-    node.advance(3 * SECOND + 50 * MS)
-    assert finished(node, consumer, *inbox.take()) == [3]
+    assert finished(node, consumer, got[b"0"], got[b"late"]) == [2, 2, 3]
 
 
 def test_only_what_was_finished_counts(node: Node) -> None:
@@ -131,14 +107,6 @@ def test_only_what_was_finished_counts(node: Node) -> None:
     assert 0 < len(got) < 300
     node.channel("t", "c").empty()
     assert recorded(node) == []
-
-
-def test_a_clock_that_was_set_back_counts_as_no_time(node: Node) -> None:
-    consumer, inbox = subscribe(node)
-    node.publish("t", b"x")
-    node.broker.begin(node.now, 1)
-    assert consumer.finish(ids(inbox.take())) == []
-    assert recorded(node) == [0]
 
 
 def test_each_channel_on_its_own_and_the_node_in_all(node: Node) -> None:

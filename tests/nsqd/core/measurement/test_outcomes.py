@@ -81,20 +81,14 @@ def test_each_producer_has_its_own() -> None:
 
 def test_a_consumer_that_leaves_requeues() -> None:
     node = Node(Limits(measures=True, requeue_on_disconnect=True))
-    node.broker.topic("t").channel("c")
     consumer, inbox = node.subscribe("t", "c", 100)
     node.publish("t", b"1", b"2")
-    node.turn()
     assert len(inbox.take()) == 2
     consumer.leave(node.broker)
     assert told(node) == {"": (0, 0, 2, 0, 0, 0)}
-
-
-def test_what_nobody_measures_costs_nothing() -> None:
-    node = Node()
-    node.publish("t", b"1")
-    assert node.broker.topic("t").intake.producers is None
-    assert node.channel("t", "c").outcomes is None
+    unmeasured = Node()
+    assert unmeasured.channel("t", "c").outcomes is None
+    assert unmeasured.broker.topic("t").intake.producers is None
 
 
 def test_events_of_all() -> None:
@@ -115,19 +109,16 @@ def test_events_of_all() -> None:
     assert node.broker.context.events.fetch() == []
 
 
-def test_events_of_a_share_are_all_of_a_message_or_none() -> None:
-    events, names = Events(0.25), [b"%016x" % (number * 7919) for number in range(4000)]
-    chosen = [name for name in names if events.wants(name)]
+def test_events_of_a_share_are_all_of_a_message_or_none_and_those_that_nobody_fetches_are_counted() -> None:
+    names = [b"%016x" % (number * 7919) for number in range(4000)]
+    chosen = [name for name in names if Events(0.25).wants(name)]
     assert 800 < len(chosen) < 1200
     assert chosen == [name for name in names if Events(0.25).wants(name)]
     assert not any(Events(0.0).wants(name) for name in names)
     assert all(Events(1.0).wants(name) for name in names)
-
-
-def test_events_that_nobody_fetches_are_dropped_and_counted() -> None:
-    events = Events(1.0)
+    events, event = Events(1.0), OutcomeEvent(0, "finished", "t", "c", b"", "", 1, 0)
     for _ in range(MOST_EVENTS + 3):
-        events.add(OutcomeEvent(0, "finished", "t", "c", b"", "", 1, 0))
+        events.add(event)
     assert (len(events.fetch()), events.dropped) == (MOST_EVENTS, 3)
 
 

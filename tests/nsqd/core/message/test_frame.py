@@ -24,43 +24,27 @@ def test_frames_are_exact_for_equal_and_unequal_sizes(bodies: list[bytes], first
 
 
 def test_a_batch_across_a_block_of_ids() -> None:
-    frames = encode([b"x"] * 5000, {1}, source(4000).issue_ids(5000), 1)
-    assert [message_id(frame) for frame in frames] == [b"%04x%012x" % (3, 4000 + i) for i in range(5000)]
+    blocks, expected = source(4000).issue_ids(5000), [b"%04x%012x" % (3, 4000 + i) for i in range(5000)]
+    assert b"".join(block.joined for block in blocks) == b"".join(expected)
+    assert [message_id(frame) for frame in encode([b"x"] * 5000, {1}, blocks, 1)] == expected
 
 
-def test_ids_joined_are_the_ids() -> None:
-    blocks = source(4090).issue_ids(10)
-    assert b"".join(block.joined for block in blocks) == b"".join(b"0003%012x" % (4090 + i) for i in range(10))
-
-
-def test_ids_are_leased_long_before_they_are_issued() -> None:
-    leases: list[int] = []
+def test_ids_are_leased_long_before_they_are_issued_and_a_lease_that_fails_is_tried_again() -> None:
+    leases, answers = list[int](), [True, True, False, False, True]
 
     def lease(ceiling: int) -> bool:
         leases.append(ceiling)
-        return True
+        return answers.pop(0)
 
     ids = IdSource(0, 100, lease)
-    assert leases == [100 + LEASE]
     ids.issue_ids(LEASE // 2)
     assert leases == [100 + LEASE]
     ids.issue_ids(1)
-    assert leases == [100 + LEASE, 101 + LEASE // 2 + LEASE]
-
-
-def test_a_lease_that_fails_is_tried_again_before_the_block_is_used_up() -> None:
-    answers = [True, False, False, True]
-    tried: list[int] = []
-
-    def lease(ceiling: int) -> bool:
-        tried.append(ceiling - LEASE)
-        return answers.pop(0)
-
-    ids = IdSource(0, 1, lease)
+    assert leases[1:] == [101 + LEASE // 2 + LEASE]
     for _ in range(80):
         ids.issue_ids(LEASE // 128)
     assert answers == []
-    assert tried[-1] < LEASE
+    assert leases[-1] - LEASE < leases[1], "before the block is used up"
 
 
 def test_a_redelivery_changes_its_own_two_bytes() -> None:
@@ -69,8 +53,4 @@ def test_a_redelivery_changes_its_own_two_bytes() -> None:
     assert again[16:18] == b"\x01\x02"
     assert again[:16] + again[18:] == frame[:16] + frame[18:]
     assert with_attempts(frame, 65536 + 2)[16:18] == b"\0\2"
-
-
-def test_replies() -> None:
-    assert response(b"OK") == b"\0\0\0\6\0\0\0\0OK"
-    assert error(b"E_X y") == b"\0\0\0\x09\0\0\0\1E_X y"
+    assert (response(b"OK"), error(b"E_X y")) == (b"\0\0\0\6\0\0\0\0OK", b"\0\0\0\x09\0\0\0\1E_X y")

@@ -10,27 +10,24 @@ from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
-def test_nothing_is_ready() -> None:
-    node = Node()
-    channel = node.channel("t", "c")
-    assert backlog_age.oldest_of_topic(node.broker.topics["t"]) == backlog_age.oldest_of_channel(channel) == 0
-    node.publish_deferred("t", b"later", 5 * SECOND)
-    assert backlog_age.oldest_of_channel(channel) == 0
-
-
-def test_what_no_channel_was_given_yet() -> None:
+def test_what_no_channel_was_given_yet_and_what_was_pulled_out_ahead_of_the_cursor() -> None:
     node = Node()
     node.publish_deferred("t", b"later", 5 * SECOND)
-    wall = node.broker.wall
+    topic, wall = node.broker.topics["t"], node.broker.wall
+    assert backlog_age.oldest_of_topic(topic) == 0
     node.publish("t", b"first")
     node.advance(SECOND)
     node.publish("t", b"second")
-    topic = node.broker.topics["t"]
     first = backlog_age.oldest_of_topic(topic)
     assert wall <= first < node.broker.wall
     channel = node.channel("t", "c")
-    assert backlog_age.oldest_of_topic(topic) == 0
-    assert backlog_age.oldest_of_channel(channel) == first
+    assert (backlog_age.oldest_of_topic(topic), backlog_age.oldest_of_channel(channel)) == (0, first)
+    assert channel.backlog.pull(1)
+    channel.journal.finish(1, 1)
+    assert backlog_age.oldest_of_channel(channel) == first + SECOND
+    channel.check()
+    channel.empty()
+    assert backlog_age.oldest_of_channel(channel) == 0
 
 
 def test_what_is_in_flight_does_not_wait_and_what_came_back_does() -> None:
@@ -52,19 +49,6 @@ def test_what_is_in_flight_does_not_wait_and_what_came_back_does() -> None:
         assert backlog_age.oldest_of_channel(consumer.channel) == before
     consumer.channel.check()
     node.subscribe("t", "c", ready=9)[0].channel.check()
-
-
-def test_what_was_pulled_out_ahead_of_the_cursor_is_not_next() -> None:
-    node = Node()
-    channel = node.channel("t", "c")
-    node.publish("t", b"a")
-    node.advance(SECOND)
-    node.publish("t", b"b")
-    first = backlog_age.oldest_of_channel(channel)
-    assert channel.backlog.pull(0)
-    channel.journal.finish(0, 1)
-    assert backlog_age.oldest_of_channel(channel) == first + SECOND
-    channel.check()
 
 
 def test_what_is_on_disk_only_is_told_by_the_index() -> None:

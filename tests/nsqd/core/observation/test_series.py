@@ -4,15 +4,12 @@ import pytest
 import trio
 import trio.testing
 
-from nsqd.core.channel.channel import Channel
 from nsqd.core.observation import series as module
 from nsqd.core.observation.series import COARSE, COUNTERS, FINE, FINE_SLOTS, NAMES, Columns, Series, Steps
 from nsqd.core.observation.series_block import SIZE
 from nsqd.core.timing.deferred import Message
-from nsqd.core.topic import Topic
 from nsqd.series_task import note_series
 from tests.nsqd.core.node import MS, SECOND, Node, ids
-from tests.nsqd.core.promoted import promote
 
 T0 = 1_800_000_000  # s; a multiple of both steps
 
@@ -85,7 +82,7 @@ def test_all_that_happens_in_a_channel_and_its_topic() -> None:
     )
 
 
-def test_a_clock_that_goes_back_and_steps_that_were_missed() -> None:
+def test_a_clock_that_goes_back_steps_that_were_missed_and_an_hour() -> None:
     node, series = Node(), Series()
     channel = node.channel("t", "c")
     for at, count in ((10, 5), (20, 1), (0, 7), (50, 2), (60, 1)):
@@ -94,9 +91,6 @@ def test_a_clock_that_goes_back_and_steps_that_were_missed() -> None:
     told = columns(series.hour_of(channel))
     assert told["published"] == [None, 1, None, None, None, 1]
     assert told["depth"] == [5, 6, None, None, 15, 16]
-
-
-def test_an_hour_is_an_hour() -> None:
     node, series = Node(), Series()
     channel = node.channel("t", "c")
     for number in range(FINE_SLOTS + 50):
@@ -110,9 +104,11 @@ def test_an_hour_is_an_hour() -> None:
 
 def test_an_emptied_and_a_deleted_channel() -> None:
     node, series = Node(), Series()
-    channel = node.channel("t", "c")
+    channel, odd = node.channel("t", "c"), node.broker.topic("a b")
+    assert repr(series) == "<Series of 0 topics and channels, 0 B>"
     node.publish("t", b"x", b"y")
     note(series, node, T0 + 10)
+    assert series.hour_of(odd) is None, "its name is none of NSQ"
     channel.empty()
     node.turn()
     note(series, node, T0 + 20)
@@ -125,18 +121,6 @@ def test_an_emptied_and_a_deleted_channel() -> None:
     again = node.channel("t", "c")
     note(series, node, T0 + 40)
     assert columns(series.hour_of(again))["depth"] == [0]
-
-
-def test_a_channel_with_messages_of_another_log() -> None:
-    node, series = Node(), Series()
-    channel = node.channel("t", "c")
-    node.publish("t", b"own")
-    note(series, node, T0 + 10)
-    promote(node, 8, "t", "c", b"theirs", b"too")
-    note(series, node, T0 + 20)
-    assert (
-        columns(series.hour_of(channel))["depth"] == columns(series.hour_of(node.broker.topics["t"]))["depth"] == [1, 3]
-    )
 
 
 def test_those_that_did_nothing_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,23 +145,15 @@ def test_those_that_did_nothing_for_longest_make_room(monkeypatch: pytest.Monkey
 
 def test_the_oldest_steps_are_forgotten_when_they_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     node, series = Node(), Series()
-    channels: list[Channel] = [node.channel(f"t{number}", "c") for number in range(SIZE)]
+    channels = [node.channel(f"t{number}", "c") for number in range(SIZE)]
     monkeypatch.setattr(module, "MOST_BYTES", 6000)
-    for step in range(100):
+    for step in range(50):
         for topic in node.broker.topics.values():
             topic.publish([b"x"], 1)
         node.turn()
         note(series, node, T0 + step * FINE)
         assert series.stored_bytes < 6500
     told = columns(series.hour_of(channels[0]))
-    assert 10 < len(told["published"]) < 90
+    assert 10 < len(told["published"]) < 45
     assert set(told["published"][1:]) == {1}
-    assert told["depth"][-1] == 100
-
-
-def test_what_has_no_legal_name_or_is_deleted_is_left_out() -> None:
-    node, series = Node(), Series()
-    tube: Topic = node.broker.topic("a b")
-    note(series, node, T0 + 10)
-    assert series.hour_of(tube) is None
-    assert repr(series) == "<Series of 0 topics and channels, 0 B>"
+    assert told["depth"][-1] == 50

@@ -67,8 +67,11 @@ def test_rows_tell_what_was_noted(moves: list[tuple[int, list[int]]]) -> None:
 def test_who_did_nothing_takes_nothing() -> None:
     ring = Ring(10, 8)
     block = Block[Subject](ring)
+    assert (repr(block), ring.is_before(T0)) == ("<Block of 0 subjects, 0 B>", True)
     block.enter(0, Subject(), array("q", [5] * WIDTH), [ring])
-    for number in range(20):
+    put(block, ring, T0)
+    assert (repr(ring), ring.is_before(T0), ring.is_before(T0 + 10)) == ("<Ring: 1 steps of 10 s>", False, True)
+    for number in range(1, 20):
         put(block, ring, T0 + number * 10)
     assert block.stored_bytes == 8 * (8 + 1)
     assert block.set(0, array("q", [6] * WIDTH))
@@ -113,13 +116,3 @@ def test_a_ring_that_forgets_early() -> None:
     assert read_back(values, COUNTERS)[0] == [None, 1, 1]
     block.trim([ring])
     assert read_back(block.values(0, ring) or values, COUNTERS)[-1] == [3, 4, 5]
-
-
-def test_reprs_and_rings() -> None:
-    ring = Ring(10, 8)
-    assert ring.is_before(T0)
-    ring.begin(T0)
-    assert not ring.is_before(T0)
-    assert ring.is_before(T0 + 10)
-    assert repr(ring) == "<Ring: 1 steps of 10 s>"
-    assert repr(Block[Subject](ring)) == "<Block of 0 subjects, 0 B>"

@@ -17,48 +17,38 @@ def of(told: dict[str, int | None]) -> dict[str, int | None]:
     return {name: told[name] for name in COUNTED}
 
 
-def test_attaching_a_log_counts_as_nothing() -> None:
+def test_attaching_a_log_counts_as_nothing_and_what_becomes_of_its_messages_from_then_on() -> None:
     """A failover showed a peak of published messages in the channel that nobody had published."""
-    node, series = Node(), Series()
-    channel = node.channel("t", "c")
-    node.publish("t", b"own")
-    note(series, node, T0 + 10)
-    promote(node, 8, "t", "c", *[b"theirs"] * 50)
-    node.publish("t", b"own")
-    note(series, node, T0 + 20)
-    told = last(series.hour_of(channel))
-    assert of(told) == counted(published=1)
-    assert told["depth"] == 52
-    assert last(series.hour_of(node.broker.topics["t"])) == told
-
-
-def test_what_becomes_of_the_messages_of_an_attached_log_counts_from_then_on() -> None:
     node, series = Node(), Series()
     consumer, inbox = node.subscribe("t", "c", ready=4)
     note(series, node, T0 + 10)
     log = promote(node, 8, "t", "c", *[b"theirs"] * 4)
+    note(series, node, T0 + 20)
+    told = last(series.hour_of(consumer.channel))
+    assert (of(told), told["in_flight"]) == (counted(), 4)
+    assert last(series.hour_of(node.broker.topics["t"])) == told
     taken = inbox.take()
     consumer.set_ready(0)
     consumer.finish(ids(taken[:1]))
     consumer.requeue(taken[1].id, 5 * SECOND, node.now)
     node.turn()
-    note(series, node, T0 + 20)
+    note(series, node, T0 + 30)
     assert of(last(series.hour_of(consumer.channel))) == counted(finished=1, requeued=1)
     node.publish("t", b"own")
     log.detach()
-    note(series, node, T0 + 30)
+    note(series, node, T0 + 40)
     told = last(series.hour_of(consumer.channel))
     assert (of(told), told["depth"], told["in_flight"]) == (counted(published=1), 1, 0)
     consumer.set_ready(1)
     node.turn()
     consumer.finish(ids(inbox.take()))
-    note(series, node, T0 + 40)
+    note(series, node, T0 + 50)
     assert of(last(series.hour_of(consumer.channel))) == counted(finished=1)
-    assert columns(series.hour_of(consumer.channel))["finished"] == [None, 1, 0, 1]
+    assert columns(series.hour_of(consumer.channel))["finished"] == [None, 0, 1, 0, 1]
 
 
-def test_messages_that_come_and_go_with_logs_are_told() -> None:
-    node, counts = Node(), ShardCounts()
+def test_messages_that_come_and_go_with_logs_are_told_and_a_deleted_channel_is_forgotten() -> None:
+    node, counts, series = Node(), ShardCounts(), Series()
     channel = node.channel("t", "c")
     node.publish("t", b"own")
     assert counts.look_at(channel) == ((1, 0, 0, 0), 0)
@@ -69,16 +59,10 @@ def test_messages_that_come_and_go_with_logs_are_told() -> None:
     assert repr(counts) == "<ShardCounts of 2 shards>"
     log.detach()
     assert counts.look_at(channel) == ((1, 0, 0, 0), -2)
-    other.detach()
-    assert counts.look_at(channel) == ((1, 0, 0, 0), -1)
-
-
-def test_a_channel_that_is_deleted_is_forgotten() -> None:
-    node, series = Node(), Series()
-    node.channel("t", "c")
-    promote(node, 8, "t", "c", b"theirs")
     note(series, node, T0 + 10)
     assert len(series._sharded) == 1
+    other.detach()
+    assert counts.look_at(channel) == ((1, 0, 0, 0), -1)
     node.broker.topics["t"].delete_channel("c")
     node.turn()
     note(series, node, T0 + 20)

@@ -3,9 +3,8 @@
 from collections import deque
 from collections.abc import Iterable
 
-import pytest
-
 from nsqd.core.sequence.ahead import EXTENTS_AT_ONCE, Ahead
+from tests.cases import each
 
 EXTENTS = [(0, 10, False), (10, 14, True), (14, 20, False), (25, 30, False), (30, 40, False)]
 
@@ -23,26 +22,13 @@ class Sequence:
                 yield low, high, delayed
 
 
-@pytest.mark.parametrize(
-    ("includes_delayed", "expected"),
-    [
-        (False, [(5, 7), (9, 10), (14, 20), (25, 26), (32, 35)]),
-        (True, [(5, 7), (9, 10), (10, 14), (14, 20), (25, 26), (32, 35)]),
-    ],
-)
-def test_it_yields_what_is_in_no_hole_though_it_is_released_on_the_way(
-    includes_delayed: bool, expected: list[tuple[int, int]]
-) -> None:
+@each("includes_delayed", [False, True])
+def test_it_yields_what_is_in_no_hole_though_it_is_released_on_the_way(includes_delayed: bool) -> None:
     sequence, found = Sequence(), list[tuple[int, int]]()
     ahead = Ahead(sequence, 5, 35, deque([(0, 2), (7, 9), (26, 32)]), includes_delayed)  # type: ignore[arg-type]
-
     for spans in ahead.spans():
         assert len(spans) <= 2 * EXTENTS_AT_ONCE
         found += spans
         sequence.gone = max([sequence.gone, *(end for _, end in spans)])
-
-    assert found == expected
-
-
-def test_at_the_end_there_is_nothing() -> None:
+    assert found == [(5, 7), (9, 10), *[(10, 14)] * includes_delayed, (14, 20), (25, 26), (32, 35)]
     assert not list(Ahead(Sequence(), 40, 40, deque(), True).spans())  # type: ignore[arg-type]

@@ -17,23 +17,26 @@ def by(producer: str, sequence: int) -> Attributes:
     return Attributes(producer=producer, sequence=sequence)
 
 
-def test_a_key_is_known_for_the_window_and_no_longer() -> None:
+def test_a_key_is_known_for_the_window_and_no_more_keys_and_producers_than_allowed() -> None:
     seen = Dedup(LIMITS, Remembered())
     assert seen.admit(key("a"), 1, 100) == 0
     assert seen.admit(key("a"), 1, 110) == 1  # knowing it again does not make it younger
     assert seen.admit(key("a"), 1, 111) == 0
     assert seen.admit(key("a"), 5, 121) == 5  # all of them together
-
-
-def test_no_more_keys_are_known_than_allowed_and_the_oldest_goes() -> None:
     seen = Dedup(LIMITS, Remembered())
     for name in "abcd":
         assert seen.admit(key(name), 1, 100) == 0
-    assert list(seen.keys) == ["b", "c", "d"]
+    assert list(seen.keys) == ["b", "c", "d"], "the oldest goes"
     assert seen.admit(key("a"), 1, 100) == 0
+    for name in ("p", "q", "p", "r"):
+        seen.admit(by(name, 1), 1, 0)
+    assert list(seen.producers) == ["p", "r"], "the one that was silent for longest goes"
+    seen = Dedup(LIMITS, Remembered())
+    seen.restore({"a": 80, "b": 95, "c": 96, "d": 97, "e": 98}, {"p": 1, "q": 2, "r": 3}, 100)
+    assert (list(seen.keys), dict(seen.producers)) == (["c", "d", "e"], {"q": 2, "r": 3})
 
 
-def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None:
+def test_old_keys_are_forgotten_some_at_a_time_and_a_node_remembers_so_much() -> None:
     seen = Dedup(DedupLimits(window=10, keys=10_000, producers=2), Remembered())
     for number in range(1000):
         seen.admit(key(f"k{number}"), 1, 100)
@@ -42,9 +45,6 @@ def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None
     assert seen.admit(key("k999"), 1, 112) == 1
     seen.expire_keys(112)
     assert list(seen.keys) == ["k999"]
-
-
-def test_a_node_remembers_so_much_over_all_its_topics() -> None:
     total = Remembered()
     one, other = Dedup(LIMITS, total), Dedup(LIMITS, total)
     for name in "abc":
@@ -67,21 +67,7 @@ def test_a_producers_numbers_are_known_up_to_the_last_and_gaps_are_its_own_busin
     assert seen.admit(by("q", 50), 1, 0) == 0
 
 
-def test_the_producer_that_was_silent_for_longest_is_forgotten_first() -> None:
-    seen = Dedup(LIMITS, Remembered())
-    for name in ("p", "q", "p", "r"):
-        seen.admit(by(name, 1), 1, 0)
-    assert list(seen.producers) == ["p", "r"]
-
-
-def test_what_is_restored_is_held_to_the_limits() -> None:
-    seen = Dedup(LIMITS, Remembered())
-    seen.restore({"a": 80, "b": 95, "c": 96, "d": 97, "e": 98}, {"p": 1, "q": 2, "r": 3}, 100)
-    assert list(seen.keys) == ["c", "d", "e"]
-    assert dict(seen.producers) == {"q": 2, "r": 3}
-
-
-def test_what_is_published_twice_is_delivered_once() -> None:
+def test_what_is_published_twice_is_delivered_once_also_with_a_delay() -> None:
     node = Node()
     _, inbox = node.subscribe("t", "c", 100)
     topic = node.broker.topic("t")
@@ -95,9 +81,6 @@ def test_what_is_published_twice_is_delivered_once() -> None:
     assert bodies(inbox.take()) == [b"1", b"2", b"3", b"4"]
     assert (topic.intake.message_count, topic.intake.message_bytes, topic.intake.duplicate_count) == (4, 4, 3)
     node.broker.check()
-
-
-def test_a_key_goes_with_a_delay_too() -> None:
     node = Node()
     _, inbox = node.subscribe("t", "c", 100)
     topic = node.broker.topic("t")
@@ -110,16 +93,12 @@ def test_a_key_goes_with_a_delay_too() -> None:
     node.broker.check()
 
 
-def test_topics_remember_apart_and_a_deleted_one_nothing() -> None:
-    node = Node()
+def test_topics_remember_apart_a_deleted_one_nothing_and_an_ephemeral_one_keeps_to_its_bound() -> None:
+    node = Node(Limits(mem_queue_size=2))
     assert node.broker.topic("t").publish_with([b"1"], key("k")) == 0
     assert node.broker.topic("u").publish_with([b"1"], key("k")) == 0
     node.broker.delete_topic("t")
     assert node.broker.topic("t").publish_with([b"1"], key("k")) == 0
-
-
-def test_an_ephemeral_topic_keeps_to_its_bound() -> None:
-    node = Node(Limits(mem_queue_size=2))
     topic = node.broker.topic("t#ephemeral")
     assert topic.publish_with([b"1", b"2", b"3"], by("p", 0)) == 0
     node.turn()

@@ -21,7 +21,7 @@ def drain(deferred: Deferred, now: int) -> list[int]:
             return out
 
 
-def test_near_and_far_come_when_due() -> None:
+def test_near_and_far_come_when_due_and_far_ones_are_packed() -> None:
     deferred = Deferred()
     deferred.push(5 * SECOND, Message(1, 0), 0)
     deferred.push(3600 * SECOND, Message(2, 4), 0)
@@ -29,6 +29,7 @@ def test_near_and_far_come_when_due() -> None:
     assert deferred.wake_at() == 5 * SECOND
     assert drain(deferred, 5 * SECOND) == [1]
     assert deferred.wake_at() == 3600 * SECOND - MINUTE  # its page moves near a minute before
+    assert (len(deferred._timer_heap), sum(map(len, deferred.packed()[1]))) == (0, 24)
     assert drain(deferred, 3599 * SECOND) == []
     assert deferred.approach(3600 * SECOND, 10) == 0
     (message,) = deferred.pop_due(3600 * SECOND, 10)
@@ -36,15 +37,7 @@ def test_near_and_far_come_when_due() -> None:
     assert deferred.wake_at() is None
 
 
-def test_far_ones_are_packed() -> None:
-    deferred = Deferred()
-    for ordinal in range(1000):
-        deferred.push(2 * MINUTE + ordinal, Message(ordinal, 1), 0)
-    assert sum(map(len, deferred.packed()[1])) == 24_000
-    assert len(deferred._timer_heap) == 0
-
-
-def test_remove_from() -> None:
+def test_messages_can_be_taken_out_from_an_ordinal_on_or_a_few_at_a_time() -> None:
     deferred = Deferred()
     for ordinal, due in ((1, SECOND), (2, 3 * MINUTE), (3, 2 * SECOND), (4, 4 * MINUTE)):
         deferred.push(due, Message(ordinal, 0), 0)
@@ -52,6 +45,17 @@ def test_remove_from() -> None:
     assert len(deferred) == 2
     assert sorted(message.ordinal for _, message in deferred.items()) == [1, 2]
     deferred.check()
+    deferred = Deferred()
+    for ordinal in range(1000):
+        deferred.push((ordinal % 4 + 1) * MINUTE, Message(ordinal, 1), 0)
+    assert sorted(one for part in deferred.snapshot() for one in part) == list(range(1000))
+    taken: list[int] = []
+    while some := deferred.pop_some(70):
+        assert len(some) <= 70
+        taken += some
+        deferred.check()
+    assert sorted(taken) == list(range(1000))
+    assert (deferred.count, deferred.wake_at()) == (0, None)
 
 
 @given(st.lists(st.integers(0, 10 * MINUTE), max_size=60), st.integers(SECOND, 2 * MINUTE))
@@ -79,23 +83,6 @@ def test_a_page_grows_only_at_its_end_whether_it_was_loaded_or_pushed() -> None:
     before = b"".join(frozen)
     deferred.push(2 * MINUTE, Message(3002, 1), 0)
     deferred.approach(2 * MINUTE, 100)
-
     assert b"".join(frozen) == before
     assert deferred.count == 3003
     deferred.check()
-
-
-def test_messages_can_be_taken_out_a_few_at_a_time_until_none_is_left() -> None:
-    deferred = Deferred()
-    for ordinal in range(5000):
-        deferred.push((ordinal % 4 + 1) * MINUTE, Message(ordinal, 1), 0)
-    assert sorted(one for part in deferred.snapshot() for one in part) == list(range(5000))
-
-    taken: list[int] = []
-    while some := deferred.pop_some(70):
-        assert len(some) <= 70
-        taken += some
-        deferred.check()
-
-    assert sorted(taken) == list(range(5000))
-    assert (deferred.count, deferred.wake_at()) == (0, None)

@@ -28,7 +28,7 @@ def test_long_chunks_become_short_pages_of_the_same_messages_at_another_time() -
     assert [(page[0], page[1]) for page in pages_of([pack(1, 0, 2)], 7)] == [(1, 0)]
 
 
-def test_a_page_is_divided_by_ordinal() -> None:
+def test_a_page_is_divided_by_ordinal_and_messages_are_sorted_block_by_block() -> None:
     page = page_of(packed([(5, 50, 1), (3, 30, 2), (9, 0, 3)]))
     assert between(page, 3, 10) is page
     assert list(between(page, 4, 9)) == [5, 50, 1]
@@ -36,9 +36,6 @@ def test_a_page_is_divided_by_ordinal() -> None:
     assert list(between(page, 5, ENDLESS)) == [5, 50, 1, 9, 0, 3]
     assert not between(page, 10, ENDLESS)
     assert not between(page_of(b""), 0, ENDLESS)
-
-
-def test_messages_are_sorted_block_by_block() -> None:
     some = entries(3 * BLOCK)
     assert list(in_order(iter(some))) == sorted(some)
     assert list(in_order([])) == []

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.reclaimer import AT_ONCE
+from tests.cases import each
 
 
 def steps(done: list[str], name: str, count: int) -> Iterator[None]:
@@ -12,50 +13,31 @@ def steps(done: list[str], name: str, count: int) -> Iterator[None]:
         yield
 
 
-def test_little_work_is_done_at_once() -> None:
+@each("count, turns", [(AT_ONCE - 1, 0), (2 * AT_ONCE + 1, 2)])
+def test_little_work_is_done_at_once_and_much_in_several_turns(count: int, turns: int) -> None:
     agenda, done = Agenda(), list[str]()
-
-    agenda.reclaimer.add(steps(done, "a", AT_ONCE - 1))
-
-    assert len(done) == AT_ONCE - 1
+    agenda.reclaimer.add(steps(done, "a", count))
+    for turn in range(1, turns + 1):
+        assert len(done) == turn * AT_ONCE
+        assert agenda.awake
+        agenda.serve()
+    assert len(done) == count
     assert agenda.reclaimer.is_idle
     assert not agenda.awake
 
 
-def test_much_work_takes_several_turns_and_then_no_more() -> None:
+def test_what_came_first_is_finished_first_and_all_of_it_now_if_asked() -> None:
     agenda, done = Agenda(), list[str]()
-
-    agenda.reclaimer.add(steps(done, "a", 2 * AT_ONCE + 1))
-    assert len(done) == AT_ONCE
-    agenda.serve()
-    assert len(done) == 2 * AT_ONCE
-    assert agenda.awake
-    agenda.serve()
-
-    assert len(done) == 2 * AT_ONCE + 1
-    assert agenda.reclaimer.is_idle
-    assert not agenda.awake
-
-
-def test_what_came_first_is_finished_first() -> None:
-    agenda, done = Agenda(), list[str]()
-
     agenda.reclaimer.add(steps(done, "a", 2 * AT_ONCE))
     agenda.reclaimer.add(steps(done, "b", 2 * AT_ONCE))
     while agenda.awake:
         agenda.serve()
-
     first = [f"a{step}" for step in range(AT_ONCE)] + [f"b{step}" for step in range(AT_ONCE)]
     assert done[: 2 * AT_ONCE] == first
     assert done[2 * AT_ONCE :] == [f"{name}{step}" for name in "ab" for step in range(AT_ONCE, 2 * AT_ONCE)]
-
-
-def test_all_of_it_can_be_done_now() -> None:
     agenda, done = Agenda(), list[str]()
     agenda.reclaimer.add(steps(done, "a", 3 * AT_ONCE))
-
     agenda.reclaimer.finish()
     agenda.serve()
-
     assert len(done) == 3 * AT_ONCE
     assert not agenda.awake

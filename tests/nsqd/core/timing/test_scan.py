@@ -5,6 +5,7 @@ from random import Random
 from nsqd.core.limits import Limits
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import TURN_MESSAGES, WORKER_MESSAGES, ScanPool
+from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 
 
@@ -57,7 +58,7 @@ def test_pool_size_follows_the_channels() -> None:
     scan.check()
 
 
-def test_due_queues_are_served_before_random_ones() -> None:
+def test_due_queues_are_served_before_random_ones_and_discarded_ones_never() -> None:
     scan = pool(selection=5)
     idle = filled(scan, [FakeQueue() for _ in range(100)])
     due = filled(scan, [FakeQueue(due=10 - i) for i in range(5)])
@@ -65,32 +66,38 @@ def test_due_queues_are_served_before_random_ones() -> None:
     assert all(queue.scans >= 1 for queue in due)
     assert sum(queue.scans for queue in idle) <= 5
     assert scan.statistics.served == 5
-
-
-def test_more_than_a_quarter_dirty_means_another_pass_in_the_same_turn() -> None:
-    scan = pool(selection=20)
-    filled(scan, [FakeQueue(due=1) for _ in range(50)])
+    scan = pool()
+    first, second = filled(scan, [FakeQueue(due=1), FakeQueue(due=1)])
+    scan._agenda.cancel_scan(first)
+    scan.discard(first)
     scan.turn(1)
-    assert scan.statistics.served == 50
-    assert scan.statistics.passes == 4  # 20 + 20 + 10 dirty, then a clean one
-    assert scan.next_turn() is None
+    assert (first.scans, second.scans > 0) == (0, True)
+    scan.check()
 
 
-def test_a_quarter_dirty_is_enough() -> None:
+@each("idle, due, passes", [(0, 50, 4), (100, 4, 1), (10, 0, 0)])
+def test_more_than_a_quarter_dirty_means_another_pass_in_the_same_turn(idle: int, due: int, passes: int) -> None:
+    """50: 20 + 20 + 10 dirty, then a clean one."""
     scan = pool(selection=20)
-    filled(scan, [FakeQueue() for _ in range(100)] + [FakeQueue(due=1) for _ in range(4)])
+    filled(scan, [FakeQueue() for _ in range(idle)] + [FakeQueue(due=1) for _ in range(due)])
+    assert scan.next_turn() == (1 if due else None)
     scan.turn(1)
-    assert scan.statistics.passes == 1
-    assert scan.statistics.served == 4
+    assert (scan.statistics.served, scan.statistics.passes, scan.next_turn()) == (due, passes, None)
 
 
-def test_a_slice_is_bounded_and_the_turn_too() -> None:
+def test_a_slice_is_bounded_and_the_turn_too_and_each_worker_has_its_share() -> None:
     scan = pool()
     filled(scan, [FakeQueue(due=1, messages=10 * TURN_MESSAGES) for _ in range(30)])
     for turn in range(1, 4):
         scan.turn(1)
         assert turn * TURN_MESSAGES <= scan.statistics.served <= turn * (TURN_MESSAGES + 4 * WORKER_MESSAGES)
         assert scan.next_turn() == 1  # there is more: at once, after the next I/O
+    scan = pool(selection=20, workers=4)
+    queues = filled(scan, [FakeQueue(due=1, messages=10_000) for _ in range(16)])
+    scan._pass(1)
+    assert scan.statistics.served == 4 * WORKER_MESSAGES
+    assert sum(queue.scans for queue in queues) == 4  # the others keep their place in the index
+    scan.check()
 
 
 def test_one_hot_queue_among_idle_ones_is_not_late() -> None:
@@ -104,47 +111,16 @@ def test_one_hot_queue_among_idle_ones_is_not_late() -> None:
     assert turns <= 5000 // TURN_MESSAGES + 1
 
 
-def test_each_worker_has_its_share() -> None:
-    scan = pool(selection=20, workers=4)
-    queues = filled(scan, [FakeQueue(due=1, messages=10_000) for _ in range(16)])
-    scan._pass(1)
-    assert scan.statistics.served == 4 * WORKER_MESSAGES
-    assert sum(queue.scans for queue in queues) == 4  # the others keep their place in the index
-    scan.check()
-
-
-def test_nothing_to_wait_for_means_no_wake_up() -> None:
-    scan = pool()
-    filled(scan, [FakeQueue() for _ in range(10)])
-    assert scan.next_turn() is None
-    scan.turn(5)
-    assert scan.statistics.passes == 0
-
-
-def test_a_discarded_queue_is_forgotten() -> None:
-    scan = pool()
-    first, second = filled(scan, [FakeQueue(due=1), FakeQueue(due=1)])
-    scan._agenda.cancel_scan(first)
-    scan.discard(first)
-    scan.turn(1)
-    assert (first.scans, second.scans > 0) == (0, True)
-    scan.check()
-
-
-def test_nothing_fires_early_or_more_than_100_ms_late_on_a_thousand_channels() -> None:
+def test_nothing_fires_early_or_more_than_100_ms_late_on_hundreds_of_channels() -> None:
     node, random = Node(Limits()), Random(4)
     due: dict[bytes, int] = {}
-    inboxes = []
-    for i in range(1000):
-        consumer, inbox = node.subscribe(f"t{i // 10}", f"c{i}", 2500)
-        inboxes.append(inbox)
-        assert consumer.ready
-    for i in range(1000):
+    seen: dict[bytes, int] = {}
+    inboxes = [node.subscribe(f"t{i // 10}", f"c{i}", 2500)[1] for i in range(300)]
+    for i in range(300):
         body = b"%d" % i
         due[body] = node.now + random.randrange(1, 4000) * MS
-        node.broker.topic(f"t{random.randrange(100)}").publish_deferred(body, due[body])
+        node.broker.topic(f"t{random.randrange(30)}").publish_deferred(body, due[body])
     node.turn()
-    seen: dict[bytes, int] = {}
 
     def note() -> None:
         for inbox in inboxes:

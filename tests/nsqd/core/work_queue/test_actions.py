@@ -1,7 +1,5 @@
 """What operators do to single jobs, in every state, while workers hold them."""
 
-import pytest
-
 from nsqd.core.limits import Limits
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
@@ -43,22 +41,26 @@ def test_every_action_in_every_state(action: Action, then: JobState | None, stat
     wire.node.broker.tubes.check()
 
 
-def test_what_may_be_done() -> None:
+def test_what_may_be_done_and_only_to_jobs_of_the_tube() -> None:
     assert set(DELETE.states) == set(JobState)
     assert KICK.states == {JobState.BURIED, JobState.DELAYED}
     assert BURY.states == {JobState.READY, JobState.DELAYED}
     assert RELEASE.states == {JobState.RESERVED}
+    wire = Wire(Node(Limits(max_attempts={"": 1})))
+    tube = in_every_state(wire)
+    wire.ask(b"use other\r\n" + put(b"x"))
+    assert named(tube, [5, 77, 10**19]) == []
+    assert act(tube, RELEASE, named(tube, [2])) == 1, "though it was given up"
+    assert state_of(tube, 2) is JobState.READY
 
 
-@pytest.mark.parametrize("action", [DELETE, RELEASE])
+@each("action", [DELETE, RELEASE])
 def test_a_worker_loses_what_is_taken_from_it(action: Action) -> None:
     wire = Wire()
     tube = in_every_state(wire)
     assert act(tube, action, named(tube, [2])) == 1
-    for line in (b"touch 2\r\n", b"release 2 0 0\r\n", b"bury 2 0\r\n"):
-        assert wire.ask(line) == b"NOT_FOUND\r\n"
-    if action is DELETE:
-        assert wire.ask(b"delete 2\r\n") == b"NOT_FOUND\r\n"
+    for line in (b"touch 2", b"release 2 0 0", b"bury 2 0", *[b"delete 2"] * (action is DELETE)):
+        assert wire.ask(line + b"\r\n") == b"NOT_FOUND\r\n"
     wire.advance(100_000)  # its reservation would have ended
     assert wire.node.broker.tubes.listed.timeouts == 0
     wire.leave()
@@ -95,21 +97,6 @@ def test_counts_go_on() -> None:
     act(tube, KICK, named(tube, [2]))
     assert counted(named(tube, [2])[0]) == (1, 1, 1, 1)
     assert facts(wire.ask(b"stats-job 2\r\n"))["state"] == "ready"
-
-
-def test_what_was_given_up_is_released_nevertheless() -> None:
-    wire = Wire(Node(Limits(max_attempts={"": 1})))
-    tube = in_every_state(wire)
-    assert act(tube, RELEASE, named(tube, [2])) == 1
-    assert state_of(tube, 2) is JobState.READY
-
-
-def test_jobs_of_other_tubes_and_of_none_are_left_alone() -> None:
-    wire = Wire()
-    tube = in_every_state(wire)
-    wire.ask(b"use other\r\n" + put(b"x"))
-    assert named(tube, [5, 77, 10**19]) == []
-    assert state_of(tube, 1) is JobState.READY
 
 
 def test_a_tube_goes_with_its_last_job_if_nobody_is_there() -> None:

@@ -112,7 +112,7 @@ def test_what_is_on_disk_is_waited_for() -> None:
     assert some.is_complete
 
 
-def test_it_begins_at_the_edge_and_with_the_delays_beyond_it() -> None:
+def test_it_begins_at_the_edge_and_with_the_delays_beyond_it_or_goes_on_where_it_was() -> None:
     offsets = TopicOffsets(1)
     offsets.end, offsets.distributed = 9, 5
     for ordinal, due in ((3, 70), (5, 80), (8, 90)):
@@ -120,19 +120,6 @@ def test_it_begins_at_the_edge_and_with_the_delays_beyond_it() -> None:
     some = Arrivals(offsets, Extents([]))  # type: ignore[arg-type]
     assert some.position == 5
     assert some.options == {5: JobOptions(due=80), 8: JobOptions(due=90)}
-
-
-def test_what_is_given_up_does_not_come() -> None:
-    some, _ = arrivals([b"x"] * 8)
-    some.expect(2, 8, JobOptions(5))
-    some.skip(1, 3)
-    given_up = [span for spans in some.give_up().spans() for span in spans]
-    assert [ordinal for first, end in given_up for ordinal in range(first, end)] == [0, 3, 4, 5, 6, 7]
-    assert (some.position, list(some.holes), set(some.options)) == (8, [], {8, 9})
-    some.check()
-
-
-def test_it_goes_on_where_it_was() -> None:
     some, _ = arrivals([b"%d" % ordinal for ordinal in range(8)])
     some.resume(2, [(3, 5), (7, 8)])
     assert taken(some) == {2: b"2", 5: b"5", 6: b"6"}

@@ -47,7 +47,7 @@ def test_the_index_is_a_dictionary(commands: list[tuple[str, list[int]]]) -> Non
         assert index.find(job_id) == found
 
 
-def test_a_job_is_named_by_its_sequence_whichever_number_its_node_had() -> None:
+def test_a_job_is_named_by_its_sequence_whichever_number_its_node_had_or_by_its_whole_id() -> None:
     index: JobIndex[str] = JobIndex()
     index.holders[3] = "three"
     ids = [900 << 48 | 1, 900 << 48 | 2, 5 << 48 | 3, 900 << 48 | 4, 5 << 48 | 5, 5 << 48 | 6]
@@ -57,14 +57,10 @@ def test_a_job_is_named_by_its_sequence_whichever_number_its_node_had() -> None:
     assert index.find(ids[0]) is None
     index.remove_job(ids[3])
     assert index.find(4) is None
-
-
-def test_jobs_of_several_nodes_are_named_by_their_whole_ids() -> None:
-    index: JobIndex[str] = JobIndex(has_whole_ids=True)
+    index = JobIndex(has_whole_ids=True)
     index.holders[3] = "three"
     ids = [5 << 48 | 1, 9 << 48 | 1000, 5 << 48 | 3]
     index.add_jobs(ids, 3, 70)
     assert [index.client_id(job_id) for job_id in ids] == ids
-    assert [index.find(job_id) for job_id in ids] == [("three", 70), ("three", 71), ("three", 72)]
-    assert index.find(1) is None
+    assert [index.find(job_id) for job_id in (*ids, 1)] == [("three", 70), ("three", 71), ("three", 72), None]
     assert index.sequence(ids[1]) == 1000

@@ -58,7 +58,7 @@ def test_jobs_go_when_their_time_is_over(moves: list[tuple[str, int, int]]) -> N
 def test_pages_that_are_gone_are_forgotten() -> None:
     jobs = JobPages()
     lifetimes = Lifetimes(jobs)
-    for page in range(1000):
+    for page in range(300):
         first = page * PAGE
         jobs.put_new(first, list(range(1 + first, 1 + first + PAGE)), JobOptions(ttl=5), page * SECOND, JobState.READY)
         lifetimes.record(first, PAGE, page + 5)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import FAR, list_jobs
 from nsqd.core.work_queue.tube import Tube
-from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.protocols.beanstalk.wire import Wire, put
 
@@ -76,9 +75,14 @@ def test_pages_are_all_there_is_in_order(seed: int, count: int, limit: int) -> N
     wire.node.broker.tubes.check()
 
 
-def test_the_order_is_that_of_reserving_and_kicking() -> None:
+def test_the_order_is_that_of_reserving_and_kicking_and_looking_changes_nothing() -> None:
     wire = busy(3, 80)
     tube = tube_of(wire)
+    before = [pages(tube, state, 7) for state in JobState]
+    for _ in range(100):
+        for state in JobState:
+            list_jobs(tube.table, state, "", 5)
+    assert [pages(tube, state, 7) for state in JobState] == before
     buried, ready = (numbers(tube, pages(tube, state, 7)) for state in (JobState.BURIED, JobState.READY))
     assert len(ready) > 4
     assert len(buried) > 1
@@ -86,6 +90,7 @@ def test_the_order_is_that_of_reserving_and_kicking() -> None:
         assert wire.ask(b"reserve-with-timeout 0\r\n").startswith(b"RESERVED %d " % number)
     for number in buried:
         assert wire.ask(b"peek-buried\r\nkick 1\r\n").startswith(b"FOUND %d " % number)
+    wire.check()
 
 
 def test_what_is_far_in_a_large_tube_comes_as_it_was_put() -> None:
@@ -107,20 +112,9 @@ def test_what_is_far_in_a_large_tube_comes_as_it_was_put() -> None:
     assert len(set(rest)) == len(rest) == count - 1000 + 1
 
 
-def test_looking_changes_nothing() -> None:
-    wire = busy(1, 30)
-    tube = tube_of(wire)
-    before = [pages(tube, state, 4) for state in JobState]
-    for _ in range(300):
-        for state in JobState:
-            list_jobs(tube.table, state, "", 5)
-    assert [pages(tube, state, 4) for state in JobState] == before
-    wire.node.broker.tubes.check()
-
-
-@each("state", list(JobState))
-@each("after", ["x", ".", "1.", "1.x", ".1", "-1", "1.-1", "1.2.3", "9" * 5000, "\u0661", " 1", "<b>"])
-def test_what_is_no_place_is_refused(state: JobState, after: str) -> None:
-    wire = busy(2, 10)
-    with pytest.raises(ValueError):
-        list_jobs(tube_of(wire).table, state, after, 5)
+def test_what_is_no_place_is_refused() -> None:
+    tube = tube_of(busy(2, 10))
+    for state in JobState:
+        for after in ("x", ".", "1.", "1.x", ".1", "-1", "1.-1", "1.2.3", "9" * 5000, "\u0661", " 1", "<b>"):
+            with pytest.raises(ValueError):
+                list_jobs(tube.table, state, after, 5)

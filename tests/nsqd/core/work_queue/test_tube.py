@@ -20,6 +20,7 @@ from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
 from shared.values import SECOND
+from tests.cases import each
 from tests.nsqd.core.work_queue.test_arrivals import Extents
 from tests.nsqd.core.work_queue.test_waiters import Hand
 
@@ -153,7 +154,7 @@ def test_delayed_jobs_are_watched_and_ready_when_their_time_has_come() -> None:
     bench.check()
 
 
-def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
+def test_terms_of_what_was_held_back_count_when_it_comes_and_a_delay_at_the_topic_is_none() -> None:
     bench = Bench()
     bench.tube.expect(0, 1, JobOptions(7, 30, 0, 0, True))
     bench.tube.expect(1, 1, JobOptions(8, 30, 9, NOW + 9 * SECOND, True))
@@ -164,6 +165,14 @@ def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
     ]  # fmt: skip
     assert not bench.tube.arrivals.options
     bench.check()
+    bench = Bench()
+    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
+    bench.tube.extend(DistributedBatch(0, 2, 0, 2, None))
+    assert bench.tube.delayed == 2
+    bench.tube.release(Message(0, 0))
+    bench.tube.own(NOW, Message(1, 0), NOW)
+    assert bench.tube.delayed == 0
+    assert [job.state for job in bench.tube.jobs] == [READY, READY]
 
 
 def test_a_reservation_is_the_workers_until_its_time_is_over() -> None:
@@ -206,20 +215,13 @@ def test_what_may_become_of_a_reserved_job() -> None:
     assert list(bench.tube.jobs) == [bench.journal.rows[ordinal] for ordinal in range(4)]
     assert not worker.holds
     assert bench.index.find(finished.id) is None
+    for ordinal in (2, 3):
+        bench.tube.kick(bench.job(ordinal))
+        assert (bench.job(ordinal).state, bench.job(ordinal).kicks, bench.job(ordinal).due) == (READY, 1, 0)
     bench.check()
 
 
-def test_kicked_jobs_are_ready() -> None:
-    bench = Bench()
-    buried, delayed = *bench.put(b"a"), *bench.put(b"b", delay=9)
-    bench.tube.bury(buried, 6)
-    bench.tube.kick(buried)
-    bench.tube.kick(delayed)
-    assert [(job.state, job.kicks, job.due) for job in bench.tube.jobs] == [(READY, 1, 0)] * 2
-    bench.check()
-
-
-@pytest.mark.parametrize("how", ["released", "timed out"])
+@each("how", ["released", "timed out"])
 def test_a_job_that_was_reserved_too_often_is_buried(how: str) -> None:
     bench = Bench(max_attempts=2)
     (job,) = bench.put(b"a")
@@ -278,7 +280,7 @@ def test_a_long_backlog_comes_in_parts() -> None:
     bench.check()
 
 
-def test_what_is_on_disk_becomes_a_job_when_it_was_read_even_behind_what_was_put() -> None:
+def test_what_is_on_disk_becomes_a_job_when_it_was_read_unless_it_has_gone() -> None:
     bench = Bench()
     bench.extents.on_disk = {0}
     bench.publish(4)
@@ -293,9 +295,6 @@ def test_what_is_on_disk_becomes_a_job_when_it_was_read_even_behind_what_was_put
     assert bench.tube.arrivals.is_complete
     assert bench.tube.total == 5
     bench.check()
-
-
-def test_a_job_that_goes_before_its_place_was_read_does_not_come_again() -> None:
     bench = Bench()
     bench.extents.on_disk = {0}
     bench.publish(4)
@@ -364,26 +363,19 @@ def test_a_pause_is_over_when_its_time_is_and_those_who_wait_are_served() -> Non
     assert bench.tube in bench.agenda.awake
     bench.tube.serve(NOW + 5 * SECOND)
     assert hand.got == [1]
-    bench.tube.pause_for(9 * SECOND, NOW)
+    for seconds, due in ((90, 65), (3, 3)):  # the earlier of a job and a pause
+        bench.tube.pause_for(seconds * SECOND, NOW)
+        assert bench.tube.next_due() == NOW + due * SECOND
     bench.tube.pause_for(0, NOW)
     assert bench.tube.pause_until == 0
-    assert bench.tube.next_due() == NOW + 65 * SECOND
     bench.check()
 
 
-def test_the_earlier_of_a_pause_and_a_job_is_due_first() -> None:
+def test_deleted_everything_is_released_also_what_is_no_job_yet_and_nothing_is_left_behind() -> None:
     bench = Bench()
-    bench.put(b"a", delay=4)
-    bench.tube.pause_for(5 * SECOND, NOW)
-    assert bench.tube.next_due() == NOW + 4 * SECOND
-    bench.tube.pause_for(3 * SECOND, NOW)
-    assert bench.tube.next_due() == NOW + 3 * SECOND
-    bench.check()
-
-
-def test_deleted_everything_is_released_also_what_is_no_job_yet() -> None:
-    bench = Bench()
+    (worker, hand), (blocked, told) = bench.worker(), bench.worker()
     bench.put(b"a", b"b", b"c", b"d")
+    bench.tube.reserve(bench.job(0), worker, NOW)
     bench.tube.bury(bench.job(1), 0)
     bench.extents.on_disk = {1}
     bench.publish(4)
@@ -391,9 +383,14 @@ def test_deleted_everything_is_released_also_what_is_no_job_yet() -> None:
     bench.put(b"e")
     assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3, 8]
     bench.tube.delayed = 1  # in the topic's delay lane; it is released to nobody who begins behind it
+    bench.waiters.block(blocked, bench.tube)
     bench.tube.delete()
-    assert bench.tube.delayed == 0
-    assert bench.journal.emptied == 9
+    assert (bench.tube.delayed, bench.tube.deleted, bench.journal.dropped, bench.journal.emptied) == (0, True, True, 9)
+    assert not worker.holds
+    assert not bench.index.holders
+    assert not bench.waiters.queues
+    assert not len(bench.listed.names)
+    assert (hand.asked_again, told.asked_again) == (0, 1)
     bench.agenda.reclaimer.finish()
     assert sorted(bench.journal.released) == [0, 1, 2, 3, 4, 5, 7, 8]
     assert (bench.tube.jobs.count, bench.tube.start, bench.tube.arrivals.position) == (0, 9, 9)
@@ -401,37 +398,9 @@ def test_deleted_everything_is_released_also_what_is_no_job_yet() -> None:
     bench.index.check()
 
 
-def test_a_deleted_tube_leaves_nothing_behind() -> None:
-    bench = Bench()
-    worker, hand = bench.worker()
-    bench.put(b"a")
-    bench.tube.reserve(bench.job(0), worker, NOW)
-    blocked, told = bench.worker()
-    bench.waiters.block(blocked, bench.tube)
-    bench.tube.delete()
-    assert bench.tube.deleted
-    assert bench.journal.dropped
-    assert not worker.holds
-    assert not bench.index.holders
-    assert not bench.waiters.queues
-    assert not len(bench.listed.names)
-    assert (hand.asked_again, told.asked_again) == (0, 1)
-
-
-def test_a_delay_at_the_topic_is_no_delay_here() -> None:
-    bench = Bench()
-    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
-    bench.tube.extend(DistributedBatch(0, 2, 0, 2, None))
-    assert bench.tube.delayed == 2
-    bench.tube.release(Message(0, 0))
-    bench.tube.own(NOW, Message(1, 0), NOW)
-    assert bench.tube.delayed == 0
-    assert [job.state for job in bench.tube.jobs] == [READY, READY]
-
-
 def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
     bench = Bench()
-    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(9)])
+    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(10)])
     jobs = [
         Job(0, 1, 5, 0, 60, 77),
         Job(2, 3, 5, 0, 60, 77, due=NOW + 100, reserves=1, state=RESERVED),
@@ -439,8 +408,10 @@ def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
         Job(4, 5, 5, 0, 60, 77, due=NOW + 50, state=DELAYED),
         Job(7, 8, 5, 0, 60, 77, due=12, state=BURIED),
         Job(6, 7, 5, 0, 60, 77, due=13, state=BURIED),  # it is behind the position
+        Job(9, 10, 5, 0, 60, 77),
     ]
     bench.resume(jobs, 5, [(5, 6)], 50)
+    bench.tube.finish(bench.job(9))  # it goes before the position came by, and does not come again
     bench.tube.wake()
     assert [(job.ordinal, job.state, job.due) for job in bench.tube.jobs] == [
         (0, READY, 0), (2, READY, 0), (3, DELAYED, NOW + 100), (4, READY, 0), (6, BURIED, 13), (7, BURIED, 12),
@@ -449,16 +420,6 @@ def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
     assert list(bench.tube.table.buried) == [7, 6]
     assert set(bench.journal.rows) == {8}  # what was no job yet
     assert list(bench.listed.names) == ["t"]
-    bench.check()
-
-
-def test_after_a_restart_a_job_that_goes_before_the_position_came_by_does_not_come_again() -> None:
-    bench = Bench()
-    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(4)])
-    bench.resume([Job(2, 3, 5, 0, 60, 77)], 0, [])
-    bench.tube.finish(bench.job(2))
-    bench.tube.wake()
-    assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 3]
     bench.check()
 
 

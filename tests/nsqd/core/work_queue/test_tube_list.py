@@ -16,7 +16,7 @@ def test_the_place_of_a_name_that_goes_is_taken_by_the_last() -> None:
     assert "b" not in names
 
 
-def test_a_tube_is_shown_while_somebody_is_there() -> None:
+def test_a_tube_is_shown_while_somebody_is_there_and_default_always() -> None:
     listed = TubeList()
     listed.use("t")
     listed.watch("t")
@@ -34,9 +34,6 @@ def test_a_tube_is_shown_while_somebody_is_there() -> None:
     assert not len(listed.names)
     assert not listed.counters
     listed.check()
-
-
-def test_the_tube_default_stays() -> None:
     listed = TubeList()
     listed.show("default")
     listed.hide("default")

@@ -85,19 +85,16 @@ def test_release_bury_kick_and_peek_act_on_the_log_of_the_job(wire: Wire) -> Non
     assert tube.counts() == (0, 0, 0, 0)
 
 
-def test_a_waiting_worker_gets_the_job_of_a_log_that_is_promoted(wire: Wire) -> None:
+def test_a_waiting_worker_gets_the_job_of_a_log_that_is_promoted_also_a_delayed_one(wire: Wire) -> None:
     wire.send(b"watch t\r\nreserve\r\n")
     wire.said()
     promote(wire, 8, (0, b"job"), tube="t")
     assert wire.said() == b"RESERVED %d 3\r\njob\r\n" % (THEIRS + 1)
-
-
-def test_a_delayed_job_of_a_shard_wakes_a_waiting_worker(wire: Wire) -> None:
-    promote(wire, 8, (0, b"job"), delay=5)
+    promote(wire, 9, (0, b"job"), delay=5)
     wire.send(b"reserve-with-timeout 10\r\n")
     assert wire.said() == b""
     wire.advance(5100)
-    assert wire.said() == b"RESERVED %d 3\r\njob\r\n" % (THEIRS + 1)
+    assert wire.said() == b"RESERVED %d 3\r\njob\r\n" % (OTHERS + 1)
 
 
 def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> None:
@@ -110,23 +107,7 @@ def test_a_reservation_ends_with_its_time_and_with_its_worker(wire: Wire) -> Non
     assert reserved(other) == first
 
 
-def test_figures_are_sums(wire: Wire) -> None:
-    put(wire, 5, b"own")
-    promote(wire, 8, (0, b"a"), (0, b"b"))
-    reserved(wire)
-    assert figure(wire, "current-jobs-ready") == 2
-    assert figure(wire, "current-jobs-reserved") == 1
-    assert figure(wire, "current-jobs-urgent") == 2
-    assert figure(wire, "total-jobs") == 3
-    assert figure(wire, "current-jobs-ready", b"stats") == 2
-    told = tube_figures(wire.node.broker.tubes, "default", wire.node.now)
-    assert (told["ready_count"], told["reserved_count"], told["job_count"]) == (2, 1, 3)
-    rows = dict(walk(wire.node.broker))
-    assert rows["tubes"].gauges == (2, 1, 0, 0, 2, 0)
-    assert rows["tubes"].counters == (3,)
-
-
-def test_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
+def test_figures_are_sums_and_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
     put(wire, 5, b"own")
     promote(wire, 8, (0, b"a"), (0, b"b"))
     promote(wire, 6, (0, b"c"))
@@ -136,8 +117,17 @@ def test_jobs_are_listed_and_cleared_in_all_logs(wire: Wire) -> None:
         after = int(page[2][2:])
         found.append(after)
     assert found == numbers
-    assert wire.ask(b"clear-tube default\r\n") == b"CLEARED 4\r\n"
-    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    reserved(wire)
+    for name, value in (("jobs-ready", 3), ("jobs-reserved", 1), ("jobs-urgent", 3)):
+        assert figure(wire, f"current-{name}") == figure(wire, f"current-{name}", b"stats") == value
+    assert figure(wire, "total-jobs") == 4
+    told = tube_figures(wire.node.broker.tubes, "default", wire.node.now)
+    assert (told["ready_count"], told["reserved_count"], told["job_count"]) == (3, 1, 4)
+    rows = dict(walk(wire.node.broker))
+    assert (rows["tubes"].gauges, rows["tubes"].counters) == ((3, 1, 0, 0, 3, 0), (4,))
+    wire.leave()
+    other = Wire(wire.node)
+    assert other.ask(b"clear-tube default\r\nreserve-with-timeout 0\r\n") == b"CLEARED 4\r\nTIMED_OUT\r\n"
 
 
 def test_a_pause_of_the_tube_holds_for_its_shards(wire: Wire) -> None:
@@ -173,23 +163,19 @@ def test_a_topic_that_is_deleted_takes_the_jobs_of_all_logs(wire: Wire) -> None:
     assert reserved(wire)[1] == b"own"
 
 
-def test_a_detached_log_takes_its_jobs_from_the_workers(wire: Wire) -> None:
-    log = promote(wire, 8, (0, b"a"), (0, b"b"))
-    number, _ = reserved(wire)
-    log.detach()
-    assert wire.peer.worker.holds == {}
-    for command in (b"delete %d", b"release %d 0 0", b"touch %d", b"peek %d"):
-        assert wire.ask(command % number + b"\r\n") == b"NOT_FOUND\r\n"
-    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    put(wire, 0, b"own")
-    assert reserved(wire)[1] == b"own"
-    wire.leave()
-
-
-def test_jobs_of_a_tube_that_is_not_attached_yet_are_not_found(wire: Wire) -> None:
+def test_jobs_are_not_found_before_their_log_is_attached_and_after_it_is_detached(wire: Wire) -> None:
     log = PromotedLog(wire.node, 8)
-    log.broker.tubes.put_to("default", b"a", JobOptions(0, 60, 0, 0, True))
+    for body in (b"a", b"b"):
+        log.broker.tubes.put_to("default", body, JobOptions(0, 60, 0, 0, True))
     wire.node.turn()
     assert wire.ask(b"reserve-job %d\r\n" % (THEIRS + 1)) == b"NOT_FOUND\r\n"
     log.attach()
     assert wire.ask(b"reserve-job %d\r\n" % (THEIRS + 1)).startswith(b"RESERVED")
+    log.detach()
+    assert wire.peer.worker.holds == {}
+    for command in (b"delete %d", b"release %d 0 0", b"touch %d", b"peek %d"):
+        assert wire.ask(command % (THEIRS + 1) + b"\r\n") == b"NOT_FOUND\r\n"
+    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    put(wire, 0, b"own")
+    assert reserved(wire)[1] == b"own"
+    wire.leave()

@@ -3,28 +3,21 @@
 from typing import Any, Self
 
 from nsqd.core.limits import Limits
-from nsqd.protocols.account import Usage
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
-from nsqd.protocols.transport import Begin, Fact, Upgrade
-from shared.foreign import describe
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
+from tests.nsqd.protocols.transport import StillTransport
 
 
-class Wire:
-    """Implements Transport; the network takes everything at once."""
+class Wire(StillTransport):
+    """The network takes everything at once."""
 
     def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None, user: int = NOBODY) -> None:
-        """`user`: who connects by a unix socket; NOBODY: it is a connection over TCP."""
-        self.user = user
+        super().__init__(user)
         self.remote_ip = "10.0.0.1" if user == NOBODY else ""
         self.node = node or Node(Limits())
         self.received = bytearray()
-        # what the log was told of clients of other protocols: port, what it sent
-        self.foreign: list[tuple[str, str]] = []
-        self.is_over = False  # what the peer waited for outside is over
-        self.usage: Usage | None = None  # by which the connection is metered
         self.peer = self.make_peer(context)
         before = self.node.after_turn
 
@@ -42,40 +35,6 @@ class Wire:
     def make_peer(self, context: BeanstalkContext | None) -> Any:
         """The peer of the connection. Other protocols have other ones."""
         return Peer(self.node.broker, context or BeanstalkContext(), self, self.remote_ip, "5555", self.node.now)
-
-    # Transport
-
-    def output_ready(self) -> None:
-        pass
-
-    def timer_changed(self) -> None:
-        pass
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        pass
-
-    def note_foreign(self, port: str, data: bytes) -> None:
-        self.foreign.append((port, describe(data)))
-
-    @property
-    def is_scarce(self) -> bool:
-        return False
-
-    def peer_user(self) -> int:
-        return self.user
-
-    def upgrade(self, upgrade: Upgrade) -> None:
-        raise AssertionError("there are no layers")
-
-    def suspend(self, begin: Begin) -> None:
-        self.is_over = False
-        begin(self._over)
-
-    def _over(self) -> None:
-        self.is_over = True
-
-    def meter(self, usage: Usage) -> None:
-        self.usage = usage
 
     # the test's side
 

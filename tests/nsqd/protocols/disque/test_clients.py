@@ -28,61 +28,34 @@ def group(first: Wire, others: int = 0) -> list[Wire]:
     return wires
 
 
-@each(
-    "words, reply",
-    [
-        ("GETNAME", None),
-        ("SETNAME bob", "OK"),
-        ("LIST x", NOT_KNOWN),
-        ("GETNAME x", NOT_KNOWN),
-        ("SETNAME", NOT_KNOWN),
-        ("SETNAME a b", NOT_KNOWN),
-        ("INFO", NOT_KNOWN),
-        ("BOGUS", NOT_KNOWN),
-        ("NO-EVICT on", NOT_KNOWN),
-        ("TRACKING on", NOT_KNOWN),
-        ("MAINT_NOTIFICATIONS ON moving-endpoint-type internal-ip", NOT_KNOWN),
-        ("REPLY", NOT_KNOWN),
-        ("REPLY x", SYNTAX),
-        ("REPLY ON", "OK"),
-        ("PAUSE", NOT_KNOWN),
-        ("PAUSE x", "-ERR timeout is not an integer or out of range"),
-        ("PAUSE -1", "-ERR timeout is negative"),
-        ("KILL", SYNTAX),
-        ("KILL 1.2.3.4:5", "-ERR No such client"),
-        ("KILL ADDR 1.2.3.4:5", 0),
-        ("KILL ID x", "-ERR value is not an integer or out of range"),
-        ("KILL ID 99999", 0),
-        ("KILL TYPE bogus", "-ERR Unknown client type 'bogus'"),
-        ("KILL TYPE slave", "-ERR Unknown client type 'slave'"),
-        ("KILL TYPE normal ID 99999", 0),
-        ("KILL SKIPME maybe", SYNTAX),
-        ("KILL SKIPME yes ID 99999", 0),
-        ("KILL BOGUS x", SYNTAX),
-        ("KILL ID 1 ADDR", SYNTAX),
-    ],
-    wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0],
-)
+@each("words, reply", [
+    ("GETNAME", None), ("SETNAME bob", "OK"), ("LIST x", NOT_KNOWN), ("GETNAME x", NOT_KNOWN), ("SETNAME", NOT_KNOWN),
+    ("SETNAME a b", NOT_KNOWN), ("INFO", NOT_KNOWN), ("BOGUS", NOT_KNOWN), ("NO-EVICT on", NOT_KNOWN),
+    ("TRACKING on", NOT_KNOWN), ("MAINT_NOTIFICATIONS ON moving-endpoint-type internal-ip", NOT_KNOWN),
+    ("REPLY", NOT_KNOWN), ("REPLY x", SYNTAX), ("REPLY ON", "OK"), ("PAUSE", NOT_KNOWN),
+    ("PAUSE x", "-ERR timeout is not an integer or out of range"), ("PAUSE -1", "-ERR timeout is negative"),
+    ("KILL", SYNTAX), ("KILL 1.2.3.4:5", "-ERR No such client"), ("KILL ADDR 1.2.3.4:5", 0),
+    ("KILL ID x", "-ERR value is not an integer or out of range"), ("KILL ID 99999", 0),
+    ("KILL TYPE bogus", "-ERR Unknown client type 'bogus'"), ("KILL TYPE slave", "-ERR Unknown client type 'slave'"),
+    ("KILL TYPE normal ID 99999", 0), ("KILL SKIPME maybe", SYNTAX), ("KILL SKIPME yes ID 99999", 0),
+    ("KILL BOGUS x", SYNTAX), ("KILL ID 1 ADDR", SYNTAX),
+], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
 def test_a_command_and_its_reply(wire: Wire, words: str, reply: str | int | None) -> None:
     assert wire.do("CLIENT", *words.split()) == reply
 
 
-def test_what_disque_does_not_have(wire: Wire) -> None:
+def test_a_name_and_what_disque_does_not_have(wire: Wire) -> None:
+    wire.do("CLIENT", "SETNAME", "bob")
+    for name in (b"a b", b"a\n", b"\x7f", b"\xc3\xa4"):
+        assert wire.do("CLIENT", "SETNAME", name) == "-" + BAD_NAME.decode()
+    assert wire.do("CLIENT", "SETNAME", "x" * (MOST_NAME + 1)) == "-" + LONG_NAME.decode()
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("CLIENT", "SETNAME", "") == "OK"
+    assert wire.do("CLIENT", "GETNAME") is None
     assert wire.do("CLIENT", "ID") == wire.peer.number
     assert wire.do("CLIENT", "SETINFO", "LIB-NAME", "redis-py") == "OK"
     assert wire.do("CLIENT", "PAUSE", 300) == "-" + NO_PAUSE.decode()
     assert wire.another().do("PING") == "PONG"
-
-
-def test_a_name(wire: Wire) -> None:
-    wire.do("CLIENT", "SETNAME", "bob")
-    assert wire.do("CLIENT", "GETNAME") == b"bob"
-    for name in (b"a b", b"a\n", b"\x7f", b"\xc3\xa4"):
-        assert wire.do("CLIENT", "SETNAME", name) == "-" + BAD_NAME.decode()
-    assert wire.do("CLIENT", "GETNAME") == b"bob"
-    assert wire.do("CLIENT", "SETNAME", "x" * (MOST_NAME + 1)) == "-" + LONG_NAME.decode()
-    assert wire.do("CLIENT", "SETNAME", "") == "OK"
-    assert wire.do("CLIENT", "GETNAME") is None
 
 
 def test_the_list_tells_age_name_and_what_each_client_does(wire: Wire) -> None:
@@ -102,91 +75,55 @@ def test_the_list_tells_age_name_and_what_each_client_does(wire: Wire) -> None:
     assert [one["idle"] for one in found] == ["0", "5", "0", "5"]
 
 
-def test_a_client_asks_for_no_replies(wire: Wire) -> None:
-    off, ping = request("CLIENT", "REPLY", "OFF"), request("PING")
-    assert wire.ask(off + ping + request("NOSUCH") + request("ADDJOB", "q", "b", 0)) == b""
+def test_a_client_asks_for_no_replies_or_for_none_to_the_next_command(wire: Wire) -> None:
+    off, skip, add = (
+        request("CLIENT", "REPLY", "OFF"),
+        request("CLIENT", "REPLY", "SKIP"),
+        request("ADDJOB", "q", "b", 0),
+    )
+    assert wire.ask(off + request("PING") + request("NOSUCH") + add) == b""
     assert wire.do("CLIENT", "REPLY", "ON") == "OK"
     assert wire.do("QLEN", "q") == 1
-    assert wire.do("PING") == "PONG"
+    assert wire.ask(skip + request("PING", 1) + request("PING", 2)) == b"$1\r\n2\r\n"
+    assert wire.replies(skip + add + request("QLEN", "q")) == [2]
+    assert wire.ask(off + skip + request("PING") * 2) == b""
 
 
-def test_a_client_asks_for_no_reply_to_the_next_command(wire: Wire) -> None:
-    assert wire.ask(request("CLIENT", "REPLY", "SKIP") + request("PING", 1) + request("PING", 2)) == b"$1\r\n2\r\n"
-    skip = request("CLIENT", "REPLY", "SKIP")
-    assert wire.replies(skip + request("ADDJOB", "q", "b", 0) + request("QLEN", "q")) == [1]
-    assert wire.ask(request("CLIENT", "REPLY", "OFF") + skip + request("PING") * 2) == b""
-
-
-def test_a_client_is_ended_by_its_address(wire: Wire) -> None:
+def test_a_client_that_is_ended_gets_nothing_more_and_no_job(wire: Wire) -> None:
     wire, other, third = group(wire, 2)
+    other.replies(request("GETJOB", "FROM", "q"))
     assert wire.do("CLIENT", "KILL", "10.0.0.1:5556") == "OK"
     assert [one.peer.outbox.closing for one in (wire, other, third)] == [False, True, False]
     assert wire.do("CLIENT", "KILL", "10.0.0.1:5556") == "-ERR No such client"
+    third.peer.receive(request("PING"), wire.node.now)
     assert wire.do("CLIENT", "KILL", "ADDR", "10.0.0.1:5557") == 1
     assert third.peer.outbox.closing
+    wire.do("ADDJOB", "q", "b", 0, "RETRY", 0)
+    wire.node.turn()
+    assert other.said() == third.said() == b""
+    assert wire.do("QLEN", "q") == 1
+    other.peer.disconnected()
+    assert len(wire.get("q")) == 1
+    wire.node.broker.check()
 
 
-def test_a_client_that_is_ended_gets_nothing_more(wire: Wire) -> None:
-    wire, other = group(wire, 1)
-    other.peer.receive(request("PING"), wire.node.now)
-    assert wire.do("CLIENT", "KILL", "ID", other.peer.number) == 1
-    assert other.said() == b""
-
-
-@each(
-    "words, ended",
-    [
-        ("TYPE normal", [False, True, True]),
-        ("SKIPME no", [True, True, True]),
-        ("skipme yes type NORMAL", [False, True, True]),
-        ("ADDR 10.0.0.1:5556 SKIPME no", [False, True, False]),
-        ("ADDR 10.0.0.1:5555", [False, False, False]),
-        ("ADDR 10.0.0.1:5555 SKIPME no", [True, False, False]),
-        ("ADDR 10.0.0.1:5555 ADDR 10.0.0.1:5556", [False, True, False]),
-        ("SKIPME yes ID 0 SKIPME no", [True, True, True]),
-        ("ID +02", [False, True, False]),
-        ("ID 003 TYPE normal", [False, False, True]),
-        ("ID -2", [False, False, False]),
-    ],
-    wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0],
-)
+@each("words, ended", [
+    ("TYPE normal", [False, True, True]), ("SKIPME no", [True, True, True]),
+    ("skipme yes type NORMAL", [False, True, True]), ("ADDR 10.0.0.1:5556 SKIPME no", [False, True, False]),
+    ("ADDR 10.0.0.1:5555", [False, False, False]), ("ADDR 10.0.0.1:5555 SKIPME no", [True, False, False]),
+    ("ADDR 10.0.0.1:5555 ADDR 10.0.0.1:5556", [False, True, False]), ("SKIPME yes ID 0 SKIPME no", [True, True, True]),
+    ("ID +02", [False, True, False]), ("ID 003 TYPE normal", [False, False, True]), ("ID -2", [False, False, False]),
+], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
 def test_filters_choose_the_clients_that_are_ended(wire: Wire, words: str, ended: list[bool]) -> None:
     wires = group(wire, 2)
     assert wire.do("CLIENT", "KILL", *words.split()) == sum(ended)
     assert [one.peer.outbox.closing for one in wires] == ended
 
 
-@each(
-    "words, reply",
-    [
-        ("ID x TYPE y", "-ERR value is not an integer or out of range"),
-        ("TYPE y ID x", "-ERR Unknown client type 'y'"),
-        ("SKIPME maybe ID x", SYNTAX),
-        ("ID 1 ADDR", SYNTAX),
-        ("ID x ADDR", "-ERR value is not an integer or out of range"),
-        ("what 1 ID x", SYNTAX),
-        ("ID 9223372036854775808 x", "-ERR value is not an integer or out of range"),
-    ],
-    wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0],
-)
+@each("words, reply", [
+    ("ID x TYPE y", "-ERR value is not an integer or out of range"), ("TYPE y ID x", "-ERR Unknown client type 'y'"),
+    ("SKIPME maybe ID x", SYNTAX), ("ID 1 ADDR", SYNTAX), ("ID x ADDR", "-ERR value is not an integer or out of range"),
+    ("what 1 ID x", SYNTAX), ("ID 9223372036854775808 x", "-ERR value is not an integer or out of range"),
+], wire=lambda: group(Wire(Node(Limits(whole_job_ids=True))))[0])  # fmt: skip
 def test_the_first_filter_that_is_wrong_is_told(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CLIENT", "KILL", *words.split()) == reply
-
-
-def test_an_empty_number_is_none(wire: Wire) -> None:
-    wires = group(wire, 1)
-    assert wire.do("CLIENT", "KILL", "ID", "") == 1
-    assert [one.peer.outbox.closing for one in wires] == [False, True]
-
-
-def test_a_client_that_waits_and_is_ended_gets_no_job(wire: Wire) -> None:
-    wire, other = group(wire, 1)
-    other.replies(request("GETJOB", "FROM", "q"))
-    assert wire.do("CLIENT", "KILL", "ID", other.peer.number) == 1
-    wire.do("ADDJOB", "q", "b", 0, "RETRY", 0)
-    wire.node.turn()
-    assert other.said() == b""
-    assert wire.do("QLEN", "q") == 1
-    other.peer.disconnected()
-    assert len(wire.get("q")) == 1
-    wire.node.broker.check()

@@ -92,41 +92,24 @@ def own_id(wire: Wire) -> bytes:
     return wire.context.ids.node_id(NUMBER)
 
 
-@each(
-    "words, reply",
-    [
-        ("NODES x", NOT_KNOWN),
-        ("INFO x", NOT_KNOWN),
-        ("MYID x", NOT_KNOWN),
-        ("SAVECONFIG", "OK"),
-        ("MEET", NOT_KNOWN),
-        ("MEET 127.0.0.1", NOT_KNOWN),
-        ("MEET 127.0.0.1 x", "-ERR Invalid TCP port specified: x"),
-        ("MEET 127.0.0.1 -", "-ERR Invalid TCP port specified: -"),
-        ("MEET 127.0.0.1 --5", "-ERR Invalid TCP port specified: --5"),
-        ("MEET nohost x", "-ERR Invalid TCP port specified: x"),
-        ("MEET localhost 7711", "-ERR Invalid node address specified: localhost:7711"),
-        ("MEET 1.2.3 7711", "-ERR Invalid node address specified: 1.2.3:7711"),
-        ("MEET 127.0.0.1 0", "-ERR Invalid node address specified: 127.0.0.1:0"),
-        ("MEET 127.0.0.1 -1", "-ERR Invalid node address specified: 127.0.0.1:-1"),
-        ("MEET 127.0.0.1 99999", "-ERR Invalid node address specified: 127.0.0.1:99999"),
-        ("FORGET", NOT_KNOWN),
-        ("FORGET x", "-ERR Invalid node identifier"),
-        ("FORGET " + "a" * 39, "-ERR Invalid node identifier"),
-        ("FORGET " + "a" * 40, "-ERR Unknown node " + "a" * 40),
-        ("RESET x", "-ERR syntax error"),
-        ("RESET SOFT HARD", NOT_KNOWN),
-        ("LEAVING", "no"),
-        ("LEAVING maybe", "-" + BAD_WORD.decode()),
-        ("LEAVING yes no", NOT_KNOWN),
-        ("LEAVING no", "OK"),
-        ("BOGUS", NOT_KNOWN),
-        ("SLOTS", NOT_KNOWN),
-        ("KEYSLOT x", NOT_KNOWN),
-        ("MEET 127.0.0.1 65535", "-" + ALONE.decode()),  # differs from Disque, whose port for nodes is 10000 higher
-    ],
-    wire=lone_wire,
-)
+@each("words, reply", [
+    ("NODES x", NOT_KNOWN), ("INFO x", NOT_KNOWN), ("MYID x", NOT_KNOWN), ("SAVECONFIG", "OK"), ("MEET", NOT_KNOWN),
+    ("MEET 127.0.0.1", NOT_KNOWN), ("MEET 127.0.0.1 x", "-ERR Invalid TCP port specified: x"),
+    ("MEET 127.0.0.1 -", "-ERR Invalid TCP port specified: -"),
+    ("MEET 127.0.0.1 --5", "-ERR Invalid TCP port specified: --5"),
+    ("MEET nohost x", "-ERR Invalid TCP port specified: x"),
+    ("MEET localhost 7711", "-ERR Invalid node address specified: localhost:7711"),
+    ("MEET 1.2.3 7711", "-ERR Invalid node address specified: 1.2.3:7711"),
+    ("MEET 127.0.0.1 0", "-ERR Invalid node address specified: 127.0.0.1:0"),
+    ("MEET 127.0.0.1 -1", "-ERR Invalid node address specified: 127.0.0.1:-1"),
+    ("MEET 127.0.0.1 99999", "-ERR Invalid node address specified: 127.0.0.1:99999"), ("FORGET", NOT_KNOWN),
+    ("FORGET x", "-ERR Invalid node identifier"), ("FORGET " + "a" * 39, "-ERR Invalid node identifier"),
+    ("FORGET " + "a" * 40, "-ERR Unknown node " + "a" * 40), ("RESET x", "-ERR syntax error"),
+    ("RESET SOFT HARD", NOT_KNOWN), ("LEAVING", "no"), ("LEAVING maybe", "-" + BAD_WORD.decode()),
+    ("LEAVING yes no", NOT_KNOWN), ("LEAVING no", "OK"), ("BOGUS", NOT_KNOWN), ("SLOTS", NOT_KNOWN),
+    ("KEYSLOT x", NOT_KNOWN),
+    ("MEET 127.0.0.1 65535", "-" + ALONE.decode()),  # differs from Disque, whose port for nodes is 10000 higher
+], wire=lone_wire)  # fmt: skip
 def test_a_command_and_its_reply_on_a_node_that_is_alone(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CLUSTER", *words.split()) == reply
 
@@ -146,9 +129,14 @@ def test_a_node_that_is_alone(wire: Wire) -> None:
 def test_a_node_that_is_alone_takes_no_jobs_until_it_stays(wire: Wire) -> None:
     first, second = wire.add("q", b"1"), wire.add("q", b"2")
     leaves, too_few = "-" + (TOO_FEW_NODES + CANNOT_HOLD).decode(), "-" + TOO_FEW_NODES.decode()
+    waiting = wire.another()
+    wire.context.clients = lambda: [wire.peer, waiting.peer]
+    assert waiting.replies(request("GETJOB", "FROM", "other")) == []
     for _ in range(2):
         assert wire.do("CLUSTER", "LEAVING", "YES") == "OK"
         assert wire.do("CLUSTER", "LEAVING") == "yes"
+    assert waiting.replies() == ["-" + LEAVING.decode()]
+    assert waiting.do("PING") == "PONG"
     assert wire.do("CLUSTER", "NODES") == own_id(wire) + b" :27711 myself,leaving 0 0 connected\n"
     assert wire.do("HELLO")[2][3] == b"100"
     for options in ((), ("REPLICATE", 1), ("ASYNC",), ("RETRY", 0)):
@@ -164,15 +152,6 @@ def test_a_node_that_is_alone_takes_no_jobs_until_it_stays(wire: Wire) -> None:
     assert wire.do("CLUSTER", "LEAVING") == "no"
     assert wire.do("HELLO")[2][3] == b"1"
     wire.add("q")
-
-
-def test_those_who_wait_are_told_that_the_node_leaves(wire: Wire) -> None:
-    waiting = wire.another()
-    wire.context.clients = lambda: [wire.peer, waiting.peer]
-    assert waiting.replies(request("GETJOB", "FROM", "q")) == []
-    wire.do("CLUSTER", "LEAVING", "yes")
-    assert waiting.replies() == ["-" + LEAVING.decode()]
-    assert waiting.do("PING") == "PONG"
 
 
 def test_the_nodes_of_a_cluster(member: Wire) -> None:
@@ -219,20 +198,15 @@ def test_what_the_cluster_refuses_is_an_error_with_its_reason(member: Wire) -> N
     assert member.do("CLUSTER", "LEAVING") == "yes"
 
 
-@pytest.mark.parametrize("words", ["RESET", "RESET soft", "reset HARD"])
-def test_a_reset_throws_all_jobs_away(wire: Wire, words: str) -> None:
+@each("words", ["RESET", "RESET soft", "reset HARD"], wire=lone_wire)
+def test_a_reset_throws_all_jobs_away_or_is_refused(wire: Wire, words: str) -> None:
+    job_id, alone, refused = wire.add("q"), wire.context.cluster, "-" + NO_RESET.decode()
+    assert wire.do("CLUSTER", *words.split()) == refused
     wire.context.has_debug = True
-    job_id = wire.add("q")
+    wire.context.cluster = Cluster()  # a node in a cluster resets nothing at all
+    assert wire.do("CLUSTER", *words.split()) == refused
+    assert wire.show(job_id) is not None
+    wire.context.cluster = alone
     assert wire.do("CLUSTER", *words.split()) == "OK"
     assert wire.do("QLEN", "q") == 0
     assert wire.show(job_id) is None
-
-
-@pytest.mark.parametrize("has_debug", [False, True])
-def test_a_reset_is_refused_where_it_would_lose_jobs(wire: Wire, has_debug: bool) -> None:
-    wire.context.has_debug = has_debug
-    if has_debug:  # a node in a cluster resets nothing at all
-        wire.context.cluster = Cluster()
-    job_id = wire.add("q", "b", "REPLICATE", 1)
-    assert wire.do("CLUSTER", "RESET") == "-" + NO_RESET.decode()
-    assert wire.show(job_id) is not None

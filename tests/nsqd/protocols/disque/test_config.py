@@ -12,68 +12,42 @@ def get(wire: Wire, pattern: str) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-@each(
-    "words, reply",
-    [
-        ("GET", "-ERR Wrong number of arguments for CONFIG GET"),
-        ("GET a b", "-ERR Wrong number of arguments for CONFIG GET"),
-        ("SET", "-ERR Wrong number of arguments for CONFIG SET"),
-        ("sEt a", "-ERR Wrong number of arguments for CONFIG sEt"),
-        ("SET a b c", "-ERR Wrong number of arguments for CONFIG SET"),
-        ("SET a b", "-ERR Unsupported CONFIG parameter: a"),
-        ("SET Port 1", "-ERR Unsupported CONFIG parameter: Port"),
-        ("REWRITE", "-ERR The server is running without a config file"),
-        ("REWRITE x", "-ERR Wrong number of arguments for CONFIG REWRITE"),
-        ("RESETSTAT", "OK"),
-        ("RESETSTAT x", "-ERR Wrong number of arguments for CONFIG RESETSTAT"),
-        ("BOGUS", "-ERR CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE"),
-    ],
-    wire=new_wire,
-)
+@each("words, reply", [
+    ("GET", "-ERR Wrong number of arguments for CONFIG GET"),
+    ("GET a b", "-ERR Wrong number of arguments for CONFIG GET"),
+    ("SET", "-ERR Wrong number of arguments for CONFIG SET"),
+    ("sEt a", "-ERR Wrong number of arguments for CONFIG sEt"),
+    ("SET a b c", "-ERR Wrong number of arguments for CONFIG SET"), ("SET a b", "-ERR Unsupported CONFIG parameter: a"),
+    ("SET Port 1", "-ERR Unsupported CONFIG parameter: Port"),
+    ("REWRITE", "-ERR The server is running without a config file"),
+    ("REWRITE x", "-ERR Wrong number of arguments for CONFIG REWRITE"), ("RESETSTAT", "OK"),
+    ("RESETSTAT x", "-ERR Wrong number of arguments for CONFIG RESETSTAT"),
+    ("BOGUS", "-ERR CONFIG subcommand must be one of GET, SET, RESETSTAT, REWRITE"),
+], wire=new_wire)  # fmt: skip
 def test_a_command_and_its_reply(wire: Wire, words: str, reply: str) -> None:
     assert wire.do("CONFIG", *words.split()) == reply
 
 
-def test_all_settings_have_the_defaults_of_disque_in_its_order(wire: Wire) -> None:
-    found = get(wire, "*")
-    assert list(found.items()) == list(DEFAULTS.items())
-    assert len(found) == 35
-
-
-@each(
-    "pattern, names",
-    [
-        ("maxmemory", ["maxmemory"]),
-        ("MAXMEMORY", []),
-        ("max*", ["maxmemory", "maxmemory-samples", "maxclients", "maxmemory-policy"]),
-        ("[dh]*", ["databases", "hz", "daemonize", "dir"]),
-        ("?z", ["hz"]),
-        ("nosuch", []),
-        ("appendfilename", []),
-        ("cluster-config-file", []),
-        ("", []),
-    ],
-    wire=new_wire,
-)
+@each("pattern, names", [
+    ("maxmemory", ["maxmemory"]), ("MAXMEMORY", []),
+    ("max*", ["maxmemory", "maxmemory-samples", "maxclients", "maxmemory-policy"]),
+    ("[dh]*", ["databases", "hz", "daemonize", "dir"]), ("?z", ["hz"]), ("nosuch", []), ("appendfilename", []),
+    ("cluster-config-file", []), ("", []),
+], wire=new_wire)  # fmt: skip
 def test_settings_are_found_by_a_pattern(wire: Wire, pattern: str, names: list[str]) -> None:
     assert list(get(wire, pattern)) == names
 
 
-def test_a_client_of_resp3_gets_a_map(wire: Wire) -> None:
-    wire.do("HELLO", 3)
-    assert wire.ask(request("CONFIG", "GET", "hz")) == b"%1\r\n$2\r\nhz\r\n$2\r\n10\r\n"
-
-
-def test_a_pattern_has_a_greatest_length(wire: Wire) -> None:
-    assert list(get(wire, "*" * MOST_PATTERN)) == list(DEFAULTS)
+def test_a_pattern_has_a_greatest_length_and_settings_the_defaults_of_disque(wire: Wire) -> None:
+    assert list(get(wire, "*" * MOST_PATTERN).items()) == list(get(wire, "*").items()) == list(DEFAULTS.items())
+    assert len(DEFAULTS) == 35
     assert get(wire, "*" * (MOST_PATTERN + 1)) == {}
     assert get(wire, "[" * 100_000) == {}  # is not read: that would take minutes
-
-
-def test_what_the_process_has_set_is_told(wire: Wire) -> None:
-    wire.context.config |= {"port": "7999", "dir": "/d\xe9"}
+    wire.context.config |= {"port": "7999", "dir": "/d\xe9"}  # what the process has set
     assert get(wire, "port") == {"port": "7999"}
     assert wire.do("CONFIG", "GET", "dir") == [b"dir", b"/d\xe9"]
+    wire.do("HELLO", 3)
+    assert wire.ask(request("CONFIG", "GET", "hz")) == b"%1\r\n$2\r\nhz\r\n$2\r\n10\r\n"
 
 
 @each("key, refused, taken", [
@@ -119,8 +93,8 @@ def test_a_setting_that_cannot_change(wire: Wire, key: str) -> None:
     assert get(wire, key) == ({key: DEFAULTS[key]} if key in DEFAULTS else {})
 
 
-def test_a_new_password_logs_everybody_out(wire: Wire) -> None:
-    other = wire.another()
+def test_a_new_password_logs_everybody_out_and_has_a_greatest_length(wire: Wire) -> None:
+    other, long = wire.another(), "p" * (MOST_PASSWORD + 1)
     wire.context.clients = lambda: [wire.peer, other.peer]
     assert wire.do("CONFIG", "SET", "requirepass", "sesame") == "OK"
     assert [one.do("PING") for one in (wire, other, wire.another())] == [NO_AUTH] * 3
@@ -128,13 +102,8 @@ def test_a_new_password_logs_everybody_out(wire: Wire) -> None:
     assert get(wire, "requirepass") == {"requirepass": "sesame"}
     assert other.do("PING") == NO_AUTH
     assert wire.do("CONFIG", "SET", "requirepass", "") == "OK"
-    assert [one.do("PING") for one in (wire, other, wire.another())] == ["PONG"] * 3
-
-
-def test_a_password_has_a_greatest_length(wire: Wire) -> None:
-    long = "p" * (MOST_PASSWORD + 1)
     assert wire.do("CONFIG", "SET", "requirepass", long).startswith("-ERR Invalid argument 'ppp")
-    assert wire.do("PING") == "PONG"
+    assert [one.do("PING") for one in (wire, other, wire.another())] == ["PONG"] * 3
     assert wire.do("CONFIG", "SET", "requirepass", long[1:]) == "OK"
     assert wire.do("AUTH", long[1:]) == "OK"
 

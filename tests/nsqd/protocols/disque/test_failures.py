@@ -1,13 +1,11 @@
 """Jobs whose time to live is over, and jobs that failed too often, as clients of Disque and of beanstalkd see them."""
 
-import pytest
-
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import TopicConfig
 from tests.cases import each
 from tests.nsqd.core.node import MS, SECOND, Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as Beanstalk
-from tests.nsqd.protocols.disque.wire import Wire
+from tests.nsqd.protocols.disque.wire import Wire, request
 
 
 def a_wire(limit: int = 0) -> Wire:
@@ -59,29 +57,21 @@ def test_a_job_past_its_time_to_live_is_never_delivered(how: str, ms: int) -> No
     wire.node.broker.check()
 
 
-def test_a_worker_of_beanstalkd_gets_none_either() -> None:
+def test_very_many_that_are_over_are_passed_over_bit_by_bit_for_workers_of_beanstalkd_too() -> None:
     wire = a_wire()
     tubes = Beanstalk(wire.node)
     tubes.ask(b"use q\r\nwatch q\r\n")
-    wire.add("q", b"old", "TTL", 1)
+    wire.replies(request("ADDJOB", "q", "old", 0, "TTL", 1) * 1200)
+    wire.add("q", b"new", "TTL", 100)
     pass_without_a_scan(wire, 1000)
-    for command in (b"peek-ready", b"reserve-with-timeout 0"):
-        assert tubes.ask(command + b"\r\n") in (b"NOT_FOUND\r\n", b"TIMED_OUT\r\n")
+    assert tubes.ask(b"peek-ready\r\n") == b"NOT_FOUND\r\n"
+    got = [wire.get("q") for _ in range(4)]
+    assert [body for some in got for _, _, body in some] == [b"new"]
+    assert tubes.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert wire.do("QLEN", "q") == 0
 
 
-def test_very_many_that_are_over_are_passed_over_bit_by_bit() -> None:
-    wire = a_wire()
-    for number in range(1200):
-        wire.add("q", b"%d" % number, "TTL", 1)
-    wire.add("q", b"new", "TTL", 100)
-    pass_without_a_scan(wire, 1000)
-    got = [wire.get("q") for _ in range(4)]
-    assert got[0] == []
-    assert [body for some in got for _, _, body in some] == [b"new"]
-
-
-def test_of_jobs_that_were_fetched_together_the_first_one_fails() -> None:
+def test_of_jobs_that_were_fetched_together_the_first_one_fails_and_others_one_by_one() -> None:
     wire = a_wire(limit=2)
     ids = [wire.add("q", b"%d" % number, "RETRY", 1) for number in range(5)]
     for _ in range(2):
@@ -89,9 +79,6 @@ def test_of_jobs_that_were_fetched_together_the_first_one_fails() -> None:
         wire.node.advance(1100 * MS)
     assert [state(wire, one) for one in ids] == [("buried", 2), *[("ready", 0)] * 4]
     assert len(wire.get("q", count=5)) == 4
-
-
-def test_jobs_that_are_fetched_one_by_one_fail_one_by_one() -> None:
     wire = a_wire(limit=1)
     ids = [wire.add("q", b"%d" % number, "RETRY", 1) for number in range(2)]
     for _ in range(2):
@@ -125,7 +112,7 @@ def test_every_way_back_from_the_dead_forgets_the_failures(way: str) -> None:
     assert state(wire, job_id) == ("buried", 2)
 
 
-@pytest.mark.parametrize("delay", [0, 5])
+@each("delay", [0, 5])
 def test_a_lowered_limit_holds_before_the_next_reservation(delay: int) -> None:
     wire = a_wire()
     job_id = wire.add("q", b"x")

@@ -72,32 +72,20 @@ def test_info(wire: Wire, section: str) -> None:
         assert re.fullmatch(form, found[name]), (name, found[name])
 
 
-def test_commandstats(wire: Wire) -> None:
+def test_other_commands_and_the_cluster(wire: Wire) -> None:
     wire.do("PING")
     assert re.fullmatch(
         r"calls=[0-9]+,usec=[0-9]+,usec_per_call=[0-9]+\.[0-9]{2}",
         sections(wire, "commandstats")["Commandstats"]["cmdstat_ping"],
     )
-
-
-def test_config(wire: Wire) -> None:
     assert [name.decode() for name in wire.do("CONFIG", "GET", "*")[::2]] == CONFIG
-
-
-def test_clients(wire: Wire) -> None:
     (line,) = wire.do("CLIENT", "LIST").decode().splitlines()
     assert [word.partition("=")[0] for word in line.split(" ")] == CLIENT
-
-
-def test_the_cluster(wire: Wire) -> None:
+    job_id = wire.add("q")
+    assert [one.decode() for one in wire.do("QSTAT", "q")[::2]] == QSTAT
+    assert [one.decode() for one in wire.do("SHOW", job_id)[::2]] == SHOW
     assert [line.partition(":")[0] for line in wire.do("CLUSTER", "INFO").decode().splitlines()] == CLUSTER
     (line,) = wire.do("CLUSTER", "NODES").decode().splitlines()
     assert re.fullmatch(r"[0-9a-f]{40} \S*:[0-9]+ \S+ [0-9]+ [0-9]+ (dis)?connected", line)
     version, own, node = wire.do("HELLO")
     assert (version, own, len(node)) == (1, node[0], 4)
-
-
-def test_queues_and_jobs(wire: Wire) -> None:
-    job_id = wire.add("q")
-    assert [one.decode() for one in wire.do("QSTAT", "q")[::2]] == QSTAT
-    assert [one.decode() for one in wire.do("SHOW", job_id)[::2]] == SHOW

@@ -31,12 +31,9 @@ def test_other_ids_are_nobodys(middle: bytes, place: int, byte: int) -> None:
         assert IDS.decode(bytes(job_id)) is None
 
 
-def test_ids_of_node_numbers_that_nobody_has() -> None:
+def test_ids_of_node_numbers_that_nobody_has_and_a_node_id_is_40_hex_digits() -> None:
     assert IDS.decode(IDS.encode(1024 << 48 | 1, 1, 1)) is None
     assert len(IDS._of_nodes) <= 1024
-
-
-def test_a_node_id_is_40_hex_digits() -> None:
     assert len(IDS.node_id(5)) == 40
     assert int(IDS.node_id(5), 16)
     assert IDS.node_id(5) != IDS.node_id(6)

@@ -63,25 +63,7 @@ def test_a_section_has_the_form_of_disque(wire: Wire, words: str, reply: str) ->
     assert wire.do("INFO", words) == reply.encode()
 
 
-def test_what_clients_look_for_is_there(wire: Wire) -> None:
-    found = sections(wire)
-    assert {"mem_allocator"} <= set(found["Memory"])
-    assert {"total_connections_received", "total_commands_processed", "rejected_connections"} <= set(found["Stats"])
-    assert {"used_cpu_sys_children", "used_cpu_user_children"} <= set(found["CPU"])
-
-
-def test_two_sections_are_a_syntax_error(wire: Wire) -> None:
-    assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
-
-
-def test_counts_of_commands_are_shown_only_if_they_are_asked_for(wire: Wire) -> None:
-    assert list(sections(wire)) == DEFAULT
-    assert list(sections(wire, "default")) == DEFAULT
-    assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
-    assert list(sections(wire, "commandstats")) == ["Commandstats"]
-
-
-def test_the_figures_of_the_process(wire: Wire) -> None:
+def test_the_figures_of_the_process_and_counts_of_commands_only_if_they_are_asked_for(wire: Wire) -> None:
     found = sections(wire)
     server = found["Server"]
     assert server["disque_version"] == "1.0-rc1"
@@ -92,9 +74,13 @@ def test_the_figures_of_the_process(wire: Wire) -> None:
     assert (memory["used_memory"], memory["used_memory_human"]) == (str(3 << 20), "3.00M")
     assert (memory["used_memory_peak"], memory["used_memory_peak_human"]) == (str(5 << 20), "5.00M")
     assert (found["CPU"]["used_cpu_sys"], found["CPU"]["used_cpu_user"]) == ("1.25", "2.50")
+    assert list(sections(wire)) == list(sections(wire, "default")) == DEFAULT
+    assert list(sections(wire, "ALL")) == [*DEFAULT, "Commandstats"]
+    assert list(sections(wire, "commandstats")) == ["Commandstats"]
+    assert wire.do("INFO", "jobs", "queues") == "-ERR syntax error"
 
 
-@pytest.mark.parametrize(("is_durable", "enabled", "state"), [(True, "1", "on"), (False, "0", "off")])
+@each("is_durable, enabled, state", [(True, "1", "on"), (False, "0", "off")], wire=measured_wire)
 def test_the_append_only_file_is_the_commit_log(wire: Wire, is_durable: bool, enabled: str, state: str) -> None:
     wire.context.figures = lambda: ServerFigures("", 0, "", 0, 0, "", "", 0, 0, 0.0, 0.0, is_durable)
     found = sections(wire, "persistence")["Persistence"]
@@ -102,22 +88,19 @@ def test_the_append_only_file_is_the_commit_log(wire: Wire, is_durable: bool, en
     assert (found["loading"], found["aof_last_write_status"]) == ("0", "ok")
 
 
-def test_jobs_in_any_state_are_counted(wire: Wire) -> None:
+def test_jobs_in_any_state_and_clients_that_wait_are_counted(wire: Wire) -> None:
+    other = wire.another()
+    wire.context.clients = lambda: [wire.peer, other.peer]
     wire.add("q")
     wire.add("q")
     wire.get("q")
     wire.add("r", "later", "DELAY", 10)
     assert sections(wire, "jobs")["Jobs"] == {"registered_jobs": "3"}
     assert sections(wire, "queues")["Queues"] == {"registered_queues": "2"}
-
-
-def test_clients_that_wait_are_counted(wire: Wire) -> None:
-    other = wire.another()
-    wire.context.clients = lambda: [wire.peer, other.peer]
-    other.replies(request("GETJOB", "FROM", "q"))
+    other.replies(request("GETJOB", "FROM", "s"))
     found = sections(wire, "clients")["Clients"]
     assert (found["connected_clients"], found["blocked_clients"]) == ("2", "1")
-    wire.add("q")
+    wire.add("s")
     assert sections(wire, "clients")["Clients"]["blocked_clients"] == "0"
 
 
@@ -127,11 +110,9 @@ def test_commands_are_counted_until_they_are_reset(wire: Wire) -> None:
     wire.do("PING")
     wire.do("NOSUCH")
     assert sections(wire, "commandstats")["Commandstats"] == {
-        "cmdstat_ackjob": "calls=3,usec=0,usec_per_call=0.00",
-        "cmdstat_addjob": "calls=3,usec=0,usec_per_call=0.00",
-        "cmdstat_info": "calls=1,usec=0,usec_per_call=0.00",
-        "cmdstat_ping": "calls=1,usec=0,usec_per_call=0.00",
-    }
+        "cmdstat_ackjob": "calls=3,usec=0,usec_per_call=0.00", "cmdstat_addjob": "calls=3,usec=0,usec_per_call=0.00",
+        "cmdstat_info": "calls=1,usec=0,usec_per_call=0.00", "cmdstat_ping": "calls=1,usec=0,usec_per_call=0.00",
+    }  # fmt: skip
     assert sections(wire, "stats")["Stats"]["total_commands_processed"] == "9"
     wire.do("CONFIG", "RESETSTAT")
     assert sections(wire, "commandstats")["Commandstats"] == {"cmdstat_info": "calls=1,usec=0,usec_per_call=0.00"}

@@ -239,4 +239,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=tries(30, in_short=10), stateful_step_count=50, deadline=None)
+TestModel.settings = settings(max_examples=tries(30, in_short=8), stateful_step_count=50, deadline=None)

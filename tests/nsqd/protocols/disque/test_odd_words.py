@@ -26,7 +26,7 @@ class Server:
         return wire
 
 
-FUZZED = tries(20_000, in_short=4000)
+FUZZED = tries(20_000, in_short=2400)
 ODD = (
     b"", b"a b", b"9" * 19, b"9" * 40, b"\xff\0\r\n", b"\xc2\xb2", b"D-" + b"z" * 38,
     b"D-zzzzzzzz-" + b"=" * 24 + b"-zzzz", b"D-zzzzzzzz-" + b"\xff" * 24 + b"-\xff\xff\xff\xff",

@@ -17,7 +17,7 @@ def stat(wire: Wire, queue: str) -> dict[str, Any]:
     return dict(zip([one.decode() for one in found[::2]], found[1::2], strict=True))
 
 
-def test_a_queue_that_nobody_used_has_no_facts(wire: Wire) -> None:
+def test_a_queue_has_no_facts_until_it_is_used(wire: Wire) -> None:
     assert wire.do("QSTAT", "q") is None
     assert wire.do("QLEN", "q") == 0
     assert wire.do("QPEEK", "q", 5) == []
@@ -26,9 +26,6 @@ def test_a_queue_that_nobody_used_has_no_facts(wire: Wire) -> None:
     assert wire.do("QSTAT", "q") is None
     assert wire.get("q") == []
     assert wire.do("QSTAT", "q") is None  # a GETJOB that does not wait makes no queue
-
-
-def test_the_facts_of_a_queue(wire: Wire) -> None:
     for _ in range(3):
         wire.add("q")
     wire.advance(5_000)
@@ -54,33 +51,29 @@ def test_a_peek_shows_the_next_jobs_or_the_latest(wire: Wire) -> None:
     assert wire.do("QPEEK", "q", "x") == "-ERR value is not an integer or out of range"
 
 
-def test_pauses(wire: Wire) -> None:
-    job_id = wire.add("q")
+def test_pauses_last_and_the_log_knows_who_made_them(wire: Wire) -> None:
+    tubes, job_id = wire.node.broker.tubes, wire.add("q")
     assert wire.do("PAUSE", "q", "in") == "in"
     assert wire.do("ADDJOB", "q", "x", 0) == "-PAUSED Queue paused in input, try later"
     assert wire.do("PAUSE", "q", "out") == "out"
-    second = wire.add("q")
+    second = wire.add("q", "x", "TTL", 1_000_000)
     assert wire.get("q") == []
     other = wire.another()
     assert other.replies(request("GETJOB", "FROM", "q")) == []
+    wire.advance(40_000_000)
     assert wire.do("PAUSE", "q", "state") == "out"
     assert stat(wire, "q")["pause"] == b"out"
     assert wire.do("PAUSE", "q", "in", "out", "bcast") == "all"
+    since = wire.node.broker.wall // SECOND
+    assert tubes.made("q").paused == Pause("10.0.0.1", since, 0, out=True, into=True)
+    wire.do("CLIENT", "SETNAME", "ann")
+    wire.do("PAUSE", "q", "out")
+    assert tubes.made("q").paused == Pause("ann", since, 0)
     assert wire.do("PAUSE", "q", "in", "none") == "none"
+    assert tubes.made("q").paused is None
     assert other.replies() == [[[b"q", job_id.encode(), b"body"]]]
     assert wire.get("q")[0][1] == second
     assert wire.do("PAUSE", "q", "what") == "-ERR syntax error"
-
-
-def test_the_log_knows_who_paused_a_queue(wire: Wire) -> None:
-    tubes = wire.node.broker.tubes
-    wire.do("PAUSE", "q", "all")
-    assert tubes.made("q").paused == Pause("10.0.0.1", wire.node.broker.wall // SECOND, 0, out=True, into=True)
-    wire.do("CLIENT", "SETNAME", "ann")
-    wire.do("PAUSE", "q", "out")
-    assert tubes.made("q").paused == Pause("ann", wire.node.broker.wall // SECOND, 0)
-    wire.do("PAUSE", "q", "none")
-    assert tubes.made("q").paused is None
 
 
 def test_pause_tube_of_beanstalkd_ends_a_pause_of_jobs_that_go_and_of_no_others(wire: Wire) -> None:
@@ -110,32 +103,20 @@ def test_a_paused_queue_stays_when_its_last_user_leaves_the_tube(wire: Wire) -> 
     assert list(wire.node.broker.topics) == []
 
 
-def test_a_pause_lasts(wire: Wire) -> None:
-    wire.do("PAUSE", "q", "out")
-    wire.add("q")
-    wire.advance(40_000_000)
-    assert wire.get("q") == []
-    assert wire.do("PAUSE", "q", "state") == "out"
-
-
 def test_a_scan_of_queues(wire: Wire) -> None:
     for number in range(25):
         for _ in range(number % 3):
             wire.add(f"q{number}")
         if not number % 3:
             wire.do("PAUSE", f"q{number}", "in")
-    found, cursor = [], b"0"
-    for _ in range(10):
+    found, cursor = wire.do("QSCAN", "0", "COUNT", 4)[::-1]
+    while cursor != b"0":
         cursor, names = wire.do("QSCAN", cursor, "COUNT", 4)
         found += names
-        if cursor == b"0":
-            break
     assert found == [b"q%d" % number for number in range(25)]
     assert wire.do("QSCAN", "COUNT", -1)[1] == found
     assert wire.do("QSCAN", "BUSYLOOP", "MINLEN", 2)[1] == [one for one in found if int(one[1:]) % 3 == 2]
     assert wire.do("QSCAN", "0", "MAXLEN", 0)[1] == found[::3]
-    assert wire.do("QSCAN", "0", "1") == "-ERR syntax error"
-    assert wire.do("QSCAN", "x") == "-ERR invalid cursor or option name"
     assert wire.do("QSCAN", "IMPORTRATE", 1)[1] == []
 
 
@@ -220,8 +201,8 @@ def tables(wire: Wire) -> tuple[int, ...]:
 
 def test_names_that_no_queue_has_leave_nothing_behind(wire: Wire) -> None:
     before = tables(wire)
-    for number in range(30):
-        names = [f"q{number}-{one}" for one in range(1000)]
+    for number in range(10):
+        names = [f"q{number}-{one}" for one in range(300)]
         assert wire.get(*names) == []
         for ask in ("QLEN", "QSTAT"):
             wire.do(ask, names[0])
@@ -233,26 +214,19 @@ def test_names_that_no_queue_has_leave_nothing_behind(wire: Wire) -> None:
 
 
 def test_a_getjob_that_waits_keeps_names_only_while_it_waits(wire: Wire) -> None:
-    before = tables(wire)
+    before, tubes = tables(wire), wire.node.broker.tubes
     ways = (lambda one: one.advance(2000), lambda one: one.eof(), lambda one: one.leave())
     for number, way in enumerate(ways):
-        one = wire.another()
-        one.replies(request("GETJOB", "TIMEOUT", 1000, "FROM", *[f"q{number}-{name}" for name in range(1000)]))
-        assert one.node.broker.tubes.waiters.awaited_count == 1000
-        assert stat(wire, f"q{number}-7")["blocked"] == 1
+        one, name = wire.another(), f"q{number}-7"
+        one.replies(request("GETJOB", "TIMEOUT", 1000, "FROM", *[f"q{number}-{at}" for at in range(300)]))
+        assert tubes.waiters.awaited_count == 300
+        assert stat(wire, name)["blocked"] == 1
+        assert tubes.names_of_all().count(name) == tubes.watching_count(name) == tubes.waiters.count_at(name) == 1
         way(one)
         assert tables(wire) == before
+        assert name not in tubes.names_of_all()
+        assert tubes.watching_count(name) == 0
         assert not one.peer.worker.watching or one.peer.is_gone
-
-
-def test_a_queue_that_a_client_waits_for_is_listed_with_it_while_it_waits(wire: Wire) -> None:
-    tubes, waiting = wire.node.broker.tubes, wire.another()
-    assert "idle" not in tubes.names_of_all()
-    waiting.replies(request("GETJOB", "TIMEOUT", 1000, "FROM", "idle"))
-    assert tubes.names_of_all().count("idle") == tubes.watching_count("idle") == tubes.waiters.count_at("idle") == 1
-    waiting.advance(2000)
-    assert "idle" not in tubes.names_of_all()
-    assert tubes.watching_count("idle") == 0
 
 
 def test_clients_that_wait_can_invent_as_many_names_as_there_may_be_topics_and_no_more() -> None:

@@ -3,8 +3,6 @@
 Where it is not said otherwise, the replies are those of Disque 1.0-rc1.
 """
 
-import pytest
-
 from nsqd.core.limits import Limits
 from nsqd.protocols.disque.arguments import COMMANDS
 from nsqd.protocols.disque.flush import MOST_FLUSHED
@@ -100,19 +98,11 @@ def test_a_command_and_its_reply(wire: Wire, words: str, reply: bytes) -> None:
     assert wire.ask(request(*words.split())) == reply
 
 
-def test_an_error_that_debug_makes_is_one_line(wire: Wire) -> None:
-    assert wire.ask(request("DEBUG", "ERROR", "MY error\r\ntext")) == b"-MY error  text\r\n"
-    assert wire.ask(request("DEBUG", "ERROR", "")) == b"-\r\n"
-
-
-def test_command_tells_all_commands_with_their_arity(wire: Wire) -> None:
+def test_command_tells_all_commands_with_their_arity_which_each_has(wire: Wire) -> None:
     told = wire.do("COMMAND")
     assert {one[0] for one in told} == set(COMMANDS)
     assert {len(one) for one in told} == {6}
     assert {one[0]: one[1] for one in told} == {one.name: one.arity for one in COMMANDS.values()} | {b"hello": 1}
-
-
-def test_each_command_has_its_arity(wire: Wire) -> None:
     for name, arity in ((one[0].decode(), one[1]) for one in wire.do("COMMAND")):
         counts = [count for count in range(1, abs(arity) + 2) if (count != arity if arity > 0 else count < -arity)]
         for count in counts if name != "hello" else ():  # clients of Redis send more words
@@ -120,30 +110,27 @@ def test_each_command_has_its_arity(wire: Wire) -> None:
             assert wire.do(name.upper(), *["x"] * (count - 1)) == refusal
 
 
-def test_odd_words(wire: Wire) -> None:
-    assert wire.do("PING", "") == b""
-    assert wire.do("") == "-ERR unknown command ''"
-    assert wire.do("a\r\nb") == "-ERR unknown command 'a  b'"
-
-
-def test_time_is_that_of_the_node(wire: Wire) -> None:
+def test_time_is_that_of_the_node_and_odd_words_are_answered_in_one_line(wire: Wire) -> None:
     wire.advance(2_500)
     seconds, micros = wire.do("TIME")
     assert int(seconds) * 1_000_000 + int(micros) == wire.node.broker.wall // 1_000
+    assert wire.do("PING", "") == b""
+    assert wire.do("") == "-ERR unknown command ''"
+    assert wire.do("a\r\nb") == "-ERR unknown command 'a  b'"
+    assert wire.ask(request("DEBUG", "ERROR", "MY error\r\ntext")) == b"-MY error  text\r\n"
+    assert wire.ask(request("DEBUG", "ERROR", "")) == b"-\r\n"
 
 
 # differs from Disque
 
 
-@pytest.mark.parametrize(
-    ("words", "text"), [("BGREWRITEAOF", NO_AOF), ("SHUTDOWN", NO_SHUTDOWN), ("DEBUG FLUSHALL", NO_DEBUG)]
-)
+@each("words, text", [("BGREWRITEAOF", NO_AOF), ("SHUTDOWN", NO_SHUTDOWN), ("DEBUG FLUSHALL", NO_DEBUG)], wire=new_wire)
 def test_what_cannot_be_done_is_answered_with_what_to_do_instead(wire: Wire, words: str, text: bytes) -> None:
     assert wire.ask(request(*words.split())) == b"-" + text + b"\r\n"
     assert wire.do("PING") == "PONG"
 
 
-@pytest.mark.parametrize("words", ["SHUTDOWN", "shutdown rewrite-aof"])
+@each("words", ["SHUTDOWN", "shutdown rewrite-aof"], wire=new_wire)
 def test_shutdown_ends_the_process_without_a_reply(wire: Wire, words: str) -> None:
     stops: list[None] = []
     wire.context.stop = lambda: stops.append(None)
@@ -161,11 +148,11 @@ def hello_of(reply: Reply) -> dict[str, Reply]:
     return dict(zip([key.decode() for key in reply[::2]], reply[1::2], strict=True))
 
 
-@pytest.mark.parametrize(("version", "kind"), [(2, b"*14\r\n"), (3, b"%7\r\n")])
+@each("version, kind", [(2, b"*14\r\n"), (3, b"%7\r\n")], wire=new_wire)
 def test_hello_with_a_version_is_that_of_redis(wire: Wire, version: int, kind: bytes) -> None:
     said = wire.ask(request("HELLO", version))
     assert said.startswith(kind)
-    told = hello_of(wire.do("HELLO", version))
+    told = hello_of(wire.do("HELLO", version, *("AUTH", "default", "x") * (version == 3)))  # there is no password
     assert list(told) == HELLO
     assert told["proto"] == version
     assert told["version"] == PENSTOCK_VERSION.encode()
@@ -173,12 +160,16 @@ def test_hello_with_a_version_is_that_of_redis(wire: Wire, version: int, kind: b
     assert told["modules"] == []
 
 
-def test_hello_without_a_version_is_that_of_disque_whatever_came_before(wire: Wire) -> None:
+def test_hello_without_a_version_is_that_of_disque_whatever_came_before_and_gives_a_name(wire: Wire) -> None:
     node_id = wire.context.ids.node_id(7)
     told = [1, node_id, [node_id, b"", b"7711", b"1"]]
     assert wire.do("HELLO") == told
     wire.do("HELLO", 3)
     assert wire.do("hello") == told
+    assert hello_of(wire.do("HELLO", 3, "setname", "bob"))["proto"] == 3
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("HELLO", 3, "SETNAME", "a b").startswith("-ERR Client names cannot contain spaces")
+    assert wire.do("CLIENT", "GETNAME") == b"bob"
 
 
 def test_nils_are_those_of_the_version(wire: Wire) -> None:
@@ -194,29 +185,17 @@ def test_nils_are_those_of_the_version(wire: Wire) -> None:
     assert wire.ask(commands) == old
 
 
-@each(
-    "words, reply",
-    [
-        ("HELLO 1", "-NOPROTO unsupported protocol version"),
-        ("HELLO 4", "-NOPROTO unsupported protocol version"),
-        ("HELLO x", "-ERR wrong number of arguments for 'hello' command"),
-        ("HELLO -3", "-ERR wrong number of arguments for 'hello' command"),
-        ("HELLO 3 AUTH x", "-ERR Syntax error in HELLO option 'AUTH'"),
-        ("HELLO 3 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'"),
-        ("HELLO 3 bogus", "-ERR Syntax error in HELLO option 'bogus'"),
-    ],
-    wire=new_wire,
-)
+@each("words, reply", [
+    ("HELLO 1", "-NOPROTO unsupported protocol version"), ("HELLO 4", "-NOPROTO unsupported protocol version"),
+    ("HELLO x", "-ERR wrong number of arguments for 'hello' command"),
+    ("HELLO -3", "-ERR wrong number of arguments for 'hello' command"),
+    ("HELLO 3 AUTH x", "-ERR Syntax error in HELLO option 'AUTH'"),
+    ("HELLO 3 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'"),
+    ("HELLO 3 bogus", "-ERR Syntax error in HELLO option 'bogus'"),
+], wire=new_wire)  # fmt: skip
 def test_a_hello_that_is_refused_changes_nothing(wire: Wire, words: str, reply: str) -> None:
     assert wire.do(*words.split()) == reply
     assert wire.ask(request("SHOW", UNKNOWN)) == b"$-1\r\n"
-
-
-def test_hello_gives_a_name(wire: Wire) -> None:
-    assert hello_of(wire.do("HELLO", 3, "setname", "bob"))["proto"] == 3
-    assert wire.do("CLIENT", "GETNAME") == b"bob"
-    assert wire.do("HELLO", 3, "SETNAME", "a b").startswith("-ERR Client names cannot contain spaces")
-    assert wire.do("CLIENT", "GETNAME") == b"bob"
 
 
 # passwords
@@ -234,24 +213,15 @@ def test_without_the_password_only_auth_and_hello_are_done() -> None:
     assert wire.do("PING") == "PONG"
 
 
-def test_a_wrong_password_takes_back_what_the_right_one_has_allowed() -> None:
-    wire = with_password()
-    wire.do("AUTH", PASSWORD)
-    assert wire.do("AUTH", PASSWORD + b"x") == "-ERR invalid password"
-    assert wire.do("PING") == NO_AUTH
-
-
-def test_hello_with_a_password_where_there_is_none(wire: Wire) -> None:
-    assert hello_of(wire.do("HELLO", 3, "AUTH", "default", "x"))["proto"] == 3
-
-
-def test_hello_with_a_password() -> None:
+def test_hello_with_a_password_and_a_wrong_one_takes_back_what_the_right_one_has_allowed() -> None:
     wire = with_password()
     wrong = "-WRONGPASS invalid username-password pair or user is disabled."
     assert wire.do("HELLO", 3, "AUTH", "default", "wrong") == wrong
     assert wire.do("PING") == NO_AUTH
     assert hello_of(wire.do("HELLO", 3, "AUTH", "default", PASSWORD, "SETNAME", "bob"))["proto"] == 3
     assert wire.do("CLIENT", "GETNAME") == b"bob"
+    assert wire.do("AUTH", PASSWORD + b"x") == "-ERR invalid password"
+    assert wire.do("PING") == NO_AUTH
 
 
 # MONITOR
@@ -264,7 +234,7 @@ def shown(monitor: Wire) -> list[str]:
     return [line.partition("] ")[2] for line in lines]
 
 
-def test_who_monitors_sees_the_commands_of_all(wire: Wire) -> None:
+def test_who_monitors_sees_the_commands_of_all_quoted_as_in_c(wire: Wire) -> None:
     monitor = wire.another()
     assert monitor.do("MONITOR") == "OK"
     wire.do("PING", b'a\0"\\\xff\r\n')
@@ -274,6 +244,9 @@ def test_who_monitors_sees_the_commands_of_all(wire: Wire) -> None:
     assert monitor.said() == (
         b'+%d.%06d [10.0.0.1:5555] "PING" "a\\x00\\"\\\\\\xff\\r\\n"\r\n' % (wall // 10**9, wall // 1_000 % 10**6)
     )
+    wire.do("PING", b"'\"\a\b\t")
+    wire.do("CONFIG", "SET", "hz", "10")
+    assert shown(monitor) == ['"PING" "\'\\"\\a\\b\\t"', '"CONFIG" "SET" "hz" "10"']
     assert monitor.replies(request("PING"))[-1] == "PONG"
     assert monitor.replies(request("MONITOR")) == []
 
@@ -288,14 +261,6 @@ def test_repeated_commands_are_shown_as_well(wire: Wire) -> None:
     monitor.leave()
     wire.add("q", "1")
     assert not wire.context.monitors
-
-
-def test_words_are_quoted_as_in_c_and_other_settings_are_shown(wire: Wire) -> None:
-    monitor = wire.another()
-    monitor.do("MONITOR")
-    wire.do("PING", b"'\"\a\b\t")
-    wire.do("CONFIG", "SET", "hz", "10")
-    assert shown(monitor) == ['"PING" "\'\\"\\a\\b\\t"', '"CONFIG" "SET" "hz" "10"']
 
 
 @each(
@@ -323,33 +288,27 @@ def together(*wires: Wire) -> Wire:
     return wires[0]
 
 
-@pytest.mark.parametrize("extra", [(), ("x",)])
-def test_flushall_throws_all_jobs_away_and_ends_pauses(wire: Wire, extra: tuple[str, ...]) -> None:
-    together(wire)
-    job_id = wire.add("q")
-    out = wire.add("r")
+@each("extra", [(), ("x",)], wire=new_wire)
+def test_flushall_throws_all_jobs_away_ends_pauses_and_answers_those_who_wait(
+    wire: Wire, extra: tuple[str, ...]
+) -> None:
+    waiting = wire.another()
+    together(wire, waiting)
+    job_id, out = wire.add("q"), wire.add("r")
     wire.get("r")
     wire.add("s", "later", "DELAY", 5)
     wire.do("PAUSE", "p", "in")
+    assert waiting.replies(request("GETJOB", "FROM", "w")) == []
     assert wire.do("DEBUG", "FLUSHALL", *extra) == "OK"
+    assert waiting.said() == b"*-1\r\n"
     assert [wire.show(one) for one in (job_id, out)] == [None, None]
-    assert wire.do("QLEN", "q") == 0
-    assert wire.do("QSTAT", "q") is None
-    assert wire.do("PAUSE", "p", "state") == "none"
+    assert (wire.do("QLEN", "q"), wire.do("QSTAT", "q"), wire.do("PAUSE", "p", "state")) == (0, None, "none")
     assert wire.do("QSCAN") == [b"0", []]
     assert wire.ask(request("INFO", "jobs")) == b"$27\r\n# Jobs\r\nregistered_jobs:0\r\n\r\n"
     assert wire.ask(request("INFO", "queues")) == b"$31\r\n# Queues\r\nregistered_queues:0\r\n\r\n"
-
-
-def test_flushall_answers_those_who_wait(wire: Wire) -> None:
-    waiting = wire.another()
-    together(wire, waiting)
-    assert waiting.replies(request("GETJOB", "FROM", "q")) == []
-    assert wire.do("DEBUG", "FLUSHALL") == "OK"
-    assert waiting.said() == b"*-1\r\n"
-    wire.add("q")
+    wire.add("w")
     assert waiting.said() == b""
-    assert wire.do("QLEN", "q") == 1
+    assert wire.do("QLEN", "w") == 1
 
 
 def test_flushall_is_done_in_parts_and_later_commands_wait_for_it(wire: Wire) -> None:

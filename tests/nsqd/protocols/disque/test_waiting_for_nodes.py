@@ -33,28 +33,29 @@ def test_an_addjob_waits_until_enough_nodes_are_there(wire: Wire) -> None:
     assert wire.advance(1000).replies() == []
     wire.node.broker.set_copies(2)
     assert wire.replies() == []
-    assert wire.another().do("QLEN", "q") == 0, "what waits is in no queue"
+    other = wire.another()
+    assert other.do("QLEN", "q") == 0, "what waits is in no queue"
+    assert b"blocked_clients:1\r\n" in other.do("INFO", "clients")
+    assert b" flags=b " in other.do("CLIENT", "LIST")
     wire.node.broker.set_copies(3)
     (job_id,) = wire.replies()
     assert wire.get("q") == [(b"q", job_id, b"x")]
+    assert b"blocked_clients:0\r\n" in other.do("INFO", "clients")
     assert not wire.node.broker.put_waiters
     wire.node.broker.check()
 
 
-def test_it_is_refused_when_its_timeout_is_over_and_nothing_is_kept(wire: Wire) -> None:
-    assert wire.replies(request("ADDJOB", "q", "x", 200)) == []
-    assert wire.advance(199).replies() == []
-    assert wire.advance(1).replies() == [TOO_FEW]
+def test_it_is_refused_when_its_timeout_or_the_jobs_life_is_over_and_nothing_is_kept(wire: Wire) -> None:
+    for copies in (4, 65_535):
+        assert wire.do("ADDJOB", "q", "x", 30_000, "REPLICATE", copies) == TOO_FEW, "the cluster has three nodes"
+    for timeout, ms in ((200, 200), (0, 100_000)):
+        assert wire.replies(request("ADDJOB", "q", "x", timeout, "TTL", 100)) == []
+        assert wire.advance(ms - 1).replies() == []
+        assert wire.advance(1).replies() == [TOO_FEW]
     wire.node.broker.set_copies(3)
     assert wire.advance(100_000).replies() == []
     assert wire.do("QLEN", "q") == 0
     assert wire.do("QSCAN") == [b"0", []], "a job that is refused makes no queue"
-
-
-def test_without_a_timeout_it_waits_until_the_job_would_end(wire: Wire) -> None:
-    assert wire.replies(request("ADDJOB", "q", "x", 0, "TTL", 100)) == []
-    assert wire.advance(99_999).replies() == []
-    assert wire.advance(1).replies() == [TOO_FEW]
 
 
 def test_the_time_that_it_has_waited_counts(wire: Wire) -> None:
@@ -73,11 +74,6 @@ def test_later_commands_wait_for_it(wire: Wire) -> None:
     *ids, pong = wire.replies()
     assert (len(set(ids)), pong) == (3, "PONG")
     assert wire.context.counts[b"addjob"] == 3, "each counts once"
-
-
-@pytest.mark.parametrize("options", [("REPLICATE", 4), ("REPLICATE", 65_535)])
-def test_more_copies_than_the_cluster_has_nodes_are_refused_at_once(wire: Wire, options: tuple[str, int]) -> None:
-    assert wire.do("ADDJOB", "q", "x", 30_000, *options) == TOO_FEW
 
 
 def test_what_asks_for_no_copies_does_not_wait(wire: Wire) -> None:
@@ -100,13 +96,3 @@ def test_a_client_that_sends_no_more_waits_for_a_second(wire: Wire) -> None:
     assert wire.eof().advance(999).replies() == []
     assert wire.advance(1).replies() == [TOO_FEW]
     assert wire.peer.outbox.closing
-
-
-def test_who_waits_is_blocked(wire: Wire) -> None:
-    wire.replies(request("ADDJOB", "q", "x", 30_000))
-    other = Wire(wire.node, wire.context)
-    assert b"blocked_clients:1\r\n" in other.do("INFO", "clients")
-    assert b" flags=b " in other.do("CLIENT", "LIST")
-    wire.node.broker.set_copies(3)
-    wire.replies()
-    assert b"blocked_clients:0\r\n" in other.do("INFO", "clients")

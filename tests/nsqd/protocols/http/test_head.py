@@ -109,24 +109,12 @@ def test_every_other_head_is_left_to_the_exact_reader(head: bytes) -> None:
     assert read(head) is None
 
 
-def test_the_beginning_of_a_usual_head_may_become_one() -> None:
+def test_the_beginning_of_a_usual_head_may_become_one_and_nothing_else() -> None:
     head = PUB + HOST + LENGTH + b"\r\n"
     assert all(may_become(head[:size]) for size in range(len(head)))
     assert len(head) < MAX_HEAD
-
-
-@each(
-    "data",
-    [
-        b"  V2",
-        b"GET /stats ",
-        b"GET /stats?topic=t",
-        b"PUT",
-        b"\r\n",
-        b"POST /pub?top1",
-        b"POST /pub?topic=t HTTP/9.9\r\n",
-        PUB[:-2] + b"\nHost: a\n\n",
-    ],
-)
-def test_nothing_else_may(data: bytes) -> None:
-    assert not may_become(data)
+    for data in (
+        b"  V2", b"GET /stats ", b"GET /stats?topic=t", b"PUT", b"\r\n", b"POST /pub?top1",
+        b"POST /pub?topic=t HTTP/9.9\r\n", PUB[:-2] + b"\nHost: a\n\n",
+    ):  # fmt: skip
+        assert not may_become(data)

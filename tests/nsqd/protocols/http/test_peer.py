@@ -3,11 +3,9 @@
 from collections import Counter
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.broker import DRAINING
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.http.head import Request
 from nsqd.protocols.http.peer import (
@@ -22,17 +20,19 @@ from nsqd.protocols.http.peer import (
     Context,
     HttpPeer,
 )
-from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
+from nsqd.protocols.transport import NEVER
 from shared.budget import FREE
 from shared.unix_sockets import NOBODY
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token
+from tests.nsqd.protocols.transport import StillTransport
 
 ANSWERS_OF_A_TURN = UNITS_OF_A_TURN // UNITS_OF_A_REQUEST
 HOST = b"Host: localhost\r\n"
 OK = b"HTTP/1.1 200 OK"
 PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
+STATS = b"GET /stats?format=json&topic=t&channel=c&include_clients=false HTTP/1.1\r\n" + HOST + b"\r\n"
 ODD = b"GET /odd HTTP/1.1\r\n" + HOST + b"\r\n"
 
 
@@ -40,12 +40,17 @@ def pub(body: bytes, topic: bytes = b"t", route: bytes = b"pub") -> bytes:
     return b"POST /%s?topic=%s HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (route, topic, HOST, len(body), body)
 
 
-class Wire:
-    """A client of HTTP, and the peer's Transport. The topic t exists."""
+def binary(count: int, body: bytes) -> bytes:
+    """A binary /mpub. This test's node separates the messages by commas, and finds one that ends in ! malformed."""
+    data = count.to_bytes(4, "big") + body
+    return b"POST /mpub?topic=t&binary=true HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (HOST, len(data), data)
+
+
+class Wire(StillTransport):
+    """A client of HTTP, and the peer's transport. The topic t exists."""
 
     def __init__(self, proofs: Proofs | None = None, user: int = NOBODY) -> None:
-        """`user`: who connects by a unix socket; NOBODY: it is a connection over TCP."""
-        self.user = user
+        super().__init__(user)
         self.node = Node()
         self.node.broker.topic("t")
         self.healthy = True
@@ -70,33 +75,6 @@ class Wire:
     def _answered(self, request: Request, ip: str, port: str, came: int) -> None:
         assert (ip, port, came) == (self.ip, "5555", self.node.now)
         self.answered[request.target] += 1
-
-    def output_ready(self) -> None:
-        pass
-
-    def timer_changed(self) -> None:
-        pass
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        pass
-
-    def note_foreign(self, port: str, data: bytes) -> None: ...
-
-    @property
-    def is_scarce(self) -> bool:
-        return False
-
-    def peer_user(self) -> int:
-        return self.user
-
-    def upgrade(self, upgrade: Upgrade) -> None:
-        raise AssertionError
-
-    def suspend(self, begin: Begin) -> None:
-        raise AssertionError
-
-    def meter(self, usage: object) -> None:
-        raise AssertionError
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
         assert self.rest is None
@@ -131,47 +109,25 @@ class Wire:
         return [delivery.body for delivery in inbox.take()]
 
 
-def test_a_publish_is_answered_and_delivered() -> None:
+def test_a_publish_is_answered_and_delivered_and_an_mpub_publishes_its_lines() -> None:
     wire = Wire()
     (answer,) = wire.send(pub(b"hello"))
     assert answer.startswith(OK)
     assert answer.endswith(b"x-nsq-content-type: nsq; version=1.0\r\n\r\nOK")
     assert b"\r\ndate: " in answer
-    assert wire.published() == [b"hello"]
     assert wire.answered == {b"/pub?topic=t": 1}
+    assert len(wire.send(pub(b"a\n\nb\nc\n", route=b"mpub")) + wire.send(binary(2, b"a,bc"))) == 2
+    assert wire.published() == [b"hello", b"a", b"b", b"c", b"a", b"bc"]
     assert wire.rest is None
-
-
-def test_an_mpub_publishes_its_lines() -> None:
-    wire = Wire()
-    assert len(wire.send(pub(b"a\n\nb\nc\n", route=b"mpub"))) == 1
-    assert wire.published() == [b"a", b"b", b"c"]
-
-
-def test_a_ping_is_answered_while_the_node_is_well() -> None:
-    wire = Wire()
     (answer,) = wire.send(PING)
     assert b"x-nsq-content-type" not in answer
-    wire.healthy = False
-    assert wire.send(PING) == []
-    assert wire.rest == PING
 
 
-@each(
-    "request_",
-    [
-        ODD,
-        pub(b""),
-        pub(b"x" * 1001),
-        pub(b"x", topic=b"other"),
-        pub(b"\n\n", route=b"mpub"),
-        pub(b"a\n" + b"x" * 1001, route=b"mpub"),
-        pub(b"x\n" * 2501, route=b"mpub"),
-        b"  V2",
-        b"x" * 10_000,
-        b"POST /pub?topic=t HTTP/1.1\r\n" + b"Accept: " + b"x" * 5000,
-    ],
-)
+@each("request_", [
+    ODD, pub(b""), pub(b"x" * 1001), pub(b"x", topic=b"other"), pub(b"\n\n", route=b"mpub"),
+    pub(b"a\n" + b"x" * 1001, route=b"mpub"), pub(b"x\n" * 2501, route=b"mpub"), b"  V2", b"x" * 10_000,
+    b"POST /pub?topic=t HTTP/1.1\r\n" + b"Accept: " + b"x" * 5000,
+])  # fmt: skip
 def test_what_is_not_for_this_peer_leaves_as_it_came_and_nothing_has_happened(request_: bytes) -> None:
     wire = Wire()
     assert len(wire.send(pub(b"before") + request_)) == 1
@@ -181,15 +137,7 @@ def test_what_is_not_for_this_peer_leaves_as_it_came_and_nothing_has_happened(re
     assert list(wire.node.broker.topics) == ["t"]
 
 
-def test_a_node_that_takes_no_messages_leaves_the_answer_to_the_exact_reader() -> None:
-    wire = Wire()
-    wire.node.broker.drain(1)
-    assert wire.node.broker.refusal == DRAINING
-    assert wire.send(pub(b"x")) == []
-    assert wire.rest == pub(b"x")
-
-
-def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete() -> None:
+def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete_also_behind_a_full_turn() -> None:
     wire = Wire()
     whole = pub(b"x" * 900)
     assert wire.send(whole[:100]) == []
@@ -199,17 +147,31 @@ def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete() -> None
     assert len(wire.send(whole[100:])) == 1
     assert wire.peer.buffered == 0
     assert wire.peer.next_timer() == wire.node.now + KEEP_ALIVE
+    wire = Wire()
+    first, second = pub(b"x" * 900), pub(b"y" * 800)
+    wire.send(first[:-3])
+    wire.peer.receive(first[-3:] + PING * (ANSWERS_OF_A_TURN - 1) + second[:-10], wire.node.now)
+    assert wire.peer.has_more
+    assert wire.peer.buffered == 0
+    wire.node.now += 1
+    wire.send(b"")
+    assert (wire.peer.buffered, wire.peer.body_since) == (len(second), wire.node.now)
 
 
-def test_a_body_too_large_to_wait_for_leaves_with_its_head() -> None:
+def test_one_turn_answers_a_bounded_number_of_requests_and_takes_no_large_ones() -> None:
+    wire = Wire()
+    wire.peer.receive(PING * (ANSWERS_OF_A_TURN + 1), wire.node.now)
+    assert len(wire.peer.take_output()) == ANSWERS_OF_A_TURN
+    assert wire.peer.has_more
+    assert len(wire.send(b"")) == 1
+    wire.peer.receive(STATS * 100, wire.node.now)
+    assert 1 <= len(wire.peer.take_output()) <= 5
+    assert wire.peer.has_more
     wire = Wire()
     wire.context.max_body_size = 10 * MAX_BODY
     head = b"POST /mpub?topic=t HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % (MAX_BODY + 1)
     assert wire.send(head + b"x") == []
     assert wire.rest == head + b"x"
-
-
-def test_too_many_messages_for_one_turn_leave_unpublished() -> None:
     wire = Wire()
     wire.context.max_body_size = MAX_BODY
     wire.send(pub(b"x\n" * (MOST_MESSAGES + 1), route=b"mpub"))
@@ -217,15 +179,7 @@ def test_too_many_messages_for_one_turn_leave_unpublished() -> None:
     assert wire.published() == []
 
 
-def test_one_turn_answers_a_bounded_number_of_requests() -> None:
-    wire = Wire()
-    wire.peer.receive(PING * (ANSWERS_OF_A_TURN + 1), wire.node.now)
-    assert len(wire.peer.take_output()) == ANSWERS_OF_A_TURN
-    assert wire.peer.has_more
-    assert len(wire.send(b"")) == 1
-
-
-def test_a_silent_client_is_closed_and_one_that_sends_is_not() -> None:
+def test_a_silent_client_is_closed_and_what_it_sends_then_is_dropped() -> None:
     wire = Wire()
     assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT
     wire.node.now += HEADER_TIMEOUT - 1
@@ -240,6 +194,14 @@ def test_a_silent_client_is_closed_and_one_that_sends_is_not() -> None:
     wire.peer.tick(wire.node.now)
     assert wire.peer.outbox.closing
     assert wire.send(PING) == []
+    wire = Wire()
+    wire.send(b"POST /pub?to")
+    wire.node.now += HEADER_TIMEOUT
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.next_timer() == NEVER  # its time has passed: the reactor would call again and again
+    for _ in range(10):
+        wire.send(b"x" * 10_000)
+    assert len(wire.peer._input) < 100
 
 
 def test_a_head_that_comes_byte_by_byte_has_no_longer_than_another() -> None:
@@ -249,9 +211,12 @@ def test_a_head_that_comes_byte_by_byte_has_no_longer_than_another() -> None:
         wire.node.now += 1
         wire.send(bytes((byte,)))
     assert wire.peer.next_timer() <= due + 1
+    wire = Wire()
+    wire.send(PING + b"GET /pi")
+    assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT, "one behind other requests"
 
 
-def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it() -> None:
+def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it_and_counts_as_buffered_until_it_has_left() -> None:
     slow, prompt = Wire(), Wire()
     slow.send(ODD[:3])
     due = slow.peer.next_timer()
@@ -260,22 +225,12 @@ def test_a_half_read_head_leaves_with_the_time_that_is_left_to_it() -> None:
     assert (slow.rest, slow.head_due) == (ODD, due)
     prompt.send(PING[:-1])
     prompt.send(PING[-1:] + ODD[:9])
-    assert (prompt.rest, prompt.head_due) == (ODD[:9], NEVER)
+    assert (prompt.rest, prompt.head_due, prompt.peer.buffered) == (ODD[:9], NEVER, 9)
+    prompt.peer.disconnected()
+    assert prompt.peer.buffered == 0
 
 
-def binary(count: int, body: bytes) -> bytes:
-    """A binary /mpub. This test's node separates the messages by commas, and finds one that ends in ! malformed."""
-    data = count.to_bytes(4, "big") + body
-    return b"POST /mpub?topic=t&binary=true HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (HOST, len(data), data)
-
-
-def test_a_binary_mpub_is_published() -> None:
-    wire = Wire()
-    assert len(wire.send(binary(2, b"a,bc"))) == 1
-    assert wire.published() == [b"a", b"bc"]
-
-
-@pytest.mark.parametrize("request_", [binary(1, b"a!"), binary(MOST_MESSAGES + 1, b"a")])
+@each("request_", [binary(1, b"a!"), binary(MOST_MESSAGES + 1, b"a")])
 def test_a_binary_mpub_that_is_malformed_or_long_leaves_unpublished(request_: bytes) -> None:
     wire = Wire()
     assert wire.send(request_) == []
@@ -283,30 +238,17 @@ def test_a_binary_mpub_that_is_malformed_or_long_leaves_unpublished(request_: by
     assert wire.published() == []
 
 
-STATS = b"GET /stats?format=json&topic=t&channel=c&include_clients=false HTTP/1.1\r\n" + HOST + b"\r\n"
-
-
-def test_statistics_of_a_topic_are_answered_with_their_length() -> None:
+def test_statistics_of_a_topic_are_answered_with_their_length_or_leave() -> None:
     wire = Wire()
     (answer,) = wire.send(STATS)
     assert answer.startswith(OK)
     assert b"\r\ncontent-length: 13\r\n" in answer
     assert answer.endswith(b'\r\n\r\n{"topics":[]}')
-
-
-@pytest.mark.parametrize("stats", [None, b"x" * (FREE + 1)])
-def test_statistics_that_are_not_for_the_turn_leave(stats: bytes | None) -> None:
-    wire = Wire()
-    wire.stats = stats
-    assert wire.send(STATS) == []
-    assert wire.rest == STATS
-
-
-def test_one_turn_shows_few_statistics() -> None:
-    wire = Wire()
-    wire.peer.receive(STATS * 100, wire.node.now)
-    assert 1 <= len(wire.peer.take_output()) <= 5
-    assert wire.peer.has_more
+    for stats in (None, b"x" * (FREE + 1)):
+        wire = Wire()
+        wire.stats = stats
+        assert wire.send(STATS) == []
+        assert wire.rest == STATS
 
 
 @each("route, when_unready", [(b"ping", 1), (b"livez", 1), (b"readyz", 0)])
@@ -335,43 +277,6 @@ def test_heads_are_remembered_but_not_without_bound() -> None:
     for number in range(MOST_KNOWN + 10):
         wire.send(b"GET /ping HTTP/1.1\r\n" + HOST + b"User-Agent: %d\r\n\r\n" % number)
     assert 0 < len(wire.context.known) <= MOST_KNOWN
-
-
-def test_what_comes_for_a_connection_that_ends_is_dropped_and_sets_no_timer() -> None:
-    wire = Wire()
-    wire.send(b"POST /pub?to")
-    wire.node.now += HEADER_TIMEOUT
-    wire.peer.tick(wire.node.now)
-    assert wire.peer.next_timer() == NEVER  # its time has passed: the reactor would call again and again
-    for _ in range(10):
-        wire.send(b"x" * 10_000)
-    assert len(wire.peer._input) < 100
-
-
-def test_a_body_that_follows_a_full_turn_counts_as_buffered_from_then_on() -> None:
-    wire = Wire()
-    first, second = pub(b"x" * 900), pub(b"y" * 800)
-    wire.send(first[:-3])
-    wire.peer.receive(first[-3:] + PING * (ANSWERS_OF_A_TURN - 1) + second[:-10], wire.node.now)
-    assert wire.peer.has_more
-    assert wire.peer.buffered == 0
-    wire.node.now += 1
-    wire.send(b"")
-    assert (wire.peer.buffered, wire.peer.body_since) == (len(second), wire.node.now)
-
-
-def test_a_head_behind_other_requests_has_as_long_as_the_first_one() -> None:
-    wire = Wire()
-    wire.send(PING + b"GET /pi")
-    assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT
-
-
-def test_what_leaves_counts_as_buffered_until_it_has_left() -> None:
-    wire = Wire()
-    wire.send(PING + ODD)
-    assert wire.peer.buffered == len(ODD)
-    wire.peer.disconnected()
-    assert wire.peer.buffered == 0
 
 
 REQUESTS = st.lists(
@@ -494,7 +399,7 @@ def limited(**limits: int) -> Wire:
     return wire
 
 
-def test_what_is_published_is_counted_for_who_sends_it() -> None:
+def test_what_is_published_is_counted_for_who_sends_it_and_may() -> None:
     wire = limited()
     one = authorized(pub(b"12345", b"orders"))
     assert len(wire.send(one) + wire.send(one) + wire.send(one + one)) == 4
@@ -502,26 +407,6 @@ def test_what_is_published_is_counted_for_who_sends_it() -> None:
     assert wire.context.accounts is not None
     figures = wire.context.accounts.account("orders").figures()
     assert (figures.messages, figures.bytes) == (6, 23)
-
-
-@pytest.mark.parametrize("request_", [pub(b"1", b"orders"), pub(b"1\n2", b"orders", b"mpub")])
-def test_who_is_over_its_rate_is_for_the_http_thread_to_refuse(request_: bytes) -> None:
-    wire = limited(messages=10)
-    for _ in range(2):
-        assert len(wire.send(authorized(pub(b"\n".join([b"x"] * 5), b"orders", b"mpub")))) == 1
-    request_ = authorized(request_)
-    assert len(wire.send(request_)) == 1  # in full, though it is more than there is
-    wire.rest = None
-    topic = wire.node.broker.topics["orders"]
-    before = topic.intake.message_count
-    assert wire.send(request_) == []
-    assert wire.rest == request_
-    assert topic.intake.message_count == before
-    assert wire.context.accounts is not None
-    assert wire.context.accounts.account("orders").figures().refused == 0  # the HTTP thread counts it
-
-
-def test_whoever_may_not_is_not_counted() -> None:
     for request_ in (pub(b"1", b"orders"), authorized(pub(b"1", b"other")), authorized(pub(b"1", b"orders"), "worker")):
         again = limited(messages=10)
         again.node.broker.topic("other")
@@ -529,3 +414,19 @@ def test_whoever_may_not_is_not_counted() -> None:
         assert again.rest == request_
         assert again.context.accounts is not None
         assert sum(one.messages for one in again.context.accounts.figures()) == 0
+
+
+@each("request_", [pub(b"1", b"orders"), pub(b"1\n2", b"orders", b"mpub")])
+def test_who_is_over_its_rate_is_for_the_http_thread_to_refuse(request_: bytes) -> None:
+    wire = limited(messages=10)
+    for _ in range(2):
+        assert len(wire.send(authorized(pub(b"\n".join([b"x"] * 5), b"orders", b"mpub")))) == 1
+    request_ = authorized(request_)
+    assert len(wire.send(request_)) == 1  # in full, though it is more than there is
+    topic = wire.node.broker.topics["orders"]
+    before = topic.intake.message_count
+    assert wire.send(request_) == []
+    assert wire.rest == request_
+    assert topic.intake.message_count == before
+    assert wire.context.accounts is not None
+    assert wire.context.accounts.account("orders").figures().refused == 0  # the HTTP thread counts it

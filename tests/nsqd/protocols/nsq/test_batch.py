@@ -4,10 +4,9 @@ import struct
 
 import pytest
 
-from nsqd.protocols.nsq.batch import PORTION, MpubBatch
+from nsqd.protocols.nsq.batch import PORTION
 from nsqd.protocols.nsq.settings import Settings
 from tests.cases import each
-from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
 
 MANY = 3 * PORTION + 7
@@ -29,8 +28,7 @@ def turn(wire: Wire, data: bytes = b"") -> int:
     return (topic.intake.message_count if topic is not None else 0) - before
 
 
-@each("alike", [True, False])
-@each("known", [True, False], wire=lambda: Wire(settings=LIMITS))
+@each("alike, known", [(True, True), (False, False)], wire=lambda: Wire(settings=LIMITS))
 def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
     if known:  # whole in the buffer and of one size: the fast path
         wire.send(b"PUB t\n" + body(b"first"))
@@ -44,6 +42,10 @@ def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alik
     assert sum(published) == MANY + 1
     assert wire.replies() == [b"OK", b"OK"]
     assert wire.peer.pub_counts == {"t": MANY + 1 + known}
+    assert turn(wire, mpub(b"t", *[b"x"] * (PORTION // 4)) * 9) == PORTION  # many that are large together
+    while wire.peer.has_more:
+        assert turn(wire) <= PORTION
+    assert wire.replies() == [b"OK"] * 9
     wire.node.broker.check()
 
 
@@ -68,25 +70,6 @@ def test_reading_takes_portions_too(wire: Wire) -> None:
     assert turn(wire) == PORTION
 
 
-def test_many_that_are_large_together_take_several_turns(wire: Wire) -> None:
-    wire.send(b"PUB t\n" + body(b"first"))
-    one = mpub(b"t", *[b"x"] * (PORTION // 4))
-    assert turn(wire, one * 9) == PORTION
-    assert wire.peer.has_more
-    while wire.peer.has_more:
-        assert turn(wire) <= PORTION
-    assert wire.replies() == [b"OK"] * 10
-
-
-def test_a_client_that_is_gone_leaves_a_part(wire: Wire) -> None:
-    turn(wire, mpub(b"t", *[b"x"] * MANY))
-    wire.peer.disconnected()
-    assert not wire.peer.has_more
-    assert wire.replies() == []
-    assert wire.node.broker.topics["t"].intake.message_count <= 2 * PORTION
-    wire.node.broker.check()
-
-
 def test_a_topic_that_cannot_be_published_to_any_more_is_told(wire: Wire) -> None:
     wire.send(b"PUB t\n" + body(b"first"))
     turn(wire, mpub(b"t", *[b"x"] * MANY))
@@ -107,53 +90,28 @@ def hello(wire: Wire) -> None:
     wire.replies()
 
 
-def test_a_repeated_one_is_known_by_its_key_and_a_broken_one_is_not(wire: Wire) -> None:
+@each("words, again", [(b" key", MANY), (b" producer 100", 0)], wire=lambda: Wire(settings=LIMITS))
+def test_a_broken_one_is_not_known_by_its_key_and_of_a_numbered_one_nothing_is_published_twice(
+    wire: Wire, words: bytes, again: int
+) -> None:
     hello(wire)
-    turn(wire, batch_mpub(b" key", MANY))
-    topic = wire.node.broker.topics["t"]
-    while not topic.intake.message_count:
+    turn(wire, batch_mpub(words, MANY))
+    intake = wire.node.broker.topics["t"].intake
+    while not intake.message_count:
         turn(wire)
     wire.peer.disconnected()  # a part is published: the client says it again
-    part = topic.intake.message_count
-    assert part < MANY
-    again = Wire(wire.node, LIMITS)
-    hello(again)
-    again.send(batch_mpub(b" key", MANY))
-    assert again.replies() == [b"OK"]
-    assert topic.intake.message_count == part + MANY
-    again.send(batch_mpub(b" key", MANY))
-    assert again.replies() == [b"OK"]
-    assert topic.intake.message_count == part + MANY
-    assert topic.intake.duplicate_count == MANY
-
-
-def test_of_a_numbered_one_nothing_is_published_twice(wire: Wire) -> None:
-    hello(wire)
-    turn(wire, batch_mpub(b" producer 100", MANY))
-    topic = wire.node.broker.topics["t"]
-    while not topic.intake.message_count:
-        turn(wire)
-    wire.peer.disconnected()
-    assert 0 < topic.intake.message_count < MANY
-    again = Wire(wire.node, LIMITS)
-    hello(again)
-    again.send(batch_mpub(b" producer 100", MANY))
-    assert again.replies() == [b"OK"]
-    assert topic.intake.message_count == MANY
-    assert topic.intake.dedup.producers["producer"] == 100 + MANY - 1
-
-
-def test_a_batch_gives_each_portion_once() -> None:
-    batch = MpubBatch([b"%d" % number for number in range(2 * PORTION)])
-    assert not batch.is_done
-    bodies = batch.next_portion()[0] + batch.next_portion()[0]
-    assert bodies == [b"%d" % number for number in range(2 * PORTION)]
-    assert batch.is_done
-    assert MpubBatch([]).is_done
-    node = Node()
-    small = MpubBatch([b"1", b"2"])
-    assert small.publish(node.broker.topic("t")) == 2
-    assert small.is_done
+    assert not wire.peer.has_more
+    assert wire.replies() == []
+    part = intake.message_count
+    assert 0 < part <= 2 * PORTION < MANY
+    for _ in range(2):
+        other = Wire(wire.node, LIMITS)
+        hello(other)
+        assert other.send(batch_mpub(words, MANY)).replies() == [b"OK"]
+        assert intake.message_count == (part + MANY if again else MANY)
+    assert intake.duplicate_count == (MANY if again else part + MANY)
+    assert again or intake.dedup.producers["producer"] == 100 + MANY - 1
+    wire.node.broker.check()
 
 
 def test_failed_fins_end_a_clients_turn(wire: Wire) -> None:

@@ -22,33 +22,29 @@ def resume(wire: Wire) -> Wire:
     return wire
 
 
-@each("command", [b"PUB t\n" + X, b"DPUB t 5\n" + X, b"DPUB t 0\n" + X, mpub(b"t", b"x")])
-def test_the_first_publish_waits_and_happens_once(command: bytes) -> None:
-    wire = a_wire().send(command)
+@each("command", [b"PUB t\n" + X, b"DPUB t 5\n" + X, b"DPUB t 0\n" + X, mpub(b"t", b"x"), b"SUB t c\n"])
+def test_the_first_command_about_a_topic_waits_and_happens_once(command: bytes) -> None:
+    wire, gone, count = a_wire().send(command), a_wire().send(command), int(b"SUB" not in command)
     assert wire.peer.waiting
     assert (wire.unregistered, wire.replies()) == (["t"], [])
     assert wire.node.broker.topics["t"].intake.message_count == 0
     assert resume(wire).replies() == [b"OK"]
     assert wire.unregistered == []
-    assert wire.node.broker.topics["t"].intake.message_count == 1
-    assert wire.send(command).replies() == [b"OK"]
+    assert wire.node.broker.topics["t"].intake.message_count == count
+    assert not count or wire.send(command).replies() == [b"OK"]
+    gone.peer.disconnected()
+    gone.node.turn()
+    assert gone.node.broker.topics["t"].intake.message_count == 0
+    at_once = Wire().send(command)  # its node has no nsqlookupd
+    assert (at_once.unregistered, at_once.replies()) == ([], [b"OK"])
 
 
-def test_a_subscription_to_a_new_topic_waits() -> None:
-    wire = a_wire().send(b"SUB t c\n")
-    assert (wire.unregistered, wire.replies()) == (["t"], [])
-    assert resume(wire).replies() == [b"OK"]
-
-
-def test_what_follows_on_the_connection_waits_behind_it() -> None:
+def test_what_follows_on_the_connection_waits_behind_it_and_others_do_not() -> None:
     wire = a_wire().send(b"PUB t\n" + X + b"PUB u\n" + X).send(b"PUB t\n" + X)
     assert (wire.unregistered, wire.replies()) == (["t"], [])
     assert resume(wire).replies() == [b"OK"]
     assert wire.unregistered == ["u"]
     assert resume(wire).replies() == [b"OK", b"OK"]
-
-
-def test_another_connection_goes_on_even_with_the_same_topic() -> None:
     first = a_wire().send(b"PUB t\n" + X)
     other = a_wire(first.node)
     assert other.send(b"PUB t\n" + X).replies() == [b"OK"]
@@ -57,31 +53,14 @@ def test_another_connection_goes_on_even_with_the_same_topic() -> None:
     assert resume(first).replies() == [b"OK"]
 
 
-def test_a_topic_deleted_meanwhile_is_created_again() -> None:
+def test_a_topic_deleted_meanwhile_is_created_again_and_the_last_part_of_an_mpub_does_not_wait_for_it() -> None:
     wire = a_wire().send(b"PUB t\n" + X)
     wire.node.broker.delete_topic("t")
     assert resume(wire).replies() == []
     assert wire.unregistered == ["t"]
     assert resume(wire).replies() == [b"OK"]
-
-
-def test_the_last_part_of_an_mpub_does_not_wait_for_a_topic_deleted_under_it() -> None:
-    wire = a_wire()
-    wire.node.broker.topic("t")
     command = mpub(b"t", b"x", b"y")
     wire.send(command[:-1])
     wire.node.broker.delete_topic("t")
     assert wire.send(command[-1:]).replies() == [b"OK"]
     assert wire.node.broker.topics["t"].intake.message_count == 2
-
-
-def test_without_nsqlookupd_nobody_waits() -> None:
-    wire = Wire().send(b"PUB t\n" + X)
-    assert (wire.unregistered, wire.replies()) == ([], [b"OK"])
-
-
-def test_a_client_that_left_meanwhile() -> None:
-    wire = a_wire().send(b"PUB t\n" + X)
-    wire.peer.disconnected()
-    wire.node.turn()
-    assert wire.node.broker.topics["t"].intake.message_count == 0

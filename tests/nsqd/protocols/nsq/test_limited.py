@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-import pytest
-
+from tests.cases import each
 from tests.nsqd.core.promoted import promote
 from tests.nsqd.protocols.nsq.wire import Wire
 from tests.nsqd.protocols.rights.limited_clients import Nsq
@@ -11,25 +10,6 @@ from tests.nsqd.protocols.rights.limited_clients import Nsq
 
 def finish(wire: Wire, messages: list[tuple[int, bytes, bytes]]) -> None:
     wire.send(b"".join(b"FIN %s\n" % message_id for _, message_id, _ in messages))
-
-
-@pytest.mark.parametrize("consumers", [1, 3])
-def test_nsq_what_is_in_flight_is_bounded_over_all_connections(consumers: int) -> None:
-    nsq = Nsq(in_flight=10)
-    wires = [nsq.consumer(100) for _ in range(consumers)]
-    nsq.node.publish("orders", *[b"x"] * 50)
-    done = 0
-    for _ in range(100):
-        assert nsq.in_flight <= 10
-        for wire in wires:
-            wire.advance(30)
-            got = wire.messages()
-            done += len(got)
-            finish(wire, got)
-            assert nsq.in_flight <= 10
-        nsq.check()
-    assert done == 50
-    assert nsq.node.held() == 0
 
 
 def test_nsq_consumers_take_turns_when_there_is_no_room() -> None:
@@ -47,15 +27,22 @@ def test_nsq_consumers_take_turns_when_there_is_no_room() -> None:
     nsq.check()
 
 
-def test_nsq_a_message_that_is_finished_lets_another_channel_go_on() -> None:
+@each("is_finished", [True, False])
+def test_nsq_a_message_that_is_finished_or_times_out_lets_another_channel_go_on(is_finished: bool) -> None:
     nsq = Nsq(in_flight=1)
     first, second = nsq.consumer(5), nsq.consumer(5, "orders2")
     nsq.node.publish("orders", b"1")
     nsq.node.publish("orders2", b"2")
     (one,) = first.advance(300).messages()
+    if not is_finished:
+        first.send(b"RDY 0\n")
     assert second.advance(300).messages() == []
-    finish(first, [one])
-    assert [data for _, _, data in second.advance(300).messages()] == [b"2"]
+    if is_finished:
+        finish(first, [one])
+    for wire in (first, second):
+        wire.peer.introduction.liveness.last_activity = nsq.node.now
+    assert [data for _, _, data in second.advance(300 if is_finished else 60_000).messages()] == [b"2"]
+    nsq.check()
     first.peer.disconnected()
     second.peer.disconnected()
     nsq.check()
@@ -114,20 +101,6 @@ def test_nsq_rdy_still_says_how_many_at_most() -> None:
     nsq.check()
 
 
-def test_nsq_messages_that_time_out_make_room() -> None:
-    nsq = Nsq(in_flight=1)
-    first, second = nsq.consumer(5), nsq.consumer(5, "orders2")
-    nsq.node.publish("orders", b"1")
-    nsq.node.publish("orders2", b"2")
-    assert first.advance(300).messages()
-    first.send(b"RDY 0\n")
-    assert second.advance(300).messages() == []
-    for wire in (first, second):
-        wire.peer.introduction.liveness.last_activity = nsq.node.now
-    assert second.advance(60_000).messages()
-    nsq.check()
-
-
 def test_nsq_an_account_with_too_much_output_gets_no_more_where_it_does_not_read() -> None:
     nsq = Nsq(output=1000)
     slow, quick = nsq.consumer(100), nsq.consumer(100, "orders2")
@@ -144,11 +117,13 @@ def test_nsq_an_account_with_too_much_output_gets_no_more_where_it_does_not_read
     nsq.check()
 
 
-def test_what_is_in_flight_from_promoted_logs_counts_too() -> None:
+@each("consumers, has_log", [(1, False), (3, False), (2, True)])
+def test_what_is_in_flight_is_bounded_over_all_connections_and_logs(consumers: int, has_log: bool) -> None:
     nsq = Nsq(in_flight=5)
-    wires = [nsq.consumer(100) for _ in range(2)]
+    wires = [nsq.consumer(100) for _ in range(consumers)]
     nsq.node.publish("orders", *[b"own"] * 20)
-    promote(nsq.node, 8, "orders", "api", *[b"theirs"] * 20)
+    if has_log:
+        promote(nsq.node, 8, "orders", "api", *[b"theirs"] * 20)
     done: Counter[bytes] = Counter()
     for _ in range(60):
         for wire in wires:
@@ -157,5 +132,7 @@ def test_what_is_in_flight_from_promoted_logs_counts_too() -> None:
             done.update(body for _, _, body in got)
             assert nsq.in_flight <= 5
             finish(wire, got)
+            assert nsq.in_flight <= 5
         nsq.check()
-    assert done == {b"own": 20, b"theirs": 20}
+    assert done == Counter({b"own": 20, b"theirs": 20 * has_log})
+    assert nsq.node.held() == 0

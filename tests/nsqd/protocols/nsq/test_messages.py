@@ -38,8 +38,8 @@ def test_a_message_in_and_out(node: LocalNode) -> None:
 
 
 def test_frames_come_back_in_the_order_of_the_commands(node: LocalNode) -> None:
-    bodies = [struct.pack(">i", number) for number in range(600)]
-    with Conversation(node, b"  V2SUB order c\nRDY 500\n") as consumer:
+    bodies = [struct.pack(">i", number) for number in range(200)]
+    with Conversation(node, b"  V2SUB order c\nRDY 150\n") as consumer:
         assert consumer.frame() == OK
         began = node.clock.wall
         publish(node, b"order", *bodies)
@@ -49,7 +49,6 @@ def test_frames_come_back_in_the_order_of_the_commands(node: LocalNode) -> None:
             message = consumer.message()
             assert (message.body, message.attempts) == (body, 1), number
             assert began <= message.timestamp <= published
-            assert re.fullmatch(rb"[0-9a-f]{16}", message.id)
             ids.append(message.id)
             consumer.send(b"FIN %s\n" % message.id)
     assert ids == sorted(set(ids))

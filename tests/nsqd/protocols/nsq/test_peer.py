@@ -35,31 +35,28 @@ def subscriber(rdy: int = 0, node: Node | None = None, identify: dict[str, objec
 # the handshake
 
 
-def test_nothing_is_said_before_four_bytes() -> None:
+def test_nothing_is_said_before_four_bytes_and_silence_ends_the_connection() -> None:
     wire = Wire(magic=False)
     assert wire.send(b"  V").replies() == []
     assert wire.send(b"2").replies() == []
     assert wire.send(b"NOP\nPUB t\n" + body(b"x")).replies() == [b"OK"]
-
-
-@each("magic", [b"  V1", b"GET ", b"\0\0\0\0", b"PUB "])
-def test_another_magic_is_a_bad_protocol(magic: bytes) -> None:
-    wire = Wire(magic=False)
-    assert wire.send(magic + b"more").frames() == [(ERROR, b"E_BAD_PROTOCOL")]
-    assert wire.peer.closing
-
-
-def test_the_log_is_told_what_came_instead_of_the_magic() -> None:
-    for sent, kind in ((b"GET / HTTP/1.1\r\n", str(Foreign.HTTP)), (b"\x16\x03\x01\x02", str(Foreign.TLS))):
-        wire = Wire(magic=False).send(sent)
-        assert wire.foreign == [("TCP", kind)]
-    assert not Wire().send(b"NOP\n").foreign
-
-
-def test_silence_before_the_magic_ends_the_connection() -> None:
+    assert not wire.foreign
     wire = Wire(magic=False).advance(9_990)
     assert not wire.peer.closing
     assert wire.advance(20).peer.closing
+
+
+@each("sent, foreign", [
+    (b"  V1more", [Foreign.LOOKUPD]), (b"\0\0\0\0more", None), (b"PUB more", None), (b"GET / HTTP/1.1\r\n", [Foreign.HTTP]),
+    (b"\x16\x03\x01\x02", [Foreign.TLS]),
+])  # fmt: skip
+def test_another_magic_is_a_bad_protocol_and_the_log_is_told_what_came(
+    sent: bytes, foreign: list[Foreign] | None
+) -> None:
+    wire = Wire(magic=False)
+    assert wire.send(sent).frames() == [(ERROR, b"E_BAD_PROTOCOL")]
+    assert wire.peer.closing
+    assert foreign is None or wire.foreign == [("TCP", str(kind)) for kind in foreign]
 
 
 # errors, to the letter
@@ -198,38 +195,27 @@ def test_input_that_ends_in_the_middle(start: bytes, error: bytes) -> None:
     assert wire.node.broker.topics.get("t") is None or wire.node.broker.topics["t"].intake.message_count == 0
 
 
-def test_input_that_ends_between_commands_or_in_a_line_is_silent() -> None:
+def test_input_that_ends_or_a_line_beyond_the_buffer_is_dropped_without_a_word() -> None:
     for start in (b"", b"NOP\n", b"PU"):
         wire = Wire()
         wire.send(start)
         wire.peer.receive_eof()
         assert wire.frames() == []
         assert wire.peer.closing
-
-
-def test_a_line_beyond_the_buffer_is_dropped_without_a_word() -> None:
     wire = Wire()
+    assert wire.send(b"NOP " + b"x" * 16379 + b"\n").frames() == []
     assert wire.send(b"x" * 16383).frames() == []
     assert not wire.peer.closing
     assert wire.send(b"x").frames() == []
     assert wire.peer.closing
 
 
-def test_the_longest_line_is_read() -> None:
-    wire = Wire()
-    assert wire.send(b"NOP " + b"x" * 16379 + b"\n").frames() == []
-    assert not wire.peer.closing
-
-
 # IDENTIFY
 
 
-def test_identify_without_negotiation_is_ok() -> None:
+def test_identify_answers_in_the_original_order_if_it_is_asked_to() -> None:
     assert Wire().send(b"IDENTIFY\n" + body(b'{"client_id":"a"}')).replies() == [b"OK"]
     assert Wire().send(b"IDENTIFY\n" + body(b"null")).replies() == [b"OK"]
-
-
-def test_identify_answers_in_the_original_order() -> None:
     asked = b'{"Feature_Negotiation":true,"MSG_TIMEOUT":2000,"unknown":[1],"output_buffer_size":-1,"tls_v1":true}'
     (answer,) = Wire().send(b"IDENTIFY\n" + body(asked)).replies()
     assert answer == (
@@ -239,13 +225,7 @@ def test_identify_answers_in_the_original_order() -> None:
     )
 
 
-def test_identify_before_sub_only_and_repeatable() -> None:
-    wire = Wire()
-    identify = b"IDENTIFY\n" + body(b"{}")
-    assert wire.send(identify + identify).replies() == [b"OK", b"OK"]
-
-
-def test_the_remote_address_is_the_name_until_identify() -> None:
+def test_the_first_identify_says_the_name_and_how_messages_are_delivered() -> None:
     wire = Wire()
     assert (wire.peer.introduction.identity.client_id, wire.peer.introduction.identity.hostname) == (
         "10.0.0.1",
@@ -253,9 +233,6 @@ def test_the_remote_address_is_the_name_until_identify() -> None:
     )
     wire.send(b"IDENTIFY\n" + body(b'{"hostname":"h"}'))
     assert (wire.peer.introduction.identity.client_id, wire.peer.introduction.identity.hostname) == ("", "h")
-
-
-def test_delivery_keeps_to_the_first_identify() -> None:
     wire = Wire()
     for timeout in (1000, 5000):
         wire.send(b"IDENTIFY\n" + body(b'{"msg_timeout":%d}' % timeout))
@@ -264,25 +241,19 @@ def test_delivery_keeps_to_the_first_identify() -> None:
     assert wire.advance(1020).messages()[0][0] == 2  # timed out after the first one's second
 
 
-def test_sub_needs_heartbeats() -> None:
+def test_a_sub_is_refused_without_heartbeats_beyond_the_consumers_of_a_channel_and_on_a_shared_port() -> None:
     wire = Wire()
     wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":-1}'))
     assert wire.send(b"SUB t c\n").replies()[-1] == b"E_INVALID cannot SUB with heartbeats disabled"
-
-
-def test_max_channel_consumers() -> None:
     node, settings = Node(), Settings(max_channel_consumers=1)
     assert Wire(node, settings).send(b"SUB t c\n").replies() == [b"OK"]
     refused = Wire(node, settings).send(b"SUB t c\n").replies()
     assert refused == [b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"]
-
-
-def test_a_port_that_several_nodes_share_is_for_producers() -> None:
     wire = Wire(settings=Settings(publish_only=True))
-    assert wire.send(b"PUB t\n" + body(b"x")).replies() == [b"OK"]
-    assert wire.send(b"SUB t c\n").replies() == [
+    assert wire.send(b"PUB t\n" + body(b"x") + b"SUB t c\n").replies() == [
+        b"OK",
         b"E_SUB_FAILED SUB failed several nsqd share this port for producers: "
-        b"find each of them by nsqlookupd or its own address"
+        b"find each of them by nsqlookupd or its own address",
     ]
     assert wire.peer.closing
     assert "c" not in wire.node.broker.topics["t"].channels
@@ -301,37 +272,22 @@ def test_carriage_returns_extra_words_and_commands_in_a_row() -> None:
     assert wire.peer.consumer.ready == 1
 
 
-def test_publish_consume_finish() -> None:
-    node = Node()
-    consumer, producer = subscriber(10, node, {"output_buffer_size": -1}), Wire(node)
-    assert producer.send(mpub(b"t", b"a", b"b") + b"PUB t\n" + body(b"c")).replies() == [b"OK", b"OK"]
-    got = consumer.messages()
-    assert [(attempts, text) for attempts, _, text in got] == [(1, b"a"), (1, b"b"), (1, b"c")]
-    consumer.send(b"".join(b"FIN %s\n" % message_id for _, message_id, _ in got))
-    assert consumer.replies() == []
-    assert node.held() == 0
-    assert producer.peer.pub_counts == {"t": 3}
-
-
-def test_dpub_and_its_wrapping_number() -> None:
+def test_a_delay_of_dpub_wraps_and_that_of_req_is_clamped() -> None:
     wire = subscriber(1)
     wire.send(b"DPUB t 50\n" + body(b"x") + b"DPUB t 18446744073709551617\n" + body(b"wrapped"))
     assert wire.replies() == [b"OK", b"OK"]
-    assert [m[2] for m in wire.advance(30).messages()] == [b"wrapped"]
-
-
-def test_requeue_is_clamped() -> None:
+    (message,) = wire.advance(30).messages()
+    assert message[2] == b"wrapped"
     wire = subscriber(1)
     (message,) = wire.send(b"PUB t\n" + body(b"x")).messages()
     wire.send(b"REQ %s 99999999999\n" % message[1])
     assert wire.replies() == []
-    channel = wire.node.channel("t", "c")
-    assert channel.deferred_count == 1
+    assert wire.node.channel("t", "c").deferred_count == 1
     wire.node.advance(3_600_000 * 1_000_000 + 20_000_000)
     assert wire.messages()[0][0] == 2
 
 
-def test_cls_drains() -> None:
+def test_cls_drains_and_a_deleted_channel_closes_its_connections() -> None:
     wire = subscriber(2)
     first, second = wire.send(mpub(b"t", b"1", b"2", b"3")).messages()
     assert wire.send(b"CLS\n").replies() == [b"CLOSE_WAIT"]
@@ -339,34 +295,18 @@ def test_cls_drains() -> None:
     assert wire.send(b"FIN %s\n" % first[1] + b"REQ %s 0\n" % second[1]).frames() == []
     assert not wire.peer.closing
     assert wire.node.channel("t", "c").depth == 2
-
-
-def test_a_deleted_channel_closes_its_connections() -> None:
-    wire = subscriber(1)
+    wire, other = subscriber(1), subscriber(1)
     wire.node.broker.topic("t").delete_channel("c")
     assert wire.peer.closing
-
-
-def test_disconnect_unsubscribes() -> None:
-    wire = subscriber(1)
-    wire.peer.disconnected()
-    assert wire.node.channel("t", "c").consumers == {}
-    wire.node.broker.check()
+    other.peer.disconnected()
+    assert other.node.channel("t", "c").consumers == {}
+    other.node.broker.check()
 
 
 # output buffering and heartbeats
 
 
-def test_one_message_in_a_wide_window_waits_for_the_buffer_time() -> None:
-    wire = subscriber(10)
-    wire.send(b"PUB t\n" + body(b"x"))
-    wire.frames()
-    wire.node.publish("t", b"y")  # from elsewhere: no reply carries it out
-    assert wire.advance(240).frames() == []
-    assert [m[2] for m in wire.advance(15).messages()] == [b"y"]
-
-
-def test_a_full_window_and_rdy_0_flush() -> None:
+def test_a_full_window_rdy_0_a_full_buffer_and_a_heartbeat_flush() -> None:
     node = Node()
     wire = subscriber(2, node)
     node.publish("t", b"x")
@@ -377,18 +317,12 @@ def test_a_full_window_and_rdy_0_flush() -> None:
     node.publish("t", b"z")
     assert wire.frames() == []
     assert [m[2] for m in wire.send(b"RDY 0\n").messages()] == [b"z"]
-
-
-def test_a_full_buffer_flushes() -> None:
     node = Node()
     wire = subscriber(100, node, {"output_buffer_size": 64})
     node.publish("t", b"x" * 10)
     assert wire.frames() == []
     node.publish("t", b"y" * 20)
     assert len(wire.messages()) == 2
-
-
-def test_no_buffer_time_waits_for_the_next_heartbeat() -> None:
     node = Node()
     wire = subscriber(100, node, {"output_buffer_timeout": -1, "heartbeat_interval": 1000})
     node.publish("t", b"x")
@@ -397,36 +331,25 @@ def test_no_buffer_time_waits_for_the_next_heartbeat() -> None:
 
 
 def test_heartbeats_and_silence() -> None:
-    wire = Wire()
-    wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
-    wire.frames()
+    wire, lazy, off = Wire(), Wire(), Wire()
+    for one, interval in ((wire, 1000), (lazy, 1000), (off, -1)):
+        assert one.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":%d}' % interval)).replies() == [b"OK"]
     assert wire.advance(999).replies() == []
     assert wire.advance(2).replies() == [b"_heartbeat_"]
     wire.send(b"NOP\n")
     assert wire.advance(1990).replies() == [b"_heartbeat_"]
     assert not wire.peer.closing
     assert wire.advance(20).peer.closing
+    assert lazy.advance(1003).replies() == [b"_heartbeat_"]  # the reactor comes late, as it may
+    assert not lazy.peer.closing
+    assert lazy.advance(1000).replies() == [b"_heartbeat_"], "a second one before it is given up"
+    assert lazy.peer.closing
+    off.node.advance(3600 * 1_000_000_000)
+    assert off.advance(1).replies() == []
+    assert not off.peer.closing
 
 
-def test_a_client_that_never_answers_gets_a_second_heartbeat_before_it_is_given_up() -> None:
-    wire = Wire()
-    wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}')).replies()
-    assert wire.advance(1003).replies() == [b"_heartbeat_"]  # the reactor comes late, as it may
-    assert not wire.peer.closing
-    assert wire.advance(1000).replies() == [b"_heartbeat_"]
-    assert wire.peer.closing
-
-
-def test_heartbeats_switched_off_mean_no_deadline() -> None:
-    wire = Wire()
-    wire.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":-1}'))
-    wire.frames()
-    wire.node.advance(3600 * 1_000_000_000)
-    assert wire.advance(1).replies() == []
-    assert not wire.peer.closing
-
-
-def test_a_consumer_that_does_not_read_is_given_no_more() -> None:
+def test_a_client_that_does_not_read_is_given_no_more_and_wants_no_timer() -> None:
     node = Node()
     wire = subscriber(2500, node)
     wire.pending = 1 << 20
@@ -436,6 +359,12 @@ def test_a_consumer_that_does_not_read_is_given_no_more() -> None:
     wire.peer.network_ready()
     node.turn()
     assert 0 < node.channel("t", "c").in_flight_count < 1000  # 256 KiB at once
+    wire = Wire()
+    wire.pending = 1
+    wire.node.advance(3600 * 1_000_000_000)
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.closing
+    assert wire.peer.next_timer() > wire.node.now + 3600 * 1_000_000_000
 
 
 def test_an_error_is_a_new_one_each_time() -> None:
@@ -445,15 +374,6 @@ def test_an_error_is_a_new_one_each_time() -> None:
     with pytest.raises(WireError) as second:
         decode(b"[")
     assert first.value is not second.value
-
-
-def test_a_silent_client_that_does_not_read_wants_no_timer() -> None:
-    wire = Wire()
-    wire.pending = 1
-    wire.node.advance(3600 * 1_000_000_000)
-    wire.peer.tick(wire.node.now)
-    assert wire.peer.closing
-    assert wire.peer.next_timer() > wire.node.now + 3600 * 1_000_000_000
 
 
 def test_unknown_ids_are_cheap_beside_a_full_window() -> None:
@@ -506,7 +426,7 @@ def test_after_a_quiet_time_a_lone_message_is_sent_at_once() -> None:
     assert wire.messages() == []
 
 
-@pytest.mark.parametrize("again", [False, True])
+@each("again", [False, True])
 def test_a_client_that_an_operator_disconnects_gives_back_what_it_has(again: bool) -> None:
     node = Node(Limits(requeue_on_disconnect=again))
     wire, other = subscriber(2, node), subscriber(0, node)
@@ -530,36 +450,21 @@ def test_a_client_that_an_operator_disconnects_gives_back_what_it_has(again: boo
 # what the log says of a client
 
 
-def test_errors_of_a_client_are_noted_and_counted_by_code() -> None:
+def test_the_log_has_the_beginning_the_errors_and_the_end() -> None:
     wire = Wire()
     wire.send(b"SUB t c\nFIN 0123456789abcdef\nNIX\n")
     failed = [text for fact, text in wire.facts if fact is Fact.FAILED]
     assert failed == ["E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight", "E_INVALID invalid command NIX"]
     assert wire.node.broker.client_errors == {("nsq", "E_FIN_FAILED"): 1, ("nsq", "E_INVALID"): 1}
     assert wire.peer.errors == 2
-
-
-def test_a_body_that_is_cut_off_is_noted() -> None:
-    wire = Wire()
-    wire.send(b"PUB t\n\0\0\0\x09abc")
-    wire.peer.receive_eof()
-    assert wire.facts[-1] == (Fact.FAILED, "E_BAD_MESSAGE PUB failed to read message body")
-
-
-def test_the_beginning_and_the_end_are_noted_once() -> None:
+    cut_off, endless, silent = Wire().send(b"PUB t\n\0\0\0\x09abc"), Wire().send(b"x" * 20000), Wire().send(b"NOP\n")
+    cut_off.peer.receive_eof()
+    assert cut_off.facts[-1] == (Fact.FAILED, "E_BAD_MESSAGE PUB failed to read message body")
+    assert endless.facts[-1][1].startswith("failed to read command - ")
+    assert silent.advance(60_001).facts[-1] == (Fact.FAILED, "failed to read command - i/o timeout")
     wire = Wire()
     wire.send(b"IDENTIFY\n" + body(b'{"client_id":"me","user_agent":"go-nsq/1.1.0"}'))
     wire.peer.disconnected()
     wire.peer.disconnected()
     text = "{ClientID:me Hostname: HeartbeatInterval:30000 UserAgent:go-nsq/1.1.0}"
     assert wire.facts == [(Fact.JOINED, ""), (Fact.IDENTIFIED, text), (Fact.LEFT, "")]
-
-
-def test_a_command_line_without_end_and_silence_are_noted() -> None:
-    wire = Wire()
-    wire.send(b"x" * 20000)
-    assert wire.facts[-1][1].startswith("failed to read command - ")
-    silent = Wire()
-    silent.send(b"NOP\n")
-    silent.advance(60_001)
-    assert silent.facts[-1] == (Fact.FAILED, "failed to read command - i/o timeout")

@@ -5,8 +5,6 @@ See docs/design/nsq-protocol.md#tls-and-compression.
 
 import json
 
-import pytest
-
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
 from nsqd.protocols.transport import Upgrade
 from shared.tls_info import TlsInfo
@@ -65,7 +63,7 @@ def test_what_is_asked_for_is_granted_if_it_is_there(
     assert wire.upgrades == ([agreed] if agreed.changes else [])
 
 
-@pytest.mark.parametrize("tls", [False, True])
+@each("tls", [False, True])
 def test_both_compressions_are_refused_before_anything_changes(tls: bool) -> None:
     wire = Wire(settings=TLS)
     assert wire.send(identify(tls_v1=tls, snappy=True, deflate=True) + b"NOP\n").frames() == [(ERROR, BOTH_REFUSED)]
@@ -82,20 +80,15 @@ def test_wrong_types(wrong: bytes) -> None:
 # from IDENTIFY on
 
 
-@pytest.mark.parametrize("asked", [{"tls_v1": True}, {"snappy": True}, {"deflate": True}])
-def test_after_an_upgrade_there_is_no_other(asked: dict[str, object]) -> None:
+@each("asked", [{"tls_v1": True}, {"snappy": True}, {"deflate": True}])
+def test_an_upgrade_may_come_with_the_second_identify_and_after_it_there_is_no_other(asked: dict[str, object]) -> None:
     wire = Wire(settings=TLS)
+    assert wire.send(identify() + b"PUB t\n" + body(b"x")).replies()[1:] == [b"OK"], "what is pipelined counts"
     wire.send(identify(**asked)).frames()
     wire.peer.upgraded(INFO if "tls_v1" in asked else None)
     assert wire.replies() == [b"OK"]
     assert wire.send(identify(**asked)).replies() == [b"E_INVALID cannot IDENTIFY in current state"]
     assert len(wire.upgrades) == 1
-
-
-def test_an_upgrade_may_come_with_the_second_identify() -> None:
-    wire = Wire(settings=TLS)
-    assert len(wire.send(identify() + identify(snappy=True)).replies()) == 2
-    assert wire.upgrades == [Upgrade(snappy=True)]
 
 
 @each("asked", [{"tls_v1": True}, {"snappy": True}, {"deflate": True}])
@@ -110,11 +103,6 @@ def test_what_is_pipelined_behind_it_in_the_clear_is_dropped(asked: dict[str, ob
     assert wire.send(b"NOP\n").replies() == [b"OK"]
     assert list(wire.node.broker.topics) == ["before"]
     assert wire.send(b"PUB t\n" + body(b"y")).replies() == [b"OK"]
-
-
-def test_without_an_upgrade_what_is_pipelined_counts() -> None:
-    wire = Wire(settings=TLS)
-    assert wire.send(identify() + b"PUB t\n" + body(b"x")).replies()[1:] == [b"OK"]
 
 
 def test_the_layers_are_told_of_one_by_one() -> None:
@@ -143,7 +131,7 @@ def test_no_heartbeat_and_no_other_deadline_during_a_handshake() -> None:
     assert wire.node.broker.refused == {}
 
 
-def test_heartbeats_go_on_after_the_handshake() -> None:
+def test_heartbeats_go_on_after_the_handshake_and_compression_needs_none() -> None:
     wire = Wire(settings=TLS)
     wire.send(identify(tls_v1=True, heartbeat_interval=1000)).frames()
     wire.advance(500)
@@ -153,14 +141,15 @@ def test_heartbeats_go_on_after_the_handshake() -> None:
     assert wire.advance(1).replies() == [b"_heartbeat_"]
     wire.advance(1000)  # nothing was said since IDENTIFY, two intervals ago
     assert wire.peer.closing
-
-
-def test_compression_needs_no_handshake() -> None:
     wire = Wire(settings=TLS)
     wire.send(identify(snappy=True, heartbeat_interval=1000)).frames()
     wire.peer.upgraded()
     wire.frames()
     assert wire.advance(1000).replies() == [b"_heartbeat_"]
+    wire.peer.break_off()
+    wire.node.now += 1_500 * MS
+    wire.peer.tick(wire.node.now)
+    assert wire.frames() == [], "a connection that closes has no timers"
 
 
 @each("said", [b"", b"NO", b"IDENTIFY\n", b"IDENTIFY\n\0\0\0\2{", b"PUB t\n\0\0\0\5x", b"MPUB t\n"])
@@ -175,7 +164,7 @@ def test_the_first_command_must_be_complete_within_its_time(said: bytes) -> None
     assert wire.node.broker.refused == {"identify_timeout": 1}
 
 
-@pytest.mark.parametrize("said", [b"NOP\n", b"PUB t\n" + body(b"x"), identify()])
+@each("said", [b"NOP\n", b"PUB t\n" + body(b"x"), identify()])
 def test_after_the_first_command_heartbeats_decide(said: bytes) -> None:
     wire = Wire(settings=Settings(identify_timeout=2000 * MS))
     wire.advance(1999)
@@ -186,15 +175,6 @@ def test_after_the_first_command_heartbeats_decide(said: bytes) -> None:
     assert not wire.peer.closing
     assert b"_heartbeat_" in wire.replies()
     assert wire.node.broker.refused == {}
-
-
-def test_a_closing_connection_has_no_timers() -> None:
-    wire = Wire(settings=TLS)
-    wire.send(identify(heartbeat_interval=1000)).frames()
-    wire.peer.break_off()
-    wire.node.now += 1_500 * MS
-    wire.peer.tick(wire.node.now)
-    assert wire.frames() == []
 
 
 # TLS required
@@ -220,41 +200,28 @@ def test_who_does_not_ask_for_tls_is_told_with_the_next_command() -> None:
     assert len(wire.send(identify(snappy=True)).replies()) == 1
     wire.peer.upgraded()
     assert wire.send(b"NOP\n").replies() == [b"OK", b"E_INVALID cannot NOP in current state (TLS required)"]
-
-
-def test_behind_tls_everything_is_as_ever() -> None:
     wire = Wire(settings=REQUIRED)
     wire.send(identify(tls_v1=True)).frames()
     wire.peer.upgraded(INFO)
     assert wire.send(b"NOP\nPUB t\n" + body(b"x")).replies() == [b"OK", b"OK"]
 
 
-@pytest.mark.parametrize(
-    ("mine", "told"),
-    [
-        (Settings(), {}),
-        (Settings(topology_region="r", topology_zone="z"), {"topology_region": "r", "topology_zone": "z"}),
-        (Settings(topology_zone="z"), {"topology_region": "", "topology_zone": "z"}),
-    ],
-)
+@each("mine, told", [
+    (Settings(), {}),
+    (Settings(topology_region="r", topology_zone="z"), {"topology_region": "r", "topology_zone": "z"}),
+    (Settings(topology_zone="z"), {"topology_region": "", "topology_zone": "z"}),
+])  # fmt: skip
 def test_the_answer_tells_where_the_server_is(mine: Settings, told: dict[str, str]) -> None:
     (answer,) = Wire(settings=mine).send(identify(topology_region="mine", topology_zone="mine")).replies()
     assert {key: value for key, value in json.loads(answer).items() if key.startswith("topology")} == told
 
 
-@each(
-    "region, zone, distance",
-    [("r", "z", 0), ("other", "z", 0), ("r", "other", 1), ("r", "", 1), ("", "", 2), ("other", "other", 2)],
-)
-def test_the_zone_wins_over_the_region(region: str, zone: str, distance: int) -> None:
-    wire = Wire(settings=Settings(topology_region="r", topology_zone="z"))
-    wire.send(identify(topology_region=region, topology_zone=zone) + b"SUB t c\n")
+@each("region, zone, distance", [
+    ("r", "z", 0), ("other", "z", 0), ("r", "other", 1), ("r", "", 1), ("", "", 2), ("other", "other", 2), (None, None, 2),
+])  # fmt: skip
+def test_the_zone_wins_over_the_region(region: str | None, zone: str | None, distance: int) -> None:
+    """None: the server has no place either, and nobody is near."""
+    wire = Wire(settings=Settings() if region is None else Settings(topology_region="r", topology_zone="z"))
+    wire.send(identify(topology_region=region or "", topology_zone=zone or "") + b"SUB t c\n")
     assert wire.peer.consumer is not None
     assert wire.peer.consumer.distance == distance
-
-
-def test_a_server_without_a_place_has_nobody_near() -> None:
-    wire = Wire()
-    wire.send(identify(topology_region="", topology_zone="") + b"SUB t c\n")
-    assert wire.peer.consumer is not None
-    assert wire.peer.consumer.distance == 2

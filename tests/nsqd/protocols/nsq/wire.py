@@ -4,23 +4,23 @@ import struct
 from collections.abc import Callable
 
 from nsqd.core.limits import Limits
-from nsqd.protocols.account import Accounts, Usage
+from nsqd.protocols.account import Accounts
 from nsqd.protocols.credential import Credential, Proofs
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.context import Context, nobody_to_ask
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
-from nsqd.protocols.transport import Begin, Fact, Upgrade
+from nsqd.protocols.transport import Upgrade
 from shared.audit.event import Note
-from shared.foreign import describe
 from shared.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
+from tests.nsqd.protocols.transport import StillTransport
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
 
-class Wire:
-    """Implements Transport; the network takes everything at once unless told otherwise."""
+class Wire(StillTransport):
+    """The network takes everything at once unless told otherwise."""
 
     def __init__(
         self,
@@ -35,19 +35,14 @@ class Wire:
         address: str = "10.0.0.1",
     ) -> None:
         """`asks`: there are authorization servers. `user`: who connects by a unix socket; NOBODY: it is TCP."""
-        self.user = user
-        self.usage: Usage | None = None  # by which the connection is metered
+        super().__init__(user)
         self.node = node or Node(Limits())
         self.wants_output = False
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
-        self.facts: list[tuple[Fact, str]] = []
-        # what the log was told of clients of other protocols: port, what it sent
-        self.foreign: list[tuple[str, str]] = []
         self.questions: list[Question] = []
         self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
         self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
-        self.is_over = False  # what the peer waited for outside is over
         ask = self._ask if asks else nobody_to_ask
         context = Context(self.node.broker, settings or Settings(), ask, self._register, proofs, audit, accounts)
         remote_ip = address if user == NOBODY else ""
@@ -61,34 +56,8 @@ class Wire:
     def output_ready(self) -> None:
         self.wants_output = True
 
-    def timer_changed(self) -> None:
-        pass
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        self.facts.append((fact, text))
-
-    def note_foreign(self, port: str, data: bytes) -> None:
-        self.foreign.append((port, describe(data)))
-
-    @property
-    def is_scarce(self) -> bool:
-        return False
-
-    def peer_user(self) -> int:
-        return self.user
-
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)
-
-    def suspend(self, begin: Begin) -> None:
-        self.is_over = False
-        begin(self._over)
-
-    def meter(self, usage: Usage) -> None:
-        self.usage = usage
-
-    def _over(self) -> None:
-        self.is_over = True
 
     # whom the peer asks
 

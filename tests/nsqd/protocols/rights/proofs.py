@@ -1,5 +1,8 @@
 """An auth file for tests of the protocols: pure, and changed by the test."""
 
+from copy import copy
+from functools import cache
+
 from shared.auth.auth_file import AuthFile, Identity, parse
 from shared.auth.failures import Failures
 from shared.auth.tokens import digest, is_token
@@ -36,6 +39,11 @@ def token(name: str) -> bytes:
     return b"pst_" + name.encode().ljust(43, b"_")
 
 
+@cache
+def _parsed(tokens: str, socket: str) -> AuthFile:
+    return parse(FILE.format(tokens=tokens, socket=socket))
+
+
 class Proofs:
     """Implements nsqd.protocols.credential.Proofs."""
 
@@ -53,12 +61,9 @@ class Proofs:
         entry = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{0}"]\n'
         if limits:
             entry += "limits = {{ " + ", ".join(f"{name} = {value}" for name, value in limits.items()) + " }}\n"
-        self.file: AuthFile = parse(
-            FILE.format(
-                tokens="".join(entry.format(role, digest(token(role))) for role in roles),
-                socket=SOCKET if has_socket else "",
-            )
-        )
+        texts = "".join(entry.format(role, digest(token(role))) for role in roles), SOCKET if has_socket else ""
+        self.file = copy(_parsed(*texts))
+        self.file.tokens = dict(self.file.tokens)  # a test may change it
 
     @staticmethod
     def parsed(entries: str) -> AuthFile:

@@ -1,12 +1,9 @@
 """Clients that guess tokens: after some wrong ones of their address each further one ends its connection, on every port."""
 
-from collections.abc import Callable
-
-import pytest
-
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.credential import Credential
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire
@@ -43,36 +40,31 @@ def disque(proofs: Proofs, secret: bytes) -> bool:
 PORTS = (nsq, beanstalk, disque)
 
 
-@pytest.mark.parametrize("shown", PORTS, ids=lambda port: port.__name__)
-def test_a_right_token_is_never_held_up(shown: Callable[[Proofs, bytes], bool]) -> None:
+def test_a_right_token_is_never_held_up_and_the_ports_count_together() -> None:
     proofs = Proofs("orders")
-    for _ in range(2 * MOST_FAILURES):
+    for at in range(3 * MOST_FAILURES):
+        shown = PORTS[at % len(PORTS)]
         assert shown(proofs, token("orders"))
         assert not shown(proofs, WRONG)
-    assert shown(proofs, token("orders"))
-
-
-@pytest.mark.parametrize("port", ["beanstalk", "disque"])
-def test_who_guesses_too_often_is_disconnected(port: str) -> None:
-    proofs, wire = Proofs("orders"), connected(port, Proofs("orders"))
-    for _ in range(MOST_FAILURES):
-        guess(wire)
-        assert not wire.peer.outbox.closing
+    wire = connected("beanstalk", proofs)
     guess(wire)
     assert wire.peer.outbox.closing
-    other = connected(port, proofs)  # of a node that nobody has guessed at
-    guess(other)
-    assert not other.peer.outbox.closing
 
 
-@pytest.mark.parametrize("port", ["beanstalk", "disque"])
-def test_who_guesses_now_and_then_is_not(port: str) -> None:
+@each("port", ["beanstalk", "disque"])
+def test_who_guesses_too_often_is_disconnected_and_who_does_so_now_and_then_is_not(port: str) -> None:
     proofs = Proofs("orders")
     wire = connected(port, proofs)
     for _ in range(3 * MOST_FAILURES):
         proofs.now += FAILURES_WITHIN / MOST_FAILURES
         guess(wire)
         assert not wire.peer.outbox.closing
+    wire = connected(port, Proofs("orders"))  # of a node that nobody has guessed at
+    for _ in range(MOST_FAILURES):
+        guess(wire)
+        assert not wire.peer.outbox.closing
+    guess(wire)
+    assert wire.peer.outbox.closing
 
 
 def connected(port: str, proofs: Proofs) -> BeanstalkWire | DisqueWire:
@@ -92,22 +84,15 @@ def guess(wire: BeanstalkWire | DisqueWire) -> None:
         assert wire.ask(b"auth %s\r\n" % WRONG) == b"UNAUTHORIZED\r\n"
 
 
-def test_the_ports_count_together() -> None:
-    proofs = Proofs("orders")
-    for at in range(MOST_FAILURES):
-        assert not PORTS[at % len(PORTS)](proofs, WRONG)
-    wire = connected("beanstalk", proofs)
-    guess(wire)
-    assert wire.peer.outbox.closing
-
-
 def credential(proofs: Proofs, address: str) -> Credential:
     """The credential of a new client of that address."""
     return NsqWire(proofs=proofs, address=address).credential
 
 
-def test_who_is_known_already_stays_known() -> None:
+def test_who_is_known_already_stays_known_and_what_authorization_servers_are_asked_about_is_no_guess() -> None:
     proofs = Proofs("orders")
+    for _ in range(2 * MOST_FAILURES):
+        assert not credential(proofs, "10.0.0.1").show_token(b"their secret", is_final=False)
     known = credential(proofs, "10.0.0.1")
     assert known.show_token(token("orders"))
     for _ in range(MOST_FAILURES):
@@ -116,10 +101,3 @@ def test_who_is_known_already_stays_known() -> None:
     assert not known.is_guess
     assert known.identity is not None
     assert credential(proofs, "10.0.0.2").show_token(token("orders"))
-
-
-def test_what_authorization_servers_are_asked_about_is_no_guess() -> None:
-    proofs = Proofs("orders")
-    for _ in range(2 * MOST_FAILURES):
-        assert not credential(proofs, "10.0.0.1").show_token(b"their secret", is_final=False)
-    assert credential(proofs, "10.0.0.1").show_token(token("orders"))

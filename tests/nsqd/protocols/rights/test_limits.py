@@ -25,20 +25,21 @@ AUTH = b"AUTH\n" + body(token("orders"))
 # connections
 
 
-def test_nsq_too_many_connections_fail_their_authorization() -> None:
+def test_nsq_too_many_connections_fail_their_authorization_also_by_certificate() -> None:
     nsq = Nsq(connections=2)
-    first, _ = nsq.client(), nsq.client()
+    first, second = nsq.client(), nsq.client()
     third = nsq.client()
     assert third.replies() == [FULL]
     assert third.peer.closing
     assert nsq.client("worker").replies() != [FULL]
+    assert json.loads(second.send(AUTH).replies()[1])["identity"] == "orders", "the same token again"
+    assert nsq.accounts.account("orders").figures().connections == 2
     first.peer.disconnected()
     first.peer.disconnected()
     assert json.loads(nsq.client().replies()[0])["identity"] == "orders"
     assert nsq.accounts.account("orders").figures().refused == 1
-
-
-def test_nsq_a_certificate_of_too_many_connections_is_none() -> None:
+    second.send(b"AUTH\n" + body(token("worker")))
+    assert {one.name: one.connections for one in nsq.accounts.figures()} == {"orders": 1, "worker": 2}
     nsq = Nsq()
     entry = '[[certificate]]\nname = "billing"\nsubject = "CN=billing"\nroles = ["producer"]\nlimits = { connections = 1 }\n'
     nsq.proofs.file.certificates = Proofs.parsed(entry).certificates
@@ -49,16 +50,7 @@ def test_nsq_a_certificate_of_too_many_connections_is_none() -> None:
         assert wire.send(pub).replies()[1:] == [wanted]
 
 
-def test_the_token_again_is_no_other_connection() -> None:
-    nsq = Nsq(connections=1)
-    wire = nsq.client()
-    assert json.loads(wire.send(AUTH).replies()[1])["identity"] == "orders"
-    assert nsq.accounts.account("orders").figures().connections == 1
-    wire.send(b"AUTH\n" + body(token("worker")))
-    assert [one.connections for one in nsq.accounts.figures()] == [0, 1]
-
-
-def test_beanstalk_too_many_connections_are_strangers() -> None:
+def test_too_many_connections_of_beanstalkd_and_disque_are_strangers() -> None:
     context = BeanstalkContext(proofs=Proofs("worker", connections=1), accounts=Accounts())
     node = Node()
     first, second = BeanstalkWire(node, context), BeanstalkWire(node, context)
@@ -67,9 +59,6 @@ def test_beanstalk_too_many_connections_are_strangers() -> None:
     assert second.ask(auth + b"use work\r\n") == b"UNAUTHORIZED\r\nUNAUTHORIZED\r\n"
     first.leave()
     assert second.ask(auth + b"use work\r\n") == b"AUTHORIZED\r\nUSING work\r\n"
-
-
-def test_disque_too_many_connections_are_told_so() -> None:
     first = disque(connections=1)
     second = DisqueWire(first.node, first.context)
     assert second.do("AUTH", token("worker")) == "-ERR too many connections"

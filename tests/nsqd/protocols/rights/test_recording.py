@@ -1,7 +1,5 @@
 """What clients of each protocol leave in the audit: refusals, and the commands of operators, with names only."""
 
-import pytest
-
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.operators import SLICE
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, Rule
@@ -30,7 +28,7 @@ def nsq_client(events: list[Event], asks: bool = False) -> nsq.Wire:
     return nsq.Wire(None, Settings(auth_required=True), proofs=Proofs("orders"), asks=asks, audit=events.append)
 
 
-def test_refusals_of_clients_of_nsq() -> None:
+def test_refusals_of_clients_of_nsq_by_the_name_that_an_authorization_server_gave() -> None:
     events: list[Event] = []
     nsq_client(events).send(b"AUTH\n" + body(WRONG))
     nsq_client(events).send(b"PUB orders\n" + body(b"x"))
@@ -38,15 +36,10 @@ def test_refusals_of_clients_of_nsq() -> None:
     nsq_client(events).send(known + b"SUB orders web\n")
     nsq_client(events).send(known + b"PUB other\n" + body(b"x"))
     assert [short(event) for event in events] == [
-        ("", "AUTH", "", "refused"),
-        ("", "PUB", "orders", "refused"),
-        ("orders", "SUB", "orders web", "refused"),
+        ("", "AUTH", "", "refused"), ("", "PUB", "orders", "refused"), ("orders", "SUB", "orders web", "refused"),
         ("orders", "PUB", "other", "refused"),
-    ]
+    ]  # fmt: skip
     assert {(event.port, event.address) for event in events} == {("nsq", "10.0.0.1")}
-
-
-def test_a_name_by_an_authorization_server() -> None:
     events: list[Event] = []
     client = nsq_client(events, asks=True).send(b"AUTH\n" + body(b"secret"))
     rules = (Rule("mine", (".*",), frozenset({PUBLISH})),)
@@ -62,6 +55,16 @@ def test_what_is_allowed_and_other_errors_leave_nothing() -> None:
     client = nsq_client(events).send(b"AUTH\n" + body(token("orders")) + b"PUB orders\n" + body(b"x"))
     client.send(b"NONSENSE\n")
     assert client.replies()[-1].startswith(b"E_INVALID")
+    rights = OneRight(*Verb, topics=("*",))
+    worker = beanstalk_client(events, rights)
+    worker.ask(b"auth x\r\nuse mail\r\nwatch mail\r\nput 0 0 9 4\r\nbody\r\nreserve\r\ntouch 1\r\nbury 1 0\r\n")
+    assert worker.ask(b"peek 1\r\ndelete 1\r\n").endswith(b"DELETED\r\n")
+    queue = disque_client(events, rights, "AUTH", "x")
+    for _ in range(3):
+        job_id = queue.add("work")
+        queue.get("work")
+        queue.do("ACKJOB", job_id)
+        queue.do("PING")
     assert events == []
 
 
@@ -90,31 +93,14 @@ def test_commands_of_operators_of_beanstalkd() -> None:
     ]
 
 
-def test_without_an_auth_file_nobody_has_a_name() -> None:
-    events: list[Event] = []
-    beanstalk_client(events, None).ask(b"kick 1\r\n")
-    assert [short(event) for event in events] == [("", "kick", "default", "done")]
-
-
 def test_refusals_of_clients_of_beanstalkd() -> None:
     events: list[Event] = []
     stranger = beanstalk_client(events, Proofs("worker"))
     stranger.ask(b"auth " + WRONG + b"\r\nput 0 0 9 4\r\nbody\r\nkick-job 7\r\nstats\r\n")
     assert [short(event) for event in events] == [
-        ("", "auth", "", "refused"),
-        ("", "put", "default", "refused"),
-        ("", "kick-job", "7", "refused"),
+        ("", "auth", "", "refused"), ("", "put", "default", "refused"), ("", "kick-job", "7", "refused"),
         ("", "stats", "", "refused"),
-    ]
-
-
-def test_workers_leave_nothing() -> None:
-    events: list[Event] = []
-    client = beanstalk_client(events, OneRight(*Verb, topics=("*",)))
-    client.ask(
-        b"auth x\r\nuse mail\r\nwatch mail\r\nput 0 0 9 4\r\nbody\r\nreserve\r\ntouch 1\r\nbury 1 0\r\npeek 1\r\ndelete 1\r\n"
-    )
-    assert events == []
+    ]  # fmt: skip
 
 
 # Disque
@@ -135,23 +121,12 @@ def test_commands_of_operators_of_disque() -> None:
     client = disque_client(events, OneRight(*Verb, topics=("*",)), "AUTH", "x")
     job_id = client.add("work")
     for words in (
-        ("pause", "work", "in"),
-        ("PAUSE", "work", "STATE"),
-        ("DEQUEUE", job_id),
-        ("enqueue", job_id, job_id, job_id, job_id),
-        ("CONFIG", "SET", "nothing", "secret"),
-        ("CONFIG", "GET", "port"),
-        ("CLIENT", "KILL", "192.0.2.1:1"),
-        ("CLUSTER", "FORGET", "x" * 40),
-        ("LOADJOB", "secret"),
-        ("DEBUG", "ERROR", "secret"),
-        ("SHUTDOWN",),
-        ("CLIENT", "LIST"),
-        ("CLUSTER", "INFO"),
-        ("INFO",),
-        ("QLEN", "work"),
-        ("CONFIG", "SET", "requirepass", "secret"),
-    ):
+        ("pause", "work", "in"), ("PAUSE", "work", "STATE"), ("DEQUEUE", job_id),
+        ("enqueue", job_id, job_id, job_id, job_id), ("CONFIG", "SET", "nothing", "secret"), ("CONFIG", "GET", "port"),
+        ("CLIENT", "KILL", "192.0.2.1:1"), ("CLUSTER", "FORGET", "x" * 40), ("LOADJOB", "secret"),
+        ("DEBUG", "ERROR", "secret"), ("SHUTDOWN",), ("CLIENT", "LIST"), ("CLUSTER", "INFO"), ("INFO",),
+        ("QLEN", "work"), ("CONFIG", "SET", "requirepass", "secret"),
+    ):  # fmt: skip
         client.do(*words)
     job = job_id if isinstance(job_id, str) else job_id.decode()
     assert [short(event) for event in events] == [
@@ -169,7 +144,7 @@ def test_commands_of_operators_of_disque() -> None:
     ]
 
 
-def test_refusals_of_clients_of_disque() -> None:
+def test_refusals_of_clients_of_disque_and_what_a_stranger_sends_is_bounded() -> None:
     events: list[Event] = []
     client = disque_client(events, Proofs("worker"))
     client.do("ADDJOB", "work", "secret", 0)
@@ -179,15 +154,9 @@ def test_refusals_of_clients_of_disque() -> None:
     client.do("ADDJOB", "other", "secret", 0)
     client.do("CONFIG", "SET", "requirepass", "secret")
     assert [short(event) for event in events] == [
-        ("", "ADDJOB", "work", "refused"),
-        ("", "AUTH", "", "refused"),
-        ("", "AUTH", "", "refused"),
-        ("worker", "ADDJOB", "other", "refused"),
-        ("worker", "CONFIG SET", "requirepass", "refused"),
-    ]
-
-
-def test_what_a_stranger_sends_is_bounded() -> None:
+        ("", "ADDJOB", "work", "refused"), ("", "AUTH", "", "refused"), ("", "AUTH", "", "refused"),
+        ("worker", "ADDJOB", "other", "refused"), ("worker", "CONFIG SET", "requirepass", "refused"),
+    ]  # fmt: skip
     events: list[Event] = []
     client = disque_client(events, Proofs("worker"))
     client.do("CONFIG", b"\xff" * 100_000, b"\xff" * 100_000)
@@ -200,7 +169,7 @@ def test_what_a_stranger_sends_is_bounded() -> None:
     ]
 
 
-def test_a_command_of_several_portions_is_recorded_when_it_begins() -> None:
+def test_a_command_of_several_portions_is_recorded_when_it_begins_and_without_an_auth_file_nobody_has_a_name() -> None:
     events: list[Event] = []
     client = beanstalk_client(events, None)
     client.ask(b"use mail\r\n" + b"put 0 60 9 0\r\n\r\n" * (SLICE + 1))
@@ -209,15 +178,3 @@ def test_a_command_of_several_portions_is_recorded_when_it_begins() -> None:
         ("", "clear-tube", "mail", "uncertain", UNKNOWN),
         ("", "clear-tube", "mail", "done", SLICE + 1),
     ]
-
-
-@pytest.mark.parametrize("again", [1, 3])
-def test_producers_and_consumers_leave_nothing(again: int) -> None:
-    events: list[Event] = []
-    client = disque_client(events, OneRight(*Verb, topics=("*",)), "AUTH", "x")
-    for _ in range(again):
-        job_id = client.add("work")
-        client.get("work")
-        client.do("ACKJOB", job_id)
-        client.do("PING")
-    assert events == []

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.settings import Settings
 from shared.auth.verbs import Verb
@@ -49,49 +47,37 @@ def disque(proofs: Proofs, user: int = SIDECAR) -> DisqueWire:
 
 def test_a_client_of_nsq_may_what_its_user_may() -> None:
     client = nsq(Proofs())
+    (said,) = client.send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
+    assert json.loads(said)["auth_required"] is True, "a known user is asked for a token, which counts instead"
     assert client.send(pub(b"work") + b"SUB work c\n").replies() == [b"OK", b"OK"]
     assert nsq(Proofs()).send(pub(b"other")).replies() == [b'E_UNAUTHORIZED AUTH failed for PUB on "other" ""']
+    for user in STRANGERS:
+        assert nsq(Proofs(), user).send(pub(b"work")).replies() == [b"E_AUTH_FIRST AUTH required before PUB"]
 
 
-@pytest.mark.parametrize("user", STRANGERS)
-def test_another_user_is_nobody(user: int) -> None:
-    assert nsq(Proofs(), user).send(pub(b"work")).replies() == [b"E_AUTH_FIRST AUTH required before PUB"]
-
-
-def test_identify_asks_also_a_known_user_for_a_token() -> None:
-    """Clients that have one show it only if they are asked for it, and it counts instead of the user."""
-    (said,) = nsq(Proofs()).send(b"IDENTIFY\n" + body(b'{"feature_negotiation":true}')).replies()
-    assert json.loads(said)["auth_required"] is True
-
-
-def test_a_token_replaces_the_user() -> None:
-    proofs = Proofs("orders")
-    client = nsq(proofs)
+def test_a_token_or_a_certificate_replaces_the_user() -> None:
+    refused, proofs = b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""', Proofs("orders")
+    client, revoked = nsq(proofs), nsq(proofs)
     assert client.send(pub(b"work") + auth("orders") + pub(b"orders")).replies()[::2] == [b"OK", b"OK"]
-    refused = client.send(pub(b"work")).replies()
-    assert refused == [b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""']
-
-
-def test_a_certificate_replaces_the_user() -> None:
+    assert client.send(pub(b"work")).replies() == [refused]
     client = nsq(Proofs())
     assert client.send(pub(b"work")).replies() == [b"OK"]
     client.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "shop", subject="CN=shop"))
-    said = client.send(pub(b"orders") + pub(b"work")).replies()
-    assert said == [b"OK", b"OK", b'E_UNAUTHORIZED AUTH failed for PUB on "work" ""']
-
-
-def test_a_token_that_is_revoked_does_not_make_the_client_its_user_again() -> None:
-    proofs = Proofs("orders")
-    client = nsq(proofs)
-    client.send(auth("orders")).replies()
+    assert client.send(pub(b"orders") + pub(b"work")).replies() == [b"OK", b"OK", refused]
+    revoked.send(auth("orders")).replies()
     proofs.set()
-    client.peer.rights_changed()
-    assert client.peer.closing
+    revoked.peer.rights_changed()
+    assert revoked.peer.closing, "it is not its user again"
 
 
 def test_a_connection_ends_with_the_right_of_its_user() -> None:
     proofs = Proofs()
-    client = nsq(proofs)
+    client, credential = nsq(proofs), nsq(proofs).credential
+    assert not credential.show_token(b"guess")
+    assert not credential.show_certificate(shown("CN=stranger"))
+    assert credential.may(Verb.PUBLISH, "work"), "it stays what it was when nothing better is shown"
+    assert credential.show_certificate(shown("CN=billing"))
+    assert credential.may(Verb.PUBLISH, "any")
     client.send(b"SUB work c\n").replies()
     client.peer.rights_changed()
     assert not client.peer.closing
@@ -143,12 +129,3 @@ def test_a_client_of_disque_may_what_its_user_may() -> None:
     assert other.peer.outbox.closing
     for user in STRANGERS:
         assert disque(proofs, user).do("QLEN", "work") == "-NOAUTH Authentication required."
-
-
-def test_a_credential_stays_what_it_was_when_nothing_better_is_shown() -> None:
-    credential = nsq(Proofs("orders")).credential
-    assert not credential.show_token(b"guess")
-    assert not credential.show_certificate(shown("CN=stranger"))
-    assert credential.may(Verb.PUBLISH, "work")
-    assert credential.show_certificate(shown("CN=billing"))
-    assert credential.may(Verb.PUBLISH, "any")

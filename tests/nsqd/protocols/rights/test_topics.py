@@ -8,6 +8,7 @@ from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from shared.auth.limits import Limits as IdentityLimits
 from shared.auth.tokens import digest
+from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.beanstalk.wire import put
@@ -18,10 +19,14 @@ from tests.nsqd.protocols.rights.proofs import Proofs, token
 FULL = b"topics of orders exceed limit of 2"
 
 
-def test_nsq_a_topic_too_many_fails_and_those_that_exist_go_on() -> None:
-    nsq = Nsq(topics=2)
+@each("is_later", [False, True])
+def test_nsq_a_topic_too_many_fails_and_those_that_exist_go_on(is_later: bool) -> None:
+    nsq = Nsq() if is_later else Nsq(topics=2)
     pub = b"PUB orders%d\n" + body(b"x")
     wire = nsq.client("orders", pub % 1, pub % 2)
+    if is_later:  # what was made before counts
+        nsq.proofs.set("orders", topics=2)
+        wire.peer.rights_changed()
     wire.replies()
     assert wire.send(pub % 3).replies() == [b"E_PUB_FAILED PUB failed " + FULL]
     assert nsq.client().send(mpub(b"orders3", b"x")).replies()[1:] == [b"E_MPUB_FAILED MPUB failed " + FULL]
@@ -46,28 +51,6 @@ def test_what_is_deleted_counts_no_more_and_what_others_made_never_did() -> None
     assert nsq.accounts.account("orders").topics == 1
 
 
-def test_a_limit_that_comes_later_counts_what_was_made_before() -> None:
-    nsq = Nsq()
-    pub = b"PUB orders%d\n" + body(b"x")
-    wire = nsq.client("orders", pub % 1, pub % 2)
-    nsq.proofs.set("orders", topics=2)
-    wire.peer.rights_changed()
-    wire.replies()
-    assert wire.send(pub % 3).replies() == [b"E_PUB_FAILED PUB failed " + FULL]
-
-
-def test_beanstalk_a_tube_too_many_is_out_of_memory() -> None:
-    context = BeanstalkContext(proofs=Proofs("worker", topics=1), accounts=Accounts())
-    node = Node()
-    wire = worker(BeanstalkWire(node, context))
-    assert wire.ask(put(b"x")) == b"INSERTED 1\r\n"
-    for one in (put(b"x"), put(b"x", priority=3), put(b"x") * 3):  # the usual shape, another one, and in a row
-        said = wire.ask(b"use work2\r\n" + one)
-        assert said == b"USING work2\r\n" + b"OUT_OF_MEMORY\r\n" * (3 if len(one) > 40 else 1)
-    assert wire.ask(b"use work\r\n" + put(b"y")).startswith(b"USING work\r\nINSERTED ")
-    assert set(node.broker.topics) == {"work"}
-
-
 def operator(node: Node, topics: int) -> BeanstalkWire:
     proofs = Proofs()
     entry = '[[token]]\nname = "op"\nsha256 = "{}"\nroles = ["admin"]\nlimits = {{ topics = {} }}\n'
@@ -77,7 +60,16 @@ def operator(node: Node, topics: int) -> BeanstalkWire:
     return wire
 
 
-def test_beanstalk_a_pause_and_a_move_make_no_tube_too_many() -> None:
+def test_beanstalk_a_tube_too_many_is_out_of_memory_also_by_a_pause_or_a_move() -> None:
+    context = BeanstalkContext(proofs=Proofs("worker", topics=1), accounts=Accounts())
+    node = Node()
+    wire = worker(BeanstalkWire(node, context))
+    assert wire.ask(put(b"x")) == b"INSERTED 1\r\n"
+    for one in (put(b"x"), put(b"x", priority=3), put(b"x") * 3):  # the usual shape, another one, and in a row
+        said = wire.ask(b"use work2\r\n" + one)
+        assert said == b"USING work2\r\n" + b"OUT_OF_MEMORY\r\n" * (3 if len(one) > 40 else 1)
+    assert wire.ask(b"use work\r\n" + put(b"y")).startswith(b"USING work\r\nINSERTED ")
+    assert set(node.broker.topics) == {"work"}
     node = Node()
     wire = operator(node, topics=1)
     assert wire.ask(b"use one\r\n" + put(b"x")).endswith(b"INSERTED 1\r\n")
@@ -87,7 +79,7 @@ def test_beanstalk_a_pause_and_a_move_make_no_tube_too_many() -> None:
     assert set(node.broker.topics) == {"one"}
 
 
-def test_disque_a_queue_too_many_is_oom() -> None:
+def test_disque_a_queue_too_many_is_oom_also_by_a_pause() -> None:
     wire = disque(topics=2)
     assert wire.add("work1", "x").startswith("D-")
     assert wire.add("work2", "x").startswith("D-")
@@ -97,9 +89,6 @@ def test_disque_a_queue_too_many_is_oom() -> None:
     for _ in range(3):
         assert wire.add("work1", "x").startswith("D-")
     assert set(wire.node.broker.topics) == {"work1", "work2"}
-
-
-def test_disque_a_pause_makes_no_queue_too_many() -> None:
     wire = disque()
     wire.context.proofs.file = Proofs.parsed(  # type: ignore[union-attr]
         '[[socket]]\nname = "a"\nuid = 1\nroles = ["admin"]\nlimits = { topics = 1 }\n'
