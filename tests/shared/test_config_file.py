@@ -21,7 +21,6 @@ from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
 from shared.options import OptionError, Spec, specs
 from shared.print_config import as_toml
-from shared.secrets import hide
 from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
 from shared.values import MILLISECOND, SECOND, Duration
 from tests.cases import each
@@ -273,9 +272,9 @@ def test_a_file_that_is_no_toml(content: bytes, reason: str, tmp_path: Path) -> 
     assert line.startswith(f"failed to load config file {tmp_path / 'daemon.cfg'} - {reason}")
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"), [("missing", "No such file or directory"), (".", "Is a directory"), ("a\0b", "embedded null byte")]
-)  # fmt: skip
+@each(
+    "path, reason", [("missing", "No such file or directory"), (".", "Is a directory"), ("a\0b", "embedded null byte")]
+)
 def test_a_path_that_is_no_file(path: str, reason: str, tmp_path: Path) -> None:
     line = the_error(read(NsqdOptions, "nsqd", ["-config", f"{tmp_path}/{path}"], {}))
     assert line == f"failed to load config file {tmp_path}/{path} - {reason}"
@@ -359,18 +358,20 @@ def test_addresses_that_are_not_odd(flag: str) -> None:
     assert parse(NsqdOptions, "nsqd", [flag], {}).warnings == ()
 
 
-def test_nsqlookupd_finds_odd_addresses_too() -> None:
+def test_nsqlookupd_finds_odd_addresses_too_and_what_forbids_a_start() -> None:
     found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=a", "-http-address=b"], {})
     reason = "used as the path of a unix socket: expected <addr>:<port>"
     assert found.warnings == (f"--tcp-address 'a': {reason}", f"--http-address 'b': {reason}")
+    found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=", "-http-address=127.0.0.1"], {})
+    assert found.obstacles() == [
+        "--tcp-address '': missing address",
+        "--http-address '127.0.0.1': missing port in address",
+    ]
 
 
-def test_a_misspelt_variable_is_a_warning() -> None:
+def test_odd_variables_and_warnings_of_all_sources_in_their_order(tmp_path: Path) -> None:
     found = parse(NsqdOptions, "nsqd", [], {"NSQD_TLS_REQURED": "true", "NSQD_VERSION": "1.3.0", "NSQLOOKUPD_X": "y"})
     assert found.warnings == ("unknown environment variable NSQD_TLS_REQURED: did you mean NSQD_TLS_REQUIRED?",)
-
-
-def test_warnings_come_in_the_order_of_the_sources_and_beside_errors(tmp_path: Path) -> None:
     found = reading(tmp_path, "snapy = true\nmax_msg_size = 1.5", "word", NSQD_SNAPY="true")
     assert len(found.errors) == 1
     assert [line.partition(":")[0] for line in found.options.warnings] == [
@@ -427,9 +428,11 @@ CLUSTER = ["-node-id=1", "-cluster-secret-file=s"]
 CLUSTER_TLS = ["-cluster-tls-cert=c", "-cluster-tls-key=k", "-cluster-tls-ca=a"]
 
 
-@pytest.mark.parametrize("flags", [["-cluster-address=[::1]:1"], ["-cluster-address=0.0.0.0:1", *CLUSTER_TLS]])
-def test_a_node_of_a_cluster_needs_loopback_or_tls(flags: list[str]) -> None:
-    assert parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {}).obstacles() == []
+def test_a_node_of_a_cluster_needs_loopback_or_tls() -> None:
+    for flags in (["-cluster-address=[::1]:1"], ["-cluster-address=0.0.0.0:1", *CLUSTER_TLS]):
+        assert parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {}).obstacles() == []
+    found = parse(NsqdOptions, "nsqd", [*CLUSTER, "-cluster-address=./socket"], {})
+    assert "a unix socket cannot be reached by other nodes" in found.obstacles()[0]
 
 
 @each(
@@ -445,19 +448,6 @@ def test_a_node_of_a_cluster_needs_loopback_or_tls(flags: list[str]) -> None:
 def test_a_cluster_beyond_loopback_has_all_files_of_tls(flags: list[str], why: str) -> None:
     with pytest.raises(OptionError, match=re.escape(why)):
         parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {})
-
-
-def test_other_nodes_cannot_reach_a_unix_socket() -> None:
-    found = parse(NsqdOptions, "nsqd", [*CLUSTER, "-cluster-address=./socket"], {})
-    assert "a unix socket cannot be reached by other nodes" in found.obstacles()[0]
-
-
-def test_what_forbids_a_start_of_nsqlookupd() -> None:
-    found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=", "-http-address=127.0.0.1"], {})
-    assert found.obstacles() == [
-        "--tcp-address '': missing address",
-        "--http-address '127.0.0.1': missing port in address",
-    ]
 
 
 @given(st.text(max_size=20))
@@ -476,14 +466,12 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     content = "max_msg_size = 1\nmax_body_size = 2\nmem_queue_size = 3\nsnappy = false"
     found = reading(tmp_path, content, "-max-msg-size=10", NSQD_MAX_MSG_SIZE="20", NSQD_MAX_BODY_SIZE="21")
     assert not found.errors
-    got = found.options
-    assert (got.max_msg_size, got.max_body_size, got.mem_queue_size, got.snappy, got.deflate) == (
-        10, 21, 3, False, True,
-    )  # fmt: skip
-    assert found.origins["max_msg_size"] == "flag -max-msg-size"
-    assert found.origins["max_body_size"] == "environment NSQD_MAX_BODY_SIZE"
-    assert found.origins["mem_queue_size"] == f"file {tmp_path / 'daemon.cfg'}"
-    assert found.origins["deflate"] == "default"
+    for name, value, origin in (
+        ("max_msg_size", 10, "flag -max-msg-size"), ("max_body_size", 21, "environment NSQD_MAX_BODY_SIZE"),
+        ("mem_queue_size", 3, f"file {tmp_path / 'daemon.cfg'}"), ("snappy", False, f"file {tmp_path / 'daemon.cfg'}"),
+        ("deflate", True, "default"),
+    ):  # fmt: skip
+        assert (getattr(found.options, name), found.origins[name]) == (value, origin)
 
 
 def test_a_list_is_taken_from_one_source_only(tmp_path: Path) -> None:
@@ -511,31 +499,25 @@ def test_nsqd_may_listen_at_several_addresses(
     assert options(tmp_path, content, *flags, **environ).tcp_address == addresses
 
 
-@pytest.mark.parametrize("content", ["tcp_address = []", 'tcp_address = ""'])
-def test_nsqd_listens_at_some_address(tmp_path: Path, content: str) -> None:
-    (error,) = reading(tmp_path, content).errors
-    assert str(error).endswith("for tcp_address: missing address")
-
-
-def test_the_shared_address_is_none_of_the_own_ones(tmp_path: Path) -> None:
+def test_nsqd_listens_at_some_address_of_its_own(tmp_path: Path) -> None:
+    for content in ("tcp_address = []", 'tcp_address = ""'):
+        (error,) = reading(tmp_path, content).errors
+        assert str(error).endswith("for tcp_address: missing address")
     found = reading(tmp_path, "", "-tcp-address=a:1", "-tcp-address=b:2", "-tcp-shared-address=b:2")
     assert "--tcp-shared-address must not be --tcp-address" in str(found.errors[0])
 
 
-@pytest.mark.parametrize(("kind", "program"), [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
+@each("kind, program", [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
 def test_metrics_are_only_for_some_if_a_file_says_for_whom(kind: type, program: str) -> None:
     (error,) = read(kind, program, ["-metrics-auth"], {}).errors
     assert str(error) == "--metrics-auth needs --auth-file, which says who may see stats"
     assert parse(kind, program, ["-metrics-auth", "-auth-file=a"], {}).metrics_auth
 
 
-def test_the_environment_may_name_the_file_and_a_flag_may_refuse_it(tmp_path: Path) -> None:
+def test_the_file_of_the_environment_and_of_a_version(tmp_path: Path) -> None:
     path = written(tmp_path, "snappy = false")
     assert not parse(NsqdOptions, "nsqd", [], {"NSQD_CONFIG": path}).snappy
     assert parse(NsqdOptions, "nsqd", ["-config="], {"NSQD_CONFIG": path}).snappy
-
-
-def test_version_looks_at_no_file(tmp_path: Path) -> None:
     assert parse(NsqdOptions, "nsqd", ["-version", "-config", str(tmp_path)], {"NSQD_SNAPPY": "x"}).version
     with pytest.raises(OptionError):
         parse(NsqdOptions, "nsqd", ["-version", "-nope"], {})
@@ -627,30 +609,6 @@ def test_print_config_hides_secrets() -> None:
         "# flag -auth-http-address; secrets are hidden\n" in printed
     )
     assert 'statsd_address = "***@h:8125"  # flag -statsd-address; secrets are hidden\n' in printed
-
-
-@each(
-    "value, shown",
-    [
-        ("127.0.0.1:4160", "127.0.0.1:4160"),
-        ("[::1]:4160", "[::1]:4160"),
-        ("http://h:1/path", "http://h:1/path"),
-        ("http://u:p@h:1/path", "http://***@h:1/path"),
-        ("http://token@h", "http://***@h"),
-        ("http://u:p@ss/w?rd@h/x", "http://***"),  # the last @ may as well stand in an argument
-        ("http://h/x?secret=1", "http://h/x?***"),
-        ("http://u:p\n@h", "http://***@h"),
-        ("u:p@h:1", "***@h:1"),
-        ("/srv/a:b@c", "/srv/a:b@c"),
-        ("[nsqd] ", "[nsqd] "),
-        ("", ""),
-        (("a", "x:y@z"), ("a", "***@z")),
-        (["x:y@z"], ["***@z"]),
-        (5, 5),
-    ],
-)
-def test_what_is_hidden(value: object, shown: object) -> None:
-    assert hide(value) == shown
 
 
 # Words with rules of their own

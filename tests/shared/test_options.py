@@ -35,23 +35,28 @@ def read(*argv: str, **environ: str) -> Options:
     return parse(Options, "prog", argv, environ)
 
 
-def test_without_anything_the_defaults_hold() -> None:
-    assert read() == Options()
-
-
 @each("argv", [["-name", "y"], ["--name", "y"], ["-name=y"], ["--name=y"], ["-name", "z", "-name=y"]])
 def test_the_forms_of_a_flag(argv: list[str]) -> None:
     assert read(*argv).name == "y"
 
 
-def test_a_bool_takes_a_value_only_after_the_equals_sign() -> None:
+def test_bools_lists_and_values() -> None:
+    assert read() == Options()
     assert read("-verbose").verbose
     assert read("-verbose=T").verbose
     assert not read("-verbose=0").verbose
     assert read("-verbose", "false", "-name", "y") == Options(verbose=True)  # `false` is no flag: parsing stops
+    assert read("-name", "-verbose").name == "-verbose"
+    assert (read("-name=").name, read("-name=a=b").name) == ("", "a=b")
+    assert read("-topic-name", "a,b", "-topic-name=c").topic == ("a,b", "c")
+    assert read(PROG_TOPIC_NAME=" a , ,b").topic == ("a", "b")
+    assert read("-parts", "0.5,0.9", "-parts=1").parts == (1.0, 0.9, 0.5)
+    assert read(PROG_PARTS="0.5, 0.9").parts == (0.5, 0.9)
+    assert (read().mode, read("-mode").mode, read("-mode=auto").mode) == ("off", "on", "auto")
+    assert read("-mode", "auto", "-name", "y") == Options(mode="on")  # `auto` is no flag: parsing stops
 
 
-@pytest.mark.parametrize("stop", ["word", "-", "--"])
+@each("stop", ["word", "-", "--"])
 def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
     assert read("-name", "y", stop, "-nonsense") == Options(name="y")
 
@@ -73,27 +78,6 @@ def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
 def test_what_is_ignored_is_said(argv: list[str], warnings: list[str]) -> None:
     found = read_flags(Options, "prog", argv)
     assert (list(found.warnings), list(found.errors)) == (warnings, [])
-
-
-def test_values_may_look_like_flags_or_be_empty() -> None:
-    assert read("-name", "-verbose").name == "-verbose"
-    assert read("-name=").name == ""
-    assert read("-name=a=b").name == "a=b"
-
-
-def test_lists_add_up() -> None:
-    assert read("-topic-name", "a,b", "-topic-name=c").topic == ("a,b", "c")
-    assert read(PROG_TOPIC_NAME=" a , ,b").topic == ("a", "b")
-
-
-def test_lists_of_numbers_add_up_with_commas_too_and_the_greatest_comes_first() -> None:
-    assert read("-parts", "0.5,0.9", "-parts=1").parts == (1.0, 0.9, 0.5)
-    assert read(PROG_PARTS="0.5, 0.9").parts == (0.5, 0.9)
-
-
-def test_a_flag_in_the_style_of_a_bool_may_have_words() -> None:
-    assert (read().mode, read("-mode").mode, read("-mode=auto").mode) == ("off", "on", "auto")
-    assert read("-mode", "auto", "-name", "y") == Options(mode="on")  # `auto` is no flag: parsing stops
 
 
 def test_flag_over_environment_over_default() -> None:
@@ -131,9 +115,10 @@ def test_errors_are_one_clear_line(argv: list[str], message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_an_error_in_the_environment_names_the_variable() -> None:
+def test_an_error_in_the_environment_names_the_variable_and_a_long_name_is_cut() -> None:
     with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
         read(PROG_SAMPLE="x")
+    assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]
 
 
 def environment_warnings(*names: str) -> list[str]:
@@ -159,10 +144,6 @@ def test_a_variable_that_is_no_option_is_a_warning_without_its_value(name: str, 
     assert environment_warnings(name) == [f"unknown environment variable {name}{hint}"]
 
 
-def test_a_long_name_is_cut() -> None:
-    assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]
-
-
 def test_variables_of_others_are_none_of_ours() -> None:
     ours = ["PROG_VERSION_OF_IT"]
     kubernetes = [
@@ -175,15 +156,7 @@ def test_variables_of_others_are_none_of_ours() -> None:
     assert found == ["unknown environment variable PROG_VERSION_OF_IT"]
 
 
-def test_the_nearest_option() -> None:
-    known = specs(Options, "prog")
-    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
-    found = nearest("Max-in-flght", known)
-    assert found is not None
-    assert found.name == "max_in_flight"
-
-
-@pytest.mark.parametrize("word", ["-h", "--help", "-help"])
+@each("word", ["-h", "--help", "-help"])
 def test_help(word: str) -> None:
     with pytest.raises(HelpRequested) as raised:
         read(word)
@@ -197,11 +170,16 @@ def test_help(word: str) -> None:
     assert "derived" not in text
 
 
-def test_names_follow_from_the_declaration() -> None:
+def test_names_follow_from_the_declaration_and_the_nearest_is_found() -> None:
     found = {spec.name: (spec.flag, spec.key, spec.environment) for spec in specs(Options, "prog")}
     assert found["topic"] == ("topic-name", "topics", "PROG_TOPIC_NAME")
     assert found["max_in_flight"] == ("max-in-flight", "max_in_flight", "PROG_MAX_IN_FLIGHT")
     assert "derived" not in found
+    known = specs(Options, "prog")
+    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
+    found = nearest("Max-in-flght", known)
+    assert found is not None
+    assert found.name == "max_in_flight"
 
 
 @each(

@@ -35,9 +35,10 @@ def test_addresses(text: str, address: UnixAddress) -> None:
     assert is_loopback(text)
 
 
-def test_a_host_may_be_named_unix_and_a_path_may_have_a_question_mark() -> None:
+def test_who_may_be_named_and_which_paths_are_none() -> None:
     assert parse_address("unix:4150") == Address("unix", 4150)
     assert parse_address("/a?mode=660") == Address(path="/a?mode=660")
+    assert (user_number(ROOT), user_number("12345")) == (0, 12345)
 
 
 @each(
@@ -76,35 +77,22 @@ def test_checks_of_addresses(tmp_path: Path) -> None:
     assert not_dialable("unix:/run/") == "expected unix:/path"
 
 
-def test_a_user_is_given_by_name_or_number() -> None:
-    assert (user_number(ROOT), user_number("12345")) == (0, 12345)
-
-
 @pytest.mark.process
-@pytest.mark.process
-@pytest.mark.parametrize("mask", [0o000, 0o007, 0o022, 0o077])
-@pytest.mark.parametrize("form", ["{}", "unix:{}"])
-def test_without_a_mode_the_mask_decides(tmp_path: Path, mask: int, form: str) -> None:
-    path = tmp_path / "a"
+@each("mask, form, mode", [
+    *((mask, form, 0o777 & ~mask) for mask in (0o000, 0o007, 0o022, 0o077) for form in ("{}", "unix:{}")),
+    *((0o077, f"unix:{{}}?mode={mode:o}", mode) for mode in (0o600, 0o660, 0o666)),
+])  # fmt: skip
+def test_the_file_has_its_mode_and_without_one_the_mask_decides(
+    tmp_path: Path, mask: int, form: str, mode: int
+) -> None:
+    path = tmp_path / "a.sock"
     before = os.umask(mask)
     try:
-        with closing(listen(form.format(path))):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o777 & ~mask
-    finally:
-        os.umask(before)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
-def test_the_file_has_its_mode_whatever_the_mask(tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "a.sock"
-    before = os.umask(0o077)
-    try:
-        with closing(listen(f"unix:{path}?mode={mode:o}")) as listener:
+        with closing(listen(form.format(path))) as listener:
             assert stat.S_IMODE(path.stat().st_mode) == mode
             assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
         assert not path.exists()
-        assert os.umask(0o077) == 0o077
+        assert os.umask(mask) == mask
     finally:
         os.umask(before)
 

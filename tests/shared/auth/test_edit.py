@@ -39,15 +39,12 @@ def test_values_of_an_entry_change_in_their_lines() -> None:
     assert changed(FILE, "user", "ann", {}) == FILE
 
 
-def test_an_entry_that_is_not_there_is_added_at_the_end() -> None:
+def test_an_entry_that_is_not_there_is_added_at_the_end_if_its_name_is_not_taken() -> None:
     new = changed(FILE, "user", "bob", {"roles": ["orders"], "password": None, "topics": ["x"]})
     assert new == FILE + '\n[[user]]\nname = "bob"\nroles = ["orders"]\ntopics = ["x"]\n'
     assert changed("", "user", "bob", {"roles": ["viewer"]}) == '[[user]]\nname = "bob"\nroles = ["viewer"]\n'
     with pytest.raises(ValueError, match="the role 'none' is not known"):
         changed(FILE, "user", "bob", {"roles": ["none"]})
-
-
-def test_a_new_name_that_differs_in_case_only_is_refused() -> None:
     text = changed("", "token", "ann", {"sha256": "0" * 64, "roles": ["viewer"]})
     with pytest.raises(ValueError, match="Ann differs from ann, a token, in case only: choose another name"):
         changed(text, "user", "Ann", {"password": None, "roles": ["viewer"]})
@@ -88,7 +85,7 @@ def test_what_is_written_in_another_way_is_not_changed_by_half(text: str) -> Non
     assert not tomllib.loads(new).get("user")
 
 
-@pytest.mark.parametrize("text", ['user = [{ name = "ann", roles = ["viewer"] }]\n', "x = ["])
+@each("text", ['user = [{ name = "ann", roles = ["viewer"] }]\n', "x = ["])
 def test_what_cannot_be_edited_says_so(text: str) -> None:
     for edit in (lambda: changed(text, "user", "ann", {"roles": ["admin"]}), lambda: removed(text, "user", "ann")):
         with pytest.raises(ValueError, match=r"edit the file|line|end of document"):
