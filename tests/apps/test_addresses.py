@@ -25,13 +25,10 @@ def test_a_source_that_cannot_be_meant_is_refused(
     assert str(raised.value) == reason
 
 
-def test_good_addresses_pass() -> None:
+def test_good_addresses_pass_and_a_destination_is_required() -> None:
     check_tcp_source("tool", ("h:1", "/run/nsqd.sock"), ())
     check_tcp_source("tool", (), ("http://h:4161",))
     check_given("tool", "nsqd-tcp-address", ("h:1",))
-
-
-def test_a_destination_is_required() -> None:
     with pytest.raises(ValueError, match=r"--destination required \(tool -help lists the flags\)"):
         check_given("tool", "destination", ())
 

@@ -21,9 +21,13 @@ ANY = st.recursive(
 PRODUCER = st.fixed_dictionaries({}, optional={"broadcast_address": ANY, "http_port": ANY | st.integers(1, 65535)})
 
 
-def test_an_address_becomes_a_url() -> None:
+def test_an_address_becomes_a_url_and_a_node_that_wants_https_says_where() -> None:
     assert url("127.0.0.1:4161") == "http://127.0.0.1:4161"
     assert url("https://host:1/") == "https://host:1"
+    assert _over_https("http://host:4151/stats", {"https_port": 4152}) == "https://host:4152/stats"
+    for lie in (None, 0, "4152", 70000, True):
+        with pytest.raises(AnswerError):
+            _over_https("http://host:4151/stats", {"https_port": lie})
 
 
 def test_topics_are_valid_names_each_once_and_sorted() -> None:
@@ -64,13 +68,6 @@ def test_nodes_are_asked_at_their_broadcast_addresses() -> None:
 def test_any_answer_brings_addresses_or_none(answers: dict[str, dict[str, Any]]) -> None:
     for address in node_addresses(answers):
         assert address.rpartition(":")[2].isdigit()
-
-
-def test_a_node_that_wants_https_says_where() -> None:
-    assert _over_https("http://host:4151/stats", {"https_port": 4152}) == "https://host:4152/stats"
-    for lie in (None, 0, "4152", 70000, True):
-        with pytest.raises(AnswerError):
-            _over_https("http://host:4151/stats", {"https_port": lie})
 
 
 async def test_answers_are_bounded_and_one_that_cannot_be_used_is_left_out() -> None:

@@ -65,7 +65,7 @@ def test_a_dead_host_is_tried_again_after_30_s_and_then_after_twice_the_time_up_
     assert "b" in chosen(choice, 2, now + FIRST_RETRY_S + 0.1, ("a", "b"))
 
 
-def test_when_all_are_dead_each_is_tried_in_turn() -> None:
+def test_when_all_are_dead_each_is_tried_in_turn_and_a_busy_one_that_lives_is_waited_for() -> None:
     choice = HostPool(ABC)
     for name in ABC:
         choice.mark(name, False, 0.0, 0.0)
@@ -76,8 +76,6 @@ def test_when_all_are_dead_each_is_tried_in_turn() -> None:
             for other in ABC:
                 choice.mark(other, False, 0.0, 1.0)
 
-
-def test_a_busy_host_that_lives_is_waited_for() -> None:
     choice = HostPool(("a", "b"))
     choice.mark("b", False, 0.0, 0.0)
     assert choice.choose(1.0, ("b",)) is None

@@ -11,6 +11,7 @@ from apps import nsq_to_http, nsq_to_nsq
 from docs.generate import _default
 from shared.options import specs
 from tests.apps.test_apps import own_log, run_main  # noqa: F401
+from tests.cases import each
 from tests.daemons import ROOT
 
 FROM = ("-topic=t", "-nsqd-tcp-address=h:1")
@@ -18,8 +19,8 @@ TO = "-destination-nsqd-tcp-address=h:1"
 POST = "-post=http://h/"
 
 
-@pytest.mark.parametrize(
-    ("program", "words", "code", "text"),
+@each(
+    "program, words, code, text",
     [
         (nsq_to_nsq, (), 1, "--topic and --channel are required"),
         (nsq_to_nsq, (*FROM, "-channel="), 1, "--topic and --channel are required"),
@@ -67,7 +68,6 @@ POST = "-post=http://h/"
     ],
 )
 @pytest.mark.usefixtures("own_log")
-@pytest.mark.process
 def test_flags(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: Any, words: Any, code: int, text: str
 ) -> None:
@@ -78,10 +78,15 @@ def test_flags(
 
 
 @pytest.mark.usefixtures("own_log")
-@pytest.mark.parametrize("program", [nsq_to_nsq, nsq_to_http])
-def test_versions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: Any) -> None:
+@each("program", [nsq_to_nsq, nsq_to_http])
+def test_the_version_and_the_page_with_every_flag_and_its_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: Any
+) -> None:
     assert run_main(monkeypatch, program, "-version") == 0
     assert capsys.readouterr().out.startswith(f"{program.PROGRAM} v1.3.0")
+    page = (ROOT / f"docs/tools/{program.PROGRAM}.md").read_text()
+    rows = dict(re.findall(r"^\| `-([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    assert rows == {one.flag: _default(one) for one in specs(program.Options, program.PROGRAM)}
 
 
 def test_what_all_requests_have_in_common() -> None:
@@ -103,10 +108,3 @@ def test_what_all_requests_have_in_common() -> None:
 def test_passwords_of_addresses_are_not_logged() -> None:
     assert nsq_to_http._shown("http://me:secret@h:1/x?y=%s") == "http://h:1/x?y=%s"
     assert nsq_to_http._shown("http://h/@") == "http://h/@"
-
-
-@pytest.mark.parametrize("program", [nsq_to_nsq, nsq_to_http])
-def test_the_page_lists_every_flag_with_its_default(program: Any) -> None:
-    page = (ROOT / f"docs/tools/{program.PROGRAM}.md").read_text()
-    rows = dict(re.findall(r"^\| `-([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
-    assert rows == {one.flag: _default(one) for one in specs(program.Options, program.PROGRAM)}

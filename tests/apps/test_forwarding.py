@@ -66,25 +66,6 @@ def test_messages_are_published_in_batches_and_then_finished(nsqds: tuple[FakeNs
 
 
 @pytest.mark.process
-def test_what_a_destination_refuses_is_not_finished(nsqds: tuple[FakeNsqd, FakeNsqd]) -> None:
-    source, destination = nsqds
-    destination.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"
-    requeued = threading.Event()
-
-    def watch() -> None:
-        while b"REQ" not in source.words():
-            requeued.wait(0.01)
-        requeued.set()
-
-    threading.Thread(target=watch, daemon=True).start()
-    end_when(requeued)
-    source.deliver(b"x")
-    republish(source, destination)
-    assert source.finished == []
-    assert b"FIN" not in source.words()
-
-
-@pytest.mark.process
 def test_requests_and_then_fins(nsqds: tuple[FakeNsqd, FakeNsqd]) -> None:
     source, _ = nsqds
     source.finished = Finished(20)

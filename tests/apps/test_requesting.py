@@ -140,7 +140,4 @@ def test_a_thread_sends_a_get_or_a_post() -> None:
     assert endpoint.sent[:2] == [("http://a/a+b", b""), ("http://a/", b"a b")]
     get.idle()
     assert endpoint.cleaned == 1
-
-
-def test_the_place_of_the_message_in_a_get() -> None:
     assert fill("http://h/%s?x=%%41&y=%20", b"a/b\xff~") == "http://h/a%2Fb%FF~?x=%41&y=%20"

@@ -65,6 +65,16 @@ class Machine:
         self.processes.remove(name)
         return self.take(self.supervisor.ended(name, code, self.now))
 
+    def end_all(self, *names: str, code: int = 0) -> None:
+        for name in names:
+            self.end(name, code)
+
+    @property
+    def result(self) -> int:
+        """The exit code, when it is over."""
+        assert self.supervisor.is_over
+        return self.supervisor.exit_code
+
     def stop(self) -> list[str]:
         return self.take(self.supervisor.told_to_stop(self.now))
 
@@ -101,6 +111,12 @@ class Machine:
         return self
 
 
+@pytest.fixture
+def machine() -> Machine:
+    """All daemons of a set run, and none is started again by itself."""
+    return Machine().up()
+
+
 def test_nsqlookupd_answers_before_the_others_start() -> None:
     machine = Machine()
     assert machine.begin() == ["start nsqlookupd"]
@@ -112,8 +128,7 @@ def test_nsqlookupd_answers_before_the_others_start() -> None:
     assert machine.supervisor.due() == NEVER
 
 
-def test_all_are_stopped_in_the_reverse_order_one_after_the_other() -> None:
-    machine = Machine().up()
+def test_all_are_stopped_in_the_reverse_order_one_after_the_other(machine: Machine) -> None:
     assert machine.stop() == ["terminate nsqadmin"]
     assert machine.stop() == []
     assert machine.end("nsqadmin") == ["terminate nsqd-2"]
@@ -121,38 +136,30 @@ def test_all_are_stopped_in_the_reverse_order_one_after_the_other() -> None:
     assert machine.end("nsqd") == ["terminate nsqlookupd"]
     assert not machine.supervisor.is_over
     assert machine.end("nsqlookupd") == []
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 0
+    assert machine.result == 0
     assert machine.said == []
 
 
-def test_one_that_does_not_stop_is_killed() -> None:
-    machine = Machine().up()
+def test_one_that_does_not_stop_is_killed(machine: Machine) -> None:
     machine.stop()
     assert machine.wait(STOP_TIMEOUT - 1) == []
     assert machine.wait(1) == ["kill nsqadmin"]
     assert machine.wait(STOP_TIMEOUT) == []
     assert machine.end("nsqadmin", -SIGKILL) == ["terminate nsqd-2"]
     assert machine.said == ["nsqadmin did not stop within 10 s: killing it", "nsqadmin was killed by SIGKILL"]
-    for name in ("nsqd-2", "nsqd", "nsqlookupd"):
-        machine.end(name)
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.end_all("nsqd-2", "nsqd", "nsqlookupd")
+    assert machine.result == 1
 
 
-def test_an_impatient_user_kills_all() -> None:
-    machine = Machine().up()
+def test_an_impatient_user_kills_all(machine: Machine) -> None:
     machine.stop()
     assert machine.take(machine.supervisor.told_to_kill()) == [f"kill {name}" for name in NAMES]
     assert machine.wait(STOP_TIMEOUT) == []
-    for name in reversed(NAMES):
-        assert machine.end(name, -SIGKILL) == []
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.end_all(*reversed(NAMES), code=-SIGKILL)
+    assert machine.result == 1
 
 
-def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
-    machine = Machine().up()
+def test_a_dead_node_stays_dead_and_the_others_go_on(machine: Machine) -> None:
     assert machine.end("nsqd", -SIGKILL) == []
     assert machine.said == [
         "nsqd was killed by SIGKILL, and stays down; the others continue. To start it again: kill -USR1 7"
@@ -178,8 +185,7 @@ def test_the_set_goes_on_without_nsqlookupd_or_nsqadmin(name: str, names: tuple[
     assert machine.supervisor.exit_code == 0
 
 
-def test_nsqlookupd_and_nsqadmin_go_on_without_any_node() -> None:
-    machine = Machine().up()
+def test_nsqlookupd_and_nsqadmin_go_on_without_any_node(machine: Machine) -> None:
     machine.end("nsqd", -SIGSEGV)
     assert machine.end("nsqd-2", 1) == []
     assert machine.start_dead() == ["start nsqd", "start nsqd-2"]
@@ -192,28 +198,20 @@ def test_without_its_only_node_a_set_is_stopped() -> None:
         "nsqd exited with code 1, and --restart is not given: stopping all daemons, because it is the only nsqd"
     ]
     assert machine.start_dead() == []
-    machine.end("nsqadmin")
-    machine.end("nsqlookupd")
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.end_all("nsqadmin", "nsqlookupd")
+    assert machine.result == 1
 
 
-def test_a_set_of_which_nothing_is_left_has_ended() -> None:
-    machine = Machine().up()
-    for name in ("nsqd", "nsqadmin", "nsqd-2"):
-        machine.end(name)
+def test_a_set_has_ended_when_nothing_is_left_that_is_not_held_down(machine: Machine) -> None:
+    machine.end_all("nsqd", "nsqadmin", "nsqd-2")
     assert not machine.supervisor.is_over
     assert machine.end("nsqlookupd") == []
     assert machine.said[-1] == "nsqlookupd exited with code 0, and stays down; no daemon is left"
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    assert machine.result == 1
 
-
-def test_a_node_that_is_held_down_is_left() -> None:
     machine = Machine().up()
     machine.kill("nsqd-2")
-    for name in ("nsqd-2", "nsqd", "nsqadmin", "nsqlookupd"):
-        machine.end(name, -SIGKILL)
+    machine.end_all("nsqd-2", "nsqd", "nsqadmin", "nsqlookupd", code=-SIGKILL)
     assert not machine.supervisor.is_over
     assert machine.start("nsqd-2") == ["start nsqd-2"]
 
@@ -235,7 +233,7 @@ def test_only_what_died_is_started_and_not_what_is_held_down() -> None:
     assert machine.start_dead() == []
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_a_set_that_never_ran_is_given_up(restarts: bool) -> None:
     machine = Machine(restarts)
     machine.begin()
@@ -243,10 +241,8 @@ def test_a_set_that_never_ran_is_given_up(restarts: bool) -> None:
     assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
     assert machine.said == ["nsqd did not start: it exited with code 1; see its last log lines above"]
     assert machine.end("nsqadmin") == ["terminate nsqd-2"]
-    machine.end("nsqd-2")
-    machine.end("nsqlookupd")
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.end_all("nsqd-2", "nsqlookupd")
+    assert machine.result == 1
 
 
 def test_a_slow_start_is_told_once_and_waited_for() -> None:
@@ -286,24 +282,16 @@ def test_a_daemon_that_was_stable_begins_with_a_short_delay_again() -> None:
     assert machine.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
 
 
-def test_a_crash_loop_is_told_once() -> None:
-    machine = Machine(restarts=True).up()
-    for _ in range(MOST_ENDS - 1):
-        machine.end("nsqlookupd", 1)
-        machine.wait(LONGEST_DELAY)
-    loops = [text for text in machine.said if "crash loop" in text]
-    assert loops == [
-        "nsqlookupd is in a crash loop: it ended 5 times within 120 s, and its log lines above say why;"
-        " penstock up tries 5 times more"
-    ]
-
-
 def test_a_daemon_that_dies_again_and_again_is_given_up() -> None:
     machine = Machine(restarts=True).up()
     for _ in range(MOST_ENDS):
         assert not machine.supervisor.exit_code
         machine.end("nsqd", 1)
         machine.wait(LONGEST_DELAY)
+    assert [text for text in machine.said if "crash loop" in text] == [
+        "nsqd is in a crash loop: it ended 5 times within 120 s, and its log lines above say why;"
+        " penstock up tries 5 times more"
+    ]
     assert machine.said[-1] == (
         "nsqd exited with code 1: it ended 10 times within 270 s, and is given up; the others continue."
         " To start it again: kill -USR1 7"
@@ -313,14 +301,11 @@ def test_a_daemon_that_dies_again_and_again_is_given_up() -> None:
     assert machine.start_dead() == ["start nsqd"]
     machine.end("nsqd", 1)
     assert machine.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
-
-
-def test_a_set_whose_only_node_is_given_up_is_stopped() -> None:
     machine = Machine(restarts=True, names=ONE_NODE).up()
     for _ in range(MOST_ENDS - 1):
         assert machine.end("nsqd", 1) == []
         machine.wait(LONGEST_DELAY)
-    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
+    assert machine.end("nsqd", 1) == ["terminate nsqadmin"], "it was the only node"
     assert "it ended 10 times within" in machine.said[-1]
 
 
@@ -331,8 +316,7 @@ def test_restarted_daemons_are_no_failure_in_the_end() -> None:
     assert machine.answer("nsqd") == []
     assert machine.said[-1] == "nsqd runs again"
     machine.stop()
-    for name in reversed(NAMES):
-        machine.end(name)
+    machine.end_all(*reversed(NAMES))
     assert machine.supervisor.exit_code == 0
 
 
@@ -350,7 +334,7 @@ def test_nothing_starts_again_while_all_are_stopped() -> None:
 # the rolling restart
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_nodes_are_restarted_one_by_one(restarts: bool) -> None:
     machine = Machine(restarts).up()
     assert machine.roll() == ["terminate nsqd"]
@@ -376,33 +360,16 @@ def test_no_node_is_stopped_while_another_one_is_down() -> None:
     assert machine.answer("nsqd-2") == ["terminate nsqd-2"]
 
 
-def test_it_waits_for_nsqlookupd() -> None:
+def test_it_waits_for_nsqlookupd_and_starts_what_was_left_down() -> None:
     machine = Machine(restarts=True).up()
     machine.end("nsqlookupd", 1)
     assert machine.roll() == []
     assert machine.wait(SECOND) == ["start nsqlookupd"]
     assert machine.answer("nsqlookupd") == ["terminate nsqd"]
-
-
-def test_it_starts_nsqlookupd_and_nsqadmin_if_they_were_left_down() -> None:
     machine = Machine().up()
-    machine.end("nsqlookupd", 1)
-    machine.end("nsqadmin", 1)
+    machine.end_all("nsqlookupd", "nsqadmin", code=1)
     assert machine.roll() == ["start nsqlookupd", "start nsqadmin"]
     assert machine.answer("nsqlookupd") == ["terminate nsqd"]
-
-
-@pytest.mark.parametrize(("name", "ends"), [("nsqlookupd", True), ("nsqadmin", False)])
-def test_it_needs_nsqlookupd_and_not_nsqadmin(name: str, ends: bool) -> None:
-    machine = Machine().up()
-    machine.roll()
-    machine.end(name, 1)
-    assert any("rolling restart: given up" in text for text in machine.said) is ends
-    machine.end("nsqd")
-    assert machine.answer("nsqd") == ([] if ends else ["terminate nsqd-2"])
-
-
-def test_it_starts_nodes_that_were_left_down() -> None:
     machine = Machine().up()
     machine.end("nsqd", -SIGKILL)
     assert machine.roll() == ["start nsqd"]
@@ -412,17 +379,23 @@ def test_it_starts_nodes_that_were_left_down() -> None:
     assert machine.supervisor.exit_code == 0
 
 
-def test_a_node_that_does_not_come_back_ends_it() -> None:
+@each("name, ends", [("nsqlookupd", True), ("nsqadmin", False)])
+def test_it_needs_nsqlookupd_and_not_nsqadmin(name: str, ends: bool) -> None:
     machine = Machine().up()
+    machine.roll()
+    machine.end(name, 1)
+    assert any("rolling restart: given up" in text for text in machine.said) is ends
+    machine.end("nsqd")
+    assert machine.answer("nsqd") == ([] if ends else ["terminate nsqd-2"])
+
+
+def test_a_node_that_does_not_come_back_ends_it_unless_it_is_started_again(machine: Machine) -> None:
     machine.roll()
     machine.end("nsqd")
     assert machine.end("nsqd", 1) == []
     assert machine.said[-1] == "rolling restart: given up; the nodes that are left were not restarted"
     assert machine.wait(3600 * SECOND) == []
     assert machine.roll() == ["start nsqd"]
-
-
-def test_with_restart_it_waits_for_a_node_that_does_not_come_back_at_once() -> None:
     machine = Machine(restarts=True).up()
     machine.roll()
     machine.end("nsqd")
@@ -431,25 +404,24 @@ def test_with_restart_it_waits_for_a_node_that_does_not_come_back_at_once() -> N
     assert machine.answer("nsqd") == ["terminate nsqd-2"]
 
 
-def test_a_node_that_does_not_stop_is_killed_and_started() -> None:
-    machine = Machine().up()
+def test_a_node_that_does_not_stop_is_killed_and_started(machine: Machine) -> None:
     machine.roll()
     assert machine.wait(STOP_TIMEOUT) == ["kill nsqd"]
     assert machine.end("nsqd", -SIGKILL) == ["start nsqd"]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_there_is_none_before_all_run_and_after_a_stop(when: str) -> None:
-    machine = Machine()
-    if when == "before":
-        machine.begin()
-    else:
-        machine.up().stop()
-    assert machine.roll() == []
+def test_nothing_is_rolled_or_broken_before_all_run_and_after_a_stop() -> None:
+    early, late = Machine(), Machine().up()
+    early.begin()
+    late.stop()
+    for machine in (early, late):
+        assert machine.roll() == []
+        for ask in (machine.kill, machine.start, machine.freeze, machine.thaw):
+            with pytest.raises(RefusedError, match="not now"):
+                ask("nsqd")
 
 
-def test_a_stop_in_the_middle_ends_it() -> None:
-    machine = Machine().up()
+def test_a_stop_in_the_middle_ends_it(machine: Machine) -> None:
     machine.roll()
     assert machine.stop() == ["terminate nsqadmin"]
     assert machine.end("nsqd") == []
@@ -459,7 +431,7 @@ def test_a_stop_in_the_middle_ends_it() -> None:
 # penstock chaos
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_a_node_that_was_killed_on_purpose_is_held_down_until_it_is_started(restarts: bool) -> None:
     machine = Machine(restarts).up()
     assert machine.kill("nsqd-2") == ["kill nsqd-2"]
@@ -487,8 +459,7 @@ def test_a_node_is_held_down_for_a_time() -> None:
     assert machine.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
 
 
-def test_all_nodes_may_be_held_down_and_this_is_no_failure() -> None:
-    machine = Machine().up()
+def test_all_nodes_may_be_held_down_and_this_is_no_failure(machine: Machine) -> None:
     for name in ("nsqd", "nsqd-2"):
         machine.kill(name)
         assert machine.end(name, -SIGKILL) == []
@@ -497,28 +468,20 @@ def test_all_nodes_may_be_held_down_and_this_is_no_failure() -> None:
     assert machine.start("nsqd") == ["start nsqd"]
     machine.answer("nsqd")
     assert machine.stop() == ["terminate nsqadmin"]
-    for name in ("nsqadmin", "nsqd", "nsqlookupd"):
-        machine.end(name)
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 0
+    machine.end_all("nsqadmin", "nsqd", "nsqlookupd")
+    assert machine.result == 0
 
 
-def test_a_node_that_is_started_before_its_process_has_ended() -> None:
-    machine = Machine().up()
+def test_a_node_that_is_killed_may_be_started_or_the_set_stopped_before_its_process_has_ended(machine: Machine) -> None:
     machine.kill("nsqd")
     assert machine.start("nsqd") == []
     assert machine.end("nsqd", -SIGKILL) == ["start nsqd"]
-
-
-def test_a_set_that_stops_while_a_process_is_being_killed_has_not_failed() -> None:
     machine = Machine().up()
     machine.kill("nsqd")
     machine.stop()
     machine.end("nsqd", -SIGKILL)
-    for name in ("nsqadmin", "nsqd-2", "nsqlookupd"):
-        machine.end(name)
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 0
+    machine.end_all("nsqadmin", "nsqd-2", "nsqlookupd")
+    assert machine.result == 0
 
 
 def test_a_node_that_waits_for_its_restart_is_held_down_too() -> None:
@@ -530,8 +493,7 @@ def test_a_node_that_waits_for_its_restart_is_held_down_too() -> None:
     assert machine.start("nsqd") == ["start nsqd"]
 
 
-def test_a_node_is_frozen_until_it_is_thawed() -> None:
-    machine = Machine().up()
+def test_a_node_is_frozen_until_it_is_thawed(machine: Machine) -> None:
     assert machine.freeze("nsqd") == ["freeze nsqd"]
     assert machine.wait(3600 * SECOND) == []
     with pytest.raises(RefusedError, match="it is frozen"):
@@ -543,8 +505,7 @@ def test_a_node_is_frozen_until_it_is_thawed() -> None:
         machine.thaw("nsqd")
 
 
-def test_a_node_is_frozen_for_a_time_and_may_be_killed_meanwhile() -> None:
-    machine = Machine().up()
+def test_a_node_is_frozen_for_a_time_and_may_be_killed_meanwhile(machine: Machine) -> None:
     machine.freeze("nsqd", machine.now + 10 * SECOND)
     assert machine.wait(10 * SECOND) == ["thaw nsqd"]
     machine.freeze("nsqd", machine.now + 10 * SECOND)
@@ -554,8 +515,7 @@ def test_a_node_is_frozen_for_a_time_and_may_be_killed_meanwhile() -> None:
     assert machine.wait(3600 * SECOND) == []
 
 
-def test_a_frozen_node_is_stopped_and_restarted_as_any_other() -> None:
-    machine = Machine().up()
+def test_a_frozen_node_is_stopped_and_restarted_as_any_other(machine: Machine) -> None:
     machine.freeze("nsqd")
     assert machine.roll() == ["terminate nsqd"]
     machine.end("nsqd")
@@ -569,25 +529,12 @@ def test_a_frozen_node_is_stopped_and_restarted_as_any_other() -> None:
     assert machine.wait(STOP_TIMEOUT) == ["kill nsqd"]
 
 
-def test_a_rolling_restart_starts_what_is_held_down() -> None:
-    machine = Machine().up()
+def test_a_rolling_restart_starts_what_is_held_down(machine: Machine) -> None:
     machine.kill("nsqd")
     machine.end("nsqd", -SIGKILL)
     assert machine.roll() == ["start nsqd"]
     with pytest.raises(RefusedError, match="not now"):
         machine.kill("nsqd-2")
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_nodes_are_left_alone_before_all_run_and_after_a_stop(when: str) -> None:
-    machine = Machine()
-    if when == "before":
-        machine.begin()
-    else:
-        machine.up().stop()
-    for ask in (machine.kill, machine.start, machine.freeze, machine.thaw):
-        with pytest.raises(RefusedError, match="not now"):
-            ask("nsqd")
 
 
 def test_whatever_happens_it_comes_to_an_end() -> None:
@@ -629,9 +576,5 @@ def _any_chaos(machine: Machine, source: random.Random) -> None:
 
 
 def test_ends_in_words() -> None:
-    assert [describe_end(code) for code in (0, 3, -9, -35)] == [
-        "exited with code 0",
-        "exited with code 3",
-        "was killed by SIGKILL",
-        "was killed by signal 35",
-    ]
+    said = ["exited with code 0", "exited with code 3", "was killed by SIGKILL", "was killed by signal 35"]
+    assert [describe_end(code) for code in (0, 3, -9, -35)] == said

@@ -45,22 +45,10 @@ def test_a_token_is_what_the_c_library_prints(when: datetime, token: str) -> Non
 def test_a_name_is_made_of_topic_host_process_date_and_revision() -> None:
     format = topic_format("<TOPIC>/<HOST>-<PID><REV>.<DATETIME>", "orders", "web1", 77, gzip=True, has_revisions=True)
     assert with_revision(at_time(format, "%d", NIGHT), 12) == "orders/web1-77-000012.02.gz"
-
-
-def test_without_revisions_the_token_vanishes() -> None:
     assert topic_format(FORMAT, "t", "h", 1, gzip=False, has_revisions=False) == "t.h.<DATETIME>.log"
-
-
-def test_a_name_that_ends_with_gz_gets_it_once() -> None:
     assert topic_format("<REV>.gz", "t", "h", 1, gzip=True, has_revisions=True) == "<REV>.gz"
-
-
-def test_revisions_need_their_token() -> None:
     with pytest.raises(ValueError, match="missing <REV> in --filename-format when gzip, rotation, or work dir enabled"):
         topic_format("<TOPIC>.log", "t", "h", 1, gzip=False, has_revisions=True)
-
-
-def test_the_host_is_its_first_label_or_what_the_identifier_says() -> None:
     assert host("", "web1.example.org") == "web1"
     assert host("<SHORT_HOST>/<HOSTNAME>-x", "web1.example.org") == "web1/web1.example.org-x"
 

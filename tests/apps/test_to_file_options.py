@@ -110,7 +110,7 @@ def test_a_directory_where_no_file_can_be_made_is_refused() -> None:
         prepare_directories(options(*GOOD, "-output-dir=/proc"))
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@each("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_at_the_start_is_not_refused(number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(**arguments: str) -> None:
         attempts.append(arguments["dir"])
@@ -122,7 +122,7 @@ def test_a_full_disk_at_the_start_is_not_refused(number: int, monkeypatch: pytes
     assert set(attempts) == {str(tmp_path)}
 
 
-def test_the_place_of_a_topic_follows_the_options() -> None:
+def test_where_a_topic_goes_and_its_name_follow_the_options() -> None:
     chosen = options(*GOOD, "-channel=c", "-output-dir=/out/", "-gzip-level=3", "-rotate-size=7", "-rotate-interval=2s")
     where = place(chosen, "orders")
     assert (where.title, where.output, where.work) == ("orders/c", "/out", "/out")
@@ -131,19 +131,12 @@ def test_the_place_of_a_topic_follows_the_options() -> None:
     assert where.exclusive
     where = place(options(*GOOD, "-gzip", "-gzip-level=3", "-work-dir=/open", "-output-dir=/out"), "orders")
     assert (where.gzip_level, where.work, where.moves, where.exclusive) == (3, "/open", True, True)
-
-
-def test_the_name_of_a_topic_follows_the_options() -> None:
     chosen = options(*GOOD, "-filename-format=<TOPIC>-<HOST>-<PID><REV>", "-host-identifier=<HOSTNAME>!")
     assert topic_format(chosen, "orders") == f"orders-{socket.gethostname()}!-{os.getpid()}"
 
 
-@pytest.mark.parametrize(
-    ("limit", "topics"),
-    [(resource.RLIM_INFINITY, MOST_TOPICS), (10**9, MOST_TOPICS), (100 * FILES_OF_A_TOPIC, 100), (1, 1)],
-)
-def test_the_number_of_topics_follows_the_limit_of_open_files(
-    limit: int, topics: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
-    assert topic_limit() == topics
+def test_the_number_of_topics_follows_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = ((resource.RLIM_INFINITY, MOST_TOPICS), (10**9, MOST_TOPICS))
+    for limit, topics in (*enough, (100 * FILES_OF_A_TOPIC, 100), (1, 1)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, limit))
+        assert topic_limit() == topics

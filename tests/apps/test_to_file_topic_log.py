@@ -182,7 +182,7 @@ def test_a_message_is_finished_after_the_sync_and_not_before() -> None:
     assert len(server.finished) == 20
 
 
-def test_the_interval_ends_a_wait() -> None:
+def test_the_interval_ends_a_wait_and_messages_that_wait_are_touched() -> None:
     server = Server(PLAIN, interval=2.0)
     for _ in range(9):  # there is never a silence, and never a full window
         server.send(1)
@@ -191,15 +191,6 @@ def test_the_interval_ends_a_wait() -> None:
     server.wait(0.2)
     assert len(server.finished) == 9
 
-
-def test_without_skip_empty_files_the_interval_makes_a_file() -> None:
-    for skips_empty, names in ((True, []), (False, ["/out/t.log"])):
-        server = Server(PLAIN, skips_empty=skips_empty, name="t.log")
-        server.wait(30)
-        assert list(server.disk.names) == names
-
-
-def test_messages_that_wait_are_touched() -> None:
     server = Server(PLAIN, most=1000, interval=1000.0)
     for _ in range(99):
         server.send(1)
@@ -207,6 +198,13 @@ def test_messages_that_wait_are_touched() -> None:
         assert server.touched == []
     server.wait(0.2)
     assert server.touched == server.sent
+
+
+def test_without_skip_empty_files_the_interval_makes_a_file() -> None:
+    for skips_empty, names in ((True, []), (False, ["/out/t.log"])):
+        server = Server(PLAIN, skips_empty=skips_empty, name="t.log")
+        server.wait(30)
+        assert list(server.disk.names) == names
 
 
 @pytest.mark.parametrize("disk", [failing, lambda: FakeDisk([False] * 4 + [True] * 10**6)])
@@ -246,8 +244,6 @@ def test_a_message_that_comes_again_while_it_waits_is_written_once() -> None:
     assert server.disk.lines() == server.sent
     assert sorted(server.finished) == server.sent
 
-
-def test_a_batch_with_a_message_that_comes_again_and_a_new_one() -> None:
     server = Server(PLAIN, interval=1000.0)
     server.send(2)
     again, new = Sent(server, 1), Sent(server, 2)

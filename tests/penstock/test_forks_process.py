@@ -43,7 +43,7 @@ def test_jobs(jobs: str, program: str) -> None:
     execute(program, jobs)
 
 
-@pytest.mark.parametrize("program", ["producer", "consumer", "async_clients"])
+@pytest.mark.parametrize("program", ["consumer", "async_clients"])
 def test_messages(node: Daemon, program: str) -> None:
     execute(program, node.tcp)
 

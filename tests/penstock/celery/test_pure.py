@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -33,15 +34,10 @@ def test_one_url_says_it_all() -> None:
     assert read_url("penstock://a?ttr=5", {"ttr": 9, "polling_interval": 1}).ttr_s == 9
 
 
-@each(
-    "url", ["penstock://a:0", "penstock://a?ttr=0", "penstock://a?ttr=x", "penstock://a?nsqd=b", "penstock://a:99999"]
-)
-def test_a_wrong_url_is_told(url: str) -> None:
-    with pytest.raises(ValueError):
-        read_url(url, {})
-
-
-def test_a_wrong_option_is_named() -> None:
+def test_what_is_wrong_in_a_url_is_named() -> None:
+    for query in (":0", "?ttr=0", "?ttr=x", "?nsqd=b", ":99999"):
+        with pytest.raises(ValueError):
+            read_url(f"penstock://a{query}", {})
     with pytest.raises(ValueError, match=r"'foo'.* known are nsqd, ttr"):
         read_url("penstock://a?foo=1", {})
     with pytest.raises(ValueError, match="ttr must be a number of seconds: 'abc'"):
@@ -49,13 +45,9 @@ def test_a_wrong_option_is_named() -> None:
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
-def test_every_queue_has_a_tube_of_its_own(one: str, other: str) -> None:
+def test_every_queue_has_a_tube_and_every_exchange_an_ephemeral_topic_of_its_own(one: str, other: str) -> None:
     check_name(tube_of(one))
     assert (tube_of(one) == tube_of(other)) == (one == other)
-
-
-@given(st.text(max_size=100), st.text(max_size=100))
-def test_every_exchange_has_an_ephemeral_topic_of_its_own(one: str, other: str) -> None:
     assert is_valid_name(topic_of(one))
     assert topic_of(one).endswith("#ephemeral")
     assert (topic_of(one) == topic_of(other)) == (one == other)
@@ -97,10 +89,8 @@ LEAVES = st.none() | st.integers() | st.text(max_size=5)
 @given(st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, max_size=6), max_leaves=12))
 def test_any_json_is_read_or_refused(value: object) -> None:
     for read in (read_job, read_broadcast):
-        try:
+        with suppress(ValueError):
             read(json.dumps(value).encode())
-        except ValueError:
-            pass
 
 
 def test_higher_priorities_come_first() -> None:

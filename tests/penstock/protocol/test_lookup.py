@@ -41,7 +41,7 @@ def test_replies_and_errors() -> None:
     assert list(map(lookup.is_refusal, replies)) == [False, False, False, True]
 
 
-@pytest.mark.parametrize("length", [101, -1])
+@each("length", [101, -1])
 def test_a_bad_length_is_refused_before_the_reply(length: int) -> None:
     with pytest.raises(ProtocolError):
         lookup.ReplyDecoder(100).receive(pack(">i", length))
@@ -56,16 +56,7 @@ def test_input_cut_anywhere_gives_the_same_replies(sent: list[bytes], data: st.D
     assert [reply for start, stop in pieces for reply in decoder.receive(wire[start:stop])] == sent
 
 
-@each(
-    "reply, numbers",
-    [
-        (b"OK", None),
-        (b"OK 2 15", (2, 15)),
-        (b"OK 2", None),
-        (b"OK -1 2", None),
-        (b"OK 1 2 3", None),
-        (b"OK 9999999999 1", None),
-    ],
-)
-def test_an_answer_to_a_ping_may_say_how_much_is_registered(reply: bytes, numbers: tuple[int, int] | None) -> None:
-    assert lookup.registered(reply) == numbers
+def test_an_answer_to_a_ping_may_say_how_much_is_registered() -> None:
+    assert lookup.registered(b"OK 2 15") == (2, 15)
+    for reply in (b"OK", b"OK 2", b"OK -1 2", b"OK 1 2 3", b"OK 9999999999 1"):
+        assert lookup.registered(reply) is None

@@ -60,14 +60,11 @@ def test_a_machine_that_is_gone_is_not_asked_and_a_node_that_is_not_there_only_o
     assert [address for address, _ in cluster.asked].count("c") == 1
 
 
-def test_a_node_that_opens_the_log_may_have_it_later() -> None:
+def test_a_node_that_opens_the_log_may_have_it_later_and_a_single_node_that_is_gone_is_no_error() -> None:
     cluster = Cluster([member("a")])
     cluster.busy = {"a"}
     found, failures = cluster.of("a")
     assert (found, len(failures)) == ([], 1)
-
-
-def test_a_single_node_that_is_gone_is_no_error() -> None:
     cluster = Cluster([])
     cluster.away = {"a"}
     assert cluster.of("a") == ([], ["a does not answer"])

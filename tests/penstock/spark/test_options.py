@@ -17,6 +17,9 @@ def test_names_are_taken_in_any_case() -> None:
     assert options.max_records == 5
     assert not options.fails_on_loss
     assert options.starting == Start()
+    assert read_options({"nsqd": "h:1", "topicPattern": "a.*"}).pattern == "a.*"
+    with pytest.raises(OptionError, match="option topicPattern"):
+        read_options({"nsqd": "h:1", "topicPattern": "("})
 
 
 @each(
@@ -64,12 +67,6 @@ def test_where_to_begin(value: dict[str, str], start: Start) -> None:
 def test_what_makes_no_sense_is_named(wrong: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why.replace("(", r"\(")):
         read_options(GOOD | wrong)
-
-
-def test_a_pattern() -> None:
-    assert read_options({"nsqd": "h:1", "topicPattern": "a.*"}).pattern == "a.*"
-    with pytest.raises(OptionError, match="option topicPattern"):
-        read_options({"nsqd": "h:1", "topicPattern": "("})
 
 
 @each(
