@@ -44,7 +44,6 @@ class FakeNsqd:
         self.queue: list[bytes] = []  # bodies to deliver
         self.finished: list[bytes] = []  # bodies
         self.refuse: dict[bytes, bytes] = {}  # command word -> error text sent instead of an answer
-        self.greeting = b""  # sent behind the answer to IDENTIFY
         self.attempts = 1  # of every delivery
         self.peers: list[Peer] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -85,7 +84,7 @@ class FakeNsqd:
 class Peer:
     def __init__(self, nsqd: FakeNsqd, sock: socket.socket) -> None:
         self.nsqd, self.sock = nsqd, sock
-        self.rdy, self.closing = 0, False
+        self.rdy = 0
         self.in_flight: dict[bytes, bytes] = {}
         self.count = 0
 
@@ -98,80 +97,59 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def push(self) -> None:
-        while self.nsqd.queue and len(self.in_flight) < self.rdy:
-            self.count += 1
-            id = b"%016x" % self.count
-            body = self.in_flight[id] = self.nsqd.queue.pop(0)
-            self.send(2, pack(">qH16s", 1, self.nsqd.attempts, id) + body)
+        with self.nsqd.lock:
+            while self.nsqd.queue and len(self.in_flight) < self.rdy:
+                self.count += 1
+                id = b"%016x" % self.count
+                body = self.in_flight[id] = self.nsqd.queue.pop(0)
+                self.send(2, pack(">qH16s", 1, self.nsqd.attempts, id) + body)
 
     def serve(self) -> None:
         with self.sock, self.sock.makefile("rb") as file:
             with suppress(OSError):
-                self.converse(file)
+                assert file.read(4) == b"  V2"
+                while (line := file.readline()) and self.take(line.strip(), file):
+                    self.push()
             with self.nsqd.lock:  # unlike NSQ, so that a test need not wait for the time-out
                 self.rdy = 0
                 self.nsqd.deliver(*self.in_flight.values())
                 self.in_flight.clear()
 
-    def converse(self, file: BinaryIO) -> None:
-        assert file.read(4) == b"  V2"
-        while line := file.readline():
-            with self.nsqd.lock:
-                if not self.take(line.strip(), file):
-                    return
-
     def take(self, line: bytes, file: BinaryIO) -> bool:
-        self.nsqd.commands.append(line)
+        """Execute a command. Return whether the connection stays."""
         word, *words = line.split()
-        body = b""
-        if word in (b"IDENTIFY", b"PUB", b"MPUB"):
-            body = file.read(unpack(">i", file.read(4))[0])
-        error = self.nsqd.refuse.get(word) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
-        if error:
-            self.send(1, error)
-            return False
-        getattr(self, "on_" + word.decode().lower())(words, body)
-        self.push()
-        return True
-
-    def on_identify(self, words: list[bytes], body: bytes) -> None:
-        assert json.loads(body)["feature_negotiation"] is True
-        self.send(0, b'{"max_rdy_count":2500}')
-        self.sock.sendall(self.nsqd.greeting)
-
-    def on_sub(self, words: list[bytes], body: bytes) -> None:
-        self.send(0, b"OK")
-
-    def on_pub(self, words: list[bytes], body: bytes) -> None:
-        self.nsqd.published.append((words[0], body))
-        self.send(0, b"OK")
-
-    def on_mpub(self, words: list[bytes], body: bytes) -> None:
-        at = 4
-        for _ in range(unpack(">i", body[:4])[0]):
-            size = unpack(">i", body[at : at + 4])[0]
-            self.nsqd.published.append((words[0], body[at + 4 : at + 4 + size]))
-            at += 4 + size
-        self.send(0, b"OK")
-
-    def on_rdy(self, words: list[bytes], body: bytes) -> None:
-        self.rdy = int(words[0])
-
-    def on_fin(self, words: list[bytes], body: bytes) -> None:
-        self.nsqd.finished.append(self.in_flight.pop(words[0]))
-
-    def on_req(self, words: list[bytes], body: bytes) -> None:
-        self.nsqd.queue.append(self.in_flight.pop(words[0]))
-
-    def on_touch(self, words: list[bytes], body: bytes) -> None:
-        assert words[0] in self.in_flight
-
-    def on_cls(self, words: list[bytes], body: bytes) -> None:
-        self.rdy = 0
-        self.send(0, b"CLOSE_WAIT")
-
-    def on_nop(self, words: list[bytes], body: bytes) -> None:
-        pass
+        body = file.read(unpack(">i", file.read(4))[0]) if word in (b"IDENTIFY", b"PUB", b"MPUB") else b""
+        with self.nsqd.lock:
+            self.nsqd.commands.append(line)
+            error = self.nsqd.refuse.get(word) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
+            match word:
+                case _ if error:
+                    self.send(1, error)
+                case b"IDENTIFY":
+                    assert json.loads(body)["feature_negotiation"] is True
+                    self.send(0, b'{"max_rdy_count":2500}')
+                case b"PUB":
+                    self.nsqd.published.append((words[0], body))
+                case b"MPUB":
+                    at = 4
+                    for _ in range(unpack(">i", body[:4])[0]):
+                        size = unpack(">i", body[at : at + 4])[0]
+                        self.nsqd.published.append((words[0], body[at + 4 : at + 4 + size]))
+                        at += 4 + size
+                case b"RDY":
+                    self.rdy = int(words[0])
+                case b"FIN":
+                    self.nsqd.finished.append(self.in_flight.pop(words[0]))
+                case b"REQ":
+                    self.nsqd.queue.append(self.in_flight.pop(words[0]))
+                case b"TOUCH":
+                    assert words[0] in self.in_flight
+                case b"CLS":
+                    self.rdy = 0
+                    self.send(0, b"CLOSE_WAIT")
+            if not error and word in (b"SUB", b"PUB", b"MPUB"):
+                self.send(0, b"OK")
+        return not error
 
 
 @pytest.fixture
@@ -184,9 +162,6 @@ def nsqd() -> Iterator[FakeNsqd]:
 def second() -> Iterator[FakeNsqd]:
     with closing(FakeNsqd()) as fake:
         yield fake
-
-
-HEARTBEAT = pack(">ii", 15, 0) + b"_heartbeat_"
 
 
 # ---- producer
@@ -271,16 +246,6 @@ def test_messages_from_two_nsqds_are_finished_in_batches(nsqd: FakeNsqd, second:
 
 
 @pytest.mark.process
-def test_what_was_not_handed_out_goes_back_at_close(nsqd: FakeNsqd) -> None:
-    nsqd.deliver(b"1", b"2", b"3")
-    with Consumer("t", "c", [nsqd.address]) as consumer:
-        first = next(consumer)
-        first.finish()
-    assert nsqd.finished == [b"1"]
-    assert sorted(nsqd.queue) == [b"2", b"3"]
-
-
-@pytest.mark.process
 def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
     nsqd.deliver(b"1")
     with Consumer("t", "c", [nsqd.address]) as consumer:
@@ -310,12 +275,19 @@ def test_a_message_tried_too_often_is_dropped_and_a_refused_subscription_is_an_e
 
 
 @pytest.mark.process
-def test_poll_returns_in_time_and_arguments_are_checked(nsqd: FakeNsqd) -> None:
+def test_what_was_not_handed_out_goes_back_at_close_and_poll_returns_in_time(nsqd: FakeNsqd) -> None:
     with Consumer("t", "c", [nsqd.address]) as consumer:
         assert consumer.poll(0) == []
     for arguments in (("t b", "c", ["h:1"]), ("t", "", ["h:1"]), ("t", "c"), ("t", "c", ["h"])):
         with pytest.raises(ValueError):
             Consumer(*arguments)
+
+    nsqd.deliver(b"1", b"2", b"3")
+    with Consumer("t", "c", [nsqd.address]) as consumer:
+        first = next(consumer)
+        first.finish()
+    assert nsqd.finished == [b"1"]
+    assert sorted(nsqd.queue) == [b"2", b"3"]
 
 
 @pytest.mark.process

@@ -1,7 +1,5 @@
 """`penstock chaos` without a set: what it prints for wrong input, and which options `penstock up` passes to every node."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -69,18 +67,14 @@ def test_what_undoes_it(
     assert capsys.readouterr().out.splitlines()[0].endswith(f". To undo it: {undo}")
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ("kill 3", "'3' is not a node of this set; its nodes are nsqd (node 0), nsqd-2 (node 1), nsqd-3 (node 2)"),
-        ("kill nsqadmin", "'nsqadmin' is not a node of this set"),
-        ("thaw -- -1", "'-1' is not a node of this set"),
-        ("partition 1 --from 9", "'9' is not a node of this set"),
-        ("partition 1 --from 1", "nsqd-2 (node 1) cannot be cut off from itself"),
-        ("partition 1 --lookupd --for 1s", "a partition with --lookupd does not end by itself: leave out --for"),
-        pytest.param("partition 1", "nsqd-2 (node 1) at 127.0.0.1:1 does not answer: ", marks=pytest.mark.process),
-    ],
-)
+@pytest.mark.parametrize(("words", "why"), [
+    ("kill 3", "'3' is not a node of this set; its nodes are nsqd (node 0), nsqd-2 (node 1), nsqd-3 (node 2)"),
+    ("kill nsqadmin", "'nsqadmin' is not a node of this set"), ("thaw -- -1", "'-1' is not a node of this set"),
+    ("partition 1 --from 9", "'9' is not a node of this set"),
+    ("partition 1 --from 1", "nsqd-2 (node 1) cannot be cut off from itself"),
+    ("partition 1 --lookupd --for 1s", "a partition with --lookupd does not end by itself: leave out --for"),
+    pytest.param("partition 1", "nsqd-2 (node 1) at 127.0.0.1:1 does not answer: ", marks=pytest.mark.process),
+])  # fmt: skip
 def test_what_is_not_possible(fake: FakeSet, words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 1
     assert f"penstock chaos: {why}" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Questions to other daemons: names and addresses out of answers that may lie."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -32,11 +30,8 @@ def test_an_address_becomes_a_url_and_a_node_that_wants_https_says_where() -> No
 
 def test_topics_are_valid_names_each_once_and_sorted() -> None:
     answers = {
-        "a": {"topics": ["b", "a", 1, "../x", "..", ""]},
-        "b": {"topics": ["b", "c"]},
-        "c": {"topics": "lies"},
-        "d": {},
-    }
+        "a": {"topics": ["b", "a", 1, "../x", "..", ""]}, "b": {"topics": ["b", "c"]}, "c": {"topics": "lies"}, "d": {},
+    }  # fmt: skip
     assert topic_names(answers) == ["a", "b", "c"]
 
 
@@ -48,12 +43,9 @@ def test_no_answer_brings_a_name_that_is_not_valid(answers: dict[str, dict[str, 
 def test_nodes_are_asked_at_their_broadcast_addresses() -> None:
     producers = [
         {"broadcast_address": "host", "http_port": 4151, "tcp_port": 4150},
-        {"broadcast_address": "::1", "http_port": 1},
-        {"broadcast_address": "host/path?", "http_port": 1},
-        {"broadcast_address": "host", "http_port": 65536},
-        {"broadcast_address": "", "http_port": 1},
-        7,
-    ]
+        {"broadcast_address": "::1", "http_port": 1}, {"broadcast_address": "host/path?", "http_port": 1},
+        {"broadcast_address": "host", "http_port": 65536}, {"broadcast_address": "", "http_port": 1}, 7,
+    ]  # fmt: skip
     answers = {"a": {"producers": producers}, "b": {"producers": producers[:1]}, "c": {"producers": None}}
     assert node_addresses(answers) == ["host:4151", "[::1]:1"]
 

@@ -1,7 +1,5 @@
 """`penstock cluster certs`: which files it makes, which it keeps, and what it refuses."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import ssl
@@ -116,17 +114,11 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path, capsys: pyte
     assert "penstock cluster certs: " in capsys.readouterr().err
 
 
-@each(
-    "words",
-    [
-        ["--nodes", "0"],
-        ["--nodes", "1025"],
-        ["--nodes", "x"],
-        ["--nodes", "1", "--days", "0"],
-        *(["--client", name] for name in ("ca", "server", "node-1", "x-key", "a/b", ".hidden", "", "x" * 64)),
-        *(["--host", host] for host in ("a:4150", "a b", "", "https://a", "a..b", "x" * 254)),
-    ],
-)
+@each("words", [
+    ["--nodes", "0"], ["--nodes", "1025"], ["--nodes", "x"], ["--nodes", "1", "--days", "0"],
+    *(["--client", name] for name in ("ca", "server", "node-1", "x-key", "a/b", ".hidden", "", "x" * 64)),
+    *(["--host", host] for host in ("a:4150", "a b", "", "https://a", "a..b", "x" * 254)),
+])  # fmt: skip
 def test_wrong_arguments_end_with_code_2(tmp_path: Path, words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         penstock(str(tmp_path / "new"), *words)

@@ -1,7 +1,5 @@
 """The port at which `penstock up` takes the questions of `penstock chaos`: the token, the bounds, and a set that has ended."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

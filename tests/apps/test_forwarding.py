@@ -1,7 +1,5 @@
 """The main loop of nsq_to_nsq and nsq_to_http, between small nsqds in threads of this process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

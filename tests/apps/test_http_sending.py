@@ -1,7 +1,5 @@
 """A sender of nsq_to_http against endpoints that answer well, badly, or not at all."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

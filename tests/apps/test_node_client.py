@@ -1,7 +1,5 @@
 """How commands reach nsqd: the addresses, the token and TLS."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rows of nsq_stat: counts out of answers that may lie, sums, and rates over nodes that come and go."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any
@@ -90,16 +88,13 @@ def test_rates_are_changes_in_a_second_cut_toward_zero_as_in_go() -> None:
 
 
 @each("has_clients", [True, False])
-@each(
-    "before, after, finished",
-    [
-        ((5, 0, 5, 0), (5, 5, 0, 0), 0),  # messages timed out
-        ((0, 0, 0, 0), (5, 0, 0, 5), 0),  # came with a delay
-        ((5, 5, 0, 0), (5, 0, 5, 0), 0),  # delivered
-        ((5, 0, 5, 0), (5, 0, 0, 5), 0),  # requeued with a delay
-        ((5, 0, 5, 0), (8, 1, 5, 0), 2),
-    ],
-)
+@each("before, after, finished", [
+    ((5, 0, 5, 0), (5, 5, 0, 0), 0),  # messages timed out
+    ((0, 0, 0, 0), (5, 0, 0, 5), 0),  # came with a delay
+    ((5, 5, 0, 0), (5, 0, 5, 0), 0),  # delivered
+    ((5, 0, 5, 0), (5, 0, 0, 5), 0),  # requeued with a delay
+    ((5, 0, 5, 0), (8, 1, 5, 0), 2),
+])  # fmt: skip
 def test_egress_is_what_was_finished(
     before: tuple[int, ...], after: tuple[int, ...], finished: int, has_clients: bool
 ) -> None:
@@ -154,19 +149,16 @@ def test_rates_are_finite_and_never_come_from_nowhere(rounds: list[tuple[float, 
 GOOD = ("-topic=t", "-channel=c", "-nsqd-http-address=a:1")
 
 
-@each(
-    "flags, error",
-    [
-        (("-topic=t", "-nsqd-http-address=a:1"), "--topic and --channel are required"),
-        ((*GOOD, "-interval=0"), "--interval should be positive"),
-        ((*GOOD, "-http-client-connect-timeout=-1s"), "--http-client-connect-timeout should be positive"),
-        ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
-        ((*GOOD, "-count=0"), "--count should be positive"),
-        (GOOD[:2], "--nsqd-http-address or --lookupd-http-address required (nsq_stat -help lists the flags)"),
-        ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-http-address or --lookupd-http-address not both"),
-        ((*GOOD, "-nsqd-http-address=http://b:1"), "--nsqd-http-address error - address should not contain scheme"),
-    ],
-)
+@each("flags, error", [
+    (("-topic=t", "-nsqd-http-address=a:1"), "--topic and --channel are required"),
+    ((*GOOD, "-interval=0"), "--interval should be positive"),
+    ((*GOOD, "-http-client-connect-timeout=-1s"), "--http-client-connect-timeout should be positive"),
+    ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
+    ((*GOOD, "-count=0"), "--count should be positive"),
+    (GOOD[:2], "--nsqd-http-address or --lookupd-http-address required (nsq_stat -help lists the flags)"),
+    ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-http-address or --lookupd-http-address not both"),
+    ((*GOOD, "-nsqd-http-address=http://b:1"), "--nsqd-http-address error - address should not contain scheme"),
+])  # fmt: skip
 def test_wrong_options_are_refused_in_the_originals_words(flags: tuple[str, ...], error: str) -> None:
     with pytest.raises(ValueError) as raised:
         check(Options(**read_flags(Options, "nsq_stat", flags).values))

@@ -1,7 +1,5 @@
 """Which copy of a lost log `penstock recover` takes, in view of what the nodes answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A set that `penstock up --secure` starts: its files, and the flags of its daemons."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

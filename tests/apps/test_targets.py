@@ -1,7 +1,5 @@
 """What commands act on: words of channels, and what they are for queues."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """The names of nsq_to_file's files, and when a file ends."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -19,20 +17,12 @@ AFTERNOON = datetime(2019, 11, 30, 15, 59, 0, tzinfo=NEWFOUNDLAND)
 FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 
 
-@each(
-    "format, night, afternoon",
-    [
-        ("%B %b %m", "January Jan 01", "November Nov 11"),
-        ("%A %a %d", "Monday Mon 02", "Saturday Sat 30"),
-        ("%H %I %p", "00 12 AM", "15 03 PM"),
-        ("%M:%S", "04:05", "59:00"),
-        ("%Y %y", "2006 06", "2019 19"),
-        ("%Z %z", "CET +0100", "NST -0330"),
-        ("%%Y", "%Y", "%Y"),
-        ("2006-01 %Q 100%", "2006-01 %Q 100%", "2006-01 %Q 100%"),
-        ("%Y-%m-%d_%H", "2006-01-02_00", "2019-11-30_15"),
-    ],
-)
+@each("format, night, afternoon", [
+    ("%B %b %m", "January Jan 01", "November Nov 11"), ("%A %a %d", "Monday Mon 02", "Saturday Sat 30"),
+    ("%H %I %p", "00 12 AM", "15 03 PM"), ("%M:%S", "04:05", "59:00"), ("%Y %y", "2006 06", "2019 19"),
+    ("%Z %z", "CET +0100", "NST -0330"), ("%%Y", "%Y", "%Y"), ("2006-01 %Q 100%", "2006-01 %Q 100%", "2006-01 %Q 100%"),
+    ("%Y-%m-%d_%H", "2006-01-02_00", "2019-11-30_15"),
+])  # fmt: skip
 def test_tokens_of_a_date_are_replaced_and_all_else_stays(format: str, night: str, afternoon: str) -> None:
     assert (strftime(format, NIGHT), strftime(format, AFTERNOON)) == (night, afternoon)
 

@@ -1,7 +1,5 @@
 """The files of a topic on a disk in memory, which fails, and on a real one."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

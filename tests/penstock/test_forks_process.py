@@ -1,7 +1,5 @@
 """Clients in programs that fork: every answer belongs to its asker, and a child takes nothing from its parent."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

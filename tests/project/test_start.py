@@ -1,7 +1,5 @@
 """What a program imports before it answers: counted, never timed. And where it finds its own modules."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -35,24 +33,15 @@ def imported(program: str, *flags: str) -> tuple[str, set[str]]:
     return text + done.stderr, set(modules.split())
 
 
-@pytest.mark.parametrize("flag", ["-version", "--version"])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_version_is_told_without_the_options(program: str, flag: str) -> None:
-    text, modules = imported(program, flag)
-    assert text.startswith(f"{program} v1.3.0 ")
-    assert not modules & {*HEAVY, "dataclasses", "logging", "socket"}
-
-
-@pytest.mark.parametrize("flags", [["-version", "-log-level=debug"], ["-version=true"], ["-version", "-config=/nix"]])
-def test_a_version_among_other_flags_is_the_same(flags: list[str]) -> None:
-    assert imported("nsqd", *flags)[0] == imported("nsqd", "-version")[0]
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_version_is_read_as_the_original_s(program: str) -> None:
-    text, _ = imported(program, "-version")
-    assert re.match(r"[a-z_]+ v[0-9.]+(-[a-z]+)? \(built w/[a-z0-9.-]+\)", text)
+def test_a_version_is_told_as_the_original_s_without_the_options(program: str) -> None:
+    text, modules = imported(program, "-version")
+    assert re.match(rf"{program} v1\.3\.0 \(built w/[a-z0-9.-]+\)", text)
     assert "penstock 0.1.0" in text
+    assert not modules & {*HEAVY, "dataclasses", "logging", "socket"}
+    if program == "nsqd":
+        for flags in ("--version", "-version -log-level=debug", "-version=true", "-version -config=/nix"):
+            assert imported("nsqd", *flags.split())[0] == text
 
 
 @pytest.mark.parametrize("program", ["nsqd", "nsqlookupd", "nsqadmin"])
@@ -84,7 +73,6 @@ LISTENS = (
 )
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(("program", "room"), [("nsqd", "nsqd"), ("nsqlookupd", "lookupd"), ("nsqadmin", "admin")])
 def test_a_daemon_listens_before_it_imports_what_serves(program: str, room: str, tmp_path: Path) -> None:
     flags = {"nsqd": ["-data-path", str(tmp_path)], "nsqadmin": ["-lookupd-http-address=127.0.0.1:1"]}.get(program, [])
@@ -101,7 +89,6 @@ SERVES = (
 )
 
 
-@pytest.mark.process
 def test_tcp_clients_are_served_before_http_is_imported(tmp_path: Path) -> None:
     flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-lookupd-tcp-address=127.0.0.1:1"]
     modules = imported_by(SERVES, *flags, "-data-path", str(tmp_path))
@@ -217,7 +204,6 @@ LATER = {
 }  # fmt: skip
 
 
-@pytest.mark.process
 def test_nsqadmin_answers_before_it_imports_what_its_options_and_its_start_do_not_need() -> None:
     flags = ["-http-address=127.0.0.1:0", "-nsqd-http-address=127.0.0.1:1"]
     modules = imported_by(ADMIN_SERVES, *flags)
@@ -235,8 +221,7 @@ def strangers(tmp_path: Path) -> Path:
     return there
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("program", ["nsqd", "nsqlookupd", "nsqadmin", "nsq_tail", "to_nsq", "penstock"])
+@pytest.mark.parametrize("program", ["nsqd", "nsq_tail", "penstock"])
 def test_foreign_modules_of_our_names_are_not_imported(program: str, strangers: Path) -> None:
     script = Path(sys.executable).parent / program
     environ = {**os.environ, "PYTHONPATH": str(strangers)}
@@ -245,7 +230,6 @@ def test_foreign_modules_of_our_names_are_not_imported(program: str, strangers: 
     assert f"sage of {program}" in done.stderr or f"usage: {program}" in done.stdout
 
 
-@pytest.mark.process
 def test_the_children_of_up_do_not_import_them_either(strangers: Path) -> None:
     (strangers / "penstock").mkdir()
     (strangers / "penstock" / "__init__.py").write_text("raise SystemExit('a foreign penstock')")
@@ -257,7 +241,6 @@ def test_the_children_of_up_do_not_import_them_either(strangers: Path) -> None:
     assert done.stdout.startswith("nsqd v1.3.0 "), done.stderr
 
 
-@pytest.mark.process
 def test_a_signal_that_comes_early_ends_the_daemon_without_a_traceback(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from nsqd import listeners; real = listeners.open_listeners\n"
@@ -272,13 +255,11 @@ def test_a_signal_that_comes_early_ends_the_daemon_without_a_traceback(tmp_path:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.process
 def test_a_stop_while_http_is_still_imported_is_clean(tmp_path: Path) -> None:
     with nsqd(tmp_path, listens=["TCP"]) as node:
         assert node.stop() == 0
 
 
-@pytest.mark.process
 def test_a_daemon_without_http_starts(tmp_path: Path) -> None:
     with nsqd(tmp_path, "-http-address=", listens=["TCP"]) as node, node.connect() as client:
         client.sendall(b"  V2PUB t\n\x00\x00\x00\x01x")
@@ -305,7 +286,6 @@ def refused_or_started(command: list[str], limit: int) -> str:
     return said
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("program", "flags", "needed"),
     [
@@ -320,7 +300,7 @@ def test_too_few_file_descriptors_are_told_in_one_line(
     program: str, flags: list[str], needed: int, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "penstock.launch", program, *(flag.format(tmp_path) for flag in flags)]
-    for limit in (8, 14, needed - 1):
+    for limit in (8, 14, needed - 1) if program == "nsqd" else (needed - 1,):
         said = refused_or_started(command, limit)
         last = said.splitlines()[-1]
         assert f"ulimit -n is {limit}, and at least {needed} file descriptors are needed to start" in last, said

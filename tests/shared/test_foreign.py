@@ -52,7 +52,7 @@ def test_nothing_else_is(data: bytes) -> None:
     assert describe(data) == "what belongs to no protocol that is known here"
 
 
-def test_a_line_with_a_version_of_http_at_its_end_is_a_request_whatever_its_verb() -> None:
+def test_lines_and_their_beginnings() -> None:
     assert recognize_line(b"delete /x HTTP/1.1") is Foreign.HTTP
     assert recognize(b"delete /x HTTP/1.1") is None  # more may come of the line
     assert recognize_line(b"delete /x HTTP/1.1 ") is None
@@ -60,8 +60,6 @@ def test_a_line_with_a_version_of_http_at_its_end_is_a_request_whatever_its_verb
     assert recognize_line(b"PRI * HTTP/2.0") is Foreign.HTTP2
     assert describe(b"delete /x HTTP/1.1\r\nX: y\r\n") == str(Foreign.HTTP)
 
-
-def test_the_beginning_is_looked_at_and_the_log_has_nothing_of_what_was_sent() -> None:
     assert recognize(b"use " + b"t" * 59 + b"\r\n") is Foreign.BEANSTALK
     assert recognize(b"put 0 0 9 1" + b" " * 60 + b"\r\n") is None
     told = describe(b"GET /?token=secret HTTP/1.1\r\n")

@@ -13,36 +13,21 @@ from shared.listen import Address, ListenError, bind_shared, display, is_loopbac
 from tests.cases import each
 
 
-@each(
-    "text, address",
-    [
-        ("127.0.0.1:4150", Address("127.0.0.1", 4150)),
-        (":4150", Address("", 4150)),
-        ("localhost:0", Address("localhost", 0)),
-        ("127.0.0.1:", Address("127.0.0.1", 0)),
-        ("[::1]:4150", Address("::1", 4150)),
-        ("[::]:4150", Address("::", 4150)),
-        ("/run/nsqd.sock", Address(path="/run/nsqd.sock")),
-        ("nsqd.sock", Address(path="nsqd.sock")),
-        ("/run/odd:1", Address(path="/run/odd:1")),
-    ],
-)
+@each("text, address", [
+    ("127.0.0.1:4150", Address("127.0.0.1", 4150)), (":4150", Address("", 4150)), ("localhost:0", Address("localhost", 0)),
+    ("127.0.0.1:", Address("127.0.0.1", 0)), ("[::1]:4150", Address("::1", 4150)), ("[::]:4150", Address("::", 4150)),
+    ("/run/nsqd.sock", Address(path="/run/nsqd.sock")), ("nsqd.sock", Address(path="nsqd.sock")),
+    ("/run/odd:1", Address(path="/run/odd:1")),
+])  # fmt: skip
 def test_addresses(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@each(
-    "text, why",
-    [
-        ("", "missing address"),
-        ("127.0.0.1", "missing port"),
-        ("::1", "missing port"),
-        ("[::1]", "missing port"),
-        ("127.0.0.1:65536", "invalid port 65536"),
-        ("127.0.0.1:no-such-service", "unknown port no-such-service"),
-        ("127.0.0.1:-1", "unknown port -1"),
-    ],
-)
+@each("text, why", [
+    ("", "missing address"), ("127.0.0.1", "missing port"), ("::1", "missing port"), ("[::1]", "missing port"),
+    ("127.0.0.1:65536", "invalid port 65536"), ("127.0.0.1:no-such-service", "unknown port no-such-service"),
+    ("127.0.0.1:-1", "unknown port -1"),
+])  # fmt: skip
 def test_bad_addresses(text: str, why: str) -> None:
     with pytest.raises(ListenError) as raised:
         parse_address(text)

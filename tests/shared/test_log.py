@@ -43,24 +43,23 @@ def test_both_forms() -> None:
         assert json.loads(JsonFormatter("").format(record("x", level=level)))["level"] == name
 
 
-def test_json_tells_of_an_exception() -> None:
+def test_json_tells_of_an_exception_and_what_is_printable_stays() -> None:
     line = JsonFormatter("[nsqd] ").format(failure("why"))
     told = json.loads(line)
     assert list(told) == ["ts", "level", "program", "message", "exception"]
     assert (told["level"], told["message"]) == ("FATAL", "it failed")
     assert told["exception"].startswith("Traceback (most recent call last):\n")
     assert told["exception"].endswith("\nValueError: why")
+    text = "Grüße, 世界 \\n 100% 🙂"
+    assert NsqFormatter("").format(record("%s", text)).endswith(f"INFO: {text}")
+    assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
 
 
 HOSTILE = (
-    "a\n[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
-    "a\r[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
-    '"}\n{"level": "FATAL"}',
-    "\x1b[2Jcleared\x1b]0;title\x07",
-    "a\x00b\x7f\x85\x0b\x0c",
-    "\u2028\u2029\u202e reversed",
+    "a\n[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged", "a\r[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
+    '"}\n{"level": "FATAL"}', "\x1b[2Jcleared\x1b]0;title\x07", "a\x00b\x7f\x85\x0b\x0c", "\u2028\u2029\u202e reversed",
     "half \ud800",
-)
+)  # fmt: skip
 
 
 @each("text", HOSTILE)
@@ -75,12 +74,6 @@ def test_a_message_is_one_line_without_control_characters(text: str, form: str) 
 def test_whatever_is_quoted_stays_on_its_line(text: str) -> None:
     for form in FORMATS.values():
         assert len(form("[nsqd] ").format(record("from %s", text)).splitlines()) == 1
-
-
-def test_what_is_printable_stays_as_it_is() -> None:
-    text = "Grüße, 世界 \\n 100% 🙂"
-    assert NsqFormatter("").format(record("%s", text)).endswith(f"INFO: {text}")
-    assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
 
 
 @each("text", HOSTILE)

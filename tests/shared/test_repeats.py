@@ -42,23 +42,19 @@ def test_a_text_that_varies_is_the_same_line_and_another_call_is_another() -> No
     assert repeats.admits(record("to %s", "another"), 0.0)
 
 
-def test_fatal_lines_and_the_first_traceback_are_written() -> None:
+def test_which_lines_are_written_and_remembered() -> None:
     repeats = Repeats()
     assert [repeats.admits(failure(), 0.0) for _ in range(3)] == [True, False, False]
     assert repeats.admits(failure(), WINDOW)
     repeats = Repeats()
     assert all(repeats.admits(record("x", level=logging.CRITICAL), 0.0) for _ in range(1000))
 
-
-def test_a_window_that_left_out_nothing_says_nothing() -> None:
     repeats = Repeats()
     assert repeats.admits(record("x"), 0.0)
     assert repeats.next_end == float("inf")
     assert repeats.ended(100.0) == []
     assert repeats.flush() == []
 
-
-def test_the_kinds_remembered_are_bounded() -> None:
     repeats = Repeats()
     for number in range(2 * MOST_KINDS):
         repeats.admits(record(f"format {number}"), 0.0)

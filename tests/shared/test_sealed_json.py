@@ -1,7 +1,5 @@
 """JSON files with a checksum."""
 
-from __future__ import annotations
-
 import pytest
 
 from shared.sealed_json import seal, unseal

@@ -123,14 +123,10 @@ def test_no_cipher_without_forward_secrecy(tmp_path: Path, policy: str) -> None:
 
 
 @each("policy", ["", "require"])
-@each(
-    "version, ciphers, said",
-    [
-        (V1_2, "ECDHE-ECDSA-AES128-GCM-SHA256", ("TLS1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")),
-        (V1_2, "ECDHE-ECDSA-AES256-GCM-SHA384", ("TLS1.2", "Unknown 49196")),
-        (V1_3, "DEFAULT", ("TLS1.3", "Unknown 4866")),
-    ],
-)
+@each("version, ciphers, said", [
+    (V1_2, "ECDHE-ECDSA-AES128-GCM-SHA256", ("TLS1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")),
+    (V1_2, "ECDHE-ECDSA-AES256-GCM-SHA384", ("TLS1.2", "Unknown 49196")), (V1_3, "DEFAULT", ("TLS1.3", "Unknown 4866")),
+])  # fmt: skip
 def test_a_connection_is_described_as_the_original_does(
     authority: Authority, policy: str, version: ssl.TLSVersion, ciphers: str, said: tuple[str, str]
 ) -> None:

@@ -36,28 +36,17 @@ def test_a_reload_affects_later_connections_and_an_error_nothing(tmp_path: Path)
     assert trusted(loaded.context) == after
 
 
-@each(
-    "reason, what",
-    [
-        ("TLS: certificate verify failed: self-signed certificate in certificate chain", "-ca must name the authority"),
-        (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate",
-            "-ca must",
-        ),
-        ("certificate verify failed: Hostname mismatch, certificate is not valid for 'x'", "address it by one of them"),
-        (
-            "certificate verify failed: IP address mismatch, certificate is not valid for '::1'",
-            "address it by one of them",
-        ),
-        ("certificate verify failed: certificate has expired", "renew its certificate"),
-        ("TLS: sslv3 alert certificate expired", "renew the certificate of -cert"),
-        ("TLS: tlsv13 alert certificate required", "-cert must name a certificate"),
-        ("TLS: tlsv1 alert unknown ca", "-cert must name a certificate"),
-        ("TLS: wrong version number", "does not speak TLS there"),
-        ("dial: connection refused", ""),
-        ("E_BAD_PROTOCOL", ""),
-    ],
-)
+@each("reason, what", [
+    ("TLS: certificate verify failed: self-signed certificate in certificate chain", "-ca must name the authority"),
+    ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate", "-ca must"),
+    ("certificate verify failed: Hostname mismatch, certificate is not valid for 'x'", "address it by one of them"),
+    ("certificate verify failed: IP address mismatch, certificate is not valid for '::1'", "address it by one of them"),
+    ("certificate verify failed: certificate has expired", "renew its certificate"),
+    ("TLS: sslv3 alert certificate expired", "renew the certificate of -cert"),
+    ("TLS: tlsv13 alert certificate required", "-cert must name a certificate"),
+    ("TLS: tlsv1 alert unknown ca", "-cert must name a certificate"),
+    ("TLS: wrong version number", "does not speak TLS there"), ("dial: connection refused", ""), ("E_BAD_PROTOCOL", ""),
+])  # fmt: skip
 def test_a_failure_says_what_to_do(reason: str, what: str) -> None:
     found = advised(reason, "-ca", "-cert")
     assert found.startswith(reason + "; " if what else reason)

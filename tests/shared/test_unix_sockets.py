@@ -18,63 +18,46 @@ from tests.cases import each
 ROOT = pwd.getpwuid(0).pw_name
 
 
-@each(
-    "text, address",
-    [
-        ("unix:/run/a.sock", UnixAddress("/run/a.sock")),
-        ("unix:./a.sock", UnixAddress("./a.sock")),
-        ("unix:/run/a:1", UnixAddress("/run/a:1")),
-        ("unix:/a?mode=660", UnixAddress("/a", 0o660)),
-        ("unix:/a?mode=0600", UnixAddress("/a", 0o600)),
-        ("unix:/a?user=7&group=8", UnixAddress("/a", BY_UMASK, 7, 8)),
-        (f"unix:/a?group=0&user={ROOT}&mode=777", UnixAddress("/a", 0o777, 0, 0)),
-    ],
-)
+@each("text, address", [
+    ("unix:/run/a.sock", UnixAddress("/run/a.sock")), ("unix:./a.sock", UnixAddress("./a.sock")),
+    ("unix:/run/a:1", UnixAddress("/run/a:1")), ("unix:/a?mode=660", UnixAddress("/a", 0o660)),
+    ("unix:/a?mode=0600", UnixAddress("/a", 0o600)), ("unix:/a?user=7&group=8", UnixAddress("/a", BY_UMASK, 7, 8)),
+    (f"unix:/a?group=0&user={ROOT}&mode=777", UnixAddress("/a", 0o777, 0, 0)),
+])  # fmt: skip
 def test_addresses(text: str, address: UnixAddress) -> None:
     assert parse_address(text) == Address(path=address.path, unix=address)
     assert is_loopback(text)
 
 
-def test_who_may_be_named_and_which_paths_are_none() -> None:
+def test_who_may_be_named_and_checks_of_addresses(tmp_path: Path) -> None:
     assert parse_address("unix:4150") == Address("unix", 4150)
     assert parse_address("/a?mode=660") == Address(path="/a?mode=660")
     assert (user_number(ROOT), user_number("12345")) == (0, 12345)
-
-
-@each(
-    "text, why",
-    [
-        ("unix:", "expected unix:/path"),
-        ("unix:a.sock", "expected unix:/path"),
-        ("unix:/run/", "expected unix:/path"),
-        ("unix:?mode=660", "expected unix:/path"),
-        ("unix:/a?modes=660", "unknown key 'modes': expected mode, user, group"),
-        ("unix:/a?mode=660&", "unknown key '': expected mode, user, group"),
-        ("unix:/a?mode=660&mode=600", "mode is given twice"),
-        ("unix:/a?mode=", "mode '': expected three octal digits, such as 660"),
-        ("unix:/a?mode=668", "mode '668': expected three octal digits, such as 660"),
-        ("unix:/a?mode=4755", "mode '4755': expected three octal digits, such as 660"),
-        ("unix:/a?user=no-such-user", "unknown user 'no-such-user'"),
-        ("unix:/a?user=", "unknown user ''"),
-        ("unix:/a?user=a\0b", "unknown user 'a\\x00b'"),
-        ("unix:/a?user=-1", "unknown user '-1'"),
-        ("unix:/a?user=4294967295", "invalid user 4294967295"),
-        ("unix:/a?group=no-such-group", "unknown group 'no-such-group'"),
-    ],
-)
-def test_bad_addresses(text: str, why: str) -> None:
-    with pytest.raises(ListenError) as raised:
-        parse_address(text)
-    assert str(raised.value) == f"listen ({text}) failed - {why}"
-    assert (obstructed(text), accidental_path(text)) == (why, "")
-
-
-def test_checks_of_addresses(tmp_path: Path) -> None:
     assert (obstructed(f"unix:{tmp_path}/a?mode=600"), accidental_path("unix:/a")) == ("", "")
     assert obstructed("unix:/nonexistent/a") == "must be a directory that exists: no such file or directory"
     assert not_dialable("unix:/run/a.sock") == ""
     assert not_dialable("unix:/run/a.sock?mode=600") == "mode and owner are for addresses to listen on"
     assert not_dialable("unix:/run/") == "expected unix:/path"
+
+
+@each("text, why", [
+    ("unix:", "expected unix:/path"), ("unix:a.sock", "expected unix:/path"), ("unix:/run/", "expected unix:/path"),
+    ("unix:?mode=660", "expected unix:/path"),
+    ("unix:/a?modes=660", "unknown key 'modes': expected mode, user, group"),
+    ("unix:/a?mode=660&", "unknown key '': expected mode, user, group"),
+    ("unix:/a?mode=660&mode=600", "mode is given twice"),
+    ("unix:/a?mode=", "mode '': expected three octal digits, such as 660"),
+    ("unix:/a?mode=668", "mode '668': expected three octal digits, such as 660"),
+    ("unix:/a?mode=4755", "mode '4755': expected three octal digits, such as 660"),
+    ("unix:/a?user=no-such-user", "unknown user 'no-such-user'"), ("unix:/a?user=", "unknown user ''"),
+    ("unix:/a?user=a\0b", "unknown user 'a\\x00b'"), ("unix:/a?user=-1", "unknown user '-1'"),
+    ("unix:/a?user=4294967295", "invalid user 4294967295"), ("unix:/a?group=no-such-group", "unknown group 'no-such-group'"),
+])  # fmt: skip
+def test_bad_addresses(text: str, why: str) -> None:
+    with pytest.raises(ListenError) as raised:
+        parse_address(text)
+    assert str(raised.value) == f"listen ({text}) failed - {why}"
+    assert (obstructed(text), accidental_path(text)) == (why, "")
 
 
 @pytest.mark.process

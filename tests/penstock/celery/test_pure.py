@@ -1,7 +1,5 @@
 """URLs, names and bodies of the transport for Celery."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 
@@ -64,12 +62,25 @@ def payload(**headers: object) -> Payload:
     return {"body": "x", "headers": dict(headers), "properties": {"priority": 3}}
 
 
-def test_a_job_holds_a_message() -> None:
+def test_a_job_holds_a_message_with_a_priority_and_a_delay_that_never_ends_late() -> None:
     found = read_job(pack_job("celery", 60, payload(id="1")))
     assert (found.queue, found.ttr_s, found.priority, found.message) == ("celery", 60, 2048 - 300, payload(id="1"))
     sent = read_broadcast(pack_broadcast("a.b", payload()))
     assert (sent.routing_key, sent.message, sent.marker) == ("a.b", payload(), "")
     assert read_broadcast(pack_marker("m")).marker == "m"
+
+    def of(priority: object) -> int:
+        return priority_of({"properties": {"priority": priority}})
+
+    assert [of(priority) for priority in (9, 5, 0)] == [1148, 1548, 2048]
+    assert (of(None), of("x"), of(-5), of(99)) == (2048, 2048, 2048, 1148)
+
+    assert delay_of(payload(eta="1970-01-01T00:01:40.700000+00:00"), 90.0) == 10
+    assert delay_of(payload(eta="1970-01-01T00:01:40"), 99.5) == 0
+    assert delay_of(payload(eta="1970-01-01T01:01:40+01:00"), 0.0) == 100
+    for eta in (None, "", "tomorrow", 5):
+        assert delay_of(payload(eta=eta), 0.0) == 0
+    assert delay_of({"headers": None, "properties": {}}, 0.0) == 0
 
 
 @each("body", [b"", b"\xff", b"1", b"[]", b"{}", b"[" * 100_000, b'{"queue":"q","ttr":"x","priority":1,"message":{}}',
@@ -91,20 +102,3 @@ def test_any_json_is_read_or_refused(value: object) -> None:
     for read in (read_job, read_broadcast):
         with suppress(ValueError):
             read(json.dumps(value).encode())
-
-
-def test_higher_priorities_come_first() -> None:
-    def of(priority: object) -> int:
-        return priority_of({"properties": {"priority": priority}})
-
-    assert [of(priority) for priority in (9, 5, 0)] == [1148, 1548, 2048]
-    assert (of(None), of("x"), of(-5), of(99)) == (2048, 2048, 2048, 1148)
-
-
-def test_an_eta_is_a_delay_that_never_ends_late() -> None:
-    assert delay_of(payload(eta="1970-01-01T00:01:40.700000+00:00"), 90.0) == 10
-    assert delay_of(payload(eta="1970-01-01T00:01:40"), 99.5) == 0
-    assert delay_of(payload(eta="1970-01-01T01:01:40+01:00"), 0.0) == 100
-    for eta in (None, "", "tomorrow", 5):
-        assert delay_of(payload(eta=eta), 0.0) == 0
-    assert delay_of({"headers": None, "properties": {}}, 0.0) == 0

@@ -1,7 +1,5 @@
 """Names are looked up in a bounded number of threads, and a slow one keeps no other waiting."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A host name that does not resolve does not hold up what comes from healthy nsqds."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

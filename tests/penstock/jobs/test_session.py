@@ -1,7 +1,5 @@
 """The core of the clients of jobs in virtual time: scripted servers that refuse, close, fall silent or lie."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -91,6 +89,9 @@ def test_a_put_and_what_it_sends() -> None:
     world = World("", b"INSERT", b"ED 7\r\n")
     assert call(world, calls.put("default", b"x", 1, 0.2, 60)) == 7
     assert world.sent == [b"put 1 1 60 1\r\nx\r\n", b""]
+    wide = memoryview(b"abcd").cast("I")  # one item of four bytes
+    for body in (bytearray(b"abcd"), memoryview(b"abcd"), wide):
+        assert calls.put("t", body, 1, 0, 60).command == b"put 1 0 60 4\r\nabcd\r\n"
 
 
 def test_tubes_are_restored_after_a_reconnect() -> None:
@@ -154,13 +155,19 @@ def test_a_lying_server_is_left_at_once(lie: bytes) -> None:
     assert world.session.epoch == 2
 
 
-def test_a_server_that_is_gone_costs_growing_pauses_and_an_end() -> None:
+def test_a_server_that_is_gone_or_ends_a_reserve_at_once_costs_growing_pauses() -> None:
     world = World(settings=JobsSettings(retry_s=30))
     with pytest.raises(ConnectionLost, match="refused"):
         call(world, calls.stats())
     assert world.now - 1000 <= 30
     assert world.pauses[:3] == [0.1, 0.2, 0.4]
     assert max(world.pauses) == 5.0
+
+    world = World("", *[b"TIMED_OUT\r\n"] * 20)
+    assert world.run(world.session.reserve(10)) is None
+    assert world.now == 1010.0
+    assert world.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert len(world.sent) < 10
 
 
 def test_a_reserve_ends_in_time_although_nobody_answers_and_a_timeout_must_end() -> None:
@@ -186,14 +193,6 @@ def test_a_long_reserve_is_sent_in_slices() -> None:
     world.execute = execute  # type: ignore[method-assign]
     assert world.run(world.session.reserve(70)) is None
     assert world.sent == [b"reserve-with-timeout %d\r\n" % seconds for seconds in (30, 30, 10)]
-
-
-def test_a_server_that_ends_a_reserve_at_once_is_asked_again_after_growing_pauses() -> None:
-    world = World("", *[b"TIMED_OUT\r\n"] * 20)
-    assert world.run(world.session.reserve(10)) is None
-    assert world.now == 1010.0
-    assert world.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
-    assert len(world.sent) < 10
 
 
 @each("lost", [CLOSED, RESET])
@@ -242,12 +241,6 @@ def test_arguments_of_the_wrong_type_are_named() -> None:
             make(*arguments)  # type: ignore[operator]
 
 
-def test_a_buffer_is_a_body_of_its_bytes() -> None:
-    wide = memoryview(b"abcd").cast("I")  # one item of four bytes
-    for body in (bytearray(b"abcd"), memoryview(b"abcd"), wide):
-        assert calls.put("t", body, 1, 0, 60).command == b"put 1 0 60 4\r\nabcd\r\n"
-
-
 words = st.sampled_from(
     [b"INSERTED 1\r\n", b"DELETED\r\n", b"NOT_FOUND\r\n", b"RESERVED 1 2\r\nxy\r\n", b"TIMED_OUT\r\n", b"USING a\r\n",
      b"OK 3\r\n", b"OUT_OF_MEMORY\r\n", b"BAD_FORMAT\r\n", b"KICKED 3\r\n", b"junk", b"WATCHING 1\r\n", CLOSED, SILENT, REFUSED]
@@ -255,14 +248,10 @@ words = st.sampled_from(
 makers: list[Callable[[Session], Steps[object]]] = [
     lambda session: session.perform(PUT),
     lambda session: session.perform(calls.put_unique("t", "k", b"x", 1, 0, 60)),
-    lambda session: session.perform(calls.stats()),
-    lambda session: session.perform(calls.touch(1, session.epoch)),
-    lambda session: session.perform(calls.kick("t", 3)),
-    lambda session: session.reserve(3),
-    lambda session: session.use("t"),
-    lambda session: session.watch("t"),
-    lambda session: session.ignore("t"),
-]
+    lambda session: session.perform(calls.stats()), lambda session: session.perform(calls.touch(1, session.epoch)),
+    lambda session: session.perform(calls.kick("t", 3)), lambda session: session.reserve(3), lambda session: session.use("t"),
+    lambda session: session.watch("t"), lambda session: session.ignore("t"),
+]  # fmt: skip
 
 
 @given(st.lists(words, max_size=30), st.lists(st.sampled_from(makers), min_size=1, max_size=6))

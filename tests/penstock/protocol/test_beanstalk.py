@@ -1,7 +1,5 @@
 """The codec of beanstalkd's protocol: commands spelled out, replies cut anywhere, and what must be refused."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Callable
 from contextlib import suppress
@@ -71,29 +69,16 @@ def test_any_bytes_are_decoded_or_refused_and_little_is_kept(data: bytes, step: 
         pass
 
 
-@each(
-    "data",
-    [
-        b"HTTP/1.1 400 Bad Request\r\n",
-        b"RESERVED 1 65\r\n",  # larger than the limit: refused before the body comes
-        b"OK 18446744073709551616\r\n",
-        b"OK -1\r\n",
-        b"OK\r\n",
-        b"INSERTED\r\n",
-        b"INSERTED 18446744073709551616\r\n",
-        b"INSERTED 1 2\r\n",
-        b"DELETED 1\r\n",
-        b"USING a b\r\n",
-        b"USING -a\r\n",
-        b"FOUND 1 2\r\nabcd",  # no CR LF behind the body
-        b"RESERVED_BATCH 0\r\n",
-        b"RESERVED_BATCH 101\r\n",
-        b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n",
-        b"RESERVED_BATCH 2\r\nRESERVED 1 40\r\n" + b"x" * 40 + b"\r\nRESERVED 2 40\r\n",  # together over the limit
-        b"x" * 256,
-        b"\r\n",
-    ],
-)
+@each("data", [
+    b"HTTP/1.1 400 Bad Request\r\n",
+    b"RESERVED 1 65\r\n",  # larger than the limit: refused before the body comes
+    b"OK 18446744073709551616\r\n", b"OK -1\r\n", b"OK\r\n", b"INSERTED\r\n", b"INSERTED 18446744073709551616\r\n",
+    b"INSERTED 1 2\r\n", b"DELETED 1\r\n", b"USING a b\r\n", b"USING -a\r\n",
+    b"FOUND 1 2\r\nabcd",  # no CR LF behind the body
+    b"RESERVED_BATCH 0\r\n", b"RESERVED_BATCH 101\r\n", b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n",
+    b"RESERVED_BATCH 2\r\nRESERVED 1 40\r\n" + b"x" * 40 + b"\r\nRESERVED 2 40\r\n",  # together over the limit
+    b"x" * 256, b"\r\n",
+])  # fmt: skip
 def test_what_no_server_sends_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         ReplyDecoder(max_body=64).receive(data)
@@ -102,30 +87,19 @@ def test_what_no_server_sends_is_refused(data: bytes) -> None:
 COMMANDS: list[tuple[bytes, bytes]] = [
     (beanstalk.put(b"ab", 1, 2, 3), b"put 1 2 3 2\r\nab\r\n"),
     (beanstalk.put_unique("k", b"ab", 1, 2, 3), b"put-unique k 1 2 3 2\r\nab\r\n"),
-    (beanstalk.use("t"), b"use t\r\n"),
-    (beanstalk.reserve(5), b"reserve-with-timeout 5\r\n"),
-    (beanstalk.reserve_job(7), b"reserve-job 7\r\n"),
-    (beanstalk.reserve_batch(9, 1), b"reserve-batch 9 1\r\n"),
-    (beanstalk.delete(7), b"delete 7\r\n"),
-    (beanstalk.delete_batch([1, 2]), b"delete-batch 1 2\r\n"),
-    (beanstalk.release(7, 1, 2), b"release 7 1 2\r\n"),
-    (beanstalk.bury(7, 1), b"bury 7 1\r\n"),
-    (beanstalk.touch(7), b"touch 7\r\n"),
-    (beanstalk.watch("t"), b"watch t\r\n"),
-    (beanstalk.ignore("t"), b"ignore t\r\n"),
-    (beanstalk.peek(7), b"peek 7\r\n"),
-    (beanstalk.peek_first("buried"), b"peek-buried\r\n"),
-    (beanstalk.kick(3), b"kick 3\r\n"),
-    (beanstalk.kick_job(7), b"kick-job 7\r\n"),
-    (beanstalk.stats(), b"stats\r\n"),
-    (beanstalk.stats_job(7), b"stats-job 7\r\n"),
-    (beanstalk.stats_tube("t"), b"stats-tube t\r\n"),
+    (beanstalk.use("t"), b"use t\r\n"), (beanstalk.reserve(5), b"reserve-with-timeout 5\r\n"),
+    (beanstalk.reserve_job(7), b"reserve-job 7\r\n"), (beanstalk.reserve_batch(9, 1), b"reserve-batch 9 1\r\n"),
+    (beanstalk.delete(7), b"delete 7\r\n"), (beanstalk.delete_batch([1, 2]), b"delete-batch 1 2\r\n"),
+    (beanstalk.release(7, 1, 2), b"release 7 1 2\r\n"), (beanstalk.bury(7, 1), b"bury 7 1\r\n"),
+    (beanstalk.touch(7), b"touch 7\r\n"), (beanstalk.watch("t"), b"watch t\r\n"), (beanstalk.ignore("t"), b"ignore t\r\n"),
+    (beanstalk.peek(7), b"peek 7\r\n"), (beanstalk.peek_first("buried"), b"peek-buried\r\n"),
+    (beanstalk.kick(3), b"kick 3\r\n"), (beanstalk.kick_job(7), b"kick-job 7\r\n"), (beanstalk.stats(), b"stats\r\n"),
+    (beanstalk.stats_job(7), b"stats-job 7\r\n"), (beanstalk.stats_tube("t"), b"stats-tube t\r\n"),
     (beanstalk.list_tubes(), b"list-tubes\r\n"),
     (beanstalk.list_jobs("t", "ready", 5, 7), b"list-jobs t ready 5 7\r\n"),
-    (beanstalk.pause_tube("t", 5), b"pause-tube t 5\r\n"),
-    (beanstalk.clear_tube("t"), b"clear-tube t\r\n"),
+    (beanstalk.pause_tube("t", 5), b"pause-tube t 5\r\n"), (beanstalk.clear_tube("t"), b"clear-tube t\r\n"),
     (beanstalk.move_job(7, "t"), b"move-job 7 t\r\n"),
-]
+]  # fmt: skip
 
 
 @each("command, line", COMMANDS)

@@ -131,19 +131,12 @@ def test_any_snappy_reader_reads_large_writes(size: int) -> None:
     assert bytes(cramjam.snappy.decompress(stream)) == 2 * data
 
 
-@each(
-    "skipped",
-    [
-        IDENTIFIER,
-        b"\xfe\x00\x00\x00",
-        b"\xfe\x03\x00\x00abc",
-        b"\x80\x03\x00\x00abc",
-        b"\xfd\x03\x00\x00abc",
-        b"\xfe\xca\x2a\x01" + bytes(76_490),  # as long as the original allows
-        bytes.fromhex("01 04 00 00 d8 ea 82 a2"),  # no data, uncompressed
-        bytes.fromhex("00 05 00 00 d8 ea 82 a2 00"),  # no data, compressed
-    ],
-)
+@each("skipped", [
+    IDENTIFIER, b"\xfe\x00\x00\x00", b"\xfe\x03\x00\x00abc", b"\x80\x03\x00\x00abc", b"\xfd\x03\x00\x00abc",
+    b"\xfe\xca\x2a\x01" + bytes(76_490),  # as long as the original allows
+    bytes.fromhex("01 04 00 00 d8 ea 82 a2"),  # no data, uncompressed
+    bytes.fromhex("00 05 00 00 d8 ea 82 a2 00"),  # no data, compressed
+])  # fmt: skip
 def test_chunks_without_data_are_skipped(skipped: bytes) -> None:
     reader = Snappy()
     reader.feed(IDENTIFIER + HELLO + skipped + HELLO + skipped)
@@ -152,25 +145,20 @@ def test_chunks_without_data_are_skipped(skipped: bytes) -> None:
     assert read_all(reader) == b""
 
 
-@each(
-    "chunk",
-    [
-        b"\xfe\xcf\x2a\x01",  # a length the original refuses, in padding
-        b"\x00\xff\xff\xff",
-        b"\x01\x05\x00\x01",  # 65,537 bytes of data
-        b"\x00\x03\x00\x00",  # too short for the checksum
-        b"\x01\x03\x00\x00",
-        b"\x02\x00\x00\x00",  # reserved, must not be skipped
-        b"\x7f\x00\x00\x00",
-        b"\xff\x05\x00\x00",
-        b"\xff\x06\x00\x00sNaPpX",
-        b"\x00\x04\x00\x00\x00\x00\x00\x00",  # no block
-        b"\x00\x06\x00\x00\x00\x00\x00\x00\x80\x80",  # the length of the block does not end
-        b"\x00\x08\x00\x00\x00\x00\x00\x00\x81\x80\x04a",  # 65,537 bytes promised
-        b"\x00\x08\x00\x00\x00\x00\x00\x00\x05\x10he",  # five promised, two given
-        HELLO[:4] + b"\xbc" + HELLO[5:],  # another checksum
-    ],
-)
+@each("chunk", [
+    b"\xfe\xcf\x2a\x01",  # a length the original refuses, in padding
+    b"\x00\xff\xff\xff",
+    b"\x01\x05\x00\x01",  # 65,537 bytes of data
+    b"\x00\x03\x00\x00",  # too short for the checksum
+    b"\x01\x03\x00\x00",
+    b"\x02\x00\x00\x00",  # reserved, must not be skipped
+    b"\x7f\x00\x00\x00", b"\xff\x05\x00\x00", b"\xff\x06\x00\x00sNaPpX",
+    b"\x00\x04\x00\x00\x00\x00\x00\x00",  # no block
+    b"\x00\x06\x00\x00\x00\x00\x00\x00\x80\x80",  # the length of the block does not end
+    b"\x00\x08\x00\x00\x00\x00\x00\x00\x81\x80\x04a",  # 65,537 bytes promised
+    b"\x00\x08\x00\x00\x00\x00\x00\x00\x05\x10he",  # five promised, two given
+    HELLO[:4] + b"\xbc" + HELLO[5:],  # another checksum
+])  # fmt: skip
 def test_a_bad_chunk_is_corrupt_as_soon_as_its_header_tells(chunk: bytes) -> None:
     reader = Snappy()
     reader.feed(IDENTIFIER + HELLO)

@@ -1,7 +1,5 @@
 """Sessions, publishers and whole consumers against nsqds that are spelled out, in virtual time and without a socket."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from math import inf
@@ -28,6 +26,11 @@ from tests.effort import tries
 def frame(data: bytes, kind: int = 0) -> bytes:
     """Return the frame as nsqd sends it."""
     return pack(">ii", 4 + len(data), kind) + data
+
+
+def delivered(message_id: bytes, attempts: int = 1) -> bytes:
+    """Return the frame of a message."""
+    return frame(pack(">qH16s", 0, attempts, message_id), 2)
 
 
 def features(**granted: object) -> bytes:
@@ -59,16 +62,12 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     assert session.take_output() == b""
 
 
-@each(
-    "data, why",
-    [
-        (b"", "h:1: the server closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
-        (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"),
-        (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
-        (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
-    ],
-)
+@each("data, why", [
+    (b"", "h:1: the server closed the connection"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
+    (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"), (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
+    (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
+])  # fmt: skip
 def test_a_stranger_is_told_apart(data: bytes, why: str) -> None:
     with pytest.raises(ConnectionLost, match=why):
         Session("h:1", Settings()).receive(data)
@@ -141,7 +140,7 @@ class FakeNsqd:
         while self.waiting and len(self.in_flight) < self.rdy and not self._left:
             one = self.waiting.pop(0)
             self.in_flight.add(one)
-            data += frame(pack(">qH16s", 0, 1, one), 2)
+            data += delivered(one)
         return data
 
 
@@ -271,12 +270,12 @@ def test_messages_that_came_too_often_and_a_nsqd_that_ignores_rdy_are_given_up()
     world = World({"a:1": FakeNsqd(0)}, 2, Settings(max_attempts=2))
     world.step()
     world.nsqds["a:1"].in_flight = {b"1" * 16, b"2" * 16}
-    data = b"".join(frame(pack(">qH16s", 0, tries, b"%d" % tries * 16), 2) for tries in (1, 2, 3))
+    data = b"".join(delivered(b"%d" % tries * 16, tries) for tries in (1, 2, 3))
     assert [one.attempts for one in world.core.receive(world.only, data)] == [1, 2]
     assert world.only.take_output() == nsq.fin(b"3" * 16)
     world = World({"a:1": FakeNsqd(0)}, 1)
     world.step()
-    flood = b"".join(frame(pack(">qH16s", 0, 1, b"%016d" % number), 2) for number in range(500))
+    flood = b"".join(delivered(b"%016d" % number) for number in range(500))
     subscription = world.only
     assert world.core.receive(subscription, flood) == []
     assert subscription.is_lost
@@ -334,7 +333,7 @@ def test_the_consumer_leaves_in_order() -> None:
     world.flush()
     assert world.nsqds["a:1"].words[-3:] == [b"CLS", b"REQ", b"FIN"]
     world.nsqds["a:1"].in_flight.add(b"late" * 4)
-    assert world.core.receive(late, frame(pack(">qH16s", 0, 1, b"late" * 4), 2)) == []
+    assert world.core.receive(late, delivered(b"late" * 4)) == []
     world.step()
     assert world.core.has_left
     assert not world.nsqds["a:1"].in_flight
@@ -555,7 +554,7 @@ def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], mo
 
 
 def test_a_message_that_came_late_is_handed_out_later_or_goes_back_at_the_end() -> None:
-    late = frame(pack(">qH16s", 0, 1, b"%016d" % 1), 2)
+    late = delivered(b"%016d" % 1)
     for leaves in (False, True):
         world = World({"a:1": FakeNsqd(0), "b:1": FakeNsqd(0)}, 1)
         world.step()

@@ -1,7 +1,5 @@
 """The client's introduction, its layers and its TLS settings: no socket, the server is spelled out or an SSLObject."""
 
-from __future__ import annotations
-
 import json
 import logging
 import ssl
@@ -24,20 +22,8 @@ from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
 from tests.cases import each
 from tests.certificates import Authority
+from tests.penstock.sansio.test_conversations import OK, features, frame
 from tests.weak_certificates import WeakAuthority
-
-
-def frame(data: bytes, kind: int = 0) -> bytes:
-    """Return the frame as nsqd sends it."""
-    return pack(">ii", 4 + len(data), kind) + data
-
-
-def features(**granted: object) -> bytes:
-    """Return an answer to IDENTIFY that grants these features."""
-    return frame(json.dumps({"max_rdy_count": 2500, **granted}).encode())
-
-
-OK = frame(b"OK")
 
 
 class Client:
@@ -139,20 +125,10 @@ def test_plain() -> None:
     assert client.features
 
 
-@each(
-    "answer",
-    [
-        frame(b"[]"),
-        frame(b"nonsense"),
-        frame(b"\xff"),
-        frame(b"[" * 100_000),
-        pack(">i", MAX_ANSWER + 1),
-        pack(">i", -1),
-        pack(">i", 3) + b"abc",
-        frame(b"", kind=7),
-        b"HTTP/1.1 400 Bad Request\r\n",
-    ],
-)
+@each("answer", [
+    frame(b"[]"), frame(b"nonsense"), frame(b"\xff"), frame(b"[" * 100_000), pack(">i", MAX_ANSWER + 1), pack(">i", -1),
+    pack(">i", 3) + b"abc", frame(b"", kind=7), b"HTTP/1.1 400 Bad Request\r\n",
+])  # fmt: skip
 def test_what_is_no_answer_to_identify(answer: bytes) -> None:
     with pytest.raises(ProtocolError):
         Client(Settings()).receive(answer)
@@ -255,13 +231,19 @@ def test_tls_then_compression_then_auth(authority: Authority, compression: str) 
     assert client.features is not None
 
 
-def test_tls_however_it_is_cut(authority: Authority) -> None:
+def test_tls_however_it_is_cut_and_no_goodbye_in_the_middle_of_a_handshake(authority: Authority) -> None:
     client, server = tls_client(authority), TlsServer(authority)
     client.receive(features(tls_v1=True))
     server.shake_hands(client)
     for byte in server.say(OK) + server.say(frame(b"x" * 50_000)):
         client.receive(bytes([byte]))
     assert client.introduction.rest == frame(b"x" * 50_000)
+
+    client = tls_client(authority)
+    client.receive(features(tls_v1=True))
+    hello = client.take_sent()
+    assert hello.startswith(b"\x16\x03")  # a record of the handshake
+    assert client.layers.end() == b""
 
 
 def test_without_tls_there_is_no_going_on(authority: Authority) -> None:
@@ -305,14 +287,6 @@ def test_the_end_is_said_and_heard(authority: Authority) -> None:
     assert client.layers.decode(server.say(b"even later")) == b"even later"  # one direction is still open
     server.tls.unwrap()
     assert client.layers.decode(server.outgoing.read()) == b""
-    assert client.layers.end() == b""
-
-
-def test_no_goodbye_in_the_middle_of_a_handshake(authority: Authority) -> None:
-    client = tls_client(authority)
-    client.receive(features(tls_v1=True))
-    hello = client.take_sent()
-    assert hello.startswith(b"\x16\x03")  # a record of the handshake
     assert client.layers.end() == b""
 
 

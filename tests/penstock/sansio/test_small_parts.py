@@ -1,7 +1,5 @@
 """RDY, retries, backoff, discovery, addresses: decisions in virtual time."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from math import inf
@@ -56,7 +54,7 @@ def test_shares_never_exceed_the_total_and_everybody_gets_a_turn(total: int, lim
 # retries
 
 
-def test_retries_wait_longer_and_longer_and_begin_anew_after_a_success() -> None:
+def test_retries_wait_longer_and_longer_and_forget_what_is_not_wanted() -> None:
     retries = Retries()
     retries.want({"a": inf}, frozenset())
     assert (retries.take_due(0.0), retries.take_due(0.0), retries.next_at) == ("a", None, inf)
@@ -70,8 +68,6 @@ def test_retries_wait_longer_and_longer_and_begin_anew_after_a_success() -> None
     retries.succeed("a", 300.0)
     assert retries.fail("a", 310.0) == FIRST_RETRY_S
 
-
-def test_retries_forget_what_is_not_wanted() -> None:
     retries = Retries()
     retries.want({"a": inf, "b": inf}, frozenset({"b"}))
     assert (retries.take_due(0.0), retries.take_due(0.0)) == ("a", None), "there is a connection to b"
@@ -222,24 +218,11 @@ def test_if_no_nsqlookupd_answers_all_are_asked_again_and_an_interval_of_nothing
     assert discovery.wait(0.0) >= SHORTEST_S
 
 
-def test_answers_of_lookup() -> None:
+def test_answers_of_lookup_are_bounded() -> None:
     reply = {"producers": [{"broadcast_address": "::1", "tcp_port": 1}, {"broadcast_address": "h", "tcp_port": 2}]}
     assert producer_addresses(json.dumps(reply).encode()) == {"[::1]:1", "h:2"}
     assert lookup_url("h:1") == "http://h:1/lookup"
     assert lookup_url("https://h/x/") == "https://h/x/lookup"
-
-
-@each(
-    "reply",
-    [b"", b"{", b"[]", b"3", b'{"producers":3}', b'{"producers":[3]}', b'{"producers":[{}]}', b"[" * 100_000]
-    + [b'{"producers":[{"broadcast_address":"h","tcp_port":"x"}]}'],
-)
-def test_an_answer_of_another_form_is_an_error(reply: bytes) -> None:
-    with pytest.raises(ValueError):
-        producer_addresses(reply)
-
-
-def test_a_reply_that_arrives_is_bounded() -> None:
     reply = Reply("identity", 10.0, 0.0)
     reply.add(b'{"producers":', 1.0)
     reply.add(b"[]}", 10.0)
@@ -250,6 +233,16 @@ def test_a_reply_that_arrives_is_bounded() -> None:
         Reply("identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
     with pytest.raises(ValueError, match="compressed"):
         Reply("gzip", 10.0, 0.0)
+
+
+@each(
+    "reply",
+    [b"", b"{", b"[]", b"3", b'{"producers":3}', b'{"producers":[3]}', b'{"producers":[{}]}', b"[" * 100_000]
+    + [b'{"producers":[{"broadcast_address":"h","tcp_port":"x"}]}'],
+)
+def test_an_answer_of_another_form_is_an_error(reply: bytes) -> None:
+    with pytest.raises(ValueError):
+        producer_addresses(reply)
 
 
 # addresses

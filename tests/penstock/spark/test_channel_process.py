@@ -3,8 +3,6 @@
 The faults are those of docs/design/spark.md#channels.
 """
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections import Counter
@@ -46,13 +44,8 @@ def publish(node: Daemon, first: int, end: int) -> None:
 @contextmanager
 def reading(node: Daemon, stage: Path, **options: str) -> Iterator[NsqChannelReader]:
     given = {
-        "mode": "channel",
-        "nsqd": node.http,
-        "topic": "t",
-        "channel": "c",
-        "stagingLocation": str(stage),
-        "pollMs": "200",
-    }
+        "mode": "channel", "nsqd": node.http, "topic": "t", "channel": "c", "stagingLocation": str(stage), "pollMs": "200",
+    }  # fmt: skip
     made = channel_options(given | options)
     assert made is not None
     reader = pickle.loads(pickle.dumps(NsqChannelReader(made)))
@@ -244,19 +237,12 @@ def test_files_stay_while_their_messages_may_come_again(tmp_path: Path) -> None:
         after.paths(0, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({}, "mode=channel wants option topic"),
-        ({"topic": "t"}, "mode=channel wants option channel"),
-        ({"topic": "t", "channel": "c"}, "mode=channel wants option stagingLocation"),
-        (
-            {"topic": "t", "channel": "c", "stagingLocation": "s", "startingOffsets": "latest"},
-            "startingOffsets has no meaning",
-        ),
-        ({"topic": "t", "channel": "#", "stagingLocation": "s"}, "is not a valid channel name"),
-    ],
-)
+@pytest.mark.parametrize(("options", "why"), [
+    ({}, "mode=channel wants option topic"), ({"topic": "t"}, "mode=channel wants option channel"),
+    ({"topic": "t", "channel": "c"}, "mode=channel wants option stagingLocation"),
+    ({"topic": "t", "channel": "c", "stagingLocation": "s", "startingOffsets": "latest"}, "startingOffsets has no meaning"),
+    ({"topic": "t", "channel": "#", "stagingLocation": "s"}, "is not a valid channel name"),
+])  # fmt: skip
 def test_mistakes(options: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         channel_options({"mode": "channel", "nsqd": "h:1"} | options)

@@ -1,7 +1,5 @@
 """The data source and the sink on Spark itself, against a real nsqd."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -44,9 +44,13 @@ def test_a_line_has_what_is_known_in_order() -> None:
     assert json.loads(encode(Head(), 7, AT, Event("beanstalkd", "kick", count=0))[0])["count"] == 0
 
 
-def test_a_chain_is_followed_from_any_line_on() -> None:
+def test_a_chain_is_followed_from_any_line_on_and_a_forged_line_needs_the_right_number() -> None:
     lines = chain(5)
     assert end_of(lines) == end_of(lines[2:]) == Head(5, digest(lines[4]))
+    lines = chain(3)
+    lines.append(encode(Head(7, digest(lines[-1])), 7, AT, Event("http", "pub"))[0])
+    with pytest.raises(BrokenChainError, match="its number is 8, and 4 was to come"):
+        end_of(lines)
 
 
 @each("text", ["x" * 10_000, "\U0001f600" * 10_000, '"\\' * 5_000, "\udc80" * 10_000, "\n" * 10_000])
@@ -78,13 +82,6 @@ def test_a_line_that_was_changed_removed_swapped_or_added_shows(place: int) -> N
     assert broken_at(before + after) == place
     assert broken_at([*before, after[0], line, *after[1:]]) == place
     assert broken_at([*before, before[-1], line, *after]) == place
-
-
-def test_a_forged_line_with_the_right_digest_needs_the_right_number() -> None:
-    lines = chain(3)
-    lines.append(encode(Head(7, digest(lines[-1])), 7, AT, Event("http", "pub"))[0])
-    with pytest.raises(BrokenChainError, match="its number is 8, and 4 was to come"):
-        end_of(lines)
 
 
 @each(

@@ -16,9 +16,15 @@ def write(path: Path, content: bytes) -> str:
     return str(path)
 
 
-def test_a_file_that_is_not_there_is_made_for_owner_and_group(tmp_path: Path) -> None:
+def test_a_file_is_made_for_owner_and_group_or_cannot_be_written(tmp_path: Path) -> None:
     assert open_end(str(tmp_path / "audit")) == End(Head(0, FIRST))
     assert os.stat(tmp_path / "audit").st_mode & 0o007 == 0
+    with pytest.raises(OSError):
+        open_end(str(tmp_path))
+    with pytest.raises(OSError):
+        open_end(str(tmp_path / "none" / "audit"))
+    with pytest.raises(OSError, match="not a regular file"):
+        open_end("/dev/null")
 
 
 def test_the_chain_ends_with_the_last_line_of_which_only_the_end_is_read(tmp_path: Path) -> None:
@@ -50,12 +56,3 @@ def test_another_kind_of_file_is_left_as_it_is(tmp_path: Path, content: bytes) -
     with pytest.raises(OSError, match="this file has"):
         open_end(write(tmp_path / "other", content))
     assert (tmp_path / "other").read_bytes() == content
-
-
-def test_what_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OSError):
-        open_end(str(tmp_path))
-    with pytest.raises(OSError):
-        open_end(str(tmp_path / "none" / "audit"))
-    with pytest.raises(OSError, match="not a regular file"):
-        open_end("/dev/null")

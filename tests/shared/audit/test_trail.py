@@ -112,7 +112,9 @@ def test_a_full_disk(
     assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3, 4]
 
 
-def test_a_sync_that_fails_leaves_no_line_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_leaves_no_line_behind_and_the_topic_gets_what_the_file_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(place: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -123,6 +125,14 @@ def test_a_sync_that_fails_leaves_no_line_behind(tmp_path: Path, monkeypatch: py
     assert records(tmp_path / "audit") == []
     write(trail, "t")
     assert actions(tmp_path / "audit") == [(LEFT_OUT, 1), ("topic/delete", 0)]
+
+    disk, trail = FullDisk(monkeypatch), make(tmp_path / "published", publishes=True)
+    disk.room = -1
+    write(trail, "lost")
+    assert trail.take_lines() == []
+    disk.room = None
+    write(trail, "t")
+    assert b"\n".join([*trail.take_lines(), b""]) == (tmp_path / "published").read_bytes()
 
 
 def test_a_full_queue_on_a_good_and_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,16 +185,6 @@ def test_without_a_file_the_lines_are_only_for_the_topic_and_bounded(monkeypatch
         write(trail, target)
     assert len(trail.take_lines()) == 3
     assert trail.figures().unpublished == 2
-
-
-def test_the_topic_gets_what_the_file_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit", publishes=True)
-    disk.room = -1
-    write(trail, "lost")
-    assert trail.take_lines() == []
-    disk.room = None
-    write(trail, "t")
-    assert b"\n".join([*trail.take_lines(), b""]) == (tmp_path / "audit").read_bytes()
 
 
 def test_the_thread_writes_and_ends(tmp_path: Path) -> None:

@@ -84,16 +84,9 @@ def test_what_is_remembered_is_bounded_and_who_failed_longest_ago_goes_first(ste
         assert len(world.failures) == len(counts)
 
 
-@each(
-    "address, counted",
-    [
-        ("10.0.0.1", "10.0.0.1"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("user 1000", "user 1000"),
-        ("", ""),
-    ],
-)
+@each("address, counted", [
+    ("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+    ("fe80::1%eth0", "fe80::/64"), ("user 1000", "user 1000"), ("", ""),
+])  # fmt: skip
 def test_a_network_of_one_owner_counts_as_one_address(address: str, counted: str) -> None:
     assert network_of(address) == counted

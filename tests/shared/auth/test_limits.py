@@ -34,23 +34,15 @@ def test_rates_and_roles() -> None:
         parse('[[role]]\nname = "r"\nrules = [{verbs = ["act"]}]\nlimits = { bytes = 1 }')
 
 
-@each(
-    "value, wanted",
-    [
-        ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
-        ("{}", "limits is a table"),
-        ("[]", "limits is a table"),
-        ("{ message = 5 }", "limits: 'message' is not known"),
-        ("{ messages = 0 }", "limits: messages is a whole number from 1"),
-        ("{ messages = -1 }", "limits: messages is"),
-        ("{ messages = true }", "limits: messages is"),
-        ("{ messages = 1.0 }", "limits: messages is"),
-        ('{ messages = "1" }', "limits: messages is"),
-        ("{ messages = inf }", "limits: messages is"),
-        (f"{{ messages = {MOST + 1} }}", "limits: messages is"),
-        ("{ bytes = 1, output = 99999999999999999999999999 }", "limits: output is"),
-    ],
-)
+@each("value, wanted", [
+    ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
+    ("{}", "limits is a table"), ("[]", "limits is a table"), ("{ message = 5 }", "limits: 'message' is not known"),
+    ("{ messages = 0 }", "limits: messages is a whole number from 1"),
+    ("{ messages = -1 }", "limits: messages is"), ("{ messages = true }", "limits: messages is"),
+    ("{ messages = 1.0 }", "limits: messages is"), ('{ messages = "1" }', "limits: messages is"),
+    ("{ messages = inf }", "limits: messages is"), (f"{{ messages = {MOST + 1} }}", "limits: messages is"),
+    ("{ bytes = 1, output = 99999999999999999999999999 }", "limits: output is"),
+])  # fmt: skip
 def test_what_is_wrong_is_named_by_its_line(value: str, wanted: str) -> None:
     with pytest.raises(AuthFileError) as raised:
         parse(f'\n[[certificate]]\nname = "a"\nroles = ["viewer"]\nsubject = "CN=a"\nlimits = {value}\n')

@@ -111,31 +111,22 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert Trouble("node 2 of cluster c", "down", "it is down") in list(cluster.troubles())
 
 
-@each(
-    "replicas, position",
-    [
-        ([], None),
-        ([replica(2, 500, complete=False)], None),
-        ([replica(2, 500, failure="no space left")], None),
-        ([replica(2, 500, log_id="earlier")], None),
-        ([replica(2, 500, log_id="earlier"), replica(2, 7)], 7),
-    ],
-)
+@each("replicas, position", [
+    ([], None), ([replica(2, 500, complete=False)], None), ([replica(2, 500, failure="no space left")], None),
+    ([replica(2, 500, log_id="earlier")], None), ([replica(2, 500, log_id="earlier"), replica(2, 7)], 7),
+])  # fmt: skip
 def test_a_node_is_recovered_from_a_complete_copy_of_its_log_only(replicas: list[Raw], position: int | None) -> None:
     dead = node(merged(answer(0, word(2, False), replicas=replicas)), 2)
     assert dead.state == "down"
     assert (dead.last_position, bool(dead.recover)) == (position, position is not None)
 
 
-def test_a_node_that_restarts_or_does_not_answer_is_not_down_until_it_is_suspected() -> None:
+def test_a_node_that_restarts_does_not_answer_or_has_left_is_not_down() -> None:
     gone = word(2, False, restarting=True)
     assert node(merged(answer(0, gone)), 2).state == "restarting"
     assert node(merged(answer(0, gone | {"suspected": True, "restarting": False})), 2).state == "down"
     unseen = node(merged(answer(0, word(1), word(2)), answer(1, word(0), word(2))), 2)
     assert (unseen.state, unseen.connected_to, unseen.recover) == ("no answer", [0, 1], "")
-
-
-def test_a_node_that_has_left_is_no_alarm() -> None:
     cluster = merged(answer(0, word(1, False, standing="left"), word(2, False, standing="forgotten")))
     assert [one.state for one in cluster.nodes] == ["up", "left", "forgotten"]
     assert [one.others for one in cluster.nodes] == [0, 1, 1]
@@ -164,15 +155,10 @@ def elections(log_id: str, leader: int, lost: bool = True, quorum: str = "majori
 
 def test_each_log_has_its_leader_and_what_is_promoted_is_served_by_another_node() -> None:
     first = answer(0, word(1), word(2, False)) | {
-        "led": [
-            own(0),
-            {"log_id": "log2", "node": 2, "state": "reading"},
-            {"log_id": "x", "node": 1, "state": "lost"},
-        ],
-        "closed": [{"log_id": "old", "node": 1}],
-        "elections": elections("log2", 0, lost=False),
+        "led": [own(0), {"log_id": "log2", "node": 2, "state": "reading"}, {"log_id": "x", "node": 1, "state": "lost"}],
+        "closed": [{"log_id": "old", "node": 1}], "elections": elections("log2", 0, lost=False),
         "refused": [{"node": 9, "address": "h:1", "reason": "its log holds ids"}],
-    }
+    }  # fmt: skip
     cluster = merged(first, answer(1, word(0), word(2, False), replicas=[replica(2)]) | {"led": [own(1)]})
     assert [(one.log_id, one.node, one.leader, one.state) for one in cluster.logs] == [
         ("log0", 0, 0, "serving"), ("log1", 1, 1, "serving"), ("old", 1, None, "closed"), ("log2", 2, 0, "reading"),
@@ -203,14 +189,11 @@ def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
     assert (taker.words, taker.may_promote) == ("node 0 is promoting it", False)
 
 
-def test_the_leader_by_the_latest_epoch_is_the_one_that_is_lost() -> None:
+def test_the_leader_by_the_latest_epoch_is_lost_and_two_that_own_one_log_are_an_issue() -> None:
     first = answer(0, word(1, False), word(2, False), replicas=[replica(2)]) | {"elections": elections("log2", 2)}
     other = answer(3, word(1, False), word(2, False)) | {"elections": elections("log2", 1, epoch=103)}
     (lost,) = merged(first, other).logs
     assert (lost.node, lost.leader, [one.node for one in lost.takers]) == (2, 1, [3])
-
-
-def test_two_nodes_that_own_one_log_are_an_issue() -> None:
     told = {"led": [{"log_id": "log2", "node": 2, "state": "serving"}]}
     cluster = merged(answer(0, word(1)) | told, answer(1, word(0)) | told)
     assert cluster.issues == ["Nodes 0, 1 all say that they lead the log log2 of node 2."]

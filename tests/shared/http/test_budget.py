@@ -11,11 +11,10 @@ from starlette.responses import Response
 
 from shared.budget import FREE, Budget
 from shared.http import exchange, guard
-from shared.http.api import Api, read_body
-from shared.http.hosts import Hosts
-from shared.http.server import HttpServer
+from shared.http.api import read_body
 from tests.daemons import eventually
 from tests.effort import seeds
+from tests.shared.http.serving import Serving, all_of
 
 pytestmark = pytest.mark.process
 
@@ -29,20 +28,15 @@ def post(announced: int, body: bytes) -> bytes:
     return b"POST /pub HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % announced + body
 
 
-class Site:
+class Site(Serving):
     """A server that takes bodies, and has a large and a small answer."""
 
     def __init__(self, limit: int) -> None:
-        self.bugs: list[BaseException] = []
         self.budget = Budget(limit)
         self.bodies: list[int] = []  # their sizes
         self.asked = 0  # for the large answer
         routes = {"/pub": {"POST": self._pub}, "/large": {"GET": self._large}, "/small": {"GET": self._small}}
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.address = listener.getsockname()
-        api = Api(routes, Hosts([]), self.bugs.append)
-        self.server = HttpServer(api, [listener], self.bugs.append, budget=self.budget)
-        self.server.start()
+        super().__init__(routes, budget=self.budget)
 
     @property
     def used(self) -> int:
@@ -75,8 +69,7 @@ class Site:
 def opened(limit: int) -> Iterator[Site]:
     site = Site(limit)
     yield site
-    site.server.stop()
-    assert site.bugs == []
+    site.close()
     assert site.used == 0
 
 
@@ -88,16 +81,6 @@ def site() -> Iterator[Site]:
 @pytest.fixture
 def roomy() -> Iterator[Site]:
     yield from opened(10 * LARGE)
-
-
-def all_of(client: socket.socket) -> bytes:
-    received = b""
-    try:
-        while data := client.recv(1 << 20):
-            received += data
-    except ConnectionResetError:
-        pass
-    return received
 
 
 def test_what_there_is_no_room_for_is_refused_and_small_requests_are_served(site: Site) -> None:

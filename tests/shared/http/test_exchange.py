@@ -45,12 +45,16 @@ def answered(budget: Budget, *messages: Message, where: Scope | None = None) -> 
     return sent
 
 
-def test_a_small_answer_passes_as_it_is_and_a_stream_is_not_counted() -> None:
+def test_a_small_answer_passes_a_stream_is_not_counted_and_what_is_beyond_the_budget_becomes_503() -> None:
     budget = Budget(FREE)
     assert answered(budget, start(5), body(b"hello")) == [start(5), body(b"hello")]
     sent = answered(budget, start(10 * FREE), body(bytes(FREE), more=True), body(bytes(9 * FREE)))
     assert sum(len(message.get("body", b"")) for message in sent) == 10 * FREE
     assert budget.figures().peak == 0
+    budget = Budget(FREE)
+    budget.charge(1, "10.0.0.1")
+    sent = answered(budget, start(2 * FREE), body(bytes(2 * FREE)))
+    assert [message.get("status") for message in sent] == [503, None]
 
 
 @each("size", [PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
@@ -62,13 +66,6 @@ def test_a_large_answer_leaves_in_pieces(size: int) -> None:
     assert max(len(message["body"]) for message in rest) == PIECE
     assert [message["more_body"] for message in rest] == [True] * (len(rest) - 1) + [False]
     assert budget.figures().peak == size
-
-
-def test_an_answer_beyond_the_budget_becomes_503() -> None:
-    budget = Budget(FREE)
-    budget.charge(1, "10.0.0.1")
-    sent = answered(budget, start(2 * FREE), body(bytes(2 * FREE)))
-    assert [message.get("status") for message in sent] == [503, None]
 
 
 def logged(level: int, where: Scope) -> list[str]:

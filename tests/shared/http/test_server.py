@@ -21,6 +21,7 @@ from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.http.server import HttpServer
 from tests.cases import each
+from tests.shared.http.serving import Serving
 
 pytestmark = pytest.mark.process
 
@@ -28,18 +29,14 @@ GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BAD = b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Site:
+class Site(Serving):
     """A server with a route that works and one that answers an error through the bridge."""
 
     def __init__(self) -> None:
-        self.bugs: list[BaseException] = []
         self.bridge = Bridge(lambda: self.bridge.deliver(self.bridge.serve()))
         routes = {"/good": {"GET": self._good}, "/bad": {"GET": self._bad}}
-        self.listener = socket.create_server(("127.0.0.1", 0))
         self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(1000, 0), Counter())
-        api = Api(routes, Hosts([]), self.bugs.append)
-        self.server = HttpServer(api, [self.listener], self.bugs.append, limiter=self.limiter)
-        self.server.start()
+        super().__init__(routes, limiter=self.limiter)
 
     async def _good(self, request: Request) -> Response:
         return Response(await self.bridge.call(lambda: "fine"))
@@ -50,16 +47,12 @@ class Site:
 
         return Response(await self.bridge.call(fail))
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(self.listener.getsockname(), timeout=5)
-
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     site = Site()
     yield site
-    site.server.stop()
-    assert site.bugs == []
+    site.close()
 
 
 def transports() -> int:
@@ -115,14 +108,11 @@ def test_a_connection_that_is_reset_is_freed_without_the_collector(site: Site, r
     assert_fall_back(site, protocols, before)
 
 
-def test_a_call_that_cannot_be_promised_is_refused(site: Site) -> None:
+def test_a_call_that_cannot_be_promised_is_refused_and_a_server_that_cannot_start_says_so(site: Site) -> None:
     site.bridge._wake = lambda: site.bridge.refuse(site.bridge.serve())
     with site.connect() as client:
         client.sendall(GOOD)
         assert client.recv(13) == b"HTTP/1.1 503 "
-
-
-def test_a_server_that_cannot_start_says_so() -> None:
     bugs: list[BaseException] = []
     closed = socket.create_server(("127.0.0.1", 0))
     closed.close()
@@ -138,8 +128,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setattr(guard, name, 0.1)
     site = Site()
     yield site
-    site.server.stop()
-    assert site.bugs == []
+    site.close()
 
 
 EARLY = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"  # answered before its body has come
