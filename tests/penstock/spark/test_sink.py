@@ -12,6 +12,7 @@ TEXT, TOPIC = StructType().add("body", "string"), {"topic": "out"}
 
 @each("columns, options, overwrite, why", [
     (StructType().add("text", "string"), TOPIC, False, "expected a column body"),
+    (StructType().add("body", LongType()), TOPIC, False, "expected a column body"),
     (TEXT, {}, False, "option topic, or a column"),
     (StructType().add("body", "string").add("other", LongType()), TOPIC, False, "column 'other' is unknown"),
     (TEXT, TOPIC, True, r'use \.mode\("append"\)'),

@@ -153,12 +153,14 @@ def test_a_full_queue_on_a_good_and_on_a_full_disk(tmp_path: Path, monkeypatch: 
 
 def test_a_long_queue_is_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail_module, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(trail_module, "MOST_WAITING", 5)
     trail = make(tmp_path / "audit")
-    for number in range(5):
+    for number in range(7):
         trail.note(event(f"t{number}"))
-    for written in (2, 4, 5, 5):
+    for written in (2, 4, 6, 6):
         trail.write()
         assert len(records(tmp_path / "audit")) == written
+    assert actions(tmp_path / "audit")[-1] == (LEFT_OUT, 2), "behind all that waited"
 
 
 def test_refusals_are_rolled_up(tmp_path: Path) -> None:
