@@ -198,6 +198,7 @@ def test_a_nsqlookupd_that_is_silent_keeps_its_answer_and_does_not_hold_up_the_o
     discovery = Discovery(Settings(), Random(1), 2)
     polled(discovery, [frozenset({"a", "b"}), frozenset({"b"})], 0.0)
     assert polled(discovery, [None, frozenset({"b", "c"})], 60.0) == {"a": 0.0, "b": 60.0, "c": 60.0}
+    assert polled(discovery, [frozenset({"b"}), None], 90.0) == {"b": 90.0, "c": 60.0}
     assert polled(discovery, [frozenset({"c"}), frozenset()], 120.0) == {"c": 120.0}
     discovery = Discovery(Settings(), Random(1), 2)
     polled(discovery, [None, frozenset({"a"})], 0.0)

@@ -159,7 +159,7 @@ def test_nothing_is_said_behind_an_answer_to_a_body_that_turns_out_bad(site: Sit
 
 
 @each("sent, body", GOOD)
-def test_alone_one_sentis_one_request(site: Site, sent: bytes, body: bytes) -> None:
+def test_alone_one_request_is_one_request(site: Site, sent: bytes, body: bytes) -> None:
     site.seen.clear()
     with site.connect() as connection:
         for step in (len(sent), 1):
@@ -179,7 +179,7 @@ def test_large_bodies_in_one_piece_are_no_large_headers(site: Site) -> None:
     assert site.seen == [("/pub", body)] * 3 + [("/ping", b"")]
 
 
-def test_nothing_is_served_after_a_sentthat_closes_and_requests_are_answered_in_order(site: Site) -> None:
+def test_nothing_is_served_after_a_request_that_closes_and_requests_are_answered_in_order(site: Site) -> None:
     with site.connect() as connection:
         connection.sendall(GET + b"Connection: close\r\n\r\n" + HIDDEN)
         assert all_of(connection).count(b"HTTP/1.1 ") == 1
@@ -207,7 +207,7 @@ http {{
     listen unix:{home}/front;
     location / {{
       proxy_pass http://nsqd; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;
-      proxy_sentbuffering {buffering};
+      proxy_request_buffering {buffering};
     }}
   }}
 }}
@@ -275,7 +275,7 @@ def test_behind_nginx_nothing_slips_through(front: Front, sent: bytes) -> None:
 
 
 @each("sent, body", GOOD)
-def test_behind_nginx_one_sentis_one_request(front: Front, sent: bytes, body: bytes) -> None:
+def test_behind_nginx_one_request_is_one_request(front: Front, sent: bytes, body: bytes) -> None:
     before = len(front.site.seen)
     with front.connect() as connection:
         for _ in range(2):
