@@ -1,7 +1,5 @@
 """A disk in memory that forgets what was not synced, and fails where a test tells it to."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`penstock` in the test's process: what a user types, on a LocalNode that answers whatever address is given."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

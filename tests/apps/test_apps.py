@@ -1,6 +1,5 @@
 """The blocking client, nsq_tail and to_nsq, against a small honest nsqd in threads of this process."""
 
-import io
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from struct import pack, unpack
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -27,6 +26,7 @@ from penstock.client.dial import Dialing, targets_of
 from penstock.sansio.address import split_address
 from shared.log import _LIBRARIES, log
 from tests import forkserver
+from tests.cases import each
 from tests.daemons import ROOT
 from tests.forkserver import LAUNCH
 
@@ -44,7 +44,6 @@ class FakeNsqd:
         self.queue: list[bytes] = []  # bodies to deliver
         self.finished: list[bytes] = []  # bodies
         self.refuse: dict[bytes, bytes] = {}  # command word -> error text sent instead of an answer
-        self.greeting = b""  # sent behind the answer to IDENTIFY
         self.attempts = 1  # of every delivery
         self.peers: list[Peer] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -85,7 +84,7 @@ class FakeNsqd:
 class Peer:
     def __init__(self, nsqd: FakeNsqd, sock: socket.socket) -> None:
         self.nsqd, self.sock = nsqd, sock
-        self.rdy, self.closing = 0, False
+        self.rdy = 0
         self.in_flight: dict[bytes, bytes] = {}
         self.count = 0
 
@@ -98,80 +97,59 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def push(self) -> None:
-        while self.nsqd.queue and len(self.in_flight) < self.rdy:
-            self.count += 1
-            id = b"%016x" % self.count
-            body = self.in_flight[id] = self.nsqd.queue.pop(0)
-            self.send(2, pack(">qH16s", 1, self.nsqd.attempts, id) + body)
+        with self.nsqd.lock:
+            while self.nsqd.queue and len(self.in_flight) < self.rdy:
+                self.count += 1
+                id = b"%016x" % self.count
+                body = self.in_flight[id] = self.nsqd.queue.pop(0)
+                self.send(2, pack(">qH16s", 1, self.nsqd.attempts, id) + body)
 
     def serve(self) -> None:
         with self.sock, self.sock.makefile("rb") as file:
             with suppress(OSError):
-                self.converse(file)
+                assert file.read(4) == b"  V2"
+                while (line := file.readline()) and self.take(line.strip(), file):
+                    self.push()
             with self.nsqd.lock:  # unlike NSQ, so that a test need not wait for the time-out
                 self.rdy = 0
                 self.nsqd.deliver(*self.in_flight.values())
                 self.in_flight.clear()
 
-    def converse(self, file: BinaryIO) -> None:
-        assert file.read(4) == b"  V2"
-        while line := file.readline():
-            with self.nsqd.lock:
-                if not self.take(line.strip(), file):
-                    return
-
     def take(self, line: bytes, file: BinaryIO) -> bool:
-        self.nsqd.commands.append(line)
+        """Execute a command. Return whether the connection stays."""
         word, *words = line.split()
-        body = b""
-        if word in (b"IDENTIFY", b"PUB", b"MPUB"):
-            body = file.read(unpack(">i", file.read(4))[0])
-        error = self.nsqd.refuse.get(word) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
-        if error:
-            self.send(1, error)
-            return False
-        getattr(self, "on_" + word.decode().lower())(words, body)
-        self.push()
-        return True
-
-    def on_identify(self, words: list[bytes], body: bytes) -> None:
-        assert json.loads(body)["feature_negotiation"] is True
-        self.send(0, b'{"max_rdy_count":2500}')
-        self.sock.sendall(self.nsqd.greeting)
-
-    def on_sub(self, words: list[bytes], body: bytes) -> None:
-        self.send(0, b"OK")
-
-    def on_pub(self, words: list[bytes], body: bytes) -> None:
-        self.nsqd.published.append((words[0], body))
-        self.send(0, b"OK")
-
-    def on_mpub(self, words: list[bytes], body: bytes) -> None:
-        at = 4
-        for _ in range(unpack(">i", body[:4])[0]):
-            size = unpack(">i", body[at : at + 4])[0]
-            self.nsqd.published.append((words[0], body[at + 4 : at + 4 + size]))
-            at += 4 + size
-        self.send(0, b"OK")
-
-    def on_rdy(self, words: list[bytes], body: bytes) -> None:
-        self.rdy = int(words[0])
-
-    def on_fin(self, words: list[bytes], body: bytes) -> None:
-        self.nsqd.finished.append(self.in_flight.pop(words[0]))
-
-    def on_req(self, words: list[bytes], body: bytes) -> None:
-        self.nsqd.queue.append(self.in_flight.pop(words[0]))
-
-    def on_touch(self, words: list[bytes], body: bytes) -> None:
-        assert words[0] in self.in_flight
-
-    def on_cls(self, words: list[bytes], body: bytes) -> None:
-        self.rdy = 0
-        self.send(0, b"CLOSE_WAIT")
-
-    def on_nop(self, words: list[bytes], body: bytes) -> None:
-        pass
+        body = file.read(unpack(">i", file.read(4))[0]) if word in (b"IDENTIFY", b"PUB", b"MPUB") else b""
+        with self.nsqd.lock:
+            self.nsqd.commands.append(line)
+            error = self.nsqd.refuse.get(word) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
+            match word:
+                case _ if error:
+                    self.send(1, error)
+                case b"IDENTIFY":
+                    assert json.loads(body)["feature_negotiation"] is True
+                    self.send(0, b'{"max_rdy_count":2500}')
+                case b"PUB":
+                    self.nsqd.published.append((words[0], body))
+                case b"MPUB":
+                    at = 4
+                    for _ in range(unpack(">i", body[:4])[0]):
+                        size = unpack(">i", body[at : at + 4])[0]
+                        self.nsqd.published.append((words[0], body[at + 4 : at + 4 + size]))
+                        at += 4 + size
+                case b"RDY":
+                    self.rdy = int(words[0])
+                case b"FIN":
+                    self.nsqd.finished.append(self.in_flight.pop(words[0]))
+                case b"REQ":
+                    self.nsqd.queue.append(self.in_flight.pop(words[0]))
+                case b"TOUCH":
+                    assert words[0] in self.in_flight
+                case b"CLS":
+                    self.rdy = 0
+                    self.send(0, b"CLOSE_WAIT")
+            if not error and word in (b"SUB", b"PUB", b"MPUB"):
+                self.send(0, b"OK")
+        return not error
 
 
 @pytest.fixture
@@ -184,9 +162,6 @@ def nsqd() -> Iterator[FakeNsqd]:
 def second() -> Iterator[FakeNsqd]:
     with closing(FakeNsqd()) as fake:
         yield fake
-
-
-HEARTBEAT = pack(">ii", 15, 0) + b"_heartbeat_"
 
 
 # ---- producer
@@ -203,7 +178,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
+@each("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
 def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect to"):
         Connection.open(address, 1.0, 1.0)
@@ -212,26 +187,20 @@ def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None
 
 
 @pytest.mark.process
-def test_publish_and_publish_many(nsqd: FakeNsqd) -> None:
+def test_publishes_and_refusals_after_which_the_producer_goes_on(nsqd: FakeNsqd) -> None:
     with Producer(nsqd.address) as producer:
         producer.publish("t", b"one")
         producer.publish_many("t", [b"two", b"three"])
         producer.publish_many("t", [])
-        assert nsqd.published == [(b"t", b"one"), (b"t", b"two"), (b"t", b"three")]
-
-
-@pytest.mark.process
-def test_the_servers_words_reach_the_caller_and_the_producer_recovers(nsqd: FakeNsqd) -> None:
-    with Producer(nsqd.address) as producer:
         with pytest.raises(PublishError, match=f"{nsqd.address}: E_BAD_MESSAGE too big") as error:
             producer.publish("t", b"x" * (BODY_LIMIT + 1))
         assert error.value.code == "E_BAD_MESSAGE"
-        producer.publish("t", b"y")
-        assert nsqd.published == [(b"t", b"y")]
-
-
-@pytest.mark.process
-def test_pipelined_publishes_fail_as_one(nsqd: FakeNsqd) -> None:
+        producer.publish("t", b"four")
+        assert nsqd.published == [(b"t", body) for body in (b"one", b"two", b"three", b"four")]
+        nsqd.hang_up()
+        select.select([producer], [], [], 5)  # until the end has arrived
+        producer.publish("t", b"five")
+        assert nsqd.published[-1] == (b"t", b"five")
     nsqd.refuse[b"MPUB"] = b"E_MPUB_FAILED MPUB failed exiting"
     producer = Producer(nsqd.address)
 
@@ -239,18 +208,8 @@ def test_pipelined_publishes_fail_as_one(nsqd: FakeNsqd) -> None:
         for _ in range(100):
             producer.submit("t", [b"a", b"b"])
 
-    with pytest.raises(PublishError, match="E_MPUB_FAILED MPUB failed exiting"):
+    with pytest.raises(PublishError, match="E_MPUB_FAILED MPUB failed exiting"):  # they fail as one
         submit_many()
-
-
-@pytest.mark.process
-def test_a_connection_closed_while_idle_is_made_again(nsqd: FakeNsqd) -> None:
-    with Producer(nsqd.address) as producer:
-        producer.publish("t", b"1")
-        nsqd.hang_up()
-        select.select([producer], [], [], 5)  # until the end has arrived
-        producer.publish("t", b"2")
-        assert [body for _, body in nsqd.published] == [b"1", b"2"]
 
 
 @pytest.mark.process
@@ -287,16 +246,6 @@ def test_messages_from_two_nsqds_are_finished_in_batches(nsqd: FakeNsqd, second:
 
 
 @pytest.mark.process
-def test_what_was_not_handed_out_goes_back_at_close(nsqd: FakeNsqd) -> None:
-    nsqd.deliver(b"1", b"2", b"3")
-    with Consumer("t", "c", [nsqd.address]) as consumer:
-        first = next(consumer)
-        first.finish()
-    assert nsqd.finished == [b"1"]
-    assert sorted(nsqd.queue) == [b"2", b"3"]
-
-
-@pytest.mark.process
 def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
     nsqd.deliver(b"1")
     with Consumer("t", "c", [nsqd.address]) as consumer:
@@ -313,29 +262,32 @@ def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
 
 
 @pytest.mark.process
-def test_a_refused_subscription_is_an_error(nsqd: FakeNsqd) -> None:
-    nsqd.refuse[b"SUB"] = b"E_UNAUTHORIZED AUTH failed"
-    with Consumer("t", "c", [nsqd.address]) as consumer, pytest.raises(ConsumerError, match="E_UNAUTHORIZED"):
-        next(consumer)
-
-
-@pytest.mark.process
-def test_a_message_tried_too_often_is_dropped_when_asked_for(nsqd: FakeNsqd) -> None:
+def test_a_message_tried_too_often_is_dropped_and_a_refused_subscription_is_an_error(nsqd: FakeNsqd) -> None:
     nsqd.attempts = 6
     nsqd.deliver(b"x")
     with Consumer("t", "c", [nsqd.address], settings=Settings(max_attempts=5)) as consumer:
         while not nsqd.finished:
             assert consumer.poll(0.001) == []
     assert nsqd.finished == [b"x"]
+    nsqd.refuse[b"SUB"] = b"E_UNAUTHORIZED AUTH failed"
+    with Consumer("t", "c", [nsqd.address]) as consumer, pytest.raises(ConsumerError, match="E_UNAUTHORIZED"):
+        next(consumer)
 
 
 @pytest.mark.process
-def test_poll_returns_in_time_and_arguments_are_checked(nsqd: FakeNsqd) -> None:
+def test_what_was_not_handed_out_goes_back_at_close_and_poll_returns_in_time(nsqd: FakeNsqd) -> None:
     with Consumer("t", "c", [nsqd.address]) as consumer:
         assert consumer.poll(0) == []
     for arguments in (("t b", "c", ["h:1"]), ("t", "", ["h:1"]), ("t", "c"), ("t", "c", ["h"])):
         with pytest.raises(ValueError):
             Consumer(*arguments)
+
+    nsqd.deliver(b"1", b"2", b"3")
+    with Consumer("t", "c", [nsqd.address]) as consumer:
+        first = next(consumer)
+        first.finish()
+    assert nsqd.finished == [b"1"]
+    assert sorted(nsqd.queue) == [b"2", b"3"]
 
 
 @pytest.mark.process
@@ -405,10 +357,7 @@ def test_tail_finishes_all_that_it_printed_and_nothing_else(nsqd: FakeNsqd) -> N
     assert tail(nsqd, 4) == b"0\n1\n2\n3\n"
     assert nsqd.finished == [b"0", b"1", b"2", b"3"]
     assert sorted(nsqd.queue) == [b"%d" % i for i in range(4, 10)]
-
-
-@pytest.mark.process
-def test_tail_prints_the_topic(nsqd: FakeNsqd) -> None:
+    nsqd.queue.clear()
     nsqd.deliver(b"x")
     assert tail(nsqd, 1, print_topic=True) == b"t | x\n"
 
@@ -470,14 +419,15 @@ def test_to_nsq_publishes_to_all_and_chops_nothing(nsqd: FakeNsqd, second: FakeN
     assert publish(b"aaa\n\nbbb\n\n\nccc", nsqd, second) == 0
     assert [body for _, body in nsqd.published] == [b"aaa", b"bbb", b"ccc"]
     assert second.published == nsqd.published
-
-
-@pytest.mark.process
-def test_to_nsq_batches_what_is_there(nsqd: FakeNsqd) -> None:
     records = [b"%d" % i for i in range(5000)]
     assert publish(b",".join(records), nsqd, delimiter=",") == 0
-    assert [body for _, body in nsqd.published] == records
-    assert len(nsqd.commands) < 20
+    assert [body for _, body in nsqd.published[3:]] == records
+    assert len(nsqd.commands) < 20, "what is there goes in batches"
+    assert publish(b"x\n" * 40, second, rate=200) == 0
+    assert len(second.published) == 43
+    nsqd.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"
+    with pytest.raises(PublishError, match="E_PUB_FAILED PUB failed exiting"):
+        publish(b"x\n", nsqd)
 
 
 @pytest.mark.process
@@ -498,19 +448,6 @@ def test_to_nsq_sends_a_slow_inputs_lines_at_once(nsqd: FakeNsqd) -> None:
     typist.join()
     os.close(reader)
     assert [body for _, body in nsqd.published] == [b"a", b"b", b"cc"]
-
-
-@pytest.mark.process
-def test_to_nsq_reports_a_refusal(nsqd: FakeNsqd) -> None:
-    nsqd.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"
-    with pytest.raises(PublishError, match="E_PUB_FAILED PUB failed exiting"):
-        publish(b"x\n", nsqd)
-
-
-@pytest.mark.process
-def test_to_nsq_with_a_rate_publishes_everything(nsqd: FakeNsqd) -> None:
-    assert publish(b"x\n" * 40, nsqd, rate=200) == 0
-    assert len(nsqd.published) == 40
 
 
 def test_the_splitter_cut_anywhere() -> None:
@@ -554,50 +491,34 @@ def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> i
     return program.main()  # type: ignore[attr-defined, no-any-return]
 
 
-@pytest.mark.parametrize(
-    ("program", "words", "code", "text"),
-    [
-        (nsq_tail, ["-nix"], 2, "nsq_tail: flag provided but not defined: -nix"),
-        (nsq_tail, ["-n", "x"], 2, 'invalid value "x" for flag -n'),
-        (nsq_tail, ["--nsqd-tcp-address=h:1"], 1, "--topic required"),
-        (nsq_tail, ["-topic", "t"], 1, "--lookupd-http-address required (nsq_tail -help lists the flags)"),
-        (nsq_tail, ["-topic=t", "-nsqd-tcp-address=tcp://h:1"], 1, "address should not contain scheme"),
-        (nsq_tail, ["-consumer-opt=foo"], 2, "invalid option foo (expected name,value such as msg_timeout,2m)"),
-        (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h:1", "-lookupd-http-address=h:2"], 1, "not both"),
-        (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h"], 1, "not an address"),
-        (nsq_tail, ["-topic=a b", "-nsqd-tcp-address=h:1"], 1, "not a legal topic"),
-        (nsq_tail, ["-consumer-opt=local_addr,h:1"], 2, "this client cannot choose its local address"),
-        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is not a TLS version: 'tls1.9'"),
-        (
-            nsq_tail,
-            ["-topic=t", "-nsqd-tcp-address=h:1", "-consumer-opt=tls_v1", "-consumer-opt=tls_root_ca_file,/nix"],
-            1,
-            "tls_root_ca_file /nix: No such file",
-        ),
-        (nsq_tail, ["-consumer-opt=nix,1"], 2, "invalid option nix"),
-        (nsq_tail, ["-help"], 0, "Usage of nsq_tail:"),
-        (to_nsq, ["-nix"], 2, "to_nsq: flag provided but not defined: -nix"),
-        (to_nsq, ["-nsqd-tcp-address=h:1"], 1, "--topic required"),
-        (to_nsq, ["-topic=t"], 1, "--nsqd-tcp-address required (to_nsq -help lists the flags)"),
-        (to_nsq, ["-topic=t", "-nsqd-tcp-address=tcp://h:1"], 1, "address should not contain scheme"),
-        (to_nsq, ["-topic=t", "-delimiter=ab", "-nsqd-tcp-address=h:1"], 1, "--delimiter must be a single byte"),
-        (to_nsq, ["-producer-opt=deflate_level,10"], 2, "deflate_level must be 1 to 9"),
-        (to_nsq, ["-h"], 0, "Usage of to_nsq:"),
-        (to_nsq, ["--help"], 0, r'stdin (default "\n") [$TO_NSQ_DELIMITER]'),
-    ],
-)
+@each("program, words, code, text", [
+    (nsq_tail, ["-nix"], 2, "nsq_tail: flag provided but not defined: -nix"),
+    (nsq_tail, ["-n", "x"], 2, 'invalid value "x" for flag -n'), (nsq_tail, ["-nsqd-tcp-address=h:1"], 1, "--topic required"),
+    (nsq_tail, ["-topic", "t"], 1, "--lookupd-http-address required (nsq_tail -help lists the flags)"),
+    (nsq_tail, ["-topic=t", "-nsqd-tcp-address=tcp://h:1"], 1, "address should not contain scheme"),
+    (nsq_tail, ["-consumer-opt=foo"], 2, "invalid option foo (expected name,value such as msg_timeout,2m)"),
+    (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h:1", "-lookupd-http-address=h:2"], 1, "not both"),
+    (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h"], 1, "not an address"),
+    (nsq_tail, ["-topic=a b", "-nsqd-tcp-address=h:1"], 1, "not a legal topic"),
+    (nsq_tail, ["-consumer-opt=local_addr,h:1"], 2, "this client cannot choose its local address"),
+    (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is not a TLS version: 'tls1.9'"),
+    (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h:1", "-consumer-opt=tls_v1", "-consumer-opt=tls_root_ca_file,/nix"], 1,
+     "tls_root_ca_file /nix: No such file"),
+    (nsq_tail, ["-consumer-opt=nix,1"], 2, "invalid option nix"), (nsq_tail, ["-help"], 0, "Usage of nsq_tail:"),
+    (to_nsq, ["-nix"], 2, "to_nsq: flag provided but not defined: -nix"),
+    (to_nsq, ["-nsqd-tcp-address=h:1"], 1, "--topic required"),
+    (to_nsq, ["-topic=t"], 1, "--nsqd-tcp-address required (to_nsq -help lists the flags)"),
+    (to_nsq, ["-topic=t", "-nsqd-tcp-address=tcp://h:1"], 1, "address should not contain scheme"),
+    (to_nsq, ["-topic=t", "-delimiter=ab", "-nsqd-tcp-address=h:1"], 1, "--delimiter must be a single byte"),
+    (to_nsq, ["-producer-opt=deflate_level,10"], 2, "deflate_level must be 1 to 9"),
+    (to_nsq, ["-h"], 0, "Usage of to_nsq:"), (to_nsq, ["--help"], 0, r'stdin (default "\n") [$TO_NSQ_DELIMITER]'),
+])  # fmt: skip
 @pytest.mark.usefixtures("own_log")
 def test_flags(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    program: object,
-    words: list[str],
-    code: int,
-    text: str,
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], program: Any, words: Any, code: int, text: str
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.FileIO(os.open(os.devnull, os.O_RDONLY))))
-    with ExitStack() as stack:
-        stack.callback(sys.stdin.close)
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
         assert run_main(monkeypatch, program, *words) == code
     printed = capfd.readouterr().err
     assert text in printed
@@ -610,7 +531,7 @@ def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("nsq_tail v1.3.0")
 
 
-def test_options_passed_through_to_the_client() -> None:
+def test_options_of_the_client() -> None:
     words = ["client_id,a,b", "heartbeat_interval,5s", "deflate,false", "max_in_flight,7", "dial_timeout,250"]
     words += ["skip_lookupd_authorization,false", "low_rdy_timeout,30s", "output-buffer-size,-1"]
     assert passthrough.check(words) == ""
@@ -623,8 +544,6 @@ def test_options_passed_through_to_the_client() -> None:
     for bad in (["sample_rate"], ["sample_rate,x"], ["auth_secret"], ["deflate,x"], ["x"]):
         assert passthrough.check(bad)
 
-
-def test_options_of_tls_compression_and_auth() -> None:
     words = ["tls_v1", "tls_root_ca_file,ca.pem", "tls_insecure_skip_verify,true", "tls_cert,c.pem", "tls_key,k.pem"]
     words += ["tls_min_version,tls1.2", "snappy", "deflate,false", "deflate_level,9", "auth_secret,a,b"]
     assert passthrough.check(words) == ""

@@ -1,7 +1,5 @@
 """Questions to other daemons: names and addresses out of answers that may lie."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -21,18 +19,19 @@ ANY = st.recursive(
 PRODUCER = st.fixed_dictionaries({}, optional={"broadcast_address": ANY, "http_port": ANY | st.integers(1, 65535)})
 
 
-def test_an_address_becomes_a_url() -> None:
+def test_an_address_becomes_a_url_and_a_node_that_wants_https_says_where() -> None:
     assert url("127.0.0.1:4161") == "http://127.0.0.1:4161"
     assert url("https://host:1/") == "https://host:1"
+    assert _over_https("http://host:4151/stats", {"https_port": 4152}) == "https://host:4152/stats"
+    for lie in (None, 0, "4152", 70000, True):
+        with pytest.raises(AnswerError):
+            _over_https("http://host:4151/stats", {"https_port": lie})
 
 
 def test_topics_are_valid_names_each_once_and_sorted() -> None:
     answers = {
-        "a": {"topics": ["b", "a", 1, "../x", "..", ""]},
-        "b": {"topics": ["b", "c"]},
-        "c": {"topics": "lies"},
-        "d": {},
-    }
+        "a": {"topics": ["b", "a", 1, "../x", "..", ""]}, "b": {"topics": ["b", "c"]}, "c": {"topics": "lies"}, "d": {},
+    }  # fmt: skip
     assert topic_names(answers) == ["a", "b", "c"]
 
 
@@ -44,12 +43,9 @@ def test_no_answer_brings_a_name_that_is_not_valid(answers: dict[str, dict[str, 
 def test_nodes_are_asked_at_their_broadcast_addresses() -> None:
     producers = [
         {"broadcast_address": "host", "http_port": 4151, "tcp_port": 4150},
-        {"broadcast_address": "::1", "http_port": 1},
-        {"broadcast_address": "host/path?", "http_port": 1},
-        {"broadcast_address": "host", "http_port": 65536},
-        {"broadcast_address": "", "http_port": 1},
-        7,
-    ]
+        {"broadcast_address": "::1", "http_port": 1}, {"broadcast_address": "host/path?", "http_port": 1},
+        {"broadcast_address": "host", "http_port": 65536}, {"broadcast_address": "", "http_port": 1}, 7,
+    ]  # fmt: skip
     answers = {"a": {"producers": producers}, "b": {"producers": producers[:1]}, "c": {"producers": None}}
     assert node_addresses(answers) == ["host:4151", "[::1]:1"]
 
@@ -64,13 +60,6 @@ def test_nodes_are_asked_at_their_broadcast_addresses() -> None:
 def test_any_answer_brings_addresses_or_none(answers: dict[str, dict[str, Any]]) -> None:
     for address in node_addresses(answers):
         assert address.rpartition(":")[2].isdigit()
-
-
-def test_a_node_that_wants_https_says_where() -> None:
-    assert _over_https("http://host:4151/stats", {"https_port": 4152}) == "https://host:4152/stats"
-    for lie in (None, 0, "4152", 70000, True):
-        with pytest.raises(AnswerError):
-            _over_https("http://host:4151/stats", {"https_port": lie})
 
 
 async def test_answers_are_bounded_and_one_that_cannot_be_used_is_left_out() -> None:

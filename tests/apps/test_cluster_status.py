@@ -1,7 +1,5 @@
 """`penstock cluster status` asks every node that one of them names, and says on one screen what they tell."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -62,14 +60,11 @@ def test_a_node_that_is_down_is_asked_once_and_shown() -> None:
     assert nodes.asked == ["h0:4151", "h1:4151", "h2:4151"]
 
 
-def test_a_node_under_two_addresses_is_one_node() -> None:
+def test_a_node_under_two_addresses_is_one_node_and_no_node_or_two_clusters_are_errors() -> None:
     nodes = Nodes(alias=three()[0], **{f"h{number}": one for number, one in enumerate(three())})
     cluster, _ = look(["alias:4151", "h0:4151"], nodes.ask)
     assert cluster.issues == []
     assert [one.node for one in cluster.nodes] == [0, 1, 2]
-
-
-def test_nobody_who_answers_and_nodes_of_two_clusters_are_errors() -> None:
     with pytest.raises(Unreachable, match=r"no node of a cluster answers: h0:4151: Connection refused"):
         look(["h0:4151"], Nodes().ask)
     with pytest.raises(Unreachable, match="several clusters: c, d"):

@@ -1,11 +1,9 @@
 """The port at which `penstock up` takes the questions of `penstock chaos`: the token, the bounds, and a set that has ended."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 from apps import control
 from apps.control import FILE, Control, NoSetError, Question, ask
+from tests.cases import each
 
 pytestmark = pytest.mark.process  # it opens sockets
 
@@ -31,8 +30,13 @@ class MainLoop:
 
 
 @pytest.fixture
-def loop(tmp_path: Path) -> Iterator[MainLoop]:
-    made = MainLoop(tmp_path)
+def data(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def loop(data: Path) -> Iterator[MainLoop]:
+    made = MainLoop(data)
     with made.control as opened:
         opened.open()
         yield made
@@ -50,43 +54,33 @@ def send(data: Path, content: bytes) -> bytes:
 def test_a_question_gets_its_answer(loop: MainLoop, tmp_path: Path) -> None:
     assert ask(tmp_path, "kill", "nsqd-2", 1.5) == {"nodes": []}
     assert loop.asked == [("kill", "nsqd-2", 1.5)]
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600, "only the user may read the token"
+    asked = Question("kill", "nsqd", 0)
+    asked.reply({"nodes": []})
+    assert asked.answers.get_nowait() == {"nodes": []}
 
 
-def test_only_the_user_may_read_the_token(loop: MainLoop, tmp_path: Path) -> None:
-    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-
-
-def question(data: Path, **changes: Any) -> bytes:
+def question(data: Path, end: bytes = b"\n", **changes: Any) -> bytes:
     token = json.loads((data / FILE).read_text())["token"]
-    return json.dumps({"token": token, "command": "kill", "name": "x", "seconds": 1} | changes).encode() + b"\n"
+    return json.dumps({"token": token, "command": "kill", "name": "x", "seconds": 1} | changes).encode() + end
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda data: question(data, token="0" * 32),
-        lambda data: question(data, token=None),
-        lambda data: question(data, command=1),
-        lambda data: question(data, name=["x"]),
-        lambda data: question(data, seconds=-1),
-        lambda data: question(data, seconds=float("nan")),
-        lambda data: question(data, seconds=float("inf")),
-        lambda data: question(data, seconds="1"),
-        lambda data: question(data, name="x" * 1000),
-        lambda data: question(data)[:-1],
-        lambda data: b"[]\n",
-        lambda data: b"GET / HTTP/1.1\r\n\r\n",
-        lambda data: b"\xff\n",
-        lambda data: b"",
-    ],
-)
-def test_whatever_else_is_sent_is_dropped(loop: MainLoop, tmp_path: Path, changed: Callable[[Path], bytes]) -> None:
+@each("changes, content", [
+    ({"token": "0" * 32}, None), ({"token": None}, None), ({"command": 1}, None), ({"name": ["x"]}, None),
+    ({"seconds": -1}, None), ({"seconds": float("nan")}, None), ({"seconds": float("inf")}, None), ({"seconds": "1"}, None),
+    ({"name": "x" * 1000}, None), ({"end": b""}, None), ({}, b"[]\n"), ({}, b"GET / HTTP/1.1\r\n\r\n"),
+    ({}, b"\xff\n"), ({}, b""),
+])  # fmt: skip
+def test_whatever_else_is_sent_is_dropped(
+    loop: MainLoop, data: Path, changes: dict[str, Any], content: bytes | None
+) -> None:
+    loop.asked.clear()
     try:
-        answer = send(tmp_path, changed(tmp_path))
+        answer = send(data, question(data, **changes) if content is None else content)
     except OSError:  # it closed before it had read everything
         answer = b""
     assert (answer, loop.asked) == (b"", [])
-    assert ask(tmp_path, "status") == {"nodes": []}
+    assert ask(data, "status") == {"nodes": []}
 
 
 def test_one_who_says_nothing_holds_up_the_next_for_a_moment_only(
@@ -101,24 +95,18 @@ def test_one_who_says_nothing_holds_up_the_next_for_a_moment_only(
 def test_without_a_set_the_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoSetError, match=str(tmp_path)):
         ask(tmp_path, "status")
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"port": "x", "token": ""}', b"\xff"])
-def test_a_file_that_is_not_that_of_a_set(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(NoSetError, match="no set"):
-        ask(tmp_path, "status")
-
-
-def test_a_set_that_was_killed_leaves_a_file_behind(tmp_path: Path) -> None:
+    for content in (b"", b"[]", b"{}", b'{"port": "x", "token": ""}', b"\xff"):
+        (tmp_path / FILE).write_bytes(content)
+        with pytest.raises(NoSetError, match="no set"):
+            ask(tmp_path, "status")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    (tmp_path / FILE).write_text(json.dumps({"pid": 1, "port": port, "token": "x"}))
+    (tmp_path / FILE).write_text(json.dumps({"pid": 1, "port": port, "token": "x"}))  # of a set that was killed
     with pytest.raises(NoSetError, match="has ended without tidying up"):
         ask(tmp_path, "status")
 
 
-@pytest.mark.parametrize("answer", [b"[]\n", b"nonsense\n", b"", b"x" * 2000])
+@each("answer", [b"[]\n", b"nonsense\n", b"", b"x" * 2000])
 def test_something_else_listens_at_the_port(tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "MOST_ANSWER", 1000)
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -144,9 +132,3 @@ def test_the_file_goes_with_the_set(tmp_path: Path) -> None:
         opened.open()
         assert (tmp_path / FILE).exists()
     assert not (tmp_path / FILE).exists()
-
-
-def test_a_question_waits_for_its_answer() -> None:
-    asked = Question("kill", "nsqd", 0)
-    asked.reply({"nodes": []})
-    assert asked.answers.get_nowait() == {"nodes": []}

@@ -30,13 +30,16 @@ def chosen(choice: Destinations, count: int, now: float = 0.0, free: tuple[str, 
     return "".join(choice.choose(now, free) or "-" for _ in range(count))
 
 
-def test_round_robin_takes_each_in_turn_and_begins_with_the_second_as_the_original() -> None:
+def test_the_originals_order_of_round_robin_and_modes() -> None:
     choice = RoundRobin(ABC)
     assert chosen(choice, 7) == "bcabcab"
     choice.mark("c", False, 1.0, 0.0)
     assert chosen(choice, 3) == "cab"
     assert chosen(choice, 3, free=("a",)) == "aaa"
     assert choice.choose(0.0, ()) is None
+    assert [type(destinations(mode, ABC, lambda: 0.5)) for mode in MODES] == [RoundRobin, HostPool, EpsilonGreedy]
+    assert [check_mode(mode) for mode in MODES] == [""] * 3
+    assert "round-robin" in check_mode("all")
 
 
 def test_a_host_pool_takes_each_that_lives() -> None:
@@ -65,7 +68,7 @@ def test_a_dead_host_is_tried_again_after_30_s_and_then_after_twice_the_time_up_
     assert "b" in chosen(choice, 2, now + FIRST_RETRY_S + 0.1, ("a", "b"))
 
 
-def test_when_all_are_dead_each_is_tried_in_turn() -> None:
+def test_when_all_are_dead_each_is_tried_in_turn_and_a_busy_one_that_lives_is_waited_for() -> None:
     choice = HostPool(ABC)
     for name in ABC:
         choice.mark(name, False, 0.0, 0.0)
@@ -76,8 +79,6 @@ def test_when_all_are_dead_each_is_tried_in_turn() -> None:
             for other in ABC:
                 choice.mark(other, False, 0.0, 1.0)
 
-
-def test_a_busy_host_that_lives_is_waited_for() -> None:
     choice = HostPool(("a", "b"))
     choice.mark("b", False, 0.0, 0.0)
     assert choice.choose(1.0, ("b",)) is None
@@ -129,13 +130,19 @@ def greedy(*numbers: float) -> EpsilonGreedy:
     return EpsilonGreedy(ABC, lambda: next(supply))
 
 
-def test_exploration_decays_from_30_to_1_percent() -> None:
+def test_exploration_decays_and_the_weighted_choice_is_by_the_given_random_number() -> None:
     choice = EpsilonGreedy(ABC, lambda: 0.0)
     assert choice.epsilon == 0.3
     assert chosen(choice, 4) == "abca"
     assert choice.epsilon == pytest.approx(0.3 * 0.9**4)
     chosen(choice, 100)
     assert choice.epsilon == LAST_EPSILON
+
+    for number, expected in ((0.0, "a"), (0.74, "a"), (0.76, "b"), (0.999, "b")):
+        choice = greedy(0.9, number)
+        choice.mark("a", True, 0.010, 0.0)
+        choice.mark("b", True, 0.030, 0.0)
+        assert choice.choose(0.0, ABC) == expected
 
 
 def test_a_fast_destination_gets_more_by_the_reciprocal_of_its_time() -> None:
@@ -149,14 +156,6 @@ def test_a_fast_destination_gets_more_by_the_reciprocal_of_its_time() -> None:
         choice.mark(name, True, {"a": 0.010, "b": 0.030}[name], now)
         counts[name] += 1
     assert counts["a"] / counts["b"] == pytest.approx(3, rel=0.15)
-
-
-def test_the_weighted_choice_is_by_the_given_random_number() -> None:
-    for number, expected in ((0.0, "a"), (0.74, "a"), (0.76, "b"), (0.999, "b")):
-        choice = greedy(0.9, number)
-        choice.mark("a", True, 0.010, 0.0)
-        choice.mark("b", True, 0.030, 0.0)
-        assert choice.choose(0.0, ABC) == expected
 
 
 def test_without_any_figure_and_for_busy_or_dead_ones_it_is_a_host_pool() -> None:
@@ -195,9 +194,3 @@ def test_a_dead_destination_that_is_chosen_by_weight_waits_twice_as_long() -> No
     assert choice.choose(3 * FIRST_RETRY_S, ABC) == "c"
     assert choice.choose(3 * FIRST_RETRY_S + 2, ABC) == "a"
     assert LAST_RETRY_S == 900
-
-
-def test_modes() -> None:
-    assert [type(destinations(mode, ABC, lambda: 0.5)) for mode in MODES] == [RoundRobin, HostPool, EpsilonGreedy]
-    assert [check_mode(mode) for mode in MODES] == [""] * 3
-    assert "round-robin" in check_mode("all")

@@ -1,7 +1,5 @@
 """The main loop of nsq_to_nsq and nsq_to_http, between small nsqds in threads of this process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -63,25 +61,6 @@ def test_messages_are_published_in_batches_and_then_finished(nsqds: tuple[FakeNs
     assert sorted(body for _, body in destination.published) == sorted(bodies)
     assert sorted(source.finished) == sorted(bodies)
     assert len([word for word in destination.words() if word in (b"MPUB", b"PUB")]) < len(bodies) / 2
-
-
-@pytest.mark.process
-def test_what_a_destination_refuses_is_not_finished(nsqds: tuple[FakeNsqd, FakeNsqd]) -> None:
-    source, destination = nsqds
-    destination.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"
-    requeued = threading.Event()
-
-    def watch() -> None:
-        while b"REQ" not in source.words():
-            requeued.wait(0.01)
-        requeued.set()
-
-    threading.Thread(target=watch, daemon=True).start()
-    end_when(requeued)
-    source.deliver(b"x")
-    republish(source, destination)
-    assert source.finished == []
-    assert b"FIN" not in source.words()
 
 
 @pytest.mark.process

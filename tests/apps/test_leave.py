@@ -1,7 +1,5 @@
 """What `penstock leave` prints of how far a node is."""
 
-from __future__ import annotations
-
 from apps.leave import describe
 
 LOG, OTHER = "0a" * 16, "0b" * 16

@@ -1,7 +1,5 @@
 """`penstock read`, `cursors`, `peek`, `queues` and the actions, as a user types them, on a node in the test's process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 
@@ -145,23 +143,19 @@ def test_queues_are_listed_and_their_jobs_acted_on(node: LocalNode, penstock: Pe
     assert penstock("kick", "--id", ids[2], "--json", *queue)[1] == b'{"kicked": 1}\n'
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "why"),
-    [
-        (("peek",), 2, "name TOPIC and CHANNEL, or --queue"),
-        (("peek", "t"), 2, "name TOPIC and CHANNEL, or --queue"),
-        (("peek", "t", "c", "--queue", "q"), 2, "name either TOPIC and CHANNEL, or --queue"),
-        (("peek", "--queue", "nowhere"), 1, "TUBE_NOT_FOUND: list the existing ones with `penstock queues"),
-        (("peek", "t", "c", "--state", "gone"), 2, "expected ready, in_flight, deferred or buried"),
-        (("move", "--queue", "q", "--to", "t", "--state", "ready"), 2, "only messages of a channel"),
-        (("finish", "--queue", "q", "--offset", "1"), 2, "--offset names messages of a channel, and --id jobs"),
-        (("finish", "t", "c", "--id", "1"), 2, "--offset names messages of a channel, and --id jobs"),
-        (("finish", "--queue", "q"), 2, "give either --id or --state"),
-        (("finish", "t", "c"), 2, "give either --offset or --state"),
-        (("requeue", "--queue", "q", "--id", "1", "--delay", "5"), 2, "--delay is for messages of a channel"),
-        (("kick", "--queue", "t", "--id", "x"), 1, "INVALID_ARG_ID: a job's id is a number"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "why"), [
+    (("peek",), 2, "name TOPIC and CHANNEL, or --queue"), (("peek", "t"), 2, "name TOPIC and CHANNEL, or --queue"),
+    (("peek", "t", "c", "--queue", "q"), 2, "name either TOPIC and CHANNEL, or --queue"),
+    (("peek", "--queue", "nowhere"), 1, "TUBE_NOT_FOUND: list the existing ones with `penstock queues"),
+    (("peek", "t", "c", "--state", "gone"), 2, "expected ready, in_flight, deferred or buried"),
+    (("move", "--queue", "q", "--to", "t", "--state", "ready"), 2, "only messages of a channel"),
+    (("finish", "--queue", "q", "--offset", "1"), 2, "--offset names messages of a channel, and --id jobs"),
+    (("finish", "t", "c", "--id", "1"), 2, "--offset names messages of a channel, and --id jobs"),
+    (("finish", "--queue", "q"), 2, "give either --id or --state"),
+    (("finish", "t", "c"), 2, "give either --offset or --state"),
+    (("requeue", "--queue", "q", "--id", "1", "--delay", "5"), 2, "--delay is for messages of a channel"),
+    (("kick", "--queue", "t", "--id", "x"), 1, "INVALID_ARG_ID: a job's id is a number"),
+])  # fmt: skip
 def test_what_a_command_cannot_act_on(penstock: Penstock, words: tuple[str, ...], code: int, why: str) -> None:
     found = penstock(*words)
     assert found[:2] == (code, b"")

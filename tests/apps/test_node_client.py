@@ -1,7 +1,5 @@
 """How commands reach nsqd: the addresses, the token and TLS."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -19,19 +17,15 @@ def arguments(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        ("127.0.0.1:4151", "http://127.0.0.1:4151"),
-        ("https://node:4152/", "https://node:4152"),
-        ("[::1]:4151", "http://[::1]:4151"),
-    ],
-)
-def test_addresses(address: str, url: str) -> None:
-    assert url_of(address) == url
+def test_addresses() -> None:
+    assert url_of("127.0.0.1:4151") == "http://127.0.0.1:4151"
+    assert url_of("https://node:4152/") == "https://node:4152"
+    assert url_of("[::1]:4151") == "http://[::1]:4151"
 
 
-def test_a_token_is_shown_as_a_bearer_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_shown_as_a_bearer_token_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_client(arguments()) as client:
+        assert "Authorization" not in client.headers
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     path.chmod(0o600)
@@ -42,33 +36,21 @@ def test_a_token_is_shown_as_a_bearer_token(tmp_path: Path, monkeypatch: pytest.
         assert client.headers["Authorization"] == f"Bearer {TOKEN}"
 
 
-def test_without_a_token_none_is_shown() -> None:
-    with open_client(arguments()) as client:
-        assert "Authorization" not in client.headers
-
-
-@pytest.mark.parametrize("flag", ["--auth-token-file", "--tls-root-ca-file"])
-def test_a_file_that_cannot_be_used_is_named(flag: str, tmp_path: Path) -> None:
-    with pytest.raises(AccessError, match="missing: No such file"):
-        open_client(arguments(flag, str(tmp_path / "missing")))
-
-
-def test_a_file_that_is_no_certificate_is_named_and_not_quoted(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_is_named_and_not_quoted(tmp_path: Path) -> None:
+    for flag in ("--auth-token-file", "--tls-root-ca-file"):
+        with pytest.raises(AccessError, match="missing: No such file"):
+            open_client(arguments(flag, str(tmp_path / "missing")))
     path = tmp_path / "ca.pem"
     path.write_text("secret")
     with pytest.raises(AccessError, match=r"ca\.pem: it is not a certificate in PEM$"):
         open_client(arguments("--tls-root-ca-file", str(path)))
 
 
-@pytest.mark.parametrize(
-    ("word", "text"),
-    [("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "Access denied"), ("TLS_REQUIRED", "--tls-root-ca-file")],
-)
-def test_a_refusal_says_what_to_do(word: str, text: str) -> None:
-    assert text in why_refused(httpx.Response(403, json={"message": word}), {}, "node:4151")
-
-
-def test_the_advice_of_a_command_comes_first_and_unknown_words_are_told() -> None:
+def test_a_refusal_says_what_to_do() -> None:
+    for word, text in (
+        ("UNAUTHORIZED", "--auth-token-file"), ("FORBIDDEN", "Access denied"), ("TLS_REQUIRED", "--tls-root-ca-file"),
+    ):  # fmt: skip
+        assert text in why_refused(httpx.Response(403, json={"message": word}), {}, "node:4151")
     advice = {"NO_CLUSTER": "{address} is alone, node {node}"}
     assert why_refused(httpx.Response(400, json={"message": "NO_CLUSTER"}), advice, "a", node=3) == "a is alone, node 3"
     assert "answered 400 WORD" in why_refused(httpx.Response(400, json={"message": "WORD"}), advice, "a")

@@ -1,7 +1,5 @@
 """The rows of nsq_stat: counts out of answers that may lie, sums, and rates over nodes that come and go."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any
@@ -28,50 +26,26 @@ def answer(**counts: Any) -> dict[str, Any]:
 
 
 def test_the_counts_are_those_of_the_topic_and_the_channel() -> None:
-    found = channel_stats(
-        answer(
-            depth=1,
-            backend_depth=2,
-            in_flight_count=3,
-            deferred_count=4,
-            requeue_count=5,
-            timeout_count=6,
-            message_count=7,
-            client_count=8,
-        ),
-        "t",
-        "c",
-    )
-    assert found == Stats(1, 2, 3, 4, 5, 6, 7, 8)
+    names = "depth backend_depth in_flight_count deferred_count requeue_count timeout_count message_count client_count"
+    counts = {name: number for number, name in enumerate(names.split(), 1)}
+    assert channel_stats(answer(**counts), "t", "c") == Stats(1, 2, 3, 4, 5, 6, 7, 8)
+    clients = [{"remote_address": "h:1", "connect_ts": 7, "finish_count": 5}, {"remote_address": "h:2"}]
+    found = channel_stats(answer(clients=clients), "t", "c")
+    assert found is not None
+    assert found.finished == {"h:1 7": 5, "h:2 None": 0}
 
 
-@each(
-    "content",
-    [
-        {},
-        {"topics": None},
-        {"topics": []},
-        {"topics": [{"topic_name": "t"}]},
-        {"topics": [{"topic_name": "t", "channels": None}]},
-    ],
-)
-def test_an_answer_without_the_channel_has_no_counts(content: dict[str, Any]) -> None:
-    assert channel_stats(content, "t", "c") is None
+@each("topics", [None, [], [{"topic_name": "t"}], [{"topic_name": "t", "channels": None}]])
+def test_an_answer_without_the_channel_has_no_counts(topics: Any) -> None:
+    assert channel_stats({"topics": topics}, "t", "c") is None
+    assert channel_stats({}, "t", "c") is None
 
 
-@each(
-    "content",
-    [
-        {"topics": 1},
-        {"topics": [1]},
-        {"topics": [{"topic_name": "t", "channels": {"c": 1}}]},
-        answer(depth="1"),
-        answer(depth=1.5),
-        answer(depth=True),
-        answer(message_count=2**63),
-        answer(client_count=None),
-    ],
-)
+@each("content", [
+    {"topics": 1}, {"topics": [1]}, {"topics": [{"topic_name": "t", "channels": {"c": 1}}]}, answer(depth="1"),
+    answer(depth=1.5), answer(depth=True), answer(message_count=2**63), answer(client_count=None), answer(clients=1),
+    answer(clients=[1]), answer(clients=[{"finish_count": "5"}]),
+])  # fmt: skip
 def test_an_answer_of_another_form_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="answered"):
         channel_stats(content, "t", "c")
@@ -99,51 +73,28 @@ def test_a_row_has_the_columns_of_the_header() -> None:
     line = row((11, 22), Stats.total([Stats(10, 4, 1, 2, 3, 4, 500, 6), Stats(1, 1, 1, 1, 1, 1, 1, 1)]))
     assert line == "     11      22 |      11       6       5     2     3 |       4       5          501       7\n"
     first, second = HEADER.splitlines()
-    assert second.split() == [
-        "ingress",
-        "egress",
-        "|",
-        "total",
-        "mem",
-        "disk",
-        "inflt",
-        "def",
-        "|",
-        "req",
-        "t-o",
-        "msgs",
-        "clients",
-    ]
-    assert [match.start() for match in re.finditer(r"\|", second)] == [
-        match.start() for match in re.finditer(r"\|", line)
-    ]
+    assert " ".join(second.split()) == "ingress egress | total mem disk inflt def | req t-o msgs clients"
+    bars = [[match.start() for match in re.finditer(r"\|", one)] for one in (second, line)]
+    assert bars[0] == bars[1]
     assert len(first) == len(second)
 
 
-def test_rates_are_changes_in_a_second() -> None:
+def test_rates_are_changes_in_a_second_cut_toward_zero_as_in_go() -> None:
     rates = Rates(2.0)
     assert rates.update(0.0, {"a": stats(100, 10), "b": stats(50)}) == (0, 0)
     assert rates.update(2.01, {"a": stats(120, 14), "b": stats(51)}) == (10, 8)
     assert rates.update(4.0, {"a": stats(120, 4), "b": stats(51)}) == (0, 5)
-
-
-def test_rates_are_cut_toward_zero_as_in_go() -> None:
-    rates = Rates(2.0)
-    rates.update(0.0, {"a": stats(0, 0)})
-    assert rates.update(2.0, {"a": stats(3, 0)}) == (1, 1)
+    assert rates.update(6.0, {"a": stats(123, 4), "b": stats(51)}) == (1, 1)
 
 
 @each("has_clients", [True, False])
-@each(
-    "before, after, finished",
-    [
-        ((5, 0, 5, 0), (5, 5, 0, 0), 0),  # messages timed out
-        ((0, 0, 0, 0), (5, 0, 0, 5), 0),  # came with a delay
-        ((5, 5, 0, 0), (5, 0, 5, 0), 0),  # delivered
-        ((5, 0, 5, 0), (5, 0, 0, 5), 0),  # requeued with a delay
-        ((5, 0, 5, 0), (8, 1, 5, 0), 2),
-    ],
-)
+@each("before, after, finished", [
+    ((5, 0, 5, 0), (5, 5, 0, 0), 0),  # messages timed out
+    ((0, 0, 0, 0), (5, 0, 0, 5), 0),  # came with a delay
+    ((5, 5, 0, 0), (5, 0, 5, 0), 0),  # delivered
+    ((5, 0, 5, 0), (5, 0, 0, 5), 0),  # requeued with a delay
+    ((5, 0, 5, 0), (8, 1, 5, 0), 2),
+])  # fmt: skip
 def test_egress_is_what_was_finished(
     before: tuple[int, ...], after: tuple[int, ...], finished: int, has_clients: bool
 ) -> None:
@@ -153,40 +104,23 @@ def test_egress_is_what_was_finished(
     assert egress == finished
 
 
-def test_an_emptied_channel_has_no_egress() -> None:
-    rates = Rates(1.0)
-    rates.update(0.0, {"a": stats(100, 100, finished={})})
-    assert rates.update(1.0, {"a": stats(100, 0, finished={"new": 0})}) == (0, 0)
-
-
 def test_consumers_come_and_go() -> None:
     rates = Rates(1.0)
     rates.update(0.0, {"a": stats(100, 50, 0, 0, {"x": 30, "y": 20})})
     assert rates.update(1.0, {"a": stats(100, 40, 0, 0, {"x": 34, "y": 20, "z": 6})}) == (0, 10)
-    assert rates.update(2.0, {"a": stats(100, 30, 0, 0, {"x": 34, "y": 22})}) == (0, 10), (
-        "z has finished 8 before it left"
-    )
+    left = rates.update(2.0, {"a": stats(100, 30, 0, 0, {"x": 34, "y": 22})})
+    assert left == (0, 10), "z has finished 8 before it left"
     assert rates.update(3.0, {"a": stats(100, 30, 0, 0, {"x": 3})}) == (0, 3)
+    rates = Rates(1.0)
+    rates.update(0.0, {"a": stats(100, 100, finished={})})
+    assert rates.update(1.0, {"a": stats(100, 0, finished={"new": 0})}) == (0, 0), "the channel was emptied"
 
 
-def test_the_consumers_are_those_of_the_answer() -> None:
-    clients = [{"remote_address": "h:1", "connect_ts": 7, "finish_count": 5}, {"remote_address": "h:2"}]
-    found = channel_stats(answer(clients=clients), "t", "c")
-    assert found is not None
-    assert found.finished == {"h:1 7": 5, "h:2 None": 0}
-    for lie in (1, [1], [{"finish_count": "5"}]):
-        with pytest.raises(ValueError, match="answered"):
-            channel_stats(answer(clients=lie), "t", "c")
-
-
-def test_a_node_that_was_away_counts_over_all_of_that_time() -> None:
+def test_a_node_that_was_away_counts_over_all_of_that_time_and_a_new_one_makes_no_leap() -> None:
     rates = Rates(1.0)
     rates.update(0.0, {"a": stats(0), "b": stats(0)})
     assert rates.update(1.0, {"a": stats(10)}) == (10, 10)
     assert rates.update(2.0, {"a": stats(20), "b": stats(40)}) == (30, 30)
-
-
-def test_a_node_that_is_new_or_has_restarted_makes_no_leap() -> None:
     rates = Rates(1.0)
     rates.update(0.0, {"a": stats(1_000_000)})
     assert rates.update(1.0, {"a": stats(1_000_000), "b": stats(2_000_000)}) == (0, 0)
@@ -215,19 +149,16 @@ def test_rates_are_finite_and_never_come_from_nowhere(rounds: list[tuple[float, 
 GOOD = ("-topic=t", "-channel=c", "-nsqd-http-address=a:1")
 
 
-@each(
-    "flags, error",
-    [
-        (("-topic=t", "-nsqd-http-address=a:1"), "--topic and --channel are required"),
-        ((*GOOD, "-interval=0"), "--interval should be positive"),
-        ((*GOOD, "-http-client-connect-timeout=-1s"), "--http-client-connect-timeout should be positive"),
-        ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
-        ((*GOOD, "-count=0"), "--count should be positive"),
-        (GOOD[:2], "--nsqd-http-address or --lookupd-http-address required (nsq_stat -help lists the flags)"),
-        ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-http-address or --lookupd-http-address not both"),
-        ((*GOOD, "-nsqd-http-address=http://b:1"), "--nsqd-http-address error - address should not contain scheme"),
-    ],
-)
+@each("flags, error", [
+    (("-topic=t", "-nsqd-http-address=a:1"), "--topic and --channel are required"),
+    ((*GOOD, "-interval=0"), "--interval should be positive"),
+    ((*GOOD, "-http-client-connect-timeout=-1s"), "--http-client-connect-timeout should be positive"),
+    ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
+    ((*GOOD, "-count=0"), "--count should be positive"),
+    (GOOD[:2], "--nsqd-http-address or --lookupd-http-address required (nsq_stat -help lists the flags)"),
+    ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-http-address or --lookupd-http-address not both"),
+    ((*GOOD, "-nsqd-http-address=http://b:1"), "--nsqd-http-address error - address should not contain scheme"),
+])  # fmt: skip
 def test_wrong_options_are_refused_in_the_originals_words(flags: tuple[str, ...], error: str) -> None:
     with pytest.raises(ValueError) as raised:
         check(Options(**read_flags(Options, "nsq_stat", flags).values))

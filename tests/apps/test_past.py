@@ -1,7 +1,5 @@
 """Where the logs of a topic are read in a cluster: each once, at its leader, or at a replica if it has none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from apps.past import LogAt, find_log, log_at, logs_of, members
@@ -38,13 +36,15 @@ class Cluster:
         return next(iter(own + found), None)
 
 
-def test_members_are_those_that_have_not_left_and_the_node_is_asked_at_the_address_that_the_user_gave() -> None:
+def test_members_are_those_that_have_not_left_and_an_answer_that_is_not_one_counts_as_none() -> None:
     cluster = Cluster()
     assert members(cluster.ask, A) == [A, B]
     assert members(cluster.ask, "nobody:1") == ["nobody:1"]
     assert members(lambda *_: {"nodes": ["x", {"standing": "member"}], "node": 1}, A) == [A]
     lost = {"standing": "member", "http_address": B, "node": 2, "suspected": True}
     assert members(lambda *_: {"nodes": [lost], "node": 1}, A) == [A], "it would be waited for"
+    for told in ("text", [], {"log": "x"}, {"log": "x", "kind": "own", "origin": 1, "first": "?", "next": 2}):
+        assert log_at(lambda *_, told=told: told, A, "t") is None
 
 
 def test_each_log_is_read_once_at_its_leader_or_at_the_longest_replica() -> None:
@@ -70,8 +70,3 @@ def test_what_a_log_continues_is_read_up_to_where_it_begins() -> None:
     cluster.has(B, "old", "replica", 0, 11)
     found = {one.log_id: (one.first, one.next) for one in logs_of(cluster.ask, [A, B], "t")}
     assert found == {"new": (8, 20), "old": (0, 8)}, "no message twice"
-
-
-def test_an_answer_that_is_not_one_counts_as_none() -> None:
-    for told in ("text", [], {"log": "x"}, {"log": "x", "kind": "own", "origin": 1, "first": "?", "next": 2}):
-        assert log_at(lambda *_, told=told: told, A, "t") is None

@@ -1,7 +1,5 @@
 """`penstock queues`: what a line says, and that all pages are listed."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
@@ -18,18 +16,15 @@ def figures(name: str, **others: object) -> dict[str, Any]:
     return {"tube_name": name, **counts, "pause_left": 0, "queue_paused": "none", **others}
 
 
-@each(
-    "others, line",
-    [
-        ({}, "0 ready, 0 out, 0 delayed, 0 buried"),
-        (
-            {"waiting_count": 6, "disque_waiting_count": 3, "node_waiting_count": 1},
-            "0 ready, 0 out, 0 delayed, 0 buried; 3 clients of Disque wait; 2 clients of beanstalkd wait; 1 nodes wait",
-        ),
-        ({"pause_left": 7}, "0 ready, 0 out, 0 delayed, 0 buried; paused for 7 s"),
-        ({"pause_left": 7, "queue_paused": "all"}, "0 ready, 0 out, 0 delayed, 0 buried; paused all"),
-    ],
-)
+@each("others, line", [
+    ({}, "0 ready, 0 out, 0 delayed, 0 buried"),
+    (
+        {"waiting_count": 6, "disque_waiting_count": 3, "node_waiting_count": 1},
+        "0 ready, 0 out, 0 delayed, 0 buried; 3 clients of Disque wait; 2 clients of beanstalkd wait; 1 nodes wait",
+    ),
+    ({"pause_left": 7}, "0 ready, 0 out, 0 delayed, 0 buried; paused for 7 s"),
+    ({"pause_left": 7, "queue_paused": "all"}, "0 ready, 0 out, 0 delayed, 0 buried; paused all"),
+])  # fmt: skip
 def test_what_a_line_says(others: dict[str, object], line: str) -> None:
     assert queues._described(figures("q", **others)) == line
 

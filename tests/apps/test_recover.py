@@ -1,13 +1,12 @@
 """Which copy of a lost log `penstock recover` takes, in view of what the nodes answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from apps.recover import RecoverError, choose, find_copies
 from nsqd.cluster.replication.offers import find_offers
+from tests.cases import each
 
 LOG = bytes(16)
 
@@ -29,16 +28,12 @@ def test_the_longest_copy_is_taken() -> None:
     assert choose(*nodes(replica(5), replica(9)), 7, False).end == 9
 
 
-@pytest.mark.parametrize("why", [{"opening": True}, {"failure": "Input/output error"}])
-def test_a_copy_that_cannot_be_read_yet_may_be_longer(why: dict[str, Any]) -> None:
+@each("why", [{"opening": True}, {"failure": "Input/output error"}])
+def test_a_copy_that_cannot_be_read_yet_may_be_longer_and_is_asked_for_again(why: dict[str, Any]) -> None:
     copies, silent = nodes(replica(5), replica(0, complete=False, epochs=[], **why))
     assert silent == ["n1:1"]
     with pytest.raises(RecoverError, match="n1:1 may have a longer copy"):
         choose(copies, silent, 7, False)
-
-
-@pytest.mark.parametrize("why", [{"opening": True}, {"failure": "Input/output error"}])
-def test_a_node_that_starts_asks_again_for_a_copy_that_cannot_be_read_yet(why: dict[str, Any]) -> None:
     assert find_offers("n:1", {"replicas": [replica(0, **why)]}, LOG) is None
     offers = find_offers("n:1", {"replicas": [replica(5)]}, LOG)
     assert [offer.end for offer in offers or ()] == [5]

@@ -1,9 +1,8 @@
 """The work of nsq_to_nsq: batches, and what their results mean for messages. Threads and destinations are fakes."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from apps.republishing import BATCH_BYTES, Batch, Outcome, Publisher, Republishi
 from apps.timings import Status
 from penstock.client import Message, PublishError
 from penstock.protocol import nsq
+from tests.cases import each
 
 
 class Answers:
@@ -40,19 +40,19 @@ class Threads:
 
     def __init__(self, most: int = 2) -> None:
         self.most = most
-        self.jobs: deque[Batch] = deque()
-        self.done: list[Outcome] = []
+        self.jobs: deque[Any] = deque()
+        self.done: list[Any] = []
         self.closed = False
 
     @property
     def free(self) -> int:
         return self.most - len(self.jobs) - len(self.done)
 
-    def submit(self, job: Batch) -> None:
+    def submit(self, job: object) -> None:
         assert self.free > 0
         self.jobs.append(job)
 
-    def results(self) -> list[Outcome]:
+    def results(self) -> list[Any]:
         done, self.done = self.done, []
         return done
 
@@ -75,8 +75,13 @@ def route(*threads: Threads, keep: JsonFilter | None = None, most: int = 3, **to
     return Republishing(names, HostPool(tuple(workers)), workers, Status(0, workers), keep, most)  # type: ignore[arg-type]
 
 
-def test_messages_go_out_in_batches_and_are_finished_after_the_ok() -> None:
-    answers, threads = Answers(), Threads()
+@pytest.fixture
+def answers() -> Answers:
+    return Answers()
+
+
+def test_messages_go_out_in_batches_and_are_finished_after_the_ok(answers: Answers) -> None:
+    threads = Threads()
     forward = route(threads)
     forward.take("t", messages(answers, *range(8)), 0.0)
     forward.dispatch(0.0)
@@ -97,8 +102,8 @@ def test_messages_go_out_in_batches_and_are_finished_after_the_ok() -> None:
     assert answers.requeued == []
 
 
-def test_a_failure_backs_off_and_a_refusal_does_not() -> None:
-    answers, threads = Answers(), Threads()
+def test_a_failure_backs_off_and_a_refusal_does_not(answers: Answers) -> None:
+    threads = Threads()
     forward = route(threads)
     forward.take("t", messages(answers, 0, 1, 2), 0.0)
     forward.dispatch(0.0)
@@ -108,8 +113,8 @@ def test_a_failure_backs_off_and_a_refusal_does_not() -> None:
     assert answers.requeued == [(1, None, False), (2, None, True)]
 
 
-def test_a_failed_destination_is_left_out_and_a_refusing_one_is_not() -> None:
-    answers, one, two = Answers(), Threads(), Threads()
+def test_a_failed_destination_is_left_out_and_a_refusing_one_is_not(answers: Answers) -> None:
+    one, two = Threads(), Threads()
     forward = route(one, two, most=1)
     forward.take("t", messages(answers, 0, 1), 0.0)
     forward.dispatch(0.0)
@@ -121,8 +126,8 @@ def test_a_failed_destination_is_left_out_and_a_refusing_one_is_not() -> None:
     assert (len(one.jobs), len(two.jobs)) == (0, 2)
 
 
-def test_topics_take_turns_and_have_their_own_destination_topic() -> None:
-    answers, threads = Answers(), Threads(most=1)
+def test_topics_take_turns_and_have_their_own_destination_topic(answers: Answers) -> None:
+    threads = Threads(most=1)
     forward = route(threads, most=2, a="x", b="y")
     forward.take("a", messages(answers, *range(4)), 0.0)
     forward.take("b", messages(answers, *range(4, 8)), 0.0)
@@ -136,8 +141,7 @@ def test_topics_take_turns_and_have_their_own_destination_topic() -> None:
     assert sorted(answers.finished) == list(range(8))
 
 
-def test_a_batch_is_bounded_in_bytes_and_a_large_message_goes_alone() -> None:
-    answers = Answers()
+def test_a_batch_is_bounded_in_bytes_and_a_large_message_goes_alone(answers: Answers) -> None:
     waiting = Waiting("t")
     for size in (10, BATCH_BYTES, 1, BATCH_BYTES - 1, 1, BATCH_BYTES + 1, 5):
         waiting.messages += messages(answers, 0)
@@ -148,8 +152,8 @@ def test_a_batch_is_bounded_in_bytes_and_a_large_message_goes_alone() -> None:
     assert sizes == [[10], [BATCH_BYTES], [1, BATCH_BYTES - 1], [1], [BATCH_BYTES + 1], [5]]
 
 
-def test_what_waits_and_what_is_in_work_is_touched_when_it_is_old() -> None:
-    answers, threads = Answers(), Threads(most=1)
+def test_what_is_old_is_touched_also_if_younger_ones_have_joined_it(answers: Answers) -> None:
+    threads = Threads(most=1)
     forward = route(threads, most=2)
     forward.take("t", messages(answers, 0, 1, 2), 0.0)
     forward.dispatch(0.0)
@@ -162,18 +166,16 @@ def test_what_waits_and_what_is_in_work_is_touched_when_it_is_old() -> None:
     forward.touch_older(5.1, 10.0)
     assert len(answers.touched) == 6
 
-
-def test_messages_that_join_older_ones_do_not_make_them_young() -> None:
-    answers, threads = Answers(), Threads(most=0)
-    forward = route(threads)
+    answers.touched.clear()
+    forward = route(Threads(most=0))
     forward.take("t", messages(answers, 0), 0.0)
     forward.take("t", messages(answers, 1), 4.0)
     forward.touch_older(1.0, 5.0)
     assert answers.touched == [0, 1]
 
 
-def test_the_end_gives_back_what_waits_and_what_hangs() -> None:
-    answers, threads = Answers(), Threads(most=1)
+def test_the_end_gives_back_what_waits_and_what_hangs(answers: Answers) -> None:
+    threads = Threads(most=1)
     forward = route(threads, most=2)
     forward.take("t", messages(answers, 0, 1, 2), 0.0)
     forward.dispatch(0.0)
@@ -186,8 +188,8 @@ def test_the_end_gives_back_what_waits_and_what_hangs() -> None:
     assert not forward.busy
 
 
-def test_filtered_messages_are_answered_at_once() -> None:
-    answers, threads = Answers(), Threads()
+def test_filtered_messages_are_answered_at_once(answers: Answers) -> None:
+    threads = Threads()
     forward = route(threads, keep=JsonFilter("f", "x", ("g",)), most=10)
     bodies = (b'{"f":"x","g":1}', b"no json", b'{"f":"y"}', b'{"g":1}', b'{"f":"x"}')
     for number, body in enumerate(bodies):
@@ -287,7 +289,7 @@ def test_a_bad_message_fails_alone_and_none_is_published_twice(count: int, bad: 
         assert not outcome.failed
 
 
-@pytest.mark.parametrize("code", ["E_MPUB_FAILED", "E_BAD_TOPIC", "E_UNAUTHORIZED"])
+@each("code", ["E_MPUB_FAILED", "E_BAD_TOPIC", "E_UNAUTHORIZED"])
 def test_other_errors_are_of_the_whole_batch(code: str) -> None:
     destination = Destination(frozenset([b"1"]), code, 10)
     outcome = work(destination, [b"0", b"1", b"2"])

@@ -1,15 +1,12 @@
 """The work of nsq_to_http: messages, their requests and results. Threads and endpoints are fakes."""
 
-from __future__ import annotations
-
-from collections import deque
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.destinations import HostPool
 from apps.requesting import Item, Requester, Requesting, Result, fill
 from apps.timings import Status
+from tests.apps import test_republishing as republishing
 from tests.apps.test_republishing import Answers, messages
 
 
@@ -33,28 +30,8 @@ class Endpoint:
         self.cleaned += 1
 
 
-class Threads:
-    """Workers without threads: the test says which job ends, and how."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.jobs: deque[Item] = deque()
-        self.done: list[Result] = []
-
-    @property
-    def free(self) -> int:
-        return self.most - len(self.jobs) - len(self.done)
-
-    def submit(self, job: Item) -> None:
-        assert self.free > 0
-        self.jobs.append(job)
-
-    def results(self) -> list[Result]:
-        done, self.done = self.done, []
-        return done
-
-    def close(self) -> None:
-        self.most = 0
+class Threads(republishing.Threads):
+    """Each job is a request, which succeeds or fails."""
 
     def end_first(self, error: str = "") -> None:
         self.done.append(Result(self.jobs.popleft(), 0.1, error))
@@ -140,7 +117,4 @@ def test_a_thread_sends_a_get_or_a_post() -> None:
     assert endpoint.sent[:2] == [("http://a/a+b", b""), ("http://a/", b"a b")]
     get.idle()
     assert endpoint.cleaned == 1
-
-
-def test_the_place_of_the_message_in_a_get() -> None:
     assert fill("http://h/%s?x=%%41&y=%20", b"a/b\xff~") == "http://h/a%2Fb%FF~?x=%41&y=%20"

@@ -1,7 +1,5 @@
 """A set that `penstock up --secure` starts: its files, and the flags of its daemons."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 
@@ -55,68 +53,50 @@ def test_only_nsqadmins_certificate_is_an_admin(files: SecureSet) -> None:
         assert (identity is not None and identity.rights.may(Verb.ADMIN)) is (path.name == "nsqadmin.pem"), path
 
 
-def test_nsqadmin_has_no_token_to_show(files: SecureSet) -> None:
-    (admin,) = (daemon for daemon in Plan(Path("data"), 3, secure=files).daemons() if daemon.name == "nsqadmin")
-    assert not any("auth-token" in flag for flag in admin.flags)
-    assert not files.path("nsqadmin.token").exists()
-
-
-def test_what_is_secret_is_for_its_owner_alone(files: SecureSet) -> None:
+def test_what_is_secret_is_for_its_owner_alone_and_kept(files: SecureSet) -> None:
     secret = [path for path in files.directory.iterdir() if path.suffix != ".pem" or path.stem.endswith("-key")]
-    assert {path.name for path in secret} >= {
-        "auth.toml",
-        "app.token",
-        "admin.password",
-        "ca-key.pem",
-        "node-2-key.pem",
-    }
+    named = {"auth.toml", "app.token", "admin.password", "ca-key.pem", "node-2-key.pem"}
+    assert named <= {path.name for path in secret}
     assert [path.name for path in secret if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
-
-
-def test_what_exists_is_kept(files: SecureSet) -> None:
     before = {path: path.read_bytes() for path in files.directory.iterdir()}
     files.make(3)
     assert {path: path.read_bytes() for path in files.directory.iterdir()} == before
+
+
+def without(made: SecureSet, word: str) -> None:
+    """Remove the entry with this word from the auth file."""
+    path = made.path("auth.toml")
+    path.write_text("\n\n".join(part for part in path.read_text().split("\n\n") if word not in part))
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(SecureSetError, match=r"ca\.pem exists without"):
         SecureSet(tmp_path).make(1)
-
-
-def test_a_token_that_was_revoked_is_named(tmp_path: Path) -> None:
     made = SecureSet(tmp_path / "secure")
     made.make(1)
-    text = made.path("auth.toml").read_text()
-    made.path("auth.toml").write_text("\n\n".join(part for part in text.split("\n\n") if '"node"\n' not in part))
-    with pytest.raises(SecureSetError, match=r"node\.token is not in .*auth token create"):
-        made.make(1)
-
-
-def test_a_directory_that_does_not_know_nsqadmins_certificate_is_told_what_to_add(tmp_path: Path) -> None:
-    made = SecureSet(tmp_path / "secure")
-    made.make(1)
-    text = made.path("auth.toml").read_text()
-    made.path("auth.toml").write_text("\n\n".join(part for part in text.split("\n\n") if '"nsqadmin"' not in part))
+    without(made, '"nsqadmin"')
     with pytest.raises(SecureSetError, match="does not know nsqadmin's certificate: add these lines") as raised:
         made.make(1)
     lines = str(raised.value).partition("\n")[2]
     with made.path("auth.toml").open("a") as file:
         file.write(f"\n{lines}\n")
     made.make(1)
+    without(made, '"node"\n')
+    with pytest.raises(SecureSetError, match=r"node\.token is not in .*auth token create"):
+        made.make(1)
 
 
 def test_every_port_of_a_secure_set_wants_tls_and_a_token(files: SecureSet) -> None:
-    for daemon in Plan(Path("data"), 3, secure=files).daemons():
+    daemons = Plan(Path("data"), 10, secure=files).daemons()
+    for daemon in daemons:
         assert "-tls-required=true" in daemon.flags
         assert any(flag.startswith("-auth-file=") for flag in daemon.flags)
         assert not any(flag.startswith(("-beanstalk-address=", "-disque-address=")) for flag in daemon.flags)
         assert not daemon.cluster_port or any(flag.startswith("-cluster-tls-cert=") for flag in daemon.flags)
-
-
-def test_no_two_daemons_share_a_port(files: SecureSet) -> None:
-    ports = [port for daemon in Plan(Path("data"), 10, secure=files).daemons() for port in daemon.ports]
+        assert daemon.name != "nsqadmin" or not any("auth-token" in flag for flag in daemon.flags)
+    assert not files.path("nsqadmin.token").exists()
+    ports = [port for daemon in daemons for port in daemon.ports]
     assert len(ports) == len(set(ports))
 
 

@@ -1,9 +1,11 @@
 """The supervisor of `penstock up` in virtual time: no process, no clock, no chance."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from signal import SIGKILL, SIGSEGV
+from signal import SIGKILL
 
 import pytest
 
@@ -23,12 +25,13 @@ from apps.supervisor import (
     Supervisor,
     Welcome,
     describe_end,
-)
+)  # fmt: skip
 from shared.values import SECOND
 from tests.cases import each
 
 NAMES = ("nsqlookupd", "nsqd", "nsqd-2", "nsqadmin")
 ONE_NODE = ("nsqlookupd", "nsqd", "nsqadmin")
+TIMES = {"ns": 1, "second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "stop-timeout": STOP_TIMEOUT}
 
 
 class Machine:
@@ -55,6 +58,28 @@ class Machine:
                 done.append(f"{type(action).__name__.lower()} {action.name}")
         return done
 
+    def play(self, *steps: str) -> Machine:
+        """Do what the steps say, such as "end nsqd 1 > start nsqd", "kill nsqd minute" or "thaw nsqd ! it is running".
+
+        What stands behind > is all that must be done then, or it is refused for what stands behind !.
+        """
+        for step in steps:
+            asked, arrow, wanted = step.partition(">")
+            asked, _, refusal = asked.partition("!")
+            verb, *words = asked.split()
+            arguments = [
+                TIMES[word] if word in TIMES else int(word) if word.lstrip("-").isdigit() else word for word in words
+            ]
+            if verb in ("kill", "freeze") and len(arguments) > 1:
+                arguments[1] += self.now  # type: ignore[operator]
+            if refusal:
+                with pytest.raises(RefusedError, match=refusal.strip()):
+                    getattr(self, verb)(*arguments)
+            else:
+                done = getattr(self, verb)(*arguments)
+                assert not arrow or ", ".join(done) == wanted.strip(), step
+        return self
+
     def begin(self) -> list[str]:
         return self.take(self.supervisor.begin(self.now))
 
@@ -64,6 +89,16 @@ class Machine:
     def end(self, name: str, code: int = 0) -> list[str]:
         self.processes.remove(name)
         return self.take(self.supervisor.ended(name, code, self.now))
+
+    def end_all(self, *names: str) -> None:
+        for name in names:
+            self.end(name)
+
+    @property
+    def result(self) -> int:
+        """The exit code, when it is over."""
+        assert self.supervisor.is_over
+        return self.supervisor.exit_code
 
     def stop(self) -> list[str]:
         return self.take(self.supervisor.told_to_stop(self.now))
@@ -95,73 +130,65 @@ class Machine:
         self.now = until
         return done
 
-    def up(self) -> "Machine":
+    def up(self) -> Machine:
         self.begin()
         assert self.answer(*self.names)[-1] == "welcome"
         return self
 
 
+@pytest.fixture
+def machine() -> Machine:
+    """All daemons of a set run, and none is started again by itself."""
+    return Machine().up()
+
+
+@pytest.fixture
+def restarting() -> Machine:
+    """All daemons of a set run, and are started again."""
+    return Machine(restarts=True).up()
+
+
 def test_nsqlookupd_answers_before_the_others_start() -> None:
-    machine = Machine()
-    assert machine.begin() == ["start nsqlookupd"]
+    machine = Machine().play("begin > start nsqlookupd")
     assert machine.supervisor.starting() == ["nsqlookupd"]
-    assert machine.answer("nsqlookupd") == ["start nsqd", "start nsqd-2", "start nsqadmin"]
-    assert machine.answer("nsqadmin", "nsqd-2") == []
-    assert machine.answer("nsqd") == ["welcome"]
+    machine.play("answer nsqlookupd > start nsqd, start nsqd-2, start nsqadmin", "answer nsqadmin nsqd-2 >")
+    machine.play("answer nsqd > welcome")
     assert machine.supervisor.starting() == []
     assert machine.supervisor.due() == NEVER
 
 
-def test_all_are_stopped_in_the_reverse_order_one_after_the_other() -> None:
-    machine = Machine().up()
-    assert machine.stop() == ["terminate nsqadmin"]
-    assert machine.stop() == []
-    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
-    assert machine.end("nsqd-2") == ["terminate nsqd"]
-    assert machine.end("nsqd") == ["terminate nsqlookupd"]
+def test_all_are_stopped_in_the_reverse_order_one_after_the_other(machine: Machine) -> None:
+    machine.play(
+        "stop > terminate nsqadmin", "stop >", "end nsqadmin > terminate nsqd-2", "end nsqd-2 > terminate nsqd"
+    )
+    machine.play("end nsqd > terminate nsqlookupd")
     assert not machine.supervisor.is_over
-    assert machine.end("nsqlookupd") == []
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 0
-    assert machine.said == []
+    machine.play("end nsqlookupd >")
+    assert (machine.result, machine.said) == (0, [])
 
 
-def test_one_that_does_not_stop_is_killed() -> None:
-    machine = Machine().up()
-    machine.stop()
-    assert machine.wait(STOP_TIMEOUT - 1) == []
-    assert machine.wait(1) == ["kill nsqadmin"]
-    assert machine.wait(STOP_TIMEOUT) == []
-    assert machine.end("nsqadmin", -SIGKILL) == ["terminate nsqd-2"]
+def test_one_that_does_not_stop_is_killed(machine: Machine) -> None:
+    machine.play("stop", f"wait {STOP_TIMEOUT - 1} >", "wait ns > kill nsqadmin", "wait stop-timeout >")
+    machine.play("end nsqadmin -9 > terminate nsqd-2")
     assert machine.said == ["nsqadmin did not stop within 10 s: killing it", "nsqadmin was killed by SIGKILL"]
-    for name in ("nsqd-2", "nsqd", "nsqlookupd"):
-        machine.end(name)
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.end_all("nsqd-2", "nsqd", "nsqlookupd")
+    assert machine.result == 1
 
 
-def test_an_impatient_user_kills_all() -> None:
-    machine = Machine().up()
+def test_an_impatient_user_kills_all(machine: Machine) -> None:
     machine.stop()
     assert machine.take(machine.supervisor.told_to_kill()) == [f"kill {name}" for name in NAMES]
-    assert machine.wait(STOP_TIMEOUT) == []
-    for name in reversed(NAMES):
-        assert machine.end(name, -SIGKILL) == []
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.play("wait stop-timeout >", *(f"end {name} {-SIGKILL} >" for name in reversed(NAMES)))
+    assert machine.result == 1
 
 
-def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
-    machine = Machine().up()
-    assert machine.end("nsqd", -SIGKILL) == []
+def test_a_dead_node_stays_dead_and_the_others_go_on(machine: Machine) -> None:
+    machine.play("end nsqd -9 >", "wait hour >")
     assert machine.said == [
         "nsqd was killed by SIGKILL, and stays down; the others continue. To start it again: kill -USR1 7"
         " (or run penstock up with --restart)"
     ]
-    assert machine.wait(3600 * SECOND) == []
-    assert machine.stop() == ["terminate nsqadmin"]
-    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
-    assert machine.end("nsqd-2") == ["terminate nsqlookupd"]
+    machine.play("stop > terminate nsqadmin", "end nsqadmin > terminate nsqd-2", "end nsqd-2 > terminate nsqlookupd")
     machine.end("nsqlookupd")
     assert machine.supervisor.exit_code == 1
 
@@ -169,94 +196,58 @@ def test_a_dead_node_stays_dead_and_the_others_go_on() -> None:
 @each("names", [NAMES, ONE_NODE])
 @each("name", ["nsqlookupd", "nsqadmin"])
 def test_the_set_goes_on_without_nsqlookupd_or_nsqadmin(name: str, names: tuple[str, ...]) -> None:
-    machine = Machine(names=names).up()
-    assert machine.end(name, 1) == []
+    machine = Machine(names=names).up().play(f"end {name} 1 >")
     assert machine.said[0].startswith(f"{name} exited with code 1, and stays down; the others continue. To start it")
-    assert machine.start_dead() == [f"start {name}"]
-    machine.answer(name)
+    machine.play(f"start_dead > start {name}", f"answer {name}")
     assert machine.said[1:] == [f"starting {name}", f"{name} runs again"]
     assert machine.supervisor.exit_code == 0
 
 
-def test_nsqlookupd_and_nsqadmin_go_on_without_any_node() -> None:
-    machine = Machine().up()
-    machine.end("nsqd", -SIGSEGV)
-    assert machine.end("nsqd-2", 1) == []
-    assert machine.start_dead() == ["start nsqd", "start nsqd-2"]
-
-
-def test_without_its_only_node_a_set_is_stopped() -> None:
-    machine = Machine(names=ONE_NODE).up()
-    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
-    assert machine.said == [
+def test_nsqlookupd_and_nsqadmin_go_on_without_any_node_but_not_without_the_only_one(machine: Machine) -> None:
+    machine.play("end nsqd -11", "end nsqd-2 1 >", "start_dead > start nsqd, start nsqd-2")
+    alone = Machine(names=ONE_NODE).up().play("end nsqd 1 > terminate nsqadmin", "start_dead >")
+    assert alone.said[:1] == [
         "nsqd exited with code 1, and --restart is not given: stopping all daemons, because it is the only nsqd"
     ]
-    assert machine.start_dead() == []
-    machine.end("nsqadmin")
-    machine.end("nsqlookupd")
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    alone.end_all("nsqadmin", "nsqlookupd")
+    assert alone.result == 1
 
 
-def test_a_set_of_which_nothing_is_left_has_ended() -> None:
-    machine = Machine().up()
-    for name in ("nsqd", "nsqadmin", "nsqd-2"):
-        machine.end(name)
+def test_a_set_has_ended_when_nothing_is_left_that_is_not_held_down(machine: Machine) -> None:
+    machine.end_all("nsqd", "nsqadmin", "nsqd-2")
     assert not machine.supervisor.is_over
-    assert machine.end("nsqlookupd") == []
+    machine.play("end nsqlookupd >")
     assert machine.said[-1] == "nsqlookupd exited with code 0, and stays down; no daemon is left"
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
-
-
-def test_a_node_that_is_held_down_is_left() -> None:
-    machine = Machine().up()
-    machine.kill("nsqd-2")
-    for name in ("nsqd-2", "nsqd", "nsqadmin", "nsqlookupd"):
-        machine.end(name, -SIGKILL)
+    assert machine.result == 1
+    machine = Machine().up().play("kill nsqd-2")
+    machine.end_all("nsqd-2", "nsqd", "nsqadmin", "nsqlookupd")
     assert not machine.supervisor.is_over
-    assert machine.start("nsqd-2") == ["start nsqd-2"]
+    machine.play("start nsqd-2 > start nsqd-2")
 
 
 def test_only_what_died_is_started_and_not_what_is_held_down() -> None:
-    machine = Machine()
-    machine.begin()
-    assert machine.start_dead() == []
-    machine.answer(*NAMES)
-    assert machine.start_dead() == []
+    machine = Machine().play("begin", "start_dead >", "answer nsqlookupd nsqd nsqd-2 nsqadmin", "start_dead >")
     assert machine.said == [
         "nothing is started now: the daemons are being started or stopped",
         "nothing to start: no daemon that died is down",
     ]
-    machine.kill("nsqd")
-    machine.end("nsqd", -SIGKILL)
-    machine.end("nsqd-2", -SIGKILL)
-    assert machine.start_dead() == ["start nsqd-2"]
-    assert machine.start_dead() == []
+    machine.play("kill nsqd", "end nsqd -9", "end nsqd-2 -9", "start_dead > start nsqd-2", "start_dead >")
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_a_set_that_never_ran_is_given_up(restarts: bool) -> None:
-    machine = Machine(restarts)
-    machine.begin()
-    machine.answer("nsqlookupd", "nsqadmin")
-    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
+    machine = Machine(restarts).play("begin", "answer nsqlookupd nsqadmin", "end nsqd 1 > terminate nsqadmin")
     assert machine.said == ["nsqd did not start: it exited with code 1; see its last log lines above"]
-    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
-    machine.end("nsqd-2")
-    machine.end("nsqlookupd")
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 1
+    machine.play("end nsqadmin > terminate nsqd-2", "end nsqd-2", "end nsqlookupd")
+    assert machine.result == 1
 
 
 def test_a_slow_start_is_told_once_and_waited_for() -> None:
-    machine = Machine()
-    machine.begin()
-    assert machine.wait(SLOW_START - 1) == []
+    machine = Machine().play("begin", f"wait {SLOW_START - 1} >")
     assert machine.said == []
-    assert machine.wait(SLOW_START * 10) == []
+    machine.play(f"wait {SLOW_START * 10} >")
     assert machine.said == ["nsqlookupd does not answer yet, after 15 s: still waiting"]
-    assert machine.answer("nsqlookupd") == ["start nsqd", "start nsqd-2", "start nsqadmin"]
+    machine.play("answer nsqlookupd > start nsqd, start nsqd-2, start nsqadmin")
 
 
 # --restart
@@ -267,7 +258,7 @@ def test_delays_grow_to_a_limit_and_chance_halves_them_at_most() -> None:
         machine = Machine(restarts=True, jitter=jitter).up()
         delays = []
         for _ in range(9):
-            assert machine.end("nsqd", 1) == []
+            machine.play("end nsqd 1 >")
             began = machine.now
             while "nsqd" not in machine.processes:
                 machine.wait(10_000_000)
@@ -275,319 +266,158 @@ def test_delays_grow_to_a_limit_and_chance_halves_them_at_most() -> None:
         assert delays == [longest * share for share in (1 / 60, 1 / 30, 1 / 15, 2 / 15, 4 / 15, 8 / 15, 1, 1, 1)]
 
 
-def test_a_daemon_that_was_stable_begins_with_a_short_delay_again() -> None:
-    machine = Machine(restarts=True).up()
-    for _ in range(4):
-        machine.end("nsqd", 1)
-        machine.wait(LONGEST_DELAY)
-    machine.answer("nsqd")
-    machine.wait(STABLE)
-    machine.end("nsqd", 1)
-    assert machine.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
+DIES = ("end nsqd 1 >", f"wait {LONGEST_DELAY}")
 
 
-def test_a_crash_loop_is_told_once() -> None:
-    machine = Machine(restarts=True).up()
-    for _ in range(MOST_ENDS - 1):
-        machine.end("nsqlookupd", 1)
-        machine.wait(LONGEST_DELAY)
-    loops = [text for text in machine.said if "crash loop" in text]
-    assert loops == [
-        "nsqlookupd is in a crash loop: it ended 5 times within 120 s, and its log lines above say why;"
+def test_a_daemon_that_was_stable_begins_with_a_short_delay_again(restarting: Machine) -> None:
+    restarting.play(*DIES * 4, "answer nsqd", f"wait {STABLE}", "end nsqd 1")
+    assert restarting.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
+
+
+def test_a_daemon_that_dies_again_and_again_is_given_up(restarting: Machine) -> None:
+    for _ in range(MOST_ENDS):
+        assert not restarting.supervisor.exit_code
+        restarting.play(*DIES)
+    assert [text for text in restarting.said if "crash loop" in text] == [
+        "nsqd is in a crash loop: it ended 5 times within 120 s, and its log lines above say why;"
         " penstock up tries 5 times more"
     ]
-
-
-def test_a_daemon_that_dies_again_and_again_is_given_up() -> None:
-    machine = Machine(restarts=True).up()
-    for _ in range(MOST_ENDS):
-        assert not machine.supervisor.exit_code
-        machine.end("nsqd", 1)
-        machine.wait(LONGEST_DELAY)
-    assert machine.said[-1] == (
+    assert restarting.said[-1] == (
         "nsqd exited with code 1: it ended 10 times within 270 s, and is given up; the others continue."
         " To start it again: kill -USR1 7"
     )
-    assert machine.wait(3600 * SECOND) == []
-    assert machine.supervisor.exit_code == 1
-    assert machine.start_dead() == ["start nsqd"]
-    machine.end("nsqd", 1)
-    assert machine.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
+    restarting.play("wait hour >")
+    assert restarting.supervisor.exit_code == 1
+    restarting.play("start_dead > start nsqd", "end nsqd 1")
+    assert restarting.said[-1] == "nsqd exited with code 1: starting it again in 0.5 s"
+    alone = Machine(restarts=True, names=ONE_NODE).up()
+    alone.play(*DIES * (MOST_ENDS - 1), "end nsqd 1 > terminate nsqadmin")
+    assert "it ended 10 times within" in alone.said[-1]
 
 
-def test_a_set_whose_only_node_is_given_up_is_stopped() -> None:
-    machine = Machine(restarts=True, names=ONE_NODE).up()
-    for _ in range(MOST_ENDS - 1):
-        assert machine.end("nsqd", 1) == []
-        machine.wait(LONGEST_DELAY)
-    assert machine.end("nsqd", 1) == ["terminate nsqadmin"]
-    assert "it ended 10 times within" in machine.said[-1]
+def test_restarted_daemons_are_no_failure_in_the_end(restarting: Machine) -> None:
+    restarting.play("end nsqd -9", "wait second > start nsqd", "answer nsqd >")
+    assert restarting.said[-1] == "nsqd runs again"
+    restarting.stop()
+    restarting.end_all(*reversed(NAMES))
+    assert restarting.supervisor.exit_code == 0
 
 
-def test_restarted_daemons_are_no_failure_in_the_end() -> None:
-    machine = Machine(restarts=True).up()
-    machine.end("nsqd", -SIGKILL)
-    assert machine.wait(SECOND) == ["start nsqd"]
-    assert machine.answer("nsqd") == []
-    assert machine.said[-1] == "nsqd runs again"
-    machine.stop()
-    for name in reversed(NAMES):
-        machine.end(name)
-    assert machine.supervisor.exit_code == 0
-
-
-def test_nothing_starts_again_while_all_are_stopped() -> None:
-    machine = Machine(restarts=True).up()
-    machine.end("nsqd", 1)
-    machine.stop()
-    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
-    assert machine.end("nsqlookupd", 1) == []
-    machine.end("nsqd-2")
-    assert machine.supervisor.is_over
-    assert machine.wait(3600 * SECOND) == []
+def test_nothing_starts_again_while_all_are_stopped(restarting: Machine) -> None:
+    restarting.play("end nsqd 1", "stop", "end nsqadmin > terminate nsqd-2", "end nsqlookupd 1 >", "end nsqd-2")
+    assert restarting.supervisor.is_over
+    restarting.play("wait hour >")
 
 
 # the rolling restart
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_nodes_are_restarted_one_by_one(restarts: bool) -> None:
-    machine = Machine(restarts).up()
-    assert machine.roll() == ["terminate nsqd"]
-    assert machine.roll() == []
-    assert machine.end("nsqd") == ["start nsqd"]
-    assert machine.wait(3600 * SECOND) == []  # it does not answer yet
-    assert machine.answer("nsqd") == ["terminate nsqd-2"]
-    assert machine.end("nsqd-2") == ["start nsqd-2"]
-    assert machine.answer("nsqd-2") == []
+    machine = Machine(restarts).up().play("roll > terminate nsqd", "roll >", "end nsqd > start nsqd")
+    machine.play("wait hour >", "answer nsqd > terminate nsqd-2", "end nsqd-2 > start nsqd-2", "answer nsqd-2 >")
     assert machine.said[0] == "rolling restart: 2 nodes, one after the other"
     assert machine.said[1] == "rolling restart: not now, the daemons are being started, stopped or restarted"
     assert machine.said[-1] == "rolling restart: done"
-    assert machine.roll() == ["terminate nsqd"]
+    machine.play("roll > terminate nsqd")
 
 
-def test_no_node_is_stopped_while_another_one_is_down() -> None:
-    machine = Machine(restarts=True).up()
-    machine.roll()
-    machine.end("nsqd-2", 1)
-    assert machine.end("nsqd") == ["start nsqd"]
-    assert machine.answer("nsqd") == []
-    assert machine.wait(SECOND) == ["start nsqd-2"]
-    assert machine.answer("nsqd-2") == ["terminate nsqd-2"]
+def test_no_node_is_stopped_while_another_one_is_down(restarting: Machine) -> None:
+    restarting.play("roll", "end nsqd-2 1", "end nsqd > start nsqd", "answer nsqd >", "wait second > start nsqd-2")
+    restarting.play("answer nsqd-2 > terminate nsqd-2")
 
 
-def test_it_waits_for_nsqlookupd() -> None:
-    machine = Machine(restarts=True).up()
-    machine.end("nsqlookupd", 1)
-    assert machine.roll() == []
-    assert machine.wait(SECOND) == ["start nsqlookupd"]
-    assert machine.answer("nsqlookupd") == ["terminate nsqd"]
-
-
-def test_it_starts_nsqlookupd_and_nsqadmin_if_they_were_left_down() -> None:
-    machine = Machine().up()
-    machine.end("nsqlookupd", 1)
-    machine.end("nsqadmin", 1)
-    assert machine.roll() == ["start nsqlookupd", "start nsqadmin"]
-    assert machine.answer("nsqlookupd") == ["terminate nsqd"]
-
-
-@pytest.mark.parametrize(("name", "ends"), [("nsqlookupd", True), ("nsqadmin", False)])
-def test_it_needs_nsqlookupd_and_not_nsqadmin(name: str, ends: bool) -> None:
-    machine = Machine().up()
-    machine.roll()
-    machine.end(name, 1)
-    assert any("rolling restart: given up" in text for text in machine.said) is ends
-    machine.end("nsqd")
-    assert machine.answer("nsqd") == ([] if ends else ["terminate nsqd-2"])
-
-
-def test_it_starts_nodes_that_were_left_down() -> None:
-    machine = Machine().up()
-    machine.end("nsqd", -SIGKILL)
-    assert machine.roll() == ["start nsqd"]
-    assert machine.answer("nsqd") == ["terminate nsqd-2"]
-    machine.end("nsqd-2")
-    machine.answer("nsqd-2")
+def test_it_waits_for_nsqlookupd_and_starts_what_was_left_down(restarting: Machine, machine: Machine) -> None:
+    restarting.play(
+        "end nsqlookupd 1", "roll >", "wait second > start nsqlookupd", "answer nsqlookupd > terminate nsqd"
+    )
+    machine.play("end nsqlookupd 1", "end nsqadmin 1", "roll > start nsqlookupd, start nsqadmin")
+    machine.play("answer nsqlookupd > terminate nsqd")
+    machine = Machine().up().play("end nsqd -9", "roll > start nsqd", "answer nsqd > terminate nsqd-2")
+    machine.play("end nsqd-2", "answer nsqd-2")
     assert machine.supervisor.exit_code == 0
 
 
-def test_a_node_that_does_not_come_back_ends_it() -> None:
-    machine = Machine().up()
-    machine.roll()
-    machine.end("nsqd")
-    assert machine.end("nsqd", 1) == []
+@each("name, ends", [("nsqlookupd", True), ("nsqadmin", False)])
+def test_it_needs_nsqlookupd_and_not_nsqadmin(name: str, ends: bool) -> None:
+    machine = Machine().up().play("roll", f"end {name} 1")
+    assert any("rolling restart: given up" in text for text in machine.said) is ends
+    machine.play("end nsqd", f"answer nsqd > {'' if ends else 'terminate nsqd-2'}")
+
+
+def test_a_node_that_does_not_come_back_ends_it_unless_it_is_started_again(
+    machine: Machine, restarting: Machine
+) -> None:
+    machine.play("roll", "end nsqd", "end nsqd 1 >")
     assert machine.said[-1] == "rolling restart: given up; the nodes that are left were not restarted"
-    assert machine.wait(3600 * SECOND) == []
-    assert machine.roll() == ["start nsqd"]
+    machine.play("wait hour >", "roll > start nsqd")
+    restarting.play("roll", "end nsqd", "end nsqd 1 >", "wait second > start nsqd", "answer nsqd > terminate nsqd-2")
 
 
-def test_with_restart_it_waits_for_a_node_that_does_not_come_back_at_once() -> None:
-    machine = Machine(restarts=True).up()
-    machine.roll()
-    machine.end("nsqd")
-    assert machine.end("nsqd", 1) == []
-    assert machine.wait(SECOND) == ["start nsqd"]
-    assert machine.answer("nsqd") == ["terminate nsqd-2"]
+def test_a_node_that_does_not_stop_is_killed_and_started_and_a_stop_ends_it(machine: Machine) -> None:
+    machine.play("roll", "wait stop-timeout > kill nsqd", "end nsqd -9 > start nsqd")
+    Machine().up().play("roll", "stop > terminate nsqadmin", "end nsqd >", "end nsqadmin > terminate nsqd-2")
 
 
-def test_a_node_that_does_not_stop_is_killed_and_started() -> None:
-    machine = Machine().up()
-    machine.roll()
-    assert machine.wait(STOP_TIMEOUT) == ["kill nsqd"]
-    assert machine.end("nsqd", -SIGKILL) == ["start nsqd"]
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_there_is_none_before_all_run_and_after_a_stop(when: str) -> None:
-    machine = Machine()
-    if when == "before":
-        machine.begin()
-    else:
-        machine.up().stop()
-    assert machine.roll() == []
-
-
-def test_a_stop_in_the_middle_ends_it() -> None:
-    machine = Machine().up()
-    machine.roll()
-    assert machine.stop() == ["terminate nsqadmin"]
-    assert machine.end("nsqd") == []
-    assert machine.end("nsqadmin") == ["terminate nsqd-2"]
+def test_nothing_is_rolled_or_broken_before_all_run_and_after_a_stop(machine: Machine) -> None:
+    steps = ("roll >", *(f"{verb} nsqd ! not now" for verb in ("kill", "start", "freeze", "thaw")))
+    Machine().play("begin", *steps)
+    machine.play("stop", *steps)
 
 
 # penstock chaos
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_a_node_that_was_killed_on_purpose_is_held_down_until_it_is_started(restarts: bool) -> None:
-    machine = Machine(restarts).up()
-    assert machine.kill("nsqd-2") == ["kill nsqd-2"]
-    assert machine.end("nsqd-2", -SIGKILL) == []
+    machine = Machine(restarts).up().play("kill nsqd-2 > kill nsqd-2", "end nsqd-2 -9 >")
     assert machine.said == ["nsqd-2 was killed by SIGKILL by penstock chaos: held down until it is started"]
-    assert machine.wait(3600 * SECOND) == []
-    with pytest.raises(RefusedError, match="already down"):
-        machine.kill("nsqd-2")
-    assert machine.start("nsqd-2") == ["start nsqd-2"]
-    assert machine.answer("nsqd-2") == []
+    machine.play("wait hour >", "kill nsqd-2 ! already down", "start nsqd-2 > start nsqd-2", "answer nsqd-2 >")
     assert machine.said[-1] == "nsqd-2 runs again"
-    with pytest.raises(RefusedError, match="is running"):
-        machine.start("nsqd-2")
+    machine.play("start nsqd-2 ! is running")
 
 
-def test_a_node_is_held_down_for_a_time() -> None:
-    machine = Machine(restarts=True).up()
-    machine.kill("nsqd", machine.now + 60 * SECOND)
-    machine.end("nsqd", -SIGKILL)
-    assert machine.said == ["nsqd was killed by SIGKILL by penstock chaos: held down for 60 s"]
-    assert machine.wait(60 * SECOND - 1) == []
-    assert machine.wait(1) == ["start nsqd"]
-    machine.answer("nsqd")
-    machine.end("nsqd", -SIGSEGV)
-    assert machine.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
+def test_a_node_is_held_down_for_a_time(restarting: Machine) -> None:
+    restarting.play("kill nsqd minute", "end nsqd -9")
+    assert restarting.said == ["nsqd was killed by SIGKILL by penstock chaos: held down for 60 s"]
+    restarting.play(f"wait {60 * SECOND - 1} >", "wait ns > start nsqd", "answer nsqd", "end nsqd -11")
+    assert restarting.said[-1] == "nsqd was killed by SIGSEGV: starting it again in 0.5 s"
 
 
-def test_all_nodes_may_be_held_down_and_this_is_no_failure() -> None:
-    machine = Machine().up()
-    for name in ("nsqd", "nsqd-2"):
-        machine.kill(name)
-        assert machine.end(name, -SIGKILL) == []
-    assert machine.start("nsqd") == ["start nsqd"]
-    assert machine.end("nsqd", 1) == []
-    assert machine.start("nsqd") == ["start nsqd"]
-    machine.answer("nsqd")
-    assert machine.stop() == ["terminate nsqadmin"]
-    for name in ("nsqadmin", "nsqd", "nsqlookupd"):
-        machine.end(name)
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 0
+def test_all_nodes_may_be_held_down_and_this_is_no_failure(machine: Machine) -> None:
+    machine.play(
+        "kill nsqd", "end nsqd -9 >", "kill nsqd-2", "end nsqd-2 -9 >", "start nsqd > start nsqd", "end nsqd 1 >"
+    )
+    machine.play("start nsqd > start nsqd", "answer nsqd", "stop > terminate nsqadmin")
+    machine.end_all("nsqadmin", "nsqd", "nsqlookupd")
+    assert machine.result == 0
 
 
-def test_a_node_that_is_started_before_its_process_has_ended() -> None:
-    machine = Machine().up()
-    machine.kill("nsqd")
-    assert machine.start("nsqd") == []
-    assert machine.end("nsqd", -SIGKILL) == ["start nsqd"]
+def test_a_node_that_is_killed_may_be_started_or_the_set_stopped_before_its_process_has_ended(machine: Machine) -> None:
+    machine.play("kill nsqd", "start nsqd >", "end nsqd -9 > start nsqd")
+    machine = Machine().up().play("kill nsqd", "stop", "end nsqd -9")
+    machine.end_all("nsqadmin", "nsqd-2", "nsqlookupd")
+    assert machine.result == 0
 
 
-def test_a_set_that_stops_while_a_process_is_being_killed_has_not_failed() -> None:
-    machine = Machine().up()
-    machine.kill("nsqd")
-    machine.stop()
-    machine.end("nsqd", -SIGKILL)
-    for name in ("nsqadmin", "nsqd-2", "nsqlookupd"):
-        machine.end(name)
-    assert machine.supervisor.is_over
-    assert machine.supervisor.exit_code == 0
+def test_a_node_that_waits_for_its_restart_is_held_down_too(restarting: Machine) -> None:
+    restarting.play("end nsqd 1", "kill nsqd >")
+    assert restarting.said[-1] == "nsqd is held down by penstock chaos until it is started"
+    restarting.play("wait hour >", "start nsqd > start nsqd")
 
 
-def test_a_node_that_waits_for_its_restart_is_held_down_too() -> None:
-    machine = Machine(restarts=True).up()
-    machine.end("nsqd", 1)
-    assert machine.kill("nsqd") == []
-    assert machine.said[-1] == "nsqd is held down by penstock chaos until it is started"
-    assert machine.wait(3600 * SECOND) == []
-    assert machine.start("nsqd") == ["start nsqd"]
+def test_a_node_is_frozen_until_it_is_thawed_or_for_a_time_or_killed(machine: Machine) -> None:
+    machine.play("freeze nsqd > freeze nsqd", "wait hour >", "freeze nsqd ! it is frozen", "start nsqd ! use thaw")
+    machine.play("thaw nsqd > thaw nsqd", "thaw nsqd ! it is running", "freeze nsqd minute", "wait minute > thaw nsqd")
+    machine.play("freeze nsqd minute", "kill nsqd > kill nsqd", "wait hour >", "end nsqd -9", "wait hour >")
 
 
-def test_a_node_is_frozen_until_it_is_thawed() -> None:
-    machine = Machine().up()
-    assert machine.freeze("nsqd") == ["freeze nsqd"]
-    assert machine.wait(3600 * SECOND) == []
-    with pytest.raises(RefusedError, match="it is frozen"):
-        machine.freeze("nsqd")
-    with pytest.raises(RefusedError, match="use thaw"):
-        machine.start("nsqd")
-    assert machine.thaw("nsqd") == ["thaw nsqd"]
-    with pytest.raises(RefusedError, match="it is running"):
-        machine.thaw("nsqd")
-
-
-def test_a_node_is_frozen_for_a_time_and_may_be_killed_meanwhile() -> None:
-    machine = Machine().up()
-    machine.freeze("nsqd", machine.now + 10 * SECOND)
-    assert machine.wait(10 * SECOND) == ["thaw nsqd"]
-    machine.freeze("nsqd", machine.now + 10 * SECOND)
-    assert machine.kill("nsqd") == ["kill nsqd"]
-    assert machine.wait(3600 * SECOND) == []
-    machine.end("nsqd", -SIGKILL)
-    assert machine.wait(3600 * SECOND) == []
-
-
-def test_a_frozen_node_is_stopped_and_restarted_as_any_other() -> None:
-    machine = Machine().up()
-    machine.freeze("nsqd")
-    assert machine.roll() == ["terminate nsqd"]
-    machine.end("nsqd")
-    machine.answer("nsqd")
-    machine.end("nsqd-2")
-    machine.answer("nsqd-2")
-    machine.freeze("nsqd", machine.now + SECOND)
-    machine.stop()
-    machine.end("nsqadmin")
-    assert machine.end("nsqd-2") == ["terminate nsqd"]
-    assert machine.wait(STOP_TIMEOUT) == ["kill nsqd"]
-
-
-def test_a_rolling_restart_starts_what_is_held_down() -> None:
-    machine = Machine().up()
-    machine.kill("nsqd")
-    machine.end("nsqd", -SIGKILL)
-    assert machine.roll() == ["start nsqd"]
-    with pytest.raises(RefusedError, match="not now"):
-        machine.kill("nsqd-2")
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_nodes_are_left_alone_before_all_run_and_after_a_stop(when: str) -> None:
-    machine = Machine()
-    if when == "before":
-        machine.begin()
-    else:
-        machine.up().stop()
-    for ask in (machine.kill, machine.start, machine.freeze, machine.thaw):
-        with pytest.raises(RefusedError, match="not now"):
-            ask("nsqd")
+def test_a_frozen_node_is_stopped_and_restarted_as_any_other(machine: Machine) -> None:
+    machine.play("freeze nsqd", "roll > terminate nsqd", "end nsqd", "answer nsqd", "end nsqd-2", "answer nsqd-2")
+    machine.play(
+        "freeze nsqd second", "stop", "end nsqadmin", "end nsqd-2 > terminate nsqd", "wait stop-timeout > kill nsqd"
+    )
+    Machine().up().play("kill nsqd", "end nsqd -9", "roll > start nsqd", "kill nsqd-2 ! not now")
 
 
 def test_whatever_happens_it_comes_to_an_end() -> None:
@@ -600,11 +430,8 @@ def test_whatever_happens_it_comes_to_an_end() -> None:
             _anything(machine, source)
         machine.stop()
         while not machine.supervisor.is_over:
-            alive = [
-                d.name
-                for d in machine.supervisor._daemons
-                if d.state in (State.STARTING, State.RUNNING, State.STOPPING, State.FROZEN)
-            ]
+            states = (State.STARTING, State.RUNNING, State.STOPPING, State.FROZEN)
+            alive = [daemon.name for daemon in machine.supervisor._daemons if daemon.state in states]
             assert set(alive) == machine.processes, seed
             machine.end(source.choice(alive), source.choice([0, 1, -9]))
         assert machine.processes == set(), seed
@@ -629,9 +456,5 @@ def _any_chaos(machine: Machine, source: random.Random) -> None:
 
 
 def test_ends_in_words() -> None:
-    assert [describe_end(code) for code in (0, 3, -9, -35)] == [
-        "exited with code 0",
-        "exited with code 3",
-        "was killed by SIGKILL",
-        "was killed by signal 35",
-    ]
+    said = ["exited with code 0", "exited with code 3", "was killed by SIGKILL", "was killed by signal 35"]
+    assert [describe_end(code) for code in (0, 3, -9, -35)] == said

@@ -6,13 +6,10 @@ from hypothesis import strategies as st
 from apps.timings import Status, Timings, check_every, percentile
 
 
-def test_the_form_of_a_line_is_the_originals() -> None:
+def test_lines_and_percentiles_are_the_originals() -> None:
     timings = Timings(4, "[aggregate]:")
     lines = [line for seconds in (9.0, 0.001, 0.002, 0.003, 0.0126) for line in timings.add(seconds)]
     assert lines == ["[aggregate]: finished 4 - 99th: 12.60ms - 95th: 12.60ms - avg: 4.65ms"]
-
-
-def test_percentiles_are_the_originals() -> None:
     hundred = [float(i) for i in range(1, 101)]
     assert (percentile(95, hundred), percentile(99, hundred)) == (97.0, 100.0)
     assert percentile(95, [float(i) for i in range(250)]) == 238.0

@@ -1,7 +1,5 @@
 """The names of nsq_to_file's files, and when a file ends."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -19,20 +17,12 @@ AFTERNOON = datetime(2019, 11, 30, 15, 59, 0, tzinfo=NEWFOUNDLAND)
 FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 
 
-@each(
-    "format, night, afternoon",
-    [
-        ("%B %b %m", "January Jan 01", "November Nov 11"),
-        ("%A %a %d", "Monday Mon 02", "Saturday Sat 30"),
-        ("%H %I %p", "00 12 AM", "15 03 PM"),
-        ("%M:%S", "04:05", "59:00"),
-        ("%Y %y", "2006 06", "2019 19"),
-        ("%Z %z", "CET +0100", "NST -0330"),
-        ("%%Y", "%Y", "%Y"),
-        ("2006-01 %Q 100%", "2006-01 %Q 100%", "2006-01 %Q 100%"),
-        ("%Y-%m-%d_%H", "2006-01-02_00", "2019-11-30_15"),
-    ],
-)
+@each("format, night, afternoon", [
+    ("%B %b %m", "January Jan 01", "November Nov 11"), ("%A %a %d", "Monday Mon 02", "Saturday Sat 30"),
+    ("%H %I %p", "00 12 AM", "15 03 PM"), ("%M:%S", "04:05", "59:00"), ("%Y %y", "2006 06", "2019 19"),
+    ("%Z %z", "CET +0100", "NST -0330"), ("%%Y", "%Y", "%Y"), ("2006-01 %Q 100%", "2006-01 %Q 100%", "2006-01 %Q 100%"),
+    ("%Y-%m-%d_%H", "2006-01-02_00", "2019-11-30_15"),
+])  # fmt: skip
 def test_tokens_of_a_date_are_replaced_and_all_else_stays(format: str, night: str, afternoon: str) -> None:
     assert (strftime(format, NIGHT), strftime(format, AFTERNOON)) == (night, afternoon)
 
@@ -45,22 +35,10 @@ def test_a_token_is_what_the_c_library_prints(when: datetime, token: str) -> Non
 def test_a_name_is_made_of_topic_host_process_date_and_revision() -> None:
     format = topic_format("<TOPIC>/<HOST>-<PID><REV>.<DATETIME>", "orders", "web1", 77, gzip=True, has_revisions=True)
     assert with_revision(at_time(format, "%d", NIGHT), 12) == "orders/web1-77-000012.02.gz"
-
-
-def test_without_revisions_the_token_vanishes() -> None:
     assert topic_format(FORMAT, "t", "h", 1, gzip=False, has_revisions=False) == "t.h.<DATETIME>.log"
-
-
-def test_a_name_that_ends_with_gz_gets_it_once() -> None:
     assert topic_format("<REV>.gz", "t", "h", 1, gzip=True, has_revisions=True) == "<REV>.gz"
-
-
-def test_revisions_need_their_token() -> None:
     with pytest.raises(ValueError, match="missing <REV> in --filename-format when gzip, rotation, or work dir enabled"):
         topic_format("<TOPIC>.log", "t", "h", 1, gzip=False, has_revisions=True)
-
-
-def test_the_host_is_its_first_label_or_what_the_identifier_says() -> None:
     assert host("", "web1.example.org") == "web1"
     assert host("<SHORT_HOST>/<HOSTNAME>-x", "web1.example.org") == "web1/web1.example.org-x"
 

@@ -1,7 +1,5 @@
 """The options of nsq_to_file: what is refused, in the original's words, and what they make of a topic."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -27,30 +25,21 @@ def options(*flags: str) -> Options:
     return Options(**read.values)
 
 
-@each(
-    "flags, error",
-    [
-        (("-topic=t",), "--nsqd-tcp-address or --lookupd-http-address required (nsq_to_file -help lists the flags)"),
-        ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-tcp-address or --lookupd-http-address not both"),
-        (("-nsqd-tcp-address=a:1",), "--topic or --topic-pattern required"),
-        (
-            ("-nsqd-tcp-address=a:1", "-topic-pattern=t"),
-            "--lookupd-http-address must be specified when no --topic specified",
-        ),
-        ((*GOOD, "-channel="), "--channel is required"),
-        ((*GOOD, "-gzip-level=0"), "invalid --gzip-level value (0), should be 1-9"),
-        ((*GOOD, "-gzip-level=10"), "invalid --gzip-level value (10), should be 1-9"),
-        (
-            (*GOOD, "-log-level=loud"),
-            "--log-level is invalid: 'loud', expected one of debug, info, warn, error, fatal",
-        ),
-        ((*GOOD, "-nsqd-tcp-address=tcp://a:1"), "--nsqd-tcp-address error - address should not contain scheme"),
-        ((*GOOD, "-sync-interval=0"), "--sync-interval should be positive"),
-        ((*GOOD, "-max-in-flight=0"), "--max-in-flight should be positive"),
-        ((*GOOD, "-http-client-connect-timeout=0"), "--http-client-connect-timeout should be positive"),
-        ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
-    ],
-)
+@each("flags, error", [
+    (("-topic=t",), "--nsqd-tcp-address or --lookupd-http-address required (nsq_to_file -help lists the flags)"),
+    ((*GOOD, "-lookupd-http-address=b:1"), "use --nsqd-tcp-address or --lookupd-http-address not both"),
+    (("-nsqd-tcp-address=a:1",), "--topic or --topic-pattern required"),
+    (("-nsqd-tcp-address=a:1", "-topic-pattern=t"), "--lookupd-http-address must be specified when no --topic specified"),
+    ((*GOOD, "-channel="), "--channel is required"),
+    ((*GOOD, "-gzip-level=0"), "invalid --gzip-level value (0), should be 1-9"),
+    ((*GOOD, "-gzip-level=10"), "invalid --gzip-level value (10), should be 1-9"),
+    ((*GOOD, "-log-level=loud"), "--log-level is invalid: 'loud', expected one of debug, info, warn, error, fatal"),
+    ((*GOOD, "-nsqd-tcp-address=tcp://a:1"), "--nsqd-tcp-address error - address should not contain scheme"),
+    ((*GOOD, "-sync-interval=0"), "--sync-interval should be positive"),
+    ((*GOOD, "-max-in-flight=0"), "--max-in-flight should be positive"),
+    ((*GOOD, "-http-client-connect-timeout=0"), "--http-client-connect-timeout should be positive"),
+    ((*GOOD, "-http-client-request-timeout=0"), "--http-client-request-timeout should be positive"),
+])  # fmt: skip
 def test_wrong_options_are_refused_in_the_originals_words(flags: tuple[str, ...], error: str) -> None:
     with pytest.raises(ValueError) as raised:
         check(options(*flags))
@@ -88,10 +77,12 @@ def test_a_work_directory_on_another_file_system_is_refused(monkeypatch: pytest.
         check(chosen)
 
 
-def test_directories_are_made_and_have_no_file_afterwards(tmp_path: Path) -> None:
+def test_directories_are_made_and_one_where_no_file_can_be_made_is_refused(tmp_path: Path) -> None:
     output, work = tmp_path / "not/yet", tmp_path / "work"
     prepare_directories(options(*GOOD, f"-output-dir={output}", f"-work-dir={work}"))
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "not", output, work]
+    with pytest.raises(ValueError, match="--output-dir /proc cannot be made or written: "):
+        prepare_directories(options(*GOOD, "-output-dir=/proc"))
 
 
 @each("flag", ["output-dir", "work-dir"])
@@ -105,12 +96,7 @@ def test_a_directory_that_cannot_be_made_is_refused(flag: str, below: str, tmp_p
     assert str(raised.value) == f"--{flag} {tmp_path}/file{below} cannot be made or written: Not a directory"
 
 
-def test_a_directory_where_no_file_can_be_made_is_refused() -> None:
-    with pytest.raises(ValueError, match="--output-dir /proc cannot be made or written: "):
-        prepare_directories(options(*GOOD, "-output-dir=/proc"))
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@each("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_at_the_start_is_not_refused(number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(**arguments: str) -> None:
         attempts.append(arguments["dir"])
@@ -122,7 +108,7 @@ def test_a_full_disk_at_the_start_is_not_refused(number: int, monkeypatch: pytes
     assert set(attempts) == {str(tmp_path)}
 
 
-def test_the_place_of_a_topic_follows_the_options() -> None:
+def test_where_a_topic_goes_and_its_name_follow_the_options() -> None:
     chosen = options(*GOOD, "-channel=c", "-output-dir=/out/", "-gzip-level=3", "-rotate-size=7", "-rotate-interval=2s")
     where = place(chosen, "orders")
     assert (where.title, where.output, where.work) == ("orders/c", "/out", "/out")
@@ -131,19 +117,12 @@ def test_the_place_of_a_topic_follows_the_options() -> None:
     assert where.exclusive
     where = place(options(*GOOD, "-gzip", "-gzip-level=3", "-work-dir=/open", "-output-dir=/out"), "orders")
     assert (where.gzip_level, where.work, where.moves, where.exclusive) == (3, "/open", True, True)
-
-
-def test_the_name_of_a_topic_follows_the_options() -> None:
     chosen = options(*GOOD, "-filename-format=<TOPIC>-<HOST>-<PID><REV>", "-host-identifier=<HOSTNAME>!")
     assert topic_format(chosen, "orders") == f"orders-{socket.gethostname()}!-{os.getpid()}"
 
 
-@pytest.mark.parametrize(
-    ("limit", "topics"),
-    [(resource.RLIM_INFINITY, MOST_TOPICS), (10**9, MOST_TOPICS), (100 * FILES_OF_A_TOPIC, 100), (1, 1)],
-)
-def test_the_number_of_topics_follows_the_limit_of_open_files(
-    limit: int, topics: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
-    assert topic_limit() == topics
+def test_the_number_of_topics_follows_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = ((resource.RLIM_INFINITY, MOST_TOPICS), (10**9, MOST_TOPICS))
+    for limit, topics in (*enough, (100 * FILES_OF_A_TOPIC, 100), (1, 1)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, limit))
+        assert topic_limit() == topics

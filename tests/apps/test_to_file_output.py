@@ -1,7 +1,5 @@
 """The files of a topic on a disk in memory, which fails, and on a real one."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path
@@ -12,6 +10,7 @@ from apps.to_file.disk import Disk
 from apps.to_file.output import Output, Place
 from apps.to_file.rotation import Limits
 from tests.apps.fake_disk import FakeDisk
+from tests.cases import each
 
 NAME = "t<REV>.log"
 
@@ -27,8 +26,20 @@ def write(output: Output, data: bytes, name: str = NAME) -> None:
     output.sync()
 
 
-def test_a_file_is_appended_to_and_its_directory_is_made() -> None:
-    disk = FakeDisk()
+@pytest.fixture
+def disk() -> FakeDisk:
+    return FakeDisk()
+
+
+def cut_short(disk: FakeDisk, output: Output, *plan: bool) -> None:
+    """Let a write fail behind half of what it writes, and as many calls behind it as `plan` says; then roll back."""
+    disk.plan = [True, *plan]
+    with pytest.raises(OSError, match="No space"):
+        output.append(b"abcdef\n")
+    output.roll_back()
+
+
+def test_a_file_is_appended_to_and_its_directory_is_made(disk: FakeDisk) -> None:
     for data in (b"a\n", b"b\n"):
         output = Output(place("/out/deep", output="/out/deep"), disk)
         write(output, data, "sub/t.log")
@@ -36,8 +47,7 @@ def test_a_file_is_appended_to_and_its_directory_is_made() -> None:
     assert bytes(disk.durable_names["/out/deep/sub/t.log"].durable) == b"a\nb\n"
 
 
-def test_a_gzip_file_is_never_appended_to_and_has_a_member_for_each_sync() -> None:
-    disk = FakeDisk()
+def test_a_gzip_file_is_never_appended_to_and_has_a_member_for_each_sync(disk: FakeDisk) -> None:
     for _ in range(2):
         output = Output(place(gzip_level=9), disk)
         write(output, b"a\n")
@@ -50,8 +60,7 @@ def test_a_gzip_file_is_never_appended_to_and_has_a_member_for_each_sync() -> No
     assert gzip.decompress(content) == b"a\nb\n"
 
 
-def test_a_file_that_is_too_large_is_not_appended_to() -> None:
-    disk = FakeDisk()
+def test_a_file_that_is_too_large_is_not_appended_to(disk: FakeDisk) -> None:
     for _ in range(4):
         output = Output(place(limits=Limits(size=3)), disk)
         write(output, b"a\n")
@@ -62,16 +71,14 @@ def test_a_file_that_is_too_large_is_not_appended_to() -> None:
     }
 
 
-def test_the_same_name_gets_the_next_revision_and_another_name_the_first() -> None:
-    disk = FakeDisk()
+def test_the_same_name_gets_the_next_revision_and_another_name_the_first(disk: FakeDisk) -> None:
     output = Output(place(limits=Limits(interval=1.0)), disk)
     for name in (NAME, NAME, "u<REV>.log"):
         output.rotate(name, 0.0)
     assert sorted(disk.names) == ["/out/t-000000.log", "/out/t-000001.log", "/out/u-000000.log"]
 
 
-def test_a_finished_file_goes_to_the_output_directory() -> None:
-    disk = FakeDisk()
+def test_a_finished_file_goes_to_the_output_directory(disk: FakeDisk) -> None:
     output = Output(place(work="/open"), disk)
     write(output, b"a\n", "x/" + NAME)
     assert list(disk.names) == ["/open/x/t-000000.log"]
@@ -82,8 +89,7 @@ def test_a_finished_file_goes_to_the_output_directory() -> None:
     assert sorted(disk.durable_names) == ["/out/x/t-000000.log", "/out/x/t-000001.log"]
 
 
-def test_a_name_that_is_taken_in_the_output_directory_is_skipped() -> None:
-    disk = FakeDisk()
+def test_a_name_that_is_taken_in_the_output_directory_is_skipped(disk: FakeDisk) -> None:
     write(Output(place(), disk), b"old\n")
     output = Output(place(work="/open"), disk)
     write(output, b"a\n")
@@ -96,8 +102,7 @@ def test_a_name_that_is_taken_in_the_output_directory_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("step", ["move", "unlink", "sync_directory"])
-def test_a_move_that_was_interrupted_goes_on(step: str) -> None:
-    disk = FakeDisk()
+def test_a_move_that_was_interrupted_goes_on(step: str, disk: FakeDisk) -> None:
     output = Output(place(work="/open"), disk)
     write(output, b"a\n")
     disk.plan = [False] * {"move": 2, "unlink": 4, "sync_directory": 5}[step] + [True]
@@ -109,62 +114,32 @@ def test_a_move_that_was_interrupted_goes_on(step: str) -> None:
     assert sorted(disk.names) == ["/out/t-000000.log", "/out/t-000001.log"]
 
 
-def test_a_write_in_part_is_cut_and_written_again() -> None:
+@each("plan, left", [((), b"good\n"), ((True,), b"good\nabc")])
+def test_a_write_in_part_is_cut_now_or_later_and_written_again(plan: tuple[bool, ...], left: bytes) -> None:
     disk = FakeDisk()
     output = Output(place(), disk)
     write(output, b"good\n")
-    disk.plan = [True]
-    with pytest.raises(OSError, match="No space"):
-        output.append(b"abcdef\n")
-    assert bytes(disk.opened[0].content) == b"good\nabc"
-    output.roll_back()
-    assert bytes(disk.opened[0].content) == b"good\n"
+    cut_short(disk, output, *plan)
+    assert bytes(disk.opened[0].content) == left
     write(output, b"abcdef\n")
     assert bytes(disk.opened[0].durable) == b"good\nabcdef\n"
 
 
-def test_a_file_that_cannot_be_cut_now_is_cut_later() -> None:
+@each("work", ["/out", "/open"])
+def test_a_file_of_its_own_that_cannot_be_cut_is_left_for_a_new_revision(work: str) -> None:
     disk = FakeDisk()
-    output = Output(place(), disk)
+    output = Output(place(work=work, limits=Limits(interval=9.0)), disk)
     write(output, b"good\n")
-    disk.plan = [True, True]
-    with pytest.raises(OSError, match="No space"):
-        output.append(b"abcdef\n")
-    output.roll_back()
-    assert bytes(disk.opened[0].content) == b"good\nabc"
-    write(output, b"abcdef\n")
-    assert bytes(disk.opened[0].durable) == b"good\nabcdef\n"
-
-
-def test_a_file_of_its_own_that_cannot_be_cut_is_left_for_a_new_revision() -> None:
-    disk = FakeDisk()
-    output = Output(place(limits=Limits(interval=9.0)), disk)
-    write(output, b"good\n")
-    disk.plan = [True, True]
-    with pytest.raises(OSError, match="No space"):
-        output.append(b"abcdef\n")
-    output.roll_back()
+    cut_short(disk, output, True)
     assert not output.is_open
     write(output, b"abcdef\n")
-    assert bytes(disk.names["/out/t-000001.log"].durable) == b"abcdef\n"
-
-
-def test_what_was_synced_in_a_file_that_is_left_goes_to_the_output_directory() -> None:
-    disk = FakeDisk()
-    output = Output(place(work="/open", limits=Limits(interval=9.0)), disk)
-    write(output, b"good\n")
-    disk.plan = [True, True]
-    with pytest.raises(OSError, match="No space"):
-        output.append(b"abcdef\n")
-    output.roll_back()
-    write(output, b"abcdef\n")
+    assert bytes(disk.names[f"{work}/t-000001.log"].durable) == b"abcdef\n"
     output.close()
     assert sorted(disk.durable_names) == ["/out/t-000000.log", "/out/t-000001.log"]
     assert bytes(disk.names["/out/t-000000.log"].content).startswith(b"good\n")
 
 
-def test_failures_leave_no_empty_files() -> None:
-    disk = FakeDisk()
+def test_failures_leave_no_empty_files(disk: FakeDisk) -> None:
     output = Output(place(gzip_level=1), disk)
     for failing in range(4):
         disk.plan = [False] * failing + [True]
@@ -175,8 +150,7 @@ def test_failures_leave_no_empty_files() -> None:
     assert len(disk.names) == 1
 
 
-def test_another_writers_lines_are_never_cut() -> None:
-    disk = FakeDisk()
+def test_another_writers_lines_are_never_cut(disk: FakeDisk) -> None:
     ours, other = Output(place(), disk), Output(place(), disk)
     write(other, b"1\n")
     write(ours, b"2\n")
@@ -191,21 +165,16 @@ def test_another_writers_lines_are_never_cut() -> None:
     assert b"1\n2\nabc3\n" in bytes(disk.opened[0].content)
 
 
-def test_after_a_write_in_part_to_a_shared_file_the_next_line_stands_alone() -> None:
-    disk = FakeDisk()
+def test_after_a_write_in_part_to_a_shared_file_the_next_line_stands_alone(disk: FakeDisk) -> None:
     other, ours = Output(place(), disk), Output(place(), disk)
     write(other, b"1\n")
     write(ours, b"2\n")
-    disk.plan = [True]
-    with pytest.raises(OSError, match="No space"):
-        ours.append(b"abcdef\n")
-    ours.roll_back()
+    cut_short(disk, ours)
     write(ours, b"abcdef\n")
     assert bytes(disk.opened[0].durable) == b"1\n2\nabc\nabcdef\n"
 
 
-def test_a_line_that_a_crash_has_cut_is_ended_first() -> None:
-    disk = FakeDisk()
+def test_a_line_that_a_crash_has_cut_is_ended_first(disk: FakeDisk) -> None:
     disk.make_directory("/out")
     fd = disk.open("/out/t.log", False)
     disk.write(fd, b"whole\nhal")
@@ -213,7 +182,7 @@ def test_a_line_that_a_crash_has_cut_is_ended_first() -> None:
     assert bytes(disk.names["/out/t.log"].durable) == b"whole\nhal\nhalf\n"
 
 
-@pytest.mark.parametrize("gzip_level", [0, 6])
+@each("gzip_level", [0, 6])
 def test_a_file_that_is_removed_is_noticed_before_anything_in_it_counts(gzip_level: int) -> None:
     disk = FakeDisk()
     output = Output(place(gzip_level=gzip_level), disk)
@@ -226,8 +195,7 @@ def test_a_file_that_is_removed_is_noticed_before_anything_in_it_counts(gzip_lev
     assert disk.durable_lines() == {b"b"}
 
 
-def test_an_empty_gzip_file_is_one_that_gzip_can_read() -> None:
-    disk = FakeDisk()
+def test_an_empty_gzip_file_is_one_that_gzip_can_read(disk: FakeDisk) -> None:
     output = Output(place(gzip_level=6), disk)
     output.rotate(NAME, 0.0)
     output.close()
@@ -235,8 +203,7 @@ def test_an_empty_gzip_file_is_one_that_gzip_can_read() -> None:
     assert gzip.decompress(disk.opened[0].durable) == b""
 
 
-def test_a_name_that_begins_with_a_slash_is_below_the_directory() -> None:
-    disk = FakeDisk()
+def test_a_name_that_begins_with_a_slash_is_below_the_directory(disk: FakeDisk) -> None:
     output = Output(place(work="/open"), disk)
     write(output, b"a\n", "/x/t<REV>")
     assert list(disk.names) == ["/open/x/t-000000"]

@@ -1,7 +1,5 @@
 """When nsq_to_file syncs, touches and tries again, in virtual time."""
 
-from __future__ import annotations
-
 import itertools
 
 from hypothesis import given
@@ -27,18 +25,12 @@ def simulate(window: SyncWindow, share: int, backlog: int, until: float) -> list
     return syncs
 
 
-def test_a_full_window_is_synced_at_once() -> None:
+def test_an_nsqd_that_may_send_less_than_all_is_found_out_by_one_silence_until_the_topic_is_idle() -> None:
     syncs = simulate(SyncWindow(200, 30.0, 0.0), share=200, backlog=2000, until=0.2)
     assert [count for _, count in syncs] == [200] * 10
-
-
-def test_an_nsqd_that_may_send_less_than_all_is_found_out_by_one_silence() -> None:
     syncs = simulate(SyncWindow(200, 30.0, 0.0), share=67, backlog=67 * 20, until=QUIET + 0.5)
     assert [count for _, count in syncs] == [67] * 20
     assert syncs[0][0] >= QUIET
-
-
-def test_what_was_found_out_is_forgotten_when_the_topic_is_idle() -> None:
     window = SyncWindow(200, 30.0, 0.0)
     simulate(window, share=67, backlog=67 * 20, until=5.0)
     window.arrived(6.0, 1)

@@ -60,14 +60,10 @@ class Server:
         self.touched: list[bytes] = []
         self.monotonic = 1000.0
         self.log = TopicLog(
-            title="t/c",
-            output=Output(place, self.disk),
-            name_at=lambda when: at_time(name, "%H%M", when),
-            window=SyncWindow(most, interval, self.monotonic),
-            touches=Touches(60.0, self.monotonic),
-            most_held=2 * most,
+            title="t/c", output=Output(place, self.disk), name_at=lambda when: at_time(name, "%H%M", when),
+            window=SyncWindow(most, interval, self.monotonic), touches=Touches(60.0, self.monotonic), most_held=2 * most,
             skips_empty=skips_empty,
-        )
+        )  # fmt: skip
 
     @property
     def now(self) -> Now:
@@ -93,12 +89,9 @@ class Server:
 @st.composite
 def places(draw: st.DrawFn) -> Place:
     return Place(
-        "t/c",
-        "/out",
-        draw(st.sampled_from(["/out", "/open"])),
-        draw(st.sampled_from([0, 6])),
+        "t/c", "/out", draw(st.sampled_from(["/out", "/open"])), draw(st.sampled_from([0, 6])),
         Limits(draw(st.sampled_from([0, 5, 100])), draw(st.sampled_from([0.0, 20.0]))),
-    )
+    )  # fmt: skip
 
 
 STEPS = st.lists(
@@ -173,16 +166,20 @@ def failing(calls: int = 10**6) -> FakeDisk:
     return FakeDisk([True] * calls)
 
 
-def test_a_message_is_finished_after_the_sync_and_not_before() -> None:
+def test_a_message_is_finished_after_the_sync_and_a_file_ends_behind_the_message_that_exceeds_its_size() -> None:
     server = Server(PLAIN)
     server.send(19)
     assert server.finished == []
     assert len(server.disk.lines()) == 19
     server.send(1)
     assert len(server.finished) == 20
+    server = Server(Place("t/c", "/out", "/out", 0, Limits(size=22)), name="t<REV>")
+    server.send(10)  # of 10 bytes each
+    assert [len(file.content) for file in server.disk.opened] == [30, 30, 30, 10]
+    assert len(server.finished) == 9
 
 
-def test_the_interval_ends_a_wait() -> None:
+def test_the_interval_ends_a_wait_and_messages_that_wait_are_touched() -> None:
     server = Server(PLAIN, interval=2.0)
     for _ in range(9):  # there is never a silence, and never a full window
         server.send(1)
@@ -191,15 +188,6 @@ def test_the_interval_ends_a_wait() -> None:
     server.wait(0.2)
     assert len(server.finished) == 9
 
-
-def test_without_skip_empty_files_the_interval_makes_a_file() -> None:
-    for skips_empty, names in ((True, []), (False, ["/out/t.log"])):
-        server = Server(PLAIN, skips_empty=skips_empty, name="t.log")
-        server.wait(30)
-        assert list(server.disk.names) == names
-
-
-def test_messages_that_wait_are_touched() -> None:
     server = Server(PLAIN, most=1000, interval=1000.0)
     for _ in range(99):
         server.send(1)
@@ -207,6 +195,19 @@ def test_messages_that_wait_are_touched() -> None:
         assert server.touched == []
     server.wait(0.2)
     assert server.touched == server.sent
+
+
+def test_the_interval_makes_a_file_only_without_skip_empty_files_and_ends_none() -> None:
+    for skips_empty, names in ((True, []), (False, ["/out/t.log"])):
+        server = Server(PLAIN, skips_empty=skips_empty, name="t.log")
+        server.wait(30)
+        assert list(server.disk.names) == names
+    server = Server(Place("t/c", "/out", "/out", 6, Limits()), skips_empty=False, name="t<REV>")
+    for _ in range(3):
+        server.send(1)
+        server.wait(30)
+    assert list(server.disk.names) == ["/out/t-000000"]
+    assert server.disk.lines() == server.sent
 
 
 @pytest.mark.parametrize("disk", [failing, lambda: FakeDisk([False] * 4 + [True] * 10**6)])
@@ -246,8 +247,6 @@ def test_a_message_that_comes_again_while_it_waits_is_written_once() -> None:
     assert server.disk.lines() == server.sent
     assert sorted(server.finished) == server.sent
 
-
-def test_a_batch_with_a_message_that_comes_again_and_a_new_one() -> None:
     server = Server(PLAIN, interval=1000.0)
     server.send(2)
     again, new = Sent(server, 1), Sent(server, 2)
@@ -260,23 +259,7 @@ def test_a_batch_with_a_message_that_comes_again_and_a_new_one() -> None:
     assert sorted(server.finished) == server.sent
 
 
-def test_a_file_ends_within_a_batch_with_the_message_that_exceeds_its_size() -> None:
-    server = Server(Place("t/c", "/out", "/out", 0, Limits(size=22)), name="t<REV>")
-    server.send(10)  # of 10 bytes each
-    assert [len(file.content) for file in server.disk.opened] == [30, 30, 30, 10]
-    assert len(server.finished) == 9
-
-
-def test_the_interval_alone_ends_no_file() -> None:
-    server = Server(Place("t/c", "/out", "/out", 6, Limits()), skips_empty=False, name="t<REV>")
-    for _ in range(3):
-        server.send(1)
-        server.wait(30)
-    assert list(server.disk.names) == ["/out/t-000000"]
-    assert server.disk.lines() == server.sent
-
-
-def test_another_message_with_the_same_id_comes_later() -> None:
+def test_other_messages_with_the_same_ids_come_later_and_make_the_touches_more_frequent_once() -> None:
     server = Server(PLAIN)
     server.send(1)
     stranger = Sent(server, 0)
@@ -286,6 +269,10 @@ def test_another_message_with_the_same_id_comes_later() -> None:
     assert server.log._touches.interval == 20.0
     server.wait(1)
     assert server.finished == [b"message-0"]
+    server = Server(PLAIN, interval=1000.0)
+    server.send(15)
+    server.log.take([Sent(server, number) for number in range(15)], server.now)
+    assert server.log._touches.interval == 20.0 / 3
 
 
 def test_held_messages_are_bounded_when_the_server_gives_up_on_them() -> None:
@@ -313,13 +300,6 @@ def test_a_rotation_that_fails_without_a_message_is_tried_again() -> None:
     for _ in range(7):
         server.wait(1)
     assert list(server.disk.names) == ["/out/t.0016-000000.log"]
-
-
-def test_many_messages_that_come_again_together_make_the_touches_more_frequent_once() -> None:
-    server = Server(PLAIN, interval=1000.0)
-    server.send(15)
-    server.log.take([Sent(server, number) for number in range(15)], server.now)
-    assert server.log._touches.interval == 20.0 / 3
 
 
 def test_a_hang_up_closes_one_file() -> None:

@@ -1,7 +1,5 @@
 """Threads that do jobs, and the socket that wakes their owner."""
 
-from __future__ import annotations
-
 import select
 import threading
 

@@ -53,44 +53,27 @@ def some_figures(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, c
 # what is read
 
 
-def test_cpu_time_is_utime_and_stime_of_proc_stat_whatever_the_name() -> None:
+def test_cpu_time_and_memory_are_read() -> None:
     stat = "123 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 5 0 100 1000 10"
 
     assert cpu_time(stat) == 3_000_000_000  # 300 ticks of 10 ms
-
-
-def test_resident_is_vmrss() -> None:
     assert resident("VmHWM:\t   99 kB\nVmRSS:\t   57176 kB\nThreads:\t3\n") == 57176 * 1024
     assert resident("Name:\tzombie\n") == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "messages", "seconds"),
-    [
+def test_the_results_of_loads_are_read_and_what_says_something_else_is_an_error() -> None:
+    for line, messages, seconds in (
         ("[b] 2026/01/01 duration: 3.000952662s - 190.280mb/s - 997616.536ops/s - 1.002us/op\n", 2993800, 3.000952662),
         ("duration: 200.5ms - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 200, 0.2005),
         ("duration: 1m0.5s - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 60500, 60.5),
-    ],
-)
-def test_the_result_of_nsqs_load_is_read(line: str, messages: int, seconds: float) -> None:
-    got_messages, got_seconds = parse_result(line)
-
-    assert got_messages == messages
-    assert got_seconds == pytest.approx(seconds)
-
-
-def test_the_result_of_cload_is_read() -> None:
-    line = "port=4150 conns=50 depth=1: 74000 pub/s client cpu 1.90s\n"
-
-    assert parse_cload(line, 2.0) == (148000, 2.0)
-
-
-@pytest.mark.parametrize("text", ["", "panic: connection refused", "duration: later - 1mb/s - 1ops/s"])
-def test_a_load_that_says_something_else_is_an_error(text: str) -> None:
-    with pytest.raises(BenchError):
-        parse_result(text)
-    with pytest.raises(BenchError):
-        parse_cload(text, 1.0)
+    ):
+        assert parse_result(line) == (messages, pytest.approx(seconds))
+    assert parse_cload("port=4150 conns=50 depth=1: 74000 pub/s client cpu 1.90s\n", 2.0) == (148000, 2.0)
+    for text in ("", "panic: connection refused", "duration: later - 1mb/s - 1ops/s"):
+        with pytest.raises(BenchError):
+            parse_result(text)
+        with pytest.raises(BenchError):
+            parse_cload(text, 1.0)
 
 
 # what the loads do with bytes
@@ -113,25 +96,19 @@ def test_frames_are_split_wherever_the_bytes_were_cut() -> None:
         assert (first + second, rest) == ([OK, HEARTBEAT, OK], b"")
 
 
-@pytest.mark.parametrize(
-    ("language", "replies", "sent"),
-    [
-        (
-            "beanstalkd",
-            b"RESERVED 17 200\r\n" + b"x" * 200 + b"\r\nDELETED\r\nRESERVED 18 200\r\n" + b"x" * 200 + b"\r\n",
-            [b"delete 17\r\n", b"reserve-with-timeout 0\r\n", b"delete 18\r\n"],
-        ),
-        (
-            "disque",
-            b"*1\r\n*3\r\n$4\r\njobs\r\n$40\r\nD-%s\r\n$200\r\n%s\r\n:1\r\n" % (b"7" * 38, b"x" * 200),
-            [
-                b"*2\r\n$6\r\nACKJOB\r\n$40\r\nD-%s\r\n" % (b"7" * 38),
-                b"*4\r\n$6\r\nGETJOB\r\n$6\r\nNOHANG\r\n$4\r\nFROM\r\n$4\r\njobs\r\n",
-            ],
-        ),
-    ],
-)
-def test_a_worker_answers_replies_wherever_the_bytes_were_cut(language: str, replies: bytes, sent: list[bytes]) -> None:
+DISQUE_ID = b"D-%s" % (b"7" * 38)
+
+
+@each("language, replies, sent, ended", [
+    ("beanstalkd", b"RESERVED 17 200\r\n" + b"x" * 200 + b"\r\nDELETED\r\nRESERVED 18 200\r\n" + b"x" * 200 + b"\r\n",
+     [b"delete 17\r\n", b"reserve-with-timeout 0\r\n", b"delete 18\r\n"], b"TIMED_OUT\r\n"),
+    ("disque", b"*1\r\n*3\r\n$4\r\njobs\r\n$40\r\n%s\r\n$200\r\n%s\r\n:1\r\n" % (DISQUE_ID, b"x" * 200),
+     [b"*2\r\n$6\r\nACKJOB\r\n$40\r\n%s\r\n" % DISQUE_ID,
+      b"*4\r\n$6\r\nGETJOB\r\n$6\r\nNOHANG\r\n$4\r\nFROM\r\n$4\r\njobs\r\n"], b"*-1\r\n"),
+])  # fmt: skip
+def test_a_worker_answers_replies_wherever_the_bytes_were_cut(
+    language: str, replies: bytes, sent: list[bytes], ended: bytes
+) -> None:
     answer = LANGUAGES[language].answer
     for cut in range(len(replies) + 1):
         first = answer(replies[:cut])
@@ -139,14 +116,10 @@ def test_a_worker_answers_replies_wherever_the_bytes_were_cut(language: str, rep
         assert (first.send + second.send, second.rest) == (b"".join(sent), b""), cut
         assert first.done + second.done == 1
         assert (first.ended, second.ended) == (False, False)
+    assert answer(ended).ended
 
 
-@pytest.mark.parametrize(("language", "reply"), [("beanstalkd", b"TIMED_OUT\r\n"), ("disque", b"*-1\r\n")])
-def test_a_worker_ends_when_there_is_no_job(language: str, reply: bytes) -> None:
-    assert LANGUAGES[language].answer(reply).ended
-
-
-def test_an_mpub_is_200_messages_of_200_bytes() -> None:
+def test_an_mpub_is_200_messages_of_200_bytes_which_differ_in_varied_bodies() -> None:
     plan = Publish("127.0.0.1", {"HTTP": 4151}, "mpub", "t", connections=1, depth=1, seconds=1.0, warm_up=0.0)
 
     request, messages = plan._request("t")
@@ -155,8 +128,6 @@ def test_an_mpub_is_200_messages_of_200_bytes() -> None:
     assert request.startswith(b"MPUB t\n\0\0\x9f\x64\0\0\0\xc8\0\0\0\xc8xxx")
     assert len(request) == len("MPUB t\n") + 4 + 4 + 200 * 204
 
-
-def test_varied_bodies_all_differ_and_compress_to_about_half() -> None:
     data = varied_body()
     bodies = {data[at : at + 204] for at in range(0, len(data), 204)}
 
@@ -168,9 +139,7 @@ def test_varied_bodies_all_differ_and_compress_to_about_half() -> None:
         assert 0.45 < len(pack_for(upgrade, data)) / len(data) < 0.65, upgrade
 
 
-@pytest.mark.parametrize(
-    ("upgrade", "codec", "begin"), [("snappy", Snappy(), b"\xff\x06\x00\x00sNaPpY"), ("deflate", Deflate(), b"")]
-)
+@each("upgrade, codec, begin", [("snappy", Snappy(), b"\xff\x06\x00\x00sNaPpY"), ("deflate", Deflate(), b"")])
 def test_what_is_packed_once_can_be_sent_again_and_again(upgrade: str, codec: Snappy | Deflate, begin: bytes) -> None:
     request = b"MPUB t\n" + varied_body()
     packed = pack_for(upgrade, request)
@@ -195,11 +164,8 @@ def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
     assert wire.recv(100) == b""
 
 
-def test_tls_packs_nothing() -> None:
+def test_what_is_not_packed_and_where_nsqs_load_is_not_used(tmp_path: Path) -> None:
     assert pack_for("tls", b"FIN 1\n") == b"FIN 1\n"
-
-
-def test_nsqs_load_is_not_used_where_it_cannot_follow(tmp_path: Path) -> None:
     (tmp_path / "bench_reader").touch()  # it speaks neither TLS nor a compression here
 
     replaced = [row.name for row in with_tools(rows(), str(tmp_path)) if isinstance(row, ReaderRow)]
@@ -210,24 +176,19 @@ def test_nsqs_load_is_not_used_where_it_cannot_follow(tmp_path: Path) -> None:
 # what is computed
 
 
-def test_times_become_quantiles() -> None:
+def test_times_become_quantiles_and_figures() -> None:
     assert timed(Outcome(0, 1.0), []).p50 is None
 
     outcome = timed(Outcome(101, 1.0), list(range(100, -1, -1)))
 
     assert (outcome.p50, outcome.p99, outcome.worst) == (50, 99, 100)
 
-
-def test_figures_are_per_second_per_message_and_of_one_core() -> None:
     sample = Sample(Outcome(1000, 2.0, cpu=1_000_000_000), server_cpu=1_500_000_000, rss_before=1000, rss=301_000)
 
     got = figures(sample)
 
     assert (got.rate, got.cpu, got.growth) == (500.0, 1_500_000.0, 300.0)
     assert (got.server_share, got.load_share) == (0.75, 0.5)
-
-
-def test_the_median_is_taken_field_by_field() -> None:
     runs = [some_figures(rate=1.0, cpu=9.0), some_figures(rate=3.0, cpu=7.0), some_figures(rate=2.0, cpu=8.0)]
 
     assert medians(runs) == some_figures(rate=2.0, cpu=8.0)
@@ -236,18 +197,22 @@ def test_the_median_is_taken_field_by_field() -> None:
 # what is printed
 
 
-def test_numbers_are_short() -> None:
-    assert [number(n) for n in (0, 789, 1234, 45_600, 456_000, 1_234_567)] == [
-        "0",
-        "789",
-        "1.23k",
-        "45.6k",
-        "456k",
-        "1.23M",
-    ]
+def test_a_table_has_its_columns_in_line_and_short_numbers() -> None:
+    short = ["0", "789", "1.23k", "45.6k", "456k", "1.23M"]
+    assert [number(n) for n in (0, 789, 1234, 45_600, 456_000, 1_234_567)] == short
     assert [duration(ns) for ns in (None, 12_345, 1_234_567, 2.5e9)] == ["-", "12 us", "1.2 ms", "2.5 s"]
     assert [share(part) for part in (0.0, 0.034, 0.98, 1.74)] == ["0.0%", "3.4%", "98%", "174%"]
     assert [megabytes(size) for size in (None, 57_200_000)] == ["-", "57"]
+
+    assert table(["row", "server", "n"], [["writer", "ours", "1"], ["r", "Go nsqd", "23"]]) == (
+        "row     server    n\n"
+        "------  -------  --\n"
+        "writer  ours      1\n"
+        "r       Go nsqd  23"
+    )  # fmt: skip
+    assert cells("writer", "ours", some_figures(), None, "fast") == [
+        "writer", "ours", "1.00k", "700", "-", "-", "100", "300", "90%", "50%", "", "fast",
+    ]  # fmt: skip
 
 
 def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
@@ -258,21 +223,6 @@ def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads()
     assert versus(ours, some_figures(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
     assert versus(ours, None) == ""
     assert versus(some_figures(server=0.4), None) == "client-bound"
-
-
-def test_a_table_has_its_columns_in_line() -> None:
-    assert table(["row", "server", "n"], [["writer", "ours", "1"], ["r", "Go nsqd", "23"]]) == (
-        "row     server    n\n"
-        "------  -------  --\n"
-        "writer  ours      1\n"
-        "r       Go nsqd  23"
-    )  # fmt: skip
-
-
-def test_a_line_of_the_main_table() -> None:
-    assert cells("writer", "ours", some_figures(), None, "fast") == [
-        "writer", "ours", "1.00k", "700", "-", "-", "100", "300", "90%", "50%", "", "fast",
-    ]  # fmt: skip
 
 
 # that it runs
@@ -290,14 +240,10 @@ def quick_bench(rows: str) -> list[list[str]]:
 
 ONE_OF_EACH_KIND = "snappy-reader,log-topics,queues-memory,turns-delete-jobs"
 ALL = [
-    "writer,reader",
-    "tls-,snappy-,deflate-",
-    "nodes-always",
-    "queues-pipelined,queues-copies,queues-memory,queues-lending",
-    "admin-listing,admin-watched",
-    "turns-delete-jobs,turns-empty-deferred,turns-start",
+    "writer,reader", "tls-,snappy-,deflate-", "nodes-always", "queues-pipelined,queues-copies,queues-memory,queues-lending",
+    "admin-listing,admin-watched", "turns-delete-jobs,turns-empty-deferred,turns-start",
     ",".join(size.name for size in log_sizes()),
-]
+]  # fmt: skip
 
 
 @pytest.mark.process

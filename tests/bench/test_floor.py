@@ -1,7 +1,5 @@
 """The disk's floor, and the lines of the rows that are compared with it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bench.durable import Figures, Speed

@@ -1,7 +1,5 @@
 """What programs that fork do with the clients. Each function is a program: python -m tests.penstock.forking NAME ADDRESS."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Every public name of the clients has an example in its docstring, and each example runs."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Clients in programs that fork: every answer belongs to its asker, and a child takes nothing from its parent."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -43,7 +41,7 @@ def test_jobs(jobs: str, program: str) -> None:
     execute(program, jobs)
 
 
-@pytest.mark.parametrize("program", ["producer", "consumer", "async_clients"])
+@pytest.mark.parametrize("program", ["consumer", "async_clients"])
 def test_messages(node: Daemon, program: str) -> None:
     execute(program, node.tcp)
 

@@ -7,8 +7,6 @@ and its JVM with it. `node NUMBER` kills another process instead, where a batch 
 exception, and the next job follows: they tidy up nothing, so what they leave on the disk is what a kill would leave.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

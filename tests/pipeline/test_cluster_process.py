@@ -1,7 +1,5 @@
 """A standalone cluster from the wheel: a master and two workers; an executor killed under an archive by spark-submit."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

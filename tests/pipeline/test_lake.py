@@ -50,11 +50,16 @@ def test_what_was_compacted_is_there_once_whatever_is_left_of_it(lake: Lake) -> 
     assert sum(one.count for one in lake.batches()) == 30
 
 
-def test_gaps_are_told() -> None:
+def test_gaps_are_told_and_one_works_at_a_time(lake: Lake) -> None:
     told = gaps(
         [batch(0, made(0, 9)), batch(1, made(15, 19)), batch(2, made(20, 29, count=8)), batch(3, made(0, 4, topic="u"))]
     )
     assert told == ["t on node 1: offsets 10 to 14", "t on node 1: 2 of 20 to 29"]
+    with lake.locked_by("archive"):
+        with pytest.raises(LakeError, match="another archive is running in"), lake.locked_by("archive"):
+            raise AssertionError("it is held")
+        with lake.locked_by("rollup"):
+            pass
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
@@ -68,22 +73,11 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
         Lake(tmp_path).check()
 
 
-def test_one_at_a_time(lake: Lake) -> None:
-    with lake.locked_by("archive"):
-        with pytest.raises(LakeError, match="another archive is running in"), lake.locked_by("archive"):
-            raise AssertionError("it is held")
-        with lake.locked_by("rollup"):
-            pass
-
-
-def test_a_checkpoint_belongs_to_what_it_was_made_for(lake: Lake) -> None:
+def test_a_checkpoint_and_a_manifest_that_are_none_of_ours_are_named(lake: Lake) -> None:
     path = lake.checkpoint("archive", {"topics": "a"})
     assert lake.checkpoint("archive", {"topics": "a"}) == path
     with pytest.raises(LakeError, match="with another topics"):
         lake.checkpoint("archive", {"topics": "b"})
-
-
-def test_a_manifest_that_is_none_is_named(lake: Lake) -> None:
     (lake.manifests / "batch=0000000000.json").write_text(json.dumps({"path": "x"}))
     with pytest.raises(LakeError, match=r"batch=0000000000\.json is not a valid manifest"):
         lake.batches()

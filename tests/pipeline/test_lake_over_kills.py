@@ -1,7 +1,5 @@
 """The lake while the driver is killed in a batch (in a campaign: at every stage), and the node under it: nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -52,18 +50,11 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         replay = ("replay", *some, "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
         compact, rollup = ("compact", *some), ("rollup", *some)
         jobs = {
-            "archive": once,
-            "rollup dies": rollup,
-            "rollup": rollup,
-            "compact dies": compact,
-            "compact dies again": compact,
-            "compact": compact,
-            "rollup, nothing": rollup,
-            "report": ("report", *some, "--out", str(page)),
-            "replay": (*replay, "--to", "again"),
-            "replay, nothing": (*replay, "--to", "again"),
+            "archive": once, "rollup dies": rollup, "rollup": rollup, "compact dies": compact, "compact dies again": compact,
+            "compact": compact, "rollup, nothing": rollup, "report": ("report", *some, "--out", str(page)),
+            "replay": (*replay, "--to", "again"), "replay, nothing": (*replay, "--to", "again"),
             "replay to a channel": (*replay, "--to", "t", "--channel", "mail"),
-        }
+        }  # fmt: skip
         said = dict(zip(jobs, run_all(*jobs.values(), stages="rolled up,files compacted,compacted"), strict=True))
         assert f"has {total:,}" in said["archive"]
         assert "MISSING" not in said["archive"]

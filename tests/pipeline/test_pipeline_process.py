@@ -1,7 +1,5 @@
 """`penstock pipeline` as a user runs it: archive over kills of the driver and of nsqd, rollup, report, compact, replay."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`make campaign` on stages that take no time: what it keeps, goes on with, prints and tells."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +45,9 @@ def test_an_interrupted_campaign_goes_on_and_another_commit_begins_anew(tmp_path
     assert len(list(Campaign(tmp_path, [GOOD, BAD], "two").missing())) == 3
 
 
-def test_what_is_no_stage_is_refused_and_help_names_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_stage_is_refused_and_the_stages_name_tests_that_are_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "nonsense"])
     assert "invalid choice" in capsys.readouterr().err
@@ -55,9 +55,6 @@ def test_what_is_no_stage_is_refused_and_help_names_all(capsys: pytest.CaptureFi
         [sys.executable, "-m", "tests.campaign", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
     assert all(stage.name in told for stage in STAGES)
-
-
-def test_the_stages_name_tests_that_are_there() -> None:
     paths = [word for stage in STAGES for word in stage.command if word.startswith("tests")]
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []

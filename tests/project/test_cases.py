@@ -27,7 +27,7 @@ def test_a_directory_is_empty_for_each_case(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
 
 
-def test_a_failure_names_its_case() -> None:
+def test_a_failure_names_its_case_and_a_table_without_cases_is_an_error() -> None:
     @each("number", [1, 0, 2])
     def divide(number: int) -> None:
         assert 1 / number
@@ -35,8 +35,5 @@ def test_a_failure_names_its_case() -> None:
     with pytest.raises(ZeroDivisionError) as error:
         divide()
     assert error.value.__notes__ == ["case 1: number=0"]
-
-
-def test_a_table_without_cases_is_an_error() -> None:
     with pytest.raises(AssertionError, match="without cases"):
         each("number", [])

@@ -113,19 +113,13 @@ def files() -> dict[str, str]:
     }
 
 
-def test_every_citation_resolves(files: dict[str, str]) -> None:
+def test_every_citation_resolves_and_code_cites_the_design(files: dict[str, str]) -> None:
     own = f"tests/project/{__name__.rpartition('.')[2]}.py"  # it plants wrong ones
     assert own in files
     wrong = [f"{name}: {line}" for name, text in files.items() if name != own for line in complaints(name, text, files)]
     assert wrong == []
-
-
-def test_code_cites_the_design(files: dict[str, str]) -> None:
     cited = [one for name, text in files.items() if name.endswith(".py") for one in _PAGE.findall(text)]
     assert len([one for one in cited if one.startswith("docs/design/")]) > 50
-
-
-def test_the_design_s_first_page_names_all_its_pages(files: dict[str, str]) -> None:
     pages = {posixpath.basename(name) for name in files if name.startswith("docs/design/")} - {"README.md"}
     assert pages
     assert {page for page in pages if f"]({page})" not in files["docs/design/README.md"]} == set()
@@ -142,27 +136,20 @@ def test_a_right_citation_is_not_complained_of() -> None:
     assert [line for name, text in SMALL.items() for line in complaints(name, text, SMALL)] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "complaint"),
-    [
-        ("nsqd/a.py", "# docs/three.md", "docs/three.md: there is no such file"),
-        ("nsqd/a.py", "# docs/two.md#gone", "docs/two.md#gone: there is no such heading"),
-        ("nsqd/a.py", "# docs/two.md#no-heading", "docs/two.md#no-heading: there is no such heading"),
-        ("nsqd/a.py", "# docs/two.md#again-2", "docs/two.md#again-2: there is no such heading"),
-        ("docs/two.md", "[up](README.md)", "README.md: there is no such file"),
-        ("docs/two.md", "[up](../README.md#two)", "../README.md#two: there is no such heading"),
-        ("docs/two.md", "[out](../../elsewhere.md)", "../../elsewhere.md: there is no such file"),
-        ("docs/two.md", "[own](#gone)", "#gone: there is no such heading"),
-        ("docs/two.md", "`nsqd/b.py`", "nsqd/b.py: there is no such file"),
-        ("nsqd/a.py", '"""See b.py and a.py."""', "b.py: there is no such file"),
-        ("nsqd/a.py", "# specs/nsq.md a11", "specs/: a text outside of the repository"),
-        ("nsqd/a.py", "# /" + "work/shared", "/" + "work/s: a path of one machine"),
-        (
-            "nsqd/a.py",
-            "# section 4 of ARCHITECTURE",
-            "section 4 of ARCHITECTURE: a numbered section of ARCHITECTURE.md",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "complaint"), [
+    ("nsqd/a.py", "# docs/three.md", "docs/three.md: there is no such file"),
+    ("nsqd/a.py", "# docs/two.md#gone", "docs/two.md#gone: there is no such heading"),
+    ("nsqd/a.py", "# docs/two.md#no-heading", "docs/two.md#no-heading: there is no such heading"),
+    ("nsqd/a.py", "# docs/two.md#again-2", "docs/two.md#again-2: there is no such heading"),
+    ("docs/two.md", "[up](README.md)", "README.md: there is no such file"),
+    ("docs/two.md", "[up](../README.md#two)", "../README.md#two: there is no such heading"),
+    ("docs/two.md", "[out](../../elsewhere.md)", "../../elsewhere.md: there is no such file"),
+    ("docs/two.md", "[own](#gone)", "#gone: there is no such heading"),
+    ("docs/two.md", "`nsqd/b.py`", "nsqd/b.py: there is no such file"),
+    ("nsqd/a.py", '"""See b.py and a.py."""', "b.py: there is no such file"),
+    ("nsqd/a.py", "# specs/nsq.md a11", "specs/: a text outside of the repository"),
+    ("nsqd/a.py", "# /" + "work/shared", "/" + "work/s: a path of one machine"),
+    ("nsqd/a.py", "# section 4 of ARCHITECTURE", "section 4 of ARCHITECTURE: a numbered section of ARCHITECTURE.md"),
+])  # fmt: skip
 def test_a_wrong_citation_is_found(name: str, text: str, complaint: str) -> None:
     assert list(complaints(name, text, SMALL)) == [complaint]

@@ -4,8 +4,6 @@ A test of the module nsqd/core/pauses.py is tests/nsqd/core/test_pauses.py. A mo
 file: TRIED_BY names the test to look at first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,7 +183,6 @@ TRIED_BY = {
     "penstock/spark/test_channel_process.py": ("penstock.spark.channel", "penstock.spark.staging",),
     "penstock/spark/test_holders.py": ("penstock.spark.ask", "penstock.spark.nodes",),
     "penstock/spark/test_readers_process.py": ("penstock.spark.reading", "penstock.spark.source",),
-    "penstock/spark/test_spark_process.py": ("penstock.spark.sink",),
     "penstock/test_forks_process.py": ("penstock.forks", "penstock.launch",),
     "pipeline/test_lake.py": ("pipeline.report",),
     "pipeline/test_lake_over_kills.py": ("pipeline.archive", "pipeline.rollup", "pipeline.session",),

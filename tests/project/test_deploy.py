@@ -1,7 +1,5 @@
 """deploy/compose.yaml: no container can be built here, so each command is tried as a process, or read by what reads it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -35,7 +33,7 @@ def test_a_daemons_flags_are_its_own(name: str, tmp_path: Path) -> None:
     assert "warn" not in done.stderr.lower()
 
 
-def test_nodes_have_numbers_and_directories_of_their_own() -> None:
+def test_services_are_of_their_own_and_wait_for_those_that_are_there() -> None:
     nodes = [name for name in SERVICES if name.startswith("nsqd")]
     for flag in ("-node-id", "-broadcast-address"):
         assert len({word for name in nodes for word in command(name) if word.startswith(flag)}) == len(nodes)
@@ -43,13 +41,7 @@ def test_nodes_have_numbers_and_directories_of_their_own() -> None:
     assert {volume.split(":")[0] for one in SERVICES.values() for volume in one.get("volumes", [])} == set(
         COMPOSE["volumes"]
     )
-
-
-def test_only_loopback_of_the_host_is_served() -> None:
     assert all(port.startswith("127.0.0.1:") for one in SERVICES.values() for port in one.get("ports", []))
-
-
-def test_a_daemon_waits_for_services_that_are_there() -> None:
     assert {name for one in SERVICES.values() for name in one.get("depends_on", [])} <= set(SERVICES)
     names = re.findall(
         r"(?:tcp-address=|lookupd=|spark://)([a-z-]+):", " ".join(word for name in SERVICES for word in command(name))
@@ -68,15 +60,12 @@ def test_the_archive_is_a_job_of_the_pipeline() -> None:
     assert str(given.out).startswith(SERVICES["archive"]["volumes"][0].split(":")[1])
 
 
-def test_master_and_workers_are_of_the_wheel() -> None:
+def test_master_workers_and_images_are_there() -> None:
     jars = Path(pyspark.__file__).parent / "jars"
     assert list(jars.glob("spark-core_*.jar"))
     for name in ("spark-master", "spark-worker"):
         assert command(name)[0] == "spark-class"
     assert "spark://spark-master:7077" in command("spark-worker")
-
-
-def test_images_are_of_stages_that_there_are() -> None:
     stages = set(re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE))
     assert {one["build"]["target"] for one in SERVICES.values()} <= stages
     assert "USER penstock" in DOCKERFILE.split("AS daemons")[1].split("FROM")[0]

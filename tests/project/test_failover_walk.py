@@ -1,7 +1,5 @@
 """A message and its failover: ARCHITECTURE.md names the functions in the order in which a simulated cluster calls them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

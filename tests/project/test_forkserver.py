@@ -1,7 +1,5 @@
 """Programs that several threads start at once, before there is a process that forks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,15 +1,13 @@
 """requirements*.lock: what the image and applications install, each with its version and its hashes."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib.metadata import requires
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.cases import each
 from tests.daemons import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -33,7 +31,7 @@ def pinned(name: str) -> dict[str, str]:
     return dict(found)
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@each("name", LOCKS)
 def test_every_dependency_is_pinned_to_a_version_that_it_admits(name: str) -> None:
     versions = pinned(name)
     for text in LOCKS[name]:
@@ -50,11 +48,8 @@ def test_what_dependencies_need_is_pinned_too() -> None:
                 assert canonicalize_name(needed.name) in versions, f"{name} needs {text}: run `make lock`"
 
 
-def test_the_image_of_spark_replaces_nothing_of_the_daemons() -> None:
+def test_the_images_replace_nothing_and_install_nothing_without_hashes() -> None:
     assert pinned("requirements.lock").items() <= pinned("requirements-spark.lock").items()
-
-
-def test_the_image_installs_nothing_without_hashes() -> None:
     runs = re.findall(r"pip install (.+?)(?: \\)?\n", DOCKERFILE)
     assert [re.findall(r"requirements\S*\.lock", run) for run in runs if "--no-index" not in run] == [
         ["requirements-build.lock"],

@@ -1,7 +1,5 @@
 """docs/reference is up to date, and docs name no option, route or subcommand that does not exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

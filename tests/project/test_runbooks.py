@@ -5,8 +5,6 @@ stands for what varies. It may end early in `…`. A call such as `log.critical(
 of the errors in STOPS stand for it.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re
@@ -35,16 +33,8 @@ PAGES = ROOT / "docs/operations"
 
 LEVELS = {"warning": "WARNING", "error": "ERROR", "exception": "ERROR", "critical": "FATAL"}
 LOGGERS = ("log", "logger")
-STOPS = (
-    "DirectoryError",
-    "LockError",
-    "LogError",
-    "DataImportError",
-    "QueueError",
-    "ListenError",
-    "TlsError",
-    "TooFewFilesError",
-)
+STOPS = ("DirectoryError", "LockError", "LogError", "DataImportError", "QueueError", "ListenError", "TlsError")
+STOPS += ("TooFewFilesError",)
 VARIES = "…"
 _DIRECTIVE = re.compile(r"%(?:\([a-z]+\))?[-+ #0]*\d*(?:\.\d+)?[a-z]")
 _QUOTED = re.compile(r"^    (WARNING|ERROR|FATAL): (.+)$", re.MULTILINE)
@@ -195,12 +185,9 @@ def pages() -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(PAGES.glob("*.md"))}
 
 
-def test_every_line_has_an_entry(lines: list[Line], pages: dict[str, str]) -> None:
+def test_every_line_has_an_entry_and_every_entry_shows_a_line(lines: list[Line], pages: dict[str, str]) -> None:
     assert len(lines) > 80
     assert missing(lines, quoted(pages.values())) == []
-
-
-def test_every_entry_shows_a_line(lines: list[Line], pages: dict[str, str]) -> None:
     assert stale(lines, quoted(pages.values())) == []
 
 
@@ -280,26 +267,24 @@ def flags(page: str) -> set[str]:
     return set(re.findall(r"`-([a-z][a-z-]+)", page)) | {word[1:] for word in words if re.fullmatch("-[a-z-]+", word)}
 
 
-def test_flags_exist(pages: dict[str, str]) -> None:
+def test_flags_and_routes_exist(pages: dict[str, str]) -> None:
     classes = (NsqdOptions, LookupdOptions, AdminOptions, ToFileOptions)
     known = {spec.flag for options in classes for spec in specs(options, "x")}
     named = set().union(*map(flags, pages.values()))
     assert len(named) > 15
     assert named - known == set()
 
-
-def routes(page: str) -> set[str]:
-    """Return the paths that `curl` asks for in a page."""
-    return set(re.findall(r"curl [^`\n]*?(?:[A-Z.\d]+:\d{4}|NODE|LOOKUPD)((?:/[a-z_]+)+)", page))
-
-
-def test_routes_exist(pages: dict[str, str]) -> None:
     code = "".join(text for room in ("nsqd/http", "lookupd") for text in sources(room).values())
     named = set().union(*map(routes, pages.values()))
     assert len(named) > 10
     assert [
         route for route in sorted(named) if not re.search(f'"{route}["/]|"{route.rpartition("/")[0]}/{{', code)
     ] == []
+
+
+def routes(page: str) -> set[str]:
+    """Return the paths that `curl` asks for in a page."""
+    return set(re.findall(r"curl [^`\n]*?(?:[A-Z.\d]+:\d{4}|NODE|LOOKUPD)((?:/[a-z_]+)+)", page))
 
 
 def commands(page: str) -> list[list[str]]:
@@ -381,39 +366,25 @@ class ListenError(Exception):
 """
 
 
-def test_the_collector_finds_texts_of_every_form() -> None:
+def test_the_collector_finds_texts_of_every_form_and_errors_within_lines() -> None:
     assert {(line.level, line.text) for line in collected(ast.parse(SOURCE), "source")} == {
-        ("ERROR", "LOG: the header of … is wrong"),
-        ("WARNING", "LOG: … bytes are free in …"),
-        ("WARNING", "LOG: nothing is free"),
-        ("", "segment … is gone for …"),
-        ("ERROR", "NODE: cannot serve …"),
-        ("", "……lookup of … fails"),
-        ("", "listen (…) failed: …"),
-    }
+        ("ERROR", "LOG: the header of … is wrong"), ("WARNING", "LOG: … bytes are free in …"),
+        ("WARNING", "LOG: nothing is free"), ("", "segment … is gone for …"), ("ERROR", "NODE: cannot serve …"),
+        ("", "……lookup of … fails"), ("", "listen (…) failed: …"),
+    }  # fmt: skip
+    errors = [line for line in collected(ast.parse(SOURCE), "source") if not line.level]
+    found = missing(errors, quoted(["    FATAL: cannot open - segment … is gone for …"]))
+    assert found == ["source:16:  listen (…) failed: …", "source:14:  ……lookup of … fails"]
 
 
-@each(
-    "entry, found",
-    [
-        ("WARNING: LOG: … bytes are free in …", True),
-        ("WARNING: LOG: 17 bytes are free in /data", True),
-        ("WARNING: LOG: … bytes are free …", True),
-        ("WARNING: LOG: …", False),
-        ("ERROR: LOG: … bytes are free in …", False),
-        ("WARNING: LOG: … bytes were free in …", False),
-        ("WARNING: LOG: … bytes are free", False),
-    ],
-)
+@each("entry, found", [
+    ("WARNING: LOG: … bytes are free in …", True), ("WARNING: LOG: 17 bytes are free in /data", True),
+    ("WARNING: LOG: … bytes are free …", True), ("WARNING: LOG: …", False), ("ERROR: LOG: … bytes are free in …", False),
+    ("WARNING: LOG: … bytes were free in …", False), ("WARNING: LOG: … bytes are free", False),
+])  # fmt: skip
 def test_an_entry_shows_a_line_or_its_beginning(entry: str, found: bool) -> None:
     lines = [line for line in collected(ast.parse(SOURCE), "source") if line.text.startswith("LOG: … bytes")]
     entries = quoted([f"## Space\n\n    {entry}\n"])
     assert len(entries) == 1
     assert (missing(lines, entries) == []) is found
     assert (stale(lines, entries) == []) is found
-
-
-def test_the_text_of_an_error_stands_within_a_line() -> None:
-    errors = [line for line in collected(ast.parse(SOURCE), "source") if not line.level]
-    found = missing(errors, quoted(["    FATAL: cannot open - segment … is gone for …"]))
-    assert found == ["source:16:  listen (…) failed: …", "source:14:  ……lookup of … fails"]

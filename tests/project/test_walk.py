@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.cases import each
 from tests.daemons import ROOT
 from tests.walk import Walk, walks
 
@@ -22,7 +23,7 @@ def documented() -> dict[str, tuple[int, int, int]]:
     return {name: (int(calls), int(files), int(crossings)) for name, calls, files, crossings in FIGURES.findall(text)}
 
 
-@pytest.mark.parametrize("command", ["PUB", "FIN"])
+@each("command", ["PUB", "FIN"])
 def test_the_walk_is_no_longer_than_architecture_md_says(walked: dict[str, Walk], command: str) -> None:
     calls, files, crossings = documented()[command]
     walk = walked[command]

@@ -12,7 +12,7 @@ from shared.budget import FREE, Budget, Share
 LIMIT = 100 * FREE
 
 
-def test_an_address_gets_half_and_another_one_the_other_half() -> None:
+def test_an_address_gets_half_and_clients_of_a_unix_socket_have_none() -> None:
     budget = Budget(LIMIT)
     assert budget.reserve(LIMIT // 2, "10.0.0.1")
     assert not budget.reserve(1, "10.0.0.1")
@@ -22,50 +22,21 @@ def test_an_address_gets_half_and_another_one_the_other_half() -> None:
     assert budget.figures().refused == 2
     budget.release(LIMIT // 2, "10.0.0.1")
     assert budget.reserve(1, "10.0.0.3")
-
-
-def test_clients_of_a_unix_socket_have_no_address_to_be_told_apart_by() -> None:
     budget = Budget(LIMIT)
     assert budget.reserve(LIMIT // 2, "")
     assert budget.reserve(LIMIT // 2, "")
 
 
-def test_what_is_larger_than_the_budget_is_granted_alone() -> None:
+def test_what_is_larger_than_the_budget_is_granted_alone_and_what_is_there_is_counted() -> None:
     budget = Budget(LIMIT)
     assert budget.reserve(3 * LIMIT, "10.0.0.1")
     assert not budget.reserve(1, "10.0.0.2")
     budget.release(3 * LIMIT, "10.0.0.1")
     assert budget.figures() == type(budget.figures())(LIMIT, 0, 3 * LIMIT, 1)
-
-
-def test_what_is_there_already_is_counted_beyond_the_limit() -> None:
     budget = Budget(LIMIT)
     budget.charge(2 * LIMIT, "10.0.0.1")
     assert budget.is_full
     assert not budget.reserve(1, "10.0.0.2")
-
-
-def test_small_amounts_are_free() -> None:
-    budget = Budget(LIMIT)
-    share = Share(budget, "10.0.0.1")
-    budget.charge(LIMIT, "10.0.0.2")
-    assert share.hold(FREE)
-    assert share.would_fit(FREE)
-    assert not share.hold(FREE + 1)
-    assert not share.would_fit(FREE + 1)
-    assert share.held == 0
-
-
-def test_a_share_goes_up_and_down() -> None:
-    budget = Budget(LIMIT)
-    share = Share(budget, "10.0.0.1")
-    for size in (2 * FREE, 5 * FREE, 3 * FREE):
-        assert share.hold(size)
-        assert budget.figures().used == size
-    share.charge(2 * LIMIT)
-    assert budget.figures().used == 2 * LIMIT
-    assert share.hold(0)
-    assert budget.figures().used == 0
 
 
 def test_threads_lose_nothing() -> None:

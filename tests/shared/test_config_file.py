@@ -21,7 +21,6 @@ from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
 from shared.options import OptionError, Spec, specs
 from shared.print_config import as_toml
-from shared.secrets import hide
 from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
 from shared.values import MILLISECOND, SECOND, Duration
 from tests.cases import each
@@ -111,7 +110,7 @@ def the_error(found: Reading[NsqdOptions]) -> str:
     return str(error)
 
 
-def test_a_file_with_every_key_of_nsqs_example(tmp_path: Path) -> None:
+def test_files_of_nsq_s_examples(tmp_path: Path) -> None:
     found = options(tmp_path, NSQD_FILE)
     assert found.warnings == ()
     assert (found.node_id, found.log_level, found.mem_queue_size) == (515, "debug", 20_000)
@@ -122,9 +121,6 @@ def test_a_file_with_every_key_of_nsqs_example(tmp_path: Path) -> None:
     unchanged = {f.name for f in fields(found) if getattr(found, f.name) == f.default}
     by_key = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd")}
     assert not unchanged & {by_key[key] for key in tomllib.loads(NSQD_FILE)}
-
-
-def test_a_file_of_nsqlookupd(tmp_path: Path) -> None:
     found = parse(LookupdOptions, "nsqlookupd", ["-config", written(tmp_path, LOOKUPD_FILE)], {})
     assert (found.tcp_address, found.log_level, found.warnings) == ("127.0.0.1:5160", "error", ())
     assert (found.inactive_producer_timeout, found.tombstone_lifetime) == (100 * SECOND, 15 * SECOND)
@@ -133,43 +129,30 @@ def test_a_file_of_nsqlookupd(tmp_path: Path) -> None:
 # Coercions
 
 
-@each(
-    "line, name, value",
-    [
-        ("mem_queue_size = 12", "mem_queue_size", 12),
-        ("mem_queue_size = 0x10", "mem_queue_size", 16),
-        ('mem_queue_size = "12"', "mem_queue_size", 12),
-        ('mem_queue_size = "+012"', "mem_queue_size", 12),
-        ("mem_queue_size = 9223372036854775807", "mem_queue_size", 2**63 - 1),
-        ("snappy = false", "snappy", False),
-        ('snappy = "F"', "snappy", False),
-        ('snappy = "0"', "snappy", False),
-        ("snappy = 1", "snappy", False),  # an integer is inverted
-        ("statsd_exclude_ephemeral = 0", "statsd_exclude_ephemeral", True),
-        ("msg_timeout = 1500", "msg_timeout", 1500 * MILLISECOND),
-        ('msg_timeout = "1.5h"', "msg_timeout", 5400 * SECOND),
-        ('msg_timeout = "0"', "msg_timeout", 0),
-        ('nsqlookupd_tcp_addresses = "a:1, b:2,"', "lookupd_tcp_address", ("a:1", "b:2")),
-        ('nsqlookupd_tcp_addresses = ["a:1,b:2", " c:3"]', "lookupd_tcp_address", ("a:1,b:2", " c:3")),
-        ("nsqlookupd_tcp_addresses = []", "lookupd_tcp_address", ()),
-        ('nsqlookupd_tcp_addresses = ""', "lookupd_tcp_address", ()),
-        ('e2e_processing_latency_percentiles = "0.5, 0.9"', "e2e_processing_latency_percentile", (0.5, 0.9)),
-        ("e2e_processing_latency_percentiles = [1, 0.5]", "e2e_processing_latency_percentile", (1.0, 0.5)),
-        ("tls_required = false", "tls_required", "false"),
-        ("tls_required = 0", "tls_required", "false"),
-        ('tls_required = "F"', "tls_required", "false"),
-        ('tls_min_version = ""', "tls_min_version", "tls1.2"),
-        ('tls_min_version = "TLS1.3"', "tls_min_version", "tls1.3"),
-        ('tls_min_version = "tls1.0"', "tls_min_version", "tls1.0"),
-        ('log_level = "WARN"', "log_level", "warn"),
-        ('log_format = "JSON"', "log_format", "json"),
-        ('auth_http_request_method = "Post"', "auth_http_request_method", "post"),
-        ('max_attempts = "5,orders=3"', "max_attempts", ("5", "orders=3")),
-        ('enable_experiment = ["topology-aware-consumption"]', "enable_experiment", ("topology-aware-consumption",)),
-        ("\ufeffsnappy = false", "snappy", False),
-        ("snappy = false\r\n", "snappy", False),
-    ],
-)
+@each("line, name, value", [
+    ("mem_queue_size = 12", "mem_queue_size", 12), ("mem_queue_size = 0x10", "mem_queue_size", 16),
+    ('mem_queue_size = "12"', "mem_queue_size", 12), ('mem_queue_size = "+012"', "mem_queue_size", 12),
+    ("mem_queue_size = 9223372036854775807", "mem_queue_size", 2**63 - 1),
+    ("snappy = false", "snappy", False), ('snappy = "F"', "snappy", False), ('snappy = "0"', "snappy", False),
+    ("snappy = 1", "snappy", False),  # an integer is inverted
+    ("statsd_exclude_ephemeral = 0", "statsd_exclude_ephemeral", True),
+    ("msg_timeout = 1500", "msg_timeout", 1500 * MILLISECOND), ('msg_timeout = "1.5h"', "msg_timeout", 5400 * SECOND),
+    ('msg_timeout = "0"', "msg_timeout", 0),
+    ('nsqlookupd_tcp_addresses = "a:1, b:2,"', "lookupd_tcp_address", ("a:1", "b:2")),
+    ('nsqlookupd_tcp_addresses = ["a:1,b:2", " c:3"]', "lookupd_tcp_address", ("a:1,b:2", " c:3")),
+    ("nsqlookupd_tcp_addresses = []", "lookupd_tcp_address", ()),
+    ('nsqlookupd_tcp_addresses = ""', "lookupd_tcp_address", ()),
+    ('e2e_processing_latency_percentiles = "0.5, 0.9"', "e2e_processing_latency_percentile", (0.5, 0.9)),
+    ("e2e_processing_latency_percentiles = [1, 0.5]", "e2e_processing_latency_percentile", (1.0, 0.5)),
+    ("tls_required = false", "tls_required", "false"), ("tls_required = 0", "tls_required", "false"),
+    ('tls_required = "F"', "tls_required", "false"), ('tls_min_version = ""', "tls_min_version", "tls1.2"),
+    ('tls_min_version = "TLS1.3"', "tls_min_version", "tls1.3"), ('tls_min_version = "tls1.0"', "tls_min_version", "tls1.0"),
+    ('log_level = "WARN"', "log_level", "warn"), ('log_format = "JSON"', "log_format", "json"),
+    ('auth_http_request_method = "Post"', "auth_http_request_method", "post"),
+    ('max_attempts = "5,orders=3"', "max_attempts", ("5", "orders=3")),
+    ('enable_experiment = ["topology-aware-consumption"]', "enable_experiment", ("topology-aware-consumption",)),
+    ("\ufeffsnappy = false", "snappy", False), ("snappy = false\r\n", "snappy", False),
+])  # fmt: skip
 def test_values(line: str, name: str, value: object, tmp_path: Path) -> None:
     assert getattr(options(tmp_path, line), name) == value
 
@@ -256,26 +239,21 @@ def test_all_errors_are_found_those_of_the_flags_first(tmp_path: Path) -> None:
 # Files that cannot be read
 
 
-@each(
-    "content, reason",
-    [
-        (b"snappy", "Expected '=' after a key in a key/value pair (at end of document)"),
-        (b"snappy = true\nsnappy = true\n", "Cannot overwrite a value (at line 2, column 14)"),
-        (b'# one\nlog_prefix = "\xff"\n', "invalid UTF-8 byte 0xff (at line 2)"),
-        (b"a = " + b"[" * 100_000, "nested too deep"),
-        (b"a = " + b"9" * 100_000, "Exceeds the limit"),
-        (b"#" * (MAX_SIZE + 1), f"larger than {MAX_SIZE} bytes"),
-        (b"\x00", "Invalid statement (at line 1, column 1)"),
-    ],
-)
+@each("content, reason", [
+    (b"snappy", "Expected '=' after a key in a key/value pair (at end of document)"),
+    (b"snappy = true\nsnappy = true\n", "Cannot overwrite a value (at line 2, column 14)"),
+    (b'# one\nlog_prefix = "\xff"\n', "invalid UTF-8 byte 0xff (at line 2)"),
+    (b"a = " + b"[" * 100_000, "nested too deep"), (b"a = " + b"9" * 100_000, "Exceeds the limit"),
+    (b"#" * (MAX_SIZE + 1), f"larger than {MAX_SIZE} bytes"), (b"\x00", "Invalid statement (at line 1, column 1)"),
+])  # fmt: skip
 def test_a_file_that_is_no_toml(content: bytes, reason: str, tmp_path: Path) -> None:
     line = the_error(reading(tmp_path, content))
     assert line.startswith(f"failed to load config file {tmp_path / 'daemon.cfg'} - {reason}")
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"), [("missing", "No such file or directory"), (".", "Is a directory"), ("a\0b", "embedded null byte")]
-)  # fmt: skip
+@each(
+    "path, reason", [("missing", "No such file or directory"), (".", "Is a directory"), ("a\0b", "embedded null byte")]
+)
 def test_a_path_that_is_no_file(path: str, reason: str, tmp_path: Path) -> None:
     line = the_error(read(NsqdOptions, "nsqd", ["-config", f"{tmp_path}/{path}"], {}))
     assert line == f"failed to load config file {tmp_path}/{path} - {reason}"
@@ -292,23 +270,18 @@ def test_no_content_is_a_bug(content: bytes) -> None:
 # Warnings
 
 
-@each(
-    "line, warning",
-    [
-        ("snapy = true", "unknown key 'snapy': did you mean snappy?"),
-        ("SNAPPY = true", "unknown key 'SNAPPY': did you mean snappy?"),
-        ("max-msg-size = 5", "unknown key 'max-msg-size': did you mean max_msg_size?"),
-        ('lookupd_tcp_address = "a:1"', "unknown key 'lookupd_tcp_address': did you mean nsqlookupd_tcp_addresses?"),
-        ("node_id = 5", "unknown key 'node_id': did you mean id?"),
-        ("[nsqd]\nsnappy = false", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
-        ("[[nsqd]]\nid = 1", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
-        ("nothing_like_it = [[]]", "unknown key 'nothing_like_it'"),
-        ('"a\\nb" = 1', r"unknown key 'a\nb'"),
-        ("version = true", "version is for the command line only"),
-        ("worker_id = 5", "worker_id is for the command line only"),
-        ("deflate = 1", "deflate = 1 means false, as NSQ reads it: write false"),
-    ],
-)
+@each("line, warning", [
+    ("snapy = true", "unknown key 'snapy': did you mean snappy?"),
+    ("SNAPPY = true", "unknown key 'SNAPPY': did you mean snappy?"),
+    ("max-msg-size = 5", "unknown key 'max-msg-size': did you mean max_msg_size?"),
+    ('lookupd_tcp_address = "a:1"', "unknown key 'lookupd_tcp_address': did you mean nsqlookupd_tcp_addresses?"),
+    ("node_id = 5", "unknown key 'node_id': did you mean id?"),
+    ("[nsqd]\nsnappy = false", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
+    ("[[nsqd]]\nid = 1", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
+    ("nothing_like_it = [[]]", "unknown key 'nothing_like_it'"), ('"a\\nb" = 1', r"unknown key 'a\nb'"),
+    ("version = true", "version is for the command line only"), ("worker_id = 5", "worker_id is for the command line only"),
+    ("deflate = 1", "deflate = 1 means false, as NSQ reads it: write false"),
+])  # fmt: skip
 def test_what_is_odd_is_one_warning(line: str, warning: str, tmp_path: Path) -> None:
     assert options(tmp_path, line).warnings == (f"config file {tmp_path / 'daemon.cfg'}: {warning}",)
 
@@ -359,18 +332,20 @@ def test_addresses_that_are_not_odd(flag: str) -> None:
     assert parse(NsqdOptions, "nsqd", [flag], {}).warnings == ()
 
 
-def test_nsqlookupd_finds_odd_addresses_too() -> None:
+def test_nsqlookupd_finds_odd_addresses_too_and_what_forbids_a_start() -> None:
     found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=a", "-http-address=b"], {})
     reason = "used as the path of a unix socket: expected <addr>:<port>"
     assert found.warnings == (f"--tcp-address 'a': {reason}", f"--http-address 'b': {reason}")
+    found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=", "-http-address=127.0.0.1"], {})
+    assert found.obstacles() == [
+        "--tcp-address '': missing address",
+        "--http-address '127.0.0.1': missing port in address",
+    ]
 
 
-def test_a_misspelt_variable_is_a_warning() -> None:
+def test_odd_variables_and_warnings_of_all_sources_in_their_order(tmp_path: Path) -> None:
     found = parse(NsqdOptions, "nsqd", [], {"NSQD_TLS_REQURED": "true", "NSQD_VERSION": "1.3.0", "NSQLOOKUPD_X": "y"})
     assert found.warnings == ("unknown environment variable NSQD_TLS_REQURED: did you mean NSQD_TLS_REQUIRED?",)
-
-
-def test_warnings_come_in_the_order_of_the_sources_and_beside_errors(tmp_path: Path) -> None:
     found = reading(tmp_path, "snapy = true\nmax_msg_size = 1.5", "word", NSQD_SNAPY="true")
     assert len(found.errors) == 1
     assert [line.partition(":")[0] for line in found.options.warnings] == [
@@ -427,37 +402,23 @@ CLUSTER = ["-node-id=1", "-cluster-secret-file=s"]
 CLUSTER_TLS = ["-cluster-tls-cert=c", "-cluster-tls-key=k", "-cluster-tls-ca=a"]
 
 
-@pytest.mark.parametrize("flags", [["-cluster-address=[::1]:1"], ["-cluster-address=0.0.0.0:1", *CLUSTER_TLS]])
-def test_a_node_of_a_cluster_needs_loopback_or_tls(flags: list[str]) -> None:
-    assert parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {}).obstacles() == []
-
-
-@each(
-    "flags, why",
-    [
-        (["-cluster-address=10.0.0.1:1"], "beyond loopback the nodes need TLS: give -cluster-tls-cert"),
-        (["-cluster-address=:1"], "beyond loopback the nodes need TLS"),
-        *((["-cluster-address=127.0.0.1:1", flag], "must be given together") for flag in CLUSTER_TLS),
-        *((["-cluster-address=:1", *CLUSTER_TLS[:n], *CLUSTER_TLS[n + 1 :]], "given together") for n in range(3)),
-        *(([flag], "need --cluster-address") for flag in CLUSTER_TLS),
-    ],
-)
-def test_a_cluster_beyond_loopback_has_all_files_of_tls(flags: list[str], why: str) -> None:
-    with pytest.raises(OptionError, match=re.escape(why)):
-        parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {})
-
-
-def test_other_nodes_cannot_reach_a_unix_socket() -> None:
+def test_a_node_of_a_cluster_needs_loopback_or_tls() -> None:
+    for flags in (["-cluster-address=[::1]:1"], ["-cluster-address=0.0.0.0:1", *CLUSTER_TLS]):
+        assert parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {}).obstacles() == []
     found = parse(NsqdOptions, "nsqd", [*CLUSTER, "-cluster-address=./socket"], {})
     assert "a unix socket cannot be reached by other nodes" in found.obstacles()[0]
 
 
-def test_what_forbids_a_start_of_nsqlookupd() -> None:
-    found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=", "-http-address=127.0.0.1"], {})
-    assert found.obstacles() == [
-        "--tcp-address '': missing address",
-        "--http-address '127.0.0.1': missing port in address",
-    ]
+@each("flags, why", [
+    (["-cluster-address=10.0.0.1:1"], "beyond loopback the nodes need TLS: give -cluster-tls-cert"),
+    (["-cluster-address=:1"], "beyond loopback the nodes need TLS"),
+    *((["-cluster-address=127.0.0.1:1", flag], "must be given together") for flag in CLUSTER_TLS),
+    *((["-cluster-address=:1", *CLUSTER_TLS[:n], *CLUSTER_TLS[n + 1 :]], "given together") for n in range(3)),
+    *(([flag], "need --cluster-address") for flag in CLUSTER_TLS),
+])  # fmt: skip
+def test_a_cluster_beyond_loopback_has_all_files_of_tls(flags: list[str], why: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(why)):
+        parse(NsqdOptions, "nsqd", [*CLUSTER, *flags], {})
 
 
 @given(st.text(max_size=20))
@@ -476,66 +437,53 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     content = "max_msg_size = 1\nmax_body_size = 2\nmem_queue_size = 3\nsnappy = false"
     found = reading(tmp_path, content, "-max-msg-size=10", NSQD_MAX_MSG_SIZE="20", NSQD_MAX_BODY_SIZE="21")
     assert not found.errors
-    got = found.options
-    assert (got.max_msg_size, got.max_body_size, got.mem_queue_size, got.snappy, got.deflate) == (
-        10, 21, 3, False, True,
-    )  # fmt: skip
-    assert found.origins["max_msg_size"] == "flag -max-msg-size"
-    assert found.origins["max_body_size"] == "environment NSQD_MAX_BODY_SIZE"
-    assert found.origins["mem_queue_size"] == f"file {tmp_path / 'daemon.cfg'}"
-    assert found.origins["deflate"] == "default"
+    for name, value, origin in (
+        ("max_msg_size", 10, "flag -max-msg-size"), ("max_body_size", 21, "environment NSQD_MAX_BODY_SIZE"),
+        ("mem_queue_size", 3, f"file {tmp_path / 'daemon.cfg'}"), ("snappy", False, f"file {tmp_path / 'daemon.cfg'}"),
+        ("deflate", True, "default"),
+    ):  # fmt: skip
+        assert (getattr(found.options, name), found.origins[name]) == (value, origin)
 
 
-def test_a_list_is_taken_from_one_source_only(tmp_path: Path) -> None:
+def test_a_list_is_taken_from_one_source_only_and_there_is_some_address(tmp_path: Path) -> None:
     content = 'nsqlookupd_tcp_addresses = ["f:1"]'
     assert options(tmp_path, content).lookupd_tcp_address == ("f:1",)
     assert options(tmp_path, content, NSQD_LOOKUPD_TCP_ADDRESS="e:1,e:2").lookupd_tcp_address == ("e:1", "e:2")
     flags = ("-lookupd-tcp-address", "a:1,b:2", "-lookupd-tcp-address=c:3")
     assert options(tmp_path, content, *flags, NSQD_LOOKUPD_TCP_ADDRESS="e:1").lookupd_tcp_address == ("a:1,b:2", "c:3")
 
+    for content in ("tcp_address = []", 'tcp_address = ""'):
+        (error,) = reading(tmp_path, content).errors
+        assert str(error).endswith("for tcp_address: missing address")
+    found = reading(tmp_path, "", "-tcp-address=a:1", "-tcp-address=b:2", "-tcp-shared-address=b:2")
+    assert "--tcp-shared-address must not be --tcp-address" in str(found.errors[0])
 
-@each(
-    "content, environ, flags, addresses",
-    [
-        ("", {}, [], ("127.0.0.1:4150",)),
-        ('tcp_address = "f:1"', {}, [], ("f:1",)),  # NSQ's own file
-        ('tcp_address = ["f:1", "unix:/run/f?mode=600"]', {}, [], ("f:1", "unix:/run/f?mode=600")),
-        ('tcp_address = "f:1"', {"NSQD_TCP_ADDRESS": "e:1, e:2"}, [], ("e:1", "e:2")),
-        ('tcp_address = "f:1"', {}, ["-tcp-address=a:1"], ("a:1",)),
-        ("", {}, ["-tcp-address=a:1", "-tcp-address", "/run/a,b"], ("a:1", "/run/a,b")),
-    ],
-)
+
+@each("content, environ, flags, addresses", [
+    ("", {}, [], ("127.0.0.1:4150",)),
+    ('tcp_address = "f:1"', {}, [], ("f:1",)),  # NSQ's own file
+    ('tcp_address = ["f:1", "unix:/run/f?mode=600"]', {}, [], ("f:1", "unix:/run/f?mode=600")),
+    ('tcp_address = "f:1"', {"NSQD_TCP_ADDRESS": "e:1, e:2"}, [], ("e:1", "e:2")),
+    ('tcp_address = "f:1"', {}, ["-tcp-address=a:1"], ("a:1",)),
+    ("", {}, ["-tcp-address=a:1", "-tcp-address", "/run/a,b"], ("a:1", "/run/a,b")),
+])  # fmt: skip
 def test_nsqd_may_listen_at_several_addresses(
     tmp_path: Path, content: str, environ: dict[str, str], flags: list[str], addresses: tuple[str, ...]
 ) -> None:
     assert options(tmp_path, content, *flags, **environ).tcp_address == addresses
 
 
-@pytest.mark.parametrize("content", ["tcp_address = []", 'tcp_address = ""'])
-def test_nsqd_listens_at_some_address(tmp_path: Path, content: str) -> None:
-    (error,) = reading(tmp_path, content).errors
-    assert str(error).endswith("for tcp_address: missing address")
-
-
-def test_the_shared_address_is_none_of_the_own_ones(tmp_path: Path) -> None:
-    found = reading(tmp_path, "", "-tcp-address=a:1", "-tcp-address=b:2", "-tcp-shared-address=b:2")
-    assert "--tcp-shared-address must not be --tcp-address" in str(found.errors[0])
-
-
-@pytest.mark.parametrize(("kind", "program"), [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
+@each("kind, program", [(NsqdOptions, "nsqd"), (LookupdOptions, "nsqlookupd")])
 def test_metrics_are_only_for_some_if_a_file_says_for_whom(kind: type, program: str) -> None:
     (error,) = read(kind, program, ["-metrics-auth"], {}).errors
     assert str(error) == "--metrics-auth needs --auth-file, which says who may see stats"
     assert parse(kind, program, ["-metrics-auth", "-auth-file=a"], {}).metrics_auth
 
 
-def test_the_environment_may_name_the_file_and_a_flag_may_refuse_it(tmp_path: Path) -> None:
+def test_the_file_of_the_environment_and_of_a_version(tmp_path: Path) -> None:
     path = written(tmp_path, "snappy = false")
     assert not parse(NsqdOptions, "nsqd", [], {"NSQD_CONFIG": path}).snappy
     assert parse(NsqdOptions, "nsqd", ["-config="], {"NSQD_CONFIG": path}).snappy
-
-
-def test_version_looks_at_no_file(tmp_path: Path) -> None:
     assert parse(NsqdOptions, "nsqd", ["-version", "-config", str(tmp_path)], {"NSQD_SNAPPY": "x"}).version
     with pytest.raises(OptionError):
         parse(NsqdOptions, "nsqd", ["-version", "-nope"], {})
@@ -556,36 +504,24 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "log_format": st.sampled_from(["nsq", "json"]),
     "auth_file": st.just("/etc/auth"),  # metrics_auth needs one
     "tcp_address": st.lists(
-        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@?")), min_size=1, max_size=3
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@?")), min_size=1, max_size=3,
     ).map(tuple),
-    "auth_http_request_method": st.sampled_from(["get", "post"]),
-    "statistics_topic": st.sampled_from(["", "_statistics"]),
-    "audit_topic": st.sampled_from(["", "_statistics"]),
-    "statistics_events": st.sampled_from(["off", "full", "0.25"]),
+    "auth_http_request_method": st.sampled_from(["get", "post"]), "statistics_topic": st.sampled_from(["", "_statistics"]),
+    "audit_topic": st.sampled_from(["", "_statistics"]), "statistics_events": st.sampled_from(["off", "full", "0.25"]),
     "tcp_shared_address": st.sampled_from(["", ":4149", "[::1]:4149"]),
     "durability": st.sampled_from(["always", "interval", "os"]),
     "max_attempts": st.lists(st.sampled_from(["5", "orders=3", "0"])).map(tuple),
     "max_deflate_level": st.integers(1, 9),
     "node_id": st.integers(0, 1023),  # a node of a cluster needs one
-    "failover_after": st.integers(3 * SECOND, 2**63 - 1),
-    "failover_quorum": st.sampled_from(["none", "majority", "any"]),
-    "replicas": st.integers(1, 15),
-    "replicate": st.integers(1, 2),
-    "cluster_address": st.just(":4153"),
-    "cluster_name": st.sampled_from(["penstock", "é"]),
-    "cluster_secret_file": st.just("/etc/secret"),
-    "cluster_tls_cert": st.just("/etc/é.crt"),
-    "cluster_tls_key": st.just('/etc/"key"\n'),
-    "cluster_tls_ca": st.just("/etc/ca.pem"),
-    "lookupd_tls_root_ca_file": st.just("/etc/ca.pem"),
-    "lookupd_tls_cert": st.just("/etc/é.crt"),
-    "lookupd_tls_key": st.just('/etc/"key"\n'),
-    "tls_required": st.sampled_from(list(TLS_REQUIRED)),
-    "tls_min_version": st.sampled_from(list(TLS_VERSIONS)),
-    "tls_security_level": st.integers(0, 2),
-    "tls_cert": st.just("/etc/é.crt"),
-    "tls_key": st.just('/etc/"key"\n'),
-}
+    "failover_after": st.integers(3 * SECOND, 2**63 - 1), "failover_quorum": st.sampled_from(["none", "majority", "any"]),
+    "replicas": st.integers(1, 15), "replicate": st.integers(1, 2), "cluster_address": st.just(":4153"),
+    "cluster_name": st.sampled_from(["penstock", "é"]), "cluster_secret_file": st.just("/etc/secret"),
+    "cluster_tls_cert": st.just("/etc/é.crt"), "cluster_tls_key": st.just('/etc/"key"\n'),
+    "cluster_tls_ca": st.just("/etc/ca.pem"), "lookupd_tls_root_ca_file": st.just("/etc/ca.pem"),
+    "lookupd_tls_cert": st.just("/etc/é.crt"), "lookupd_tls_key": st.just('/etc/"key"\n'),
+    "tls_required": st.sampled_from(list(TLS_REQUIRED)), "tls_min_version": st.sampled_from(list(TLS_VERSIONS)),
+    "tls_security_level": st.integers(0, 2), "tls_cert": st.just("/etc/é.crt"), "tls_key": st.just('/etc/"key"\n'),
+}  # fmt: skip
 
 
 def in_file() -> list[Spec]:
@@ -629,30 +565,6 @@ def test_print_config_hides_secrets() -> None:
     assert 'statsd_address = "***@h:8125"  # flag -statsd-address; secrets are hidden\n' in printed
 
 
-@each(
-    "value, shown",
-    [
-        ("127.0.0.1:4160", "127.0.0.1:4160"),
-        ("[::1]:4160", "[::1]:4160"),
-        ("http://h:1/path", "http://h:1/path"),
-        ("http://u:p@h:1/path", "http://***@h:1/path"),
-        ("http://token@h", "http://***@h"),
-        ("http://u:p@ss/w?rd@h/x", "http://***"),  # the last @ may as well stand in an argument
-        ("http://h/x?secret=1", "http://h/x?***"),
-        ("http://u:p\n@h", "http://***@h"),
-        ("u:p@h:1", "***@h:1"),
-        ("/srv/a:b@c", "/srv/a:b@c"),
-        ("[nsqd] ", "[nsqd] "),
-        ("", ""),
-        (("a", "x:y@z"), ("a", "***@z")),
-        (["x:y@z"], ["***@z"]),
-        (5, 5),
-    ],
-)
-def test_what_is_hidden(value: object, shown: object) -> None:
-    assert hide(value) == shown
-
-
 # Words with rules of their own
 
 
@@ -675,15 +587,9 @@ def test_what_are_no_attempts(word: str) -> None:
         parse(NsqdOptions, "nsqd", ["-max-attempts", word], {})
 
 
-@each(
-    "template, host, prefix",
-    [
-        ("nsq.%s", "node.example", "nsq.node_example_4151."),
-        ("%s.%s.", "n", "n_4151.n_4151."),
-        ("", "n", ""),
-        ("x", "::1", "x."),
-        ("%s", "::1", "[__1]_4151."),
-    ],
-)
+@each("template, host, prefix", [
+    ("nsq.%s", "node.example", "nsq.node_example_4151."), ("%s.%s.", "n", "n_4151.n_4151."), ("", "n", ""),
+    ("x", "::1", "x."), ("%s", "::1", "[__1]_4151."),
+])  # fmt: skip
 def test_the_prefix_of_statistics(template: str, host: str, prefix: str) -> None:
     assert statsd_prefix(template, host, 4151) == prefix

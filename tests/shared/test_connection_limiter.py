@@ -12,15 +12,12 @@ def limiter(total: int, per_ip: int = 0) -> ConnectionLimiter:
     return ConnectionLimiter("HTTP", ConnectionLimits(total, per_ip), Counter())
 
 
-def test_a_connection_that_has_ended_makes_room() -> None:
+def test_a_connection_that_has_ended_makes_room_and_a_unix_socket_has_no_limit_of_its_own() -> None:
     counted = limiter(2, 1)
     assert [counted.admits(ip, 0) for ip in ("a", "a", "b", "c")] == [True, False, True, False]
     assert counted.refused == {"max_connections_per_ip": 1, "max_connections": 1}
     counted.count_off("a")
     assert [counted.admits(ip, 0) for ip in ("b", "a", "c")] == [False, True, False]
-
-
-def test_a_unix_socket_has_no_address_and_no_limit_of_its_own() -> None:
     counted = limiter(3, 1)
     assert [counted.admits("", 0) for _ in range(4)] == [True, True, True, False]
 

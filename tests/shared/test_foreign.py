@@ -37,6 +37,13 @@ def test_each_protocol_is_known_by_what_its_clients_send_first(kind: Foreign) ->
     for data in FIRST[kind]:
         assert recognize(data) is kind, data
         assert describe(data) == str(kind)
+        line, newline, _ = data.partition(b"\r\n")
+        assert not newline or recognize_line(line) is kind
+    if kind not in (Foreign.JOB, Foreign.BEANSTALK):
+        assert all(data.startswith(BEGINNINGS) for data in FIRST[kind] if data[4:5] != b":"), (
+            "the cheap test finds them"
+        )
+    assert recognize_line(b"stats") is Foreign.BEANSTALK
 
 
 @each("data", OTHERS)
@@ -45,7 +52,7 @@ def test_nothing_else_is(data: bytes) -> None:
     assert describe(data) == "what belongs to no protocol that is known here"
 
 
-def test_a_line_with_a_version_of_http_at_its_end_is_a_request_whatever_its_verb() -> None:
+def test_lines_and_their_beginnings() -> None:
     assert recognize_line(b"delete /x HTTP/1.1") is Foreign.HTTP
     assert recognize(b"delete /x HTTP/1.1") is None  # more may come of the line
     assert recognize_line(b"delete /x HTTP/1.1 ") is None
@@ -53,28 +60,8 @@ def test_a_line_with_a_version_of_http_at_its_end_is_a_request_whatever_its_verb
     assert recognize_line(b"PRI * HTTP/2.0") is Foreign.HTTP2
     assert describe(b"delete /x HTTP/1.1\r\nX: y\r\n") == str(Foreign.HTTP)
 
-
-@each("kind", Foreign)
-def test_a_whole_line_is_known_as_its_bytes_are(kind: Foreign) -> None:
-    for data in FIRST[kind]:
-        line, newline, _ = data.partition(b"\r\n")
-        if newline:
-            assert recognize_line(line) is kind
-    assert recognize_line(b"stats") is Foreign.BEANSTALK
-
-
-def test_what_is_far_from_the_beginning_is_not_looked_at() -> None:
     assert recognize(b"use " + b"t" * 59 + b"\r\n") is Foreign.BEANSTALK
     assert recognize(b"put 0 0 9 1" + b" " * 60 + b"\r\n") is None
-
-
-def test_the_log_is_told_where_a_client_belongs_and_nothing_of_what_it_sent() -> None:
     told = describe(b"GET /?token=secret HTTP/1.1\r\n")
     assert told == "an HTTP request: use the port of -http-address"
     assert "secret" not in describe(b"secret\r\n")
-
-
-def test_the_cheap_test_finds_all_but_headers_and_beanstalkd() -> None:
-    for kind, several in FIRST.items():
-        if kind not in (Foreign.JOB, Foreign.BEANSTALK):
-            assert all(data.startswith(BEGINNINGS) for data in several if data[4:5] != b":"), kind

@@ -13,76 +13,45 @@ from shared.listen import Address, ListenError, bind_shared, display, is_loopbac
 from tests.cases import each
 
 
-@each(
-    "text, address",
-    [
-        ("127.0.0.1:4150", Address("127.0.0.1", 4150)),
-        (":4150", Address("", 4150)),
-        ("localhost:0", Address("localhost", 0)),
-        ("127.0.0.1:", Address("127.0.0.1", 0)),
-        ("[::1]:4150", Address("::1", 4150)),
-        ("[::]:4150", Address("::", 4150)),
-        ("/run/nsqd.sock", Address(path="/run/nsqd.sock")),
-        ("nsqd.sock", Address(path="nsqd.sock")),
-        ("/run/odd:1", Address(path="/run/odd:1")),
-    ],
-)
+@each("text, address", [
+    ("127.0.0.1:4150", Address("127.0.0.1", 4150)), (":4150", Address("", 4150)), ("localhost:0", Address("localhost", 0)),
+    ("127.0.0.1:", Address("127.0.0.1", 0)), ("[::1]:4150", Address("::1", 4150)), ("[::]:4150", Address("::", 4150)),
+    ("/run/nsqd.sock", Address(path="/run/nsqd.sock")), ("nsqd.sock", Address(path="nsqd.sock")),
+    ("/run/odd:1", Address(path="/run/odd:1")),
+])  # fmt: skip
 def test_addresses(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@each(
-    "text, why",
-    [
-        ("", "missing address"),
-        ("127.0.0.1", "missing port"),
-        ("::1", "missing port"),
-        ("[::1]", "missing port"),
-        ("127.0.0.1:65536", "invalid port 65536"),
-        ("127.0.0.1:no-such-service", "unknown port no-such-service"),
-        ("127.0.0.1:-1", "unknown port -1"),
-    ],
-)
+@each("text, why", [
+    ("", "missing address"), ("127.0.0.1", "missing port"), ("::1", "missing port"), ("[::1]", "missing port"),
+    ("127.0.0.1:65536", "invalid port 65536"), ("127.0.0.1:no-such-service", "unknown port no-such-service"),
+    ("127.0.0.1:-1", "unknown port -1"),
+])  # fmt: skip
 def test_bad_addresses(text: str, why: str) -> None:
     with pytest.raises(ListenError) as raised:
         parse_address(text)
     assert str(raised.value).startswith(f"listen ({text}) failed - {why}")
 
 
-@each("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "LOCALHOST:1", "/a.sock"])
-def test_what_only_this_machine_reaches(text: str) -> None:
-    assert is_loopback(text)
-
-
-@each("text", [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "[fe80::1]:1"])
-def test_what_others_reach(text: str) -> None:
-    assert not is_loopback(text)
-
-
-def test_display() -> None:
+def test_what_only_this_machine_reaches_and_how_addresses_are_shown() -> None:
+    assert all(map(is_loopback, ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "LOCALHOST:1", "/a.sock"]))
+    assert not any(map(is_loopback, [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "[fe80::1]:1"]))
     assert display("127.0.0.1", 5) == "127.0.0.1:5"
     assert display("::1", 5) == "[::1]:5"
     assert display("::ffff:10.0.0.1", 5) == "10.0.0.1:5"
 
 
 @pytest.mark.process
-def test_port_0_becomes_a_real_port_that_answers() -> None:
+def test_hosts_and_ports_that_are_listened_at() -> None:
     with closing(listen("127.0.0.1:0")) as listener:
         assert listener.port > 0
         assert listener.address == f"127.0.0.1:{listener.port}"
         assert listener.is_loopback
         assert not listener.socket.getblocking()
         socket.create_connection(("127.0.0.1", listener.port)).close()
-
-
-@pytest.mark.process
-def test_a_host_name_is_bound_by_its_first_ipv4_address() -> None:
     with closing(listen("localhost:0")) as listener:
         assert listener.address.startswith("127.")
-
-
-@pytest.mark.process
-def test_a_wildcard_is_reached_by_ipv4_and_is_not_loopback() -> None:
     with closing(listen(":0")) as listener:
         assert not listener.is_loopback
         socket.create_connection(("127.0.0.1", listener.port)).close()
@@ -100,33 +69,32 @@ def test_ipv6() -> None:
 
 
 @pytest.mark.process
-def test_a_taken_port_names_its_holder() -> None:
+def test_a_taken_port_names_its_holder_and_is_free_again_after_close() -> None:
     with closing(listen("127.0.0.1:0")) as first:
         with pytest.raises(ListenError) as raised:
             listen(first.address)
         assert str(raised.value).startswith(f"listen ({first.address}) failed - address already in use")
         if Path("/proc/net/tcp").exists():
             assert f"(pid {os.getpid()})" in str(raised.value)
-
-
-@pytest.mark.process
-def test_a_port_is_free_again_after_close() -> None:
     first = listen("127.0.0.1:0")
     first.close()
     first.close()
     listen(first.address).close()
 
 
-@pytest.mark.parametrize("text", ["no-such-host.invalid:0", "a..b:0", "x" * 70 + ":0"])
+@each("text", ["no-such-host.invalid:0", "a..b:0", "x" * 70 + ":0"])
 def test_a_host_that_does_not_resolve(text: str) -> None:
     with pytest.raises(ListenError, match="lookup"):
         listen(text)
 
 
 @pytest.mark.process
-def test_an_address_of_another_machine() -> None:
+def test_what_cannot_be_listened_at(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match=os.strerror(errno.EADDRNOTAVAIL).lower()):
         listen("192.0.2.1:0")
+    for path in (tmp_path / "missing" / "a.sock", tmp_path / ("x" * 200)):
+        with pytest.raises(ListenError):
+            listen(str(path))
 
 
 @pytest.mark.process
@@ -145,7 +113,7 @@ def test_a_unix_socket_has_the_rights_that_the_umask_leaves_and_goes_with_its_li
 
 
 @pytest.mark.process
-def test_a_stale_socket_file_is_replaced_a_live_one_is_not(tmp_path: Path) -> None:
+def test_a_socket_file_is_replaced_only_if_it_is_stale(tmp_path: Path) -> None:
     path = str(tmp_path / "nsqd.sock")
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(path)
@@ -155,14 +123,11 @@ def test_a_stale_socket_file_is_replaced_a_live_one_is_not(tmp_path: Path) -> No
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
 
-
-@pytest.mark.process
-def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
-    path = tmp_path / "precious"
-    path.write_text("data")
+    precious = tmp_path / "precious"
+    precious.write_text("data")
     with pytest.raises(ListenError, match="address already in use"):
-        listen(str(path))
-    assert path.read_text() == "data"
+        listen(str(precious))
+    assert precious.read_text() == "data"
 
 
 @pytest.mark.process
@@ -173,13 +138,6 @@ def test_a_later_daemons_socket_file_is_not_removed(tmp_path: Path) -> None:
     with closing(listen(str(path))):
         first.close()
         assert path.exists()
-
-
-@pytest.mark.process
-def test_a_unix_path_that_cannot_be(tmp_path: Path) -> None:
-    for path in (tmp_path / "missing" / "a.sock", tmp_path / ("x" * 200)):
-        with pytest.raises(ListenError):
-            listen(str(path))
 
 
 # shared ports
@@ -227,12 +185,9 @@ def test_a_port_is_not_shared_with_another_user() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
-def test_a_platform_without_shared_ports_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_ports_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ListenError, match="a unix socket cannot be shared"):
+        bind_shared("/run/nsqd.sock")
     monkeypatch.delattr(socket, "SO_REUSEPORT")
     with pytest.raises(ListenError, match="this platform has no SO_REUSEPORT"):
         bind_shared("127.0.0.1:4149")
-
-
-def test_a_unix_socket_is_not_shared() -> None:
-    with pytest.raises(ListenError, match="a unix socket cannot be shared"):
-        bind_shared("/run/nsqd.sock")

@@ -31,50 +31,35 @@ def failure(text: str) -> logging.LogRecord:
         return record("it failed", level=logging.CRITICAL, exc_info=sys.exc_info())
 
 
-def test_nsqs_form() -> None:
+def test_both_forms() -> None:
     line = NsqFormatter("[nsqd] ").format(record("TCP: listening on %s", "127.0.0.1:4150"))
     assert NSQ_LINE.match(line)
     assert re.search(r"/\d\d \d\d:\d\d:39\.719956 INFO: TCP: listening on 127\.0\.0\.1:4150$", line)
-
-
-@each(
-    "level, name",
-    [
-        (logging.DEBUG, "DEBUG"),
-        (logging.INFO, "INFO"),
-        (logging.WARNING, "WARNING"),
-        (logging.ERROR, "ERROR"),
-        (logging.CRITICAL, "FATAL"),
-    ],
-)
-def test_levels_have_nsqs_names_in_both_forms(level: int, name: str) -> None:
-    assert f" {name}: x" in NsqFormatter("").format(record("x", level=level))
-    assert json.loads(JsonFormatter("").format(record("x", level=level)))["level"] == name
-
-
-def test_json() -> None:
     line = JsonFormatter("[nsqd] ").format(record("ID: %d", 7))
     assert line == '{"ts": "2026-11-21T12:02:39.719956Z", "level": "INFO", "program": "nsqd", "message": "ID: 7"}'
+    for name in ("DEBUG", "INFO", "WARNING", "ERROR", "FATAL"):
+        level = getattr(logging, name)
+        assert f" {name}: x" in NsqFormatter("").format(record("x", level=level))
+        assert json.loads(JsonFormatter("").format(record("x", level=level)))["level"] == name
 
 
-def test_json_tells_of_an_exception() -> None:
+def test_json_tells_of_an_exception_and_what_is_printable_stays() -> None:
     line = JsonFormatter("[nsqd] ").format(failure("why"))
     told = json.loads(line)
     assert list(told) == ["ts", "level", "program", "message", "exception"]
     assert (told["level"], told["message"]) == ("FATAL", "it failed")
     assert told["exception"].startswith("Traceback (most recent call last):\n")
     assert told["exception"].endswith("\nValueError: why")
+    text = "Grüße, 世界 \\n 100% 🙂"
+    assert NsqFormatter("").format(record("%s", text)).endswith(f"INFO: {text}")
+    assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
 
 
 HOSTILE = (
-    "a\n[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
-    "a\r[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
-    '"}\n{"level": "FATAL"}',
-    "\x1b[2Jcleared\x1b]0;title\x07",
-    "a\x00b\x7f\x85\x0b\x0c",
-    "\u2028\u2029\u202e reversed",
+    "a\n[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged", "a\r[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
+    '"}\n{"level": "FATAL"}', "\x1b[2Jcleared\x1b]0;title\x07", "a\x00b\x7f\x85\x0b\x0c", "\u2028\u2029\u202e reversed",
     "half \ud800",
-)
+)  # fmt: skip
 
 
 @each("text", HOSTILE)
@@ -89,12 +74,6 @@ def test_a_message_is_one_line_without_control_characters(text: str, form: str) 
 def test_whatever_is_quoted_stays_on_its_line(text: str) -> None:
     for form in FORMATS.values():
         assert len(form("[nsqd] ").format(record("from %s", text)).splitlines()) == 1
-
-
-def test_what_is_printable_stays_as_it_is() -> None:
-    text = "Grüße, 世界 \\n 100% 🙂"
-    assert NsqFormatter("").format(record("%s", text)).endswith(f"INFO: {text}")
-    assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
 
 
 @each("text", HOSTILE)
@@ -121,18 +100,53 @@ def limited(stream: io.StringIO, now: Now) -> LimitedHandler:
     return handler
 
 
-def test_the_next_line_is_preceded_by_what_was_left_out() -> None:
-    stream, now = io.StringIO(), Now()
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+def flooded(stream: io.StringIO, now: Now) -> LimitedHandler:
+    """A handler that has left three lines out."""
     handler = limited(stream, now)
     for number in range(BURST + 3):
         handler.handle(record("from %d", number))
+    return handler
+
+
+LEFT_OUT = f" INFO: from {BURST} ... repeated 3 times in 10 s"
+
+
+def test_the_next_line_is_preceded_by_what_was_left_out(stream: io.StringIO, now: Now, flooded: LimitedHandler) -> None:
     now.time = WINDOW
-    handler.handle(record("another"))
+    flooded.handle(record("another"))
     *_, repeated, last = stream.getvalue().splitlines()
-    assert repeated.endswith(f" INFO: from {BURST} ... repeated 3 times in 10 s")
+    assert repeated.endswith(LEFT_OUT)
     assert last.endswith(" INFO: another")
-    handler.close()
+    flooded.close()
     assert len(stream.getvalue().splitlines()) == BURST + 2
+
+
+def test_the_end_of_the_program_and_the_timer_tell_what_was_left_out(
+    stream: io.StringIO, now: Now, flooded: LimitedHandler
+) -> None:
+    assert flooded._timer is not None
+    assert flooded._timer.daemon
+    flooded._timer.cancel()
+    now.time = WINDOW
+    flooded._due()  # what the timer calls
+    assert stream.getvalue().endswith(f"{LEFT_OUT}\n")
+    assert flooded._timer is None
+    for number in range(BURST + 3):
+        flooded.handle(record("from %d", number))
+    flooded.close()
+    assert stream.getvalue().endswith(f"{LEFT_OUT}\n")
+    assert stream.getvalue().count(LEFT_OUT) == 2
 
 
 def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,27 +167,3 @@ def test_no_record_is_made_of_a_frequent_line_that_is_left_out(monkeypatch: pyte
     assert len(made) == BURST_OF_TROUBLE + 1  # the first that is left out is the example
     handler.close()
     assert f"from {BURST_OF_TROUBLE} ... repeated {1000 - BURST_OF_TROUBLE} times" in stream.getvalue()
-
-
-def test_the_end_of_the_program_tells_what_was_left_out() -> None:
-    stream = io.StringIO()
-    handler = limited(stream, Now())
-    for number in range(BURST + 3):
-        handler.handle(record("from %d", number))
-    handler.close()
-    assert stream.getvalue().endswith(f" INFO: from {BURST} ... repeated 3 times in 10 s\n")
-
-
-def test_the_timer_tells_what_was_left_out() -> None:
-    stream, now = io.StringIO(), Now()
-    handler = limited(stream, now)
-    for number in range(BURST + 3):
-        handler.handle(record("from %d", number))
-    assert handler._timer is not None
-    assert handler._timer.daemon
-    handler._timer.cancel()
-    now.time = WINDOW
-    handler._due()  # what the timer calls
-    assert stream.getvalue().endswith(f" INFO: from {BURST} ... repeated 3 times in 10 s\n")
-    assert handler._timer is None
-    handler.close()

@@ -4,6 +4,7 @@ import os
 import pty
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,21 @@ def a_socket() -> Ends:
     return here.detach(), there.detach()
 
 
-KINDS = [a_pipe, a_terminal, pytest.param(a_socket, marks=pytest.mark.process)]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[a_pipe, a_terminal, pytest.param(a_socket, marks=pytest.mark.process)])
 def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
     made = request.param()
     yield made
     for end in made:
         os.close(end)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Ends]:
+    made = os.pipe()
+    yield made
+    for end in made:
+        with suppress(OSError):
+            os.close(end)
 
 
 def filled(end: int) -> tuple[LossyStream, int]:
@@ -109,11 +116,11 @@ def test_other_processes_with_the_same_pipe_may_still_wait(ends: Ends) -> None:
     os.close(shared)
 
 
-def test_a_pipe_of_another_user_does_not_stop_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_of_another_user_does_not_stop_it_either(pipe: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError
 
-    reader, writer = os.pipe()
+    reader, writer = pipe
     with monkeypatch.context() as patched:
         patched.setattr(lossy_stream.os, "open", refuse)
         stream, _ = filled(writer)
@@ -125,17 +132,13 @@ def test_a_pipe_of_another_user_does_not_stop_it_either(monkeypatch: pytest.Monk
         stream.flush()
         text += read(reader)
     assert text == "1 lost\n" + "y" * 200_000 + "\n"
-    os.close(reader)
-    os.close(writer)
 
 
-def test_a_reader_that_is_gone_stops_nothing() -> None:
-    reader, writer = os.pipe()
-    stream = LossyStream(writer, report)
-    os.close(reader)
+def test_a_reader_that_is_gone_stops_nothing(pipe: Ends) -> None:
+    stream = LossyStream(pipe[1], report)
+    os.close(pipe[0])
     print("nobody reads this", file=stream, flush=True)
     assert stream.lost == 1
-    os.close(writer)
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -151,23 +154,19 @@ def test_a_file_gets_everything(tmp_path: Path, flushed: bool) -> None:
 
 
 def test_a_full_disk_loses_lines_and_counts_them() -> None:
-    full = os.open("/dev/full", os.O_WRONLY)
-    stream = LossyStream(full, report)
-    stream.write("one\ntwo\n")
-    stream.write("three\n")
-    assert stream.lost == 3
-    os.close(full)
+    with open("/dev/full", "wb") as full:
+        stream = LossyStream(full.fileno(), report)
+        stream.write("one\ntwo\n")
+        stream.write("three\n")
+        assert stream.lost == 3
 
 
-def test_a_half_line_waits_for_its_end() -> None:
-    reader, writer = os.pipe()
-    stream = LossyStream(writer, report)
+def test_a_half_line_waits_for_its_end(pipe: Ends) -> None:
+    stream = LossyStream(pipe[1], report)
     stream.write("one")
     stream.write(" line")
-    assert read(reader) == ""
+    assert read(pipe[0]) == ""
     stream.write("\nand")
-    assert read(reader) == "one line\n"
+    assert read(pipe[0]) == "one line\n"
     stream.flush()
-    assert read(reader) == "and"
-    os.close(reader)
-    os.close(writer)
+    assert read(pipe[0]) == "and"

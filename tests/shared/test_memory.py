@@ -10,7 +10,7 @@ NSQS_KEYS = [
 ]
 
 
-def test_the_keys_are_nsqs() -> None:
+def test_the_keys_are_nsqs_and_after_close_nothing_is_measured() -> None:
     memory = Memory()
     figures = memory.figures()
     memory.close()
@@ -18,6 +18,12 @@ def test_the_keys_are_nsqs() -> None:
     assert figures["heap_objects"] > 10_000
     assert figures["heap_in_use_bytes"] > 1_000_000
     assert all(value >= 0 for value in figures.values())
+
+    callbacks = list(gc.callbacks)
+    memory = Memory()
+    assert len(gc.callbacks) == len(callbacks) + 1
+    memory.close()
+    assert gc.callbacks == callbacks
 
 
 def test_collections_are_counted_and_timed() -> None:
@@ -35,22 +41,11 @@ def test_collections_are_counted_and_timed() -> None:
     assert after["gc_pause_usec_100"] > 0  # 100,000 cycles take milliseconds
 
 
-def test_after_close_nothing_is_measured() -> None:
-    callbacks = list(gc.callbacks)
-    memory = Memory()
-    assert len(gc.callbacks) == len(callbacks) + 1
-    memory.close()
-    assert gc.callbacks == callbacks
-
-
-def test_percentiles_are_picked_as_the_original_does() -> None:
+def test_which_pauses_are_kept_and_how_percentiles_are_picked() -> None:
     pauses = GcPauses()
     assert pauses.percentile(100) == 0
     pauses._pauses.extend(number * 1000 for number in range(100, 0, -1))  # ns
     assert [pauses.percentile(percent) for percent in (100, 99, 95, 0)] == [100, 100, 96, 1]
-
-
-def test_only_the_latest_pauses_are_kept() -> None:
     pauses = GcPauses()
     for _ in range(2 * KEPT):
         pauses("start", {})

@@ -35,105 +35,76 @@ def read(*argv: str, **environ: str) -> Options:
     return parse(Options, "prog", argv, environ)
 
 
-def test_without_anything_the_defaults_hold() -> None:
-    assert read() == Options()
-
-
 @each("argv", [["-name", "y"], ["--name", "y"], ["-name=y"], ["--name=y"], ["-name", "z", "-name=y"]])
 def test_the_forms_of_a_flag(argv: list[str]) -> None:
     assert read(*argv).name == "y"
 
 
-def test_a_bool_takes_a_value_only_after_the_equals_sign() -> None:
+def test_bools_lists_and_values() -> None:
+    assert read() == Options()
     assert read("-verbose").verbose
     assert read("-verbose=T").verbose
     assert not read("-verbose=0").verbose
     assert read("-verbose", "false", "-name", "y") == Options(verbose=True)  # `false` is no flag: parsing stops
+    assert read("-name", "-verbose").name == "-verbose"
+    assert (read("-name=").name, read("-name=a=b").name) == ("", "a=b")
+    assert read("-topic-name", "a,b", "-topic-name=c").topic == ("a,b", "c")
+    assert read(PROG_TOPIC_NAME=" a , ,b").topic == ("a", "b")
+    assert read("-parts", "0.5,0.9", "-parts=1").parts == (1.0, 0.9, 0.5)
+    assert read(PROG_PARTS="0.5, 0.9").parts == (0.5, 0.9)
+    assert (read().mode, read("-mode").mode, read("-mode=auto").mode) == ("off", "on", "auto")
+    assert read("-mode", "auto", "-name", "y") == Options(mode="on")  # `auto` is no flag: parsing stops
 
 
-@pytest.mark.parametrize("stop", ["word", "-", "--"])
+@each("stop", ["word", "-", "--"])
 def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
     assert read("-name", "y", stop, "-nonsense") == Options(name="y")
 
 
-@each(
-    "argv, warnings",
-    [
-        (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
-        (["word", "-name"], ["arguments from 'word' on are ignored"]),
-        (["-"], ["arguments from '-' on are ignored"]),
-        ([""], ["arguments from '' on are ignored"]),
-        (["--", "-name", "y"], ["arguments from '-name' on are ignored"]),
-        (["u:s3cret@host:1"], ["arguments from '***@host:1' on are ignored"]),
-        (["x" * 5000], [f"arguments from '{'x' * 100}' on are ignored"]),
-        (["-name", "word", "--"], []),
-        ([], []),
-    ],
-)
+@each("argv, warnings", [
+    (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
+    (["word", "-name"], ["arguments from 'word' on are ignored"]), (["-"], ["arguments from '-' on are ignored"]),
+    ([""], ["arguments from '' on are ignored"]),
+    (["--", "-name", "y"], ["arguments from '-name' on are ignored"]),
+    (["u:s3cret@host:1"], ["arguments from '***@host:1' on are ignored"]),
+    (["x" * 5000], [f"arguments from '{'x' * 100}' on are ignored"]), (["-name", "word", "--"], []), ([], []),
+])  # fmt: skip
 def test_what_is_ignored_is_said(argv: list[str], warnings: list[str]) -> None:
     found = read_flags(Options, "prog", argv)
     assert (list(found.warnings), list(found.errors)) == (warnings, [])
 
 
-def test_values_may_look_like_flags_or_be_empty() -> None:
-    assert read("-name", "-verbose").name == "-verbose"
-    assert read("-name=").name == ""
-    assert read("-name=a=b").name == "a=b"
-
-
-def test_lists_add_up() -> None:
-    assert read("-topic-name", "a,b", "-topic-name=c").topic == ("a,b", "c")
-    assert read(PROG_TOPIC_NAME=" a , ,b").topic == ("a", "b")
-
-
-def test_lists_of_numbers_add_up_with_commas_too_and_the_greatest_comes_first() -> None:
-    assert read("-parts", "0.5,0.9", "-parts=1").parts == (1.0, 0.9, 0.5)
-    assert read(PROG_PARTS="0.5, 0.9").parts == (0.5, 0.9)
-
-
-def test_a_flag_in_the_style_of_a_bool_may_have_words() -> None:
-    assert (read().mode, read("-mode").mode, read("-mode=auto").mode) == ("off", "on", "auto")
-    assert read("-mode", "auto", "-name", "y") == Options(mode="on")  # `auto` is no flag: parsing stops
-
-
-def test_flag_over_environment_over_default() -> None:
+def test_flag_over_environment_over_default_and_wrong_variables() -> None:
     assert read(PROG_NAME="env").name == "env"
     assert read("-name", "flag", PROG_NAME="env").name == "flag"
     assert read("-topic-name", "a", PROG_TOPIC_NAME="b,c").topic == ("a",)
     assert read(PROG_TOPIC_NAME="b,c").topic == ("b", "c")
     assert read(PROG_MAX_IN_FLIGHT="7", PROG_VERBOSE="true") == Options(verbose=True, max_in_flight=7)
+    with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
+        read(PROG_SAMPLE="x")
+    assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]
+    with pytest.raises(OptionError, match=r'invalid value "0" for flag -statsd-interval: expected 1ms or more'):
+        parse(NsqdOptions, "nsqd", ["-statsd-interval=0"], {})
 
 
-@each(
-    "argv, message",
-    [
-        (["-nope"], "flag provided but not defined: -nope (prog -help lists the flags)"),
-        (["-name"], "flag needs an argument: -name"),
-        (["---name"], "bad flag syntax: ---name"),
-        (["-=x"], "bad flag syntax: -=x"),
-        (["-verbose=yes"], 'invalid value "yes" for flag -verbose: expected true or false'),
-        (["-max-in-flight", "x"], 'invalid value "x" for flag -max-in-flight: expected an integer'),
-        (["-max-in-flight", "0"], 'invalid value "0" for flag -max-in-flight: expected 1 or more'),
-        (["-sample", "x"], 'invalid value "x" for flag -sample: expected a number'),
-        (["-max-in-flight", "9223372036854775808"], "value out of range"),
-        (
-            ["-timeout", "5"],
-            'invalid value "5" for flag -timeout: expected a duration such as "250ms", "1m30s" or "1h"',
-        ),
-        (["-parts", "0.5,"], 'invalid value "0.5," for flag -parts: expected a number'),
-        (["-derived", "1"], "flag provided but not defined: -derived"),
-    ],
-)
+@each("argv, message", [
+    (["-nope"], "flag provided but not defined: -nope (prog -help lists the flags)"),
+    (["-name"], "flag needs an argument: -name"), (["---name"], "bad flag syntax: ---name"),
+    (["-=x"], "bad flag syntax: -=x"),
+    (["-verbose=yes"], 'invalid value "yes" for flag -verbose: expected true or false'),
+    (["-max-in-flight", "x"], 'invalid value "x" for flag -max-in-flight: expected an integer'),
+    (["-max-in-flight", "0"], 'invalid value "0" for flag -max-in-flight: expected 1 or more'),
+    (["-sample", "x"], 'invalid value "x" for flag -sample: expected a number'),
+    (["-max-in-flight", "9223372036854775808"], "value out of range"),
+    (["-timeout", "5"], 'invalid value "5" for flag -timeout: expected a duration such as "250ms", "1m30s" or "1h"'),
+    (["-parts", "0.5,"], 'invalid value "0.5," for flag -parts: expected a number'),
+    (["-derived", "1"], "flag provided but not defined: -derived"),
+])  # fmt: skip
 def test_errors_are_one_clear_line(argv: list[str], message: str) -> None:
     with pytest.raises(OptionError) as raised:
         read(*argv)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_an_error_in_the_environment_names_the_variable() -> None:
-    with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
-        read(PROG_SAMPLE="x")
 
 
 def environment_warnings(*names: str) -> list[str]:
@@ -142,25 +113,15 @@ def environment_warnings(*names: str) -> list[str]:
     return list(found.warnings)
 
 
-@each(
-    "name, hint",
-    [
-        ("PROG_MAX_IN_FLIHGT", ": did you mean PROG_MAX_IN_FLIGHT?"),
-        ("PROG_MAX-IN-FLIGHT", ": did you mean PROG_MAX_IN_FLIGHT?"),
-        ("PROG_TOPICS", ": did you mean PROG_TOPIC_NAME?"),  # the file's key
-        ("PROG_OPTS_OF_SOMEBODY", ""),
-        ("PROG_", ""),
-        ("PROG_SUPPORT", ""),
-        ("PROG_PORTS", ": did you mean PROG_PARTS?"),
-        ("PROG_HTTP_PORT", ""),  # no variable tells of such a service
-    ],
-)
+@each("name, hint", [
+    ("PROG_MAX_IN_FLIHGT", ": did you mean PROG_MAX_IN_FLIGHT?"),
+    ("PROG_MAX-IN-FLIGHT", ": did you mean PROG_MAX_IN_FLIGHT?"),
+    ("PROG_TOPICS", ": did you mean PROG_TOPIC_NAME?"),  # the file's key
+    ("PROG_OPTS_OF_SOMEBODY", ""), ("PROG_", ""), ("PROG_SUPPORT", ""), ("PROG_PORTS", ": did you mean PROG_PARTS?"),
+    ("PROG_HTTP_PORT", ""),  # no variable tells of such a service
+])  # fmt: skip
 def test_a_variable_that_is_no_option_is_a_warning_without_its_value(name: str, hint: str) -> None:
     assert environment_warnings(name) == [f"unknown environment variable {name}{hint}"]
-
-
-def test_a_long_name_is_cut() -> None:
-    assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]
 
 
 def test_variables_of_others_are_none_of_ours() -> None:
@@ -175,15 +136,7 @@ def test_variables_of_others_are_none_of_ours() -> None:
     assert found == ["unknown environment variable PROG_VERSION_OF_IT"]
 
 
-def test_the_nearest_option() -> None:
-    known = specs(Options, "prog")
-    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
-    found = nearest("Max-in-flght", known)
-    assert found is not None
-    assert found.name == "max_in_flight"
-
-
-@pytest.mark.parametrize("word", ["-h", "--help", "-help"])
+@each("word", ["-h", "--help", "-help"])
 def test_help(word: str) -> None:
     with pytest.raises(HelpRequested) as raised:
         read(word)
@@ -197,31 +150,23 @@ def test_help(word: str) -> None:
     assert "derived" not in text
 
 
-def test_names_follow_from_the_declaration() -> None:
+def test_names_follow_from_the_declaration_and_the_nearest_is_found() -> None:
     found = {spec.name: (spec.flag, spec.key, spec.environment) for spec in specs(Options, "prog")}
     assert found["topic"] == ("topic-name", "topics", "PROG_TOPIC_NAME")
     assert found["max_in_flight"] == ("max-in-flight", "max_in_flight", "PROG_MAX_IN_FLIGHT")
     assert "derived" not in found
+    known = specs(Options, "prog")
+    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
+    found = nearest("Max-in-flght", known)
+    assert found is not None
+    assert found.name == "max_in_flight"
 
 
-@each(
-    "text, ns",
-    [
-        ("0", 0),
-        ("250ms", 250 * MILLISECOND),
-        ("1m30s", 90 * SECOND),
-        ("1h", 3600 * SECOND),
-        ("1.5s", 1500 * MILLISECOND),
-        (".5s", 500 * MILLISECOND),
-        ("-2s", -2 * SECOND),
-        ("+2s", 2 * SECOND),
-        ("3us", 3000),
-        ("3µs", 3000),
-        ("7ns", 7),
-        ("1.9ns", 1),
-        ("2562047h47m16.854775807s", 2**63 - 1),
-    ],
-)
+@each("text, ns", [
+    ("0", 0), ("250ms", 250 * MILLISECOND), ("1m30s", 90 * SECOND), ("1h", 3600 * SECOND), ("1.5s", 1500 * MILLISECOND),
+    (".5s", 500 * MILLISECOND), ("-2s", -2 * SECOND), ("+2s", 2 * SECOND), ("3us", 3000), ("3µs", 3000), ("7ns", 7),
+    ("1.9ns", 1), ("2562047h47m16.854775807s", 2**63 - 1),
+])  # fmt: skip
 def test_durations(text: str, ns: int) -> None:
     assert parse_duration(text) == ns
 
@@ -254,8 +199,3 @@ def test_integers_are_gos(text: str, value: int) -> None:
 def test_no_text_is_a_bug(kind: object, text: str) -> None:
     with contextlib.suppress(ValueError):
         parse_text(kind, text)
-
-
-def test_a_duration_that_is_too_short_is_told_in_its_unit() -> None:
-    with pytest.raises(OptionError, match=r'invalid value "0" for flag -statsd-interval: expected 1ms or more'):
-        parse(NsqdOptions, "nsqd", ["-statsd-interval=0"], {})

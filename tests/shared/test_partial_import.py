@@ -23,27 +23,21 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "heavy_rest"
 
 
-def test_a_part_cannot_be_imported_while_it_is_left_out(package: str) -> None:
+def test_a_part_cannot_be_imported_while_it_is_left_out_and_stays_if_it_was_imported(package: str) -> None:
     with without(f"{package}.main"):
         assert __import__(package).run == "none"
     assert f"{package}.main" not in sys.modules
     assert __import__(f"{package}.main").main.run() == 7
-
-
-def test_a_stand_in_has_every_name(package: str) -> None:
-    with without(f"{package}.main", stand_in=Placeholder(f"{package}.main")):
-        assert __import__(package).run is None
-    assert f"{package}.main" not in sys.modules
-
-
-def test_what_is_imported_already_stays(package: str) -> None:
     known = __import__(f"{package}.main").main
     with without(f"{package}.main"):
         assert sys.modules[f"{package}.main"] is known
     assert sys.modules[f"{package}.main"] is known
 
 
-def test_an_import_that_fails_leaves_nothing_behind() -> None:
+def test_a_stand_in_has_every_name_and_an_import_that_fails_leaves_nothing_behind(package: str) -> None:
+    with without(f"{package}.main", stand_in=Placeholder(f"{package}.main")):
+        assert __import__(package).run is None
+    assert f"{package}.main" not in sys.modules
     with pytest.raises(KeyError), without("no_such_package.part"):
         raise KeyError
     assert "no_such_package.part" not in sys.modules

@@ -4,11 +4,11 @@ import logging
 import sys
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.repeats import BURST, BURST_OF_TROUBLE, MOST_KINDS, WINDOW, Repeats
+from tests.cases import each
 
 
 def record(text: str, *arguments: object, level: int = logging.INFO, line: int = 1) -> logging.LogRecord:
@@ -22,7 +22,7 @@ def failure() -> logging.LogRecord:
         return logging.LogRecord("penstock", logging.ERROR, "file.py", 1, "it failed", (), sys.exc_info())
 
 
-@pytest.mark.parametrize(("level", "burst"), [(logging.INFO, BURST), (logging.WARNING, BURST_OF_TROUBLE)])
+@each("level, burst", [(logging.INFO, BURST), (logging.WARNING, BURST_OF_TROUBLE)])
 def test_beyond_the_burst_lines_are_counted_and_the_count_is_told_when_the_window_ends(level: int, burst: int) -> None:
     repeats = Repeats()
     admitted = [repeats.admits(record("from %d", number, level=level), 5.0) for number in range(burst + 7)]
@@ -42,26 +42,19 @@ def test_a_text_that_varies_is_the_same_line_and_another_call_is_another() -> No
     assert repeats.admits(record("to %s", "another"), 0.0)
 
 
-def test_of_tracebacks_the_first_is_written() -> None:
+def test_which_lines_are_written_and_remembered() -> None:
     repeats = Repeats()
     assert [repeats.admits(failure(), 0.0) for _ in range(3)] == [True, False, False]
     assert repeats.admits(failure(), WINDOW)
-
-
-def test_fatal_lines_are_all_written() -> None:
     repeats = Repeats()
     assert all(repeats.admits(record("x", level=logging.CRITICAL), 0.0) for _ in range(1000))
 
-
-def test_a_window_that_left_out_nothing_says_nothing() -> None:
     repeats = Repeats()
     assert repeats.admits(record("x"), 0.0)
     assert repeats.next_end == float("inf")
     assert repeats.ended(100.0) == []
     assert repeats.flush() == []
 
-
-def test_the_kinds_remembered_are_bounded() -> None:
     repeats = Repeats()
     for number in range(2 * MOST_KINDS):
         repeats.admits(record(f"format {number}"), 0.0)

@@ -88,31 +88,32 @@ def refusal(certificates: Certificates, client: ssl.SSLContext) -> str:
 
 
 @each("policy", ["", "require"])
-@each("version", [V1_0, V1_1])
-def test_what_is_older_than_1_2_is_refused_even_if_asked_for(
-    authority: Authority, policy: str, version: ssl.TLSVersion
-) -> None:
+def test_what_is_older_than_1_2_is_refused_even_if_asked_for(authority: Authority, policy: str) -> None:
     certificates = Certificates(files(authority, policy, "tls1.0"))
-    assert refusal(certificates, only(authority.client(), version)) == "UNSUPPORTED_PROTOCOL"
-
-
-@pytest.mark.parametrize("policy", ["", "require"])
-def test_the_minimum_may_be_1_3(authority: Authority, policy: str) -> None:
+    for version in (V1_0, V1_1):
+        assert refusal(certificates, only(authority.client(), version)) == "UNSUPPORTED_PROTOCOL"
     certificates, me = Certificates(files(authority, policy, "tls1.3")), authority.issue("me")
     assert refusal(certificates, only(authority.client(me), V1_2)) == "UNSUPPORTED_PROTOCOL"
     assert describe(connected(certificates, only(authority.client(me), V1_3)).server).version == "TLS1.3"
+    pair = Pair(Certificates(files(authority, policy)), only(authority.client(), V1_1))
+    with pytest.raises(ssl.SSLError):
+        pair.shake_hands()
+    with pytest.raises(ssl.SSLError, match="alert"):
+        pair.client.do_handshake()
 
 
-@pytest.mark.parametrize(("asked", "lines"), [("tls1.0", 1), ("tls1.1", 1), ("tls1.2", 0), ("tls1.3", 0)])
-def test_less_than_1_2_is_told_once(
-    authority: Authority, caplog: pytest.LogCaptureFixture, asked: str, lines: int
+def test_less_than_1_2_and_a_low_security_level_are_logged_once(
+    authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "penstock"):
+    caplog.set_level(logging.WARNING, "penstock")
+    for asked in ("tls1.0", "tls1.1", "tls1.2", "tls1.3"):
         Certificates(files(authority, "", asked)).reload()
-    assert [asked in record.getMessage() for record in caplog.records] == [True] * lines
+    assert [word in one for word, one in zip(("tls1.0", "tls1.1"), caplog.messages, strict=True)] == [True, True]
+    Certificates(replace(files(authority), security_level=1))
+    assert "tls-security-level 1" in caplog.messages[-1]
 
 
-@pytest.mark.parametrize("policy", ["", "require"])
+@each("policy", ["", "require"])
 def test_no_cipher_without_forward_secrecy(tmp_path: Path, policy: str) -> None:
     authority = Authority(tmp_path, trustme.KeyType.RSA)
     certificates = Certificates(files(authority, policy))
@@ -122,14 +123,10 @@ def test_no_cipher_without_forward_secrecy(tmp_path: Path, policy: str) -> None:
 
 
 @each("policy", ["", "require"])
-@each(
-    "version, ciphers, said",
-    [
-        (V1_2, "ECDHE-ECDSA-AES128-GCM-SHA256", ("TLS1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")),
-        (V1_2, "ECDHE-ECDSA-AES256-GCM-SHA384", ("TLS1.2", "Unknown 49196")),
-        (V1_3, "DEFAULT", ("TLS1.3", "Unknown 4866")),
-    ],
-)
+@each("version, ciphers, said", [
+    (V1_2, "ECDHE-ECDSA-AES128-GCM-SHA256", ("TLS1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")),
+    (V1_2, "ECDHE-ECDSA-AES256-GCM-SHA384", ("TLS1.2", "Unknown 49196")), (V1_3, "DEFAULT", ("TLS1.3", "Unknown 4866")),
+])  # fmt: skip
 def test_a_connection_is_described_as_the_original_does(
     authority: Authority, policy: str, version: ssl.TLSVersion, ciphers: str, said: tuple[str, str]
 ) -> None:
@@ -147,35 +144,18 @@ NOBODY, UNKNOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILE
 
 
 @each("version", [V1_2, V1_3])
-@each(
-    "policy, shown, outcome",
-    [
-        ("", "none", ""),
-        ("", "good", ""),  # not asked for, so not sent
-        ("something else", "none", ""),
-        ("require", "none", NOBODY),
-        ("require", "good", "good"),
-        ("require", "foreign", "foreign"),
-        ("require", "expired", "expired"),
-        ("require-verify", "none", NOBODY),
-        ("require-verify", "good", "good"),
-        ("require-verify", "foreign", UNKNOWN),
-        ("require-verify", "expired", UNKNOWN),
-        ("verify-if-given", "none", ""),
-        ("verify-if-given", "good", "good"),
-        ("verify-if-given", "foreign", UNKNOWN),
-        ("verify-if-given", "expired", UNKNOWN),
-    ],
-)
+@each("policy, shown, outcome", [
+    ("", "none", ""), ("", "good", ""), ("something else", "none", ""),  # not asked for, so not sent
+    ("require", "none", NOBODY), ("require", "good", "good"), ("require", "foreign", "foreign"),
+    ("require", "expired", "expired"), ("require-verify", "none", NOBODY), ("require-verify", "good", "good"),
+    ("require-verify", "foreign", UNKNOWN), ("require-verify", "expired", UNKNOWN), ("verify-if-given", "none", ""),
+    ("verify-if-given", "good", "good"), ("verify-if-given", "foreign", UNKNOWN), ("verify-if-given", "expired", UNKNOWN),
+])  # fmt: skip
 def test_who_may_come(
     authority: Authority, stranger: Authority, version: ssl.TLSVersion, policy: str, shown: str, outcome: str
 ) -> None:
-    certificate = {
-        "none": lambda: None,
-        "good": lambda: authority.issue("good"),
-        "foreign": lambda: stranger.issue("foreign"),
-        "expired": lambda: authority.issue_expired("expired"),
-    }[shown]()
+    issue = {"good": authority.issue, "foreign": stranger.issue, "expired": authority.issue_expired}
+    certificate = issue[shown](shown) if shown != "none" else None
     certificates, client = Certificates(files(authority, policy)), only(authority.client(certificate), version)
     if outcome in (NOBODY, UNKNOWN):
         assert refusal(certificates, client) == outcome
@@ -199,16 +179,13 @@ def pair(request: pytest.FixtureRequest, authority: Authority) -> Pair:
     return connected(certificates, authority.client(authority.issue("me")))
 
 
-def test_any_amount_is_written_at_once(pair: Pair) -> None:
+def test_any_amount_is_written_at_once_and_read_in_pieces(pair: Pair) -> None:
     data = os.urandom(300_000)
     assert pair.server.write(data) == len(data)
     received = b""
     while len(received) < len(data):
         received += pair.client.read(65536)
     assert received == data
-
-
-def test_it_is_read_in_pieces(pair: Pair) -> None:
     pair.client.write(b"hello world")
     assert pair.server.read(5) == b"hello"
     assert pair.server.pending() == 6
@@ -253,34 +230,21 @@ def test_garbage_is_an_error(pair: Pair, garbage: bytes) -> None:
 
 
 @each("policy", ["", "require"])
-@each("goodbye", [b"\x15\x03\x01\x00\x02\x01\x00", b"\x15\x03\x03\x00\x02\x01\x00"])
-def test_a_goodbye_instead_of_a_handshake(authority: Authority, policy: str, goodbye: bytes) -> None:
-    pair = Pair(Certificates(files(authority, policy)), authority.client())
-    for side in (pair.client, pair.server):
-        with pytest.raises(ssl.SSLWantReadError):
-            side.do_handshake()
-    pair.to_server.write(goodbye)
-    with pytest.raises(ssl.SSLError) as failure:
-        pair.server.do_handshake()
-    assert hasattr(failure.value, "reason")
-
-
-@pytest.mark.parametrize("policy", ["", "require"])
-def test_plain_http_is_told_from_other_garbage(authority: Authority, policy: str) -> None:
+def test_a_goodbye_or_plain_http_instead_of_a_handshake(authority: Authority, policy: str) -> None:
+    for goodbye in (b"\x15\x03\x01\x00\x02\x01\x00", b"\x15\x03\x03\x00\x02\x01\x00"):
+        pair = Pair(Certificates(files(authority, policy)), authority.client())
+        for side in (pair.client, pair.server):
+            with pytest.raises(ssl.SSLWantReadError):
+                side.do_handshake()
+        pair.to_server.write(goodbye)
+        with pytest.raises(ssl.SSLError) as failure:
+            pair.server.do_handshake()
+        assert hasattr(failure.value, "reason")
     pair = Pair(Certificates(files(authority, policy)), authority.client())
     pair.to_server.write(b"GET / HTTP/1.1\r\n\r\n")
     with pytest.raises(ssl.SSLError) as failure:
         pair.server.do_handshake()
     assert failure.value.reason == "HTTP_REQUEST"
-
-
-@pytest.mark.parametrize("policy", ["", "require"])
-def test_a_refused_client_is_told_why(authority: Authority, policy: str) -> None:
-    pair = Pair(Certificates(files(authority, policy)), only(authority.client(), V1_1))
-    with pytest.raises(ssl.SSLError):
-        pair.shake_hands()
-    with pytest.raises(ssl.SSLError, match="alert"):
-        pair.client.do_handshake()
 
 
 @pytest.mark.parametrize("policy", ["require", "require-verify"])
@@ -319,18 +283,27 @@ def test_connections_are_freed_without_the_collector(authority: Authority, stran
 # Reload
 
 
-@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
-def test_reload_is_for_new_connections(tmp_path: Path, policy: str) -> None:
+@each("policy", ["", "require", "require-verify"])
+def test_reload_is_for_new_connections_and_one_that_fails_changes_nothing(tmp_path: Path, policy: str) -> None:
     old = Authority(tmp_path)
     certificates = Certificates(files(old, policy))
+    context = certificates.following_context()
     before = connected(certificates, old.client(old.issue("me")))
     new = Authority(tmp_path)  # writes over the files
     certificates.reload()
     before.client.write(b"still here")
     assert before.server.read(10) == b"still here"
-    assert connected(certificates, new.client(new.issue("me"))).client.version() == "TLSv1.3"
+    me = new.client(new.issue("me"))
+    assert connected(certificates, me).client.version() == "TLSv1.3"
     with pytest.raises(ssl.SSLCertVerificationError):
         Pair(certificates, old.client(old.issue("me"))).shake_hands()
+    if not policy:
+        following = SimpleNamespace(wrap=lambda *ends: context.wrap_bio(*ends, server_side=True))
+        assert connected(cast(Certificates, following), me).client.version() == "TLSv1.3"
+    Path(new.cert).write_text("nonsense")
+    with pytest.raises(TlsError):
+        certificates.reload()
+    connected(certificates, me)
 
 
 def test_reload_changes_who_is_trusted(tmp_path: Path) -> None:
@@ -358,33 +331,6 @@ def test_a_session_does_not_outlive_a_reload(authority: Authority, policy: str, 
     assert not connected(certificates, client, session).client.session_reused
 
 
-@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
-def test_a_reload_that_fails_changes_nothing(tmp_path: Path, policy: str) -> None:
-    authority = Authority(tmp_path)
-    certificates = Certificates(files(authority, policy))
-    Path(authority.cert).write_text("nonsense")
-    with pytest.raises(TlsError):
-        certificates.reload()
-    connected(certificates, authority.client(authority.issue("me")))
-
-
-def test_the_following_context_follows(tmp_path: Path) -> None:
-    old = Authority(tmp_path)
-    certificates = Certificates(files(old))
-    context = certificates.following_context()
-    new = Authority(tmp_path)
-    certificates.reload()
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = context.wrap_bio(to_server, to_client, server_side=True)
-    client = new.client().wrap_bio(to_client, to_server, server_hostname="localhost")
-    for side in (client, server, client, server):
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
-    assert client.version() == "TLSv1.3"
-
-
 # Files that cannot be used
 
 ENCRYPTED = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"
@@ -392,44 +338,35 @@ BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
 @each("policy", ["", "require", "require-verify"])
-@each(
-    "spoiled, content, said",
-    [
-        ("cert", None, "open {path}: no such file or directory"),
-        ("key", None, "open {path}: no such file or directory"),
-        ("root", None, "open {path}: no such file or directory"),
-        ("cert", "", "tls: failed to find any PEM data in certificate input"),
-        ("key", "", "tls: failed to find any PEM data in key input"),
-        ("key", ENCRYPTED, "tls: failed to parse private key: it is encrypted"),
-        ("cert", BROKEN, "tls: cannot use the certificate or its key: "),
-        ("root", "", "failed to append certificate to pool"),
-        ("root", BROKEN, "failed to append certificate to pool"),
-    ],
-)
-def test_unusable_files(tmp_path: Path, policy: str, spoiled: str, content: str | None, said: str) -> None:
-    authority = Authority(tmp_path)
-    path = Path(getattr(authority, spoiled))
-    if content is None:
-        path.unlink()
-    else:
+@each("spoiled, content, said", [
+    ("cert", None, "open {path}: no such file or directory"), ("key", None, "open {path}: no such file or directory"),
+    ("root", None, "open {path}: no such file or directory"),
+    ("cert", "", "tls: failed to find any PEM data in certificate input"),
+    ("key", "", "tls: failed to find any PEM data in key input"),
+    ("key", ENCRYPTED, "tls: failed to parse private key: it is encrypted"),
+    ("cert", BROKEN, "tls: cannot use the certificate or its key: "), ("root", "", "failed to append certificate to pool"),
+    ("root", BROKEN, "failed to append certificate to pool"),
+])  # fmt: skip
+def test_unusable_files(
+    authority: Authority, tmp_path: Path, policy: str, spoiled: str, content: str | None, said: str
+) -> None:
+    path = tmp_path / "spoiled.pem"
+    if content is not None:
         path.write_text(content)
+    given = {name: getattr(authority, name) for name in ("cert", "key", "root")} | {spoiled: str(path)}
     with pytest.raises(TlsError) as failure:
-        Certificates(files(authority, policy))
+        Certificates(TlsFiles(given["cert"], given["key"], policy, given["root"]))
     line = str(failure.value)
     assert line.startswith("failed to build TLS config - " + said.format(path=path))
     assert "\n" not in line
 
 
-@each("key_type", list(trustme.KeyType))
 @each("policy", ["", "require"])
-def test_another_certificates_key(tmp_path: Path, policy: str, key_type: trustme.KeyType) -> None:
-    authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other", key_type)
-    with pytest.raises(TlsError, match="tls: private key does not match public key"):
-        Certificates(TlsFiles(authority.cert, other.key, policy))
-
-
-@pytest.mark.parametrize("policy", ["", "require"])
-def test_a_certificate_without_a_key(authority: Authority, policy: str) -> None:
+def test_another_certificates_key_or_none(authority: Authority, tmp_path: Path, policy: str) -> None:
+    for key_type in trustme.KeyType:
+        other = Authority(tmp_path / str(key_type), key_type)
+        with pytest.raises(TlsError, match="tls: private key does not match public key"):
+            Certificates(TlsFiles(authority.cert, other.key, policy))
     with pytest.raises(TlsError, match=r"failed to build TLS config - open : no such file or directory"):
         Certificates(TlsFiles(authority.cert, "", policy))
 
@@ -437,15 +374,12 @@ def test_a_certificate_without_a_key(authority: Authority, policy: str) -> None:
 # Our own questions
 
 
-def test_a_server_we_ask_must_be_known(authority: Authority, stranger: Authority) -> None:
+def test_a_server_we_ask_must_be_known(authority: Authority, stranger: Authority, tmp_path: Path) -> None:
     certificates = Certificates(files(authority))
     connected(certificates, client_context(authority.root, "tls1.0"))
     for root in (stranger.root, ""):
         with pytest.raises(ssl.SSLCertVerificationError):
             Pair(certificates, client_context(root, "tls1.2")).shake_hands()
-
-
-def test_an_unusable_root_for_our_questions(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match=r"failed to build client TLS config - open .*: no such file"):
         client_context(str(tmp_path / "nothing"), "tls1.2")
 
@@ -489,12 +423,16 @@ def advice(bits: int, level: int) -> str:
     return below + "1 admits RSA keys of 1024 bits or more, -tls-security-level=0 smaller ones"
 
 
-@pytest.mark.parametrize(("level", "hint"), [(2, advice(512, 2)), (1, advice(512, 1)), (0, None)])
+@each("level, hint", [(2, advice(512, 2)), (1, advice(512, 1)), (0, None)])
 def test_the_hint_names_only_levels_that_help(level: int, hint: str | None) -> None:
     said = weakness_advice("ee key too small", level=level)
     assert said == "" if hint is None else re.search(hint, said)
     assert level == 2 or f"-tls-security-level={level}" not in said
     assert "-tls" not in weakness_advice("ee key too small", "", level)  # nothing sets the level of this client
+    for text in ("-1", "3", "x"):
+        with pytest.raises(OptionError, match="tls-security-level"):
+            parse(NsqdOptions, "nsqd", [f"-tls-security-level={text}"], {})
+    assert parse(NsqdOptions, "nsqd", [], {}).tls_security_level == 2
 
 
 WEAK = [(1024, False, 1), (2048, True, 0), (1024, True, 0)]
@@ -518,7 +456,7 @@ def test_a_weak_certificate_is_shown_only_at_its_security_level(
 
 
 @each("bits, sha1, level", WEAK)
-def test_a_client_s_weak_certificate_is_verified_only_at_its_security_level(
+def test_a_weak_certificate_of_the_other_side_is_verified_only_at_its_security_level(
     authority: Authority, tmp_path: Path, bits: int, sha1: bool, level: int
 ) -> None:
     weak = WeakAuthority(tmp_path, bits, sha1=sha1)
@@ -529,61 +467,27 @@ def test_a_client_s_weak_certificate_is_verified_only_at_its_security_level(
     with pytest.raises(ssl.SSLCertVerificationError) as failure:
         Pair(Certificates(replace(server, security_level=level + 1)), client).shake_hands()
     assert f"-tls-security-level={level} admits" in describe_failure(failure.value)
-
-
-def test_any_certificate_may_be_a_weak_one_only_at_its_security_level(authority: Authority, tmp_path: Path) -> None:
-    weak = WeakAuthority(tmp_path, 1024, sha1=False)
-    client = weak.client(with_certificate=True)
-    client.load_verify_locations(authority.root)
-    certificates = Certificates(TlsFiles(authority.cert, authority.key, "require", security_level=1))
-    assert describe(connected(certificates, client).server).common_name == "localhost"
-
-
-@each("bits, sha1, level", WEAK)
-def test_a_server_we_ask_may_be_weak_only_at_its_security_level(
-    tmp_path: Path, bits: int, sha1: bool, level: int
-) -> None:
-    weak = WeakAuthority(tmp_path, bits, sha1=sha1)
-    server = Certificates(TlsFiles(weak.cert, weak.key, security_level=0))
-    connected(server, client_context(weak.root, "tls1.2", level))
+    if not sha1:  # any certificate may be a weak one
+        certificates = Certificates(replace(server, client_auth_policy="require", root_ca="", security_level=1))
+        assert describe(connected(certificates, client).server).common_name == "localhost"
+    asked = Certificates(TlsFiles(weak.cert, weak.key, security_level=0))
+    connected(asked, client_context(weak.root, "tls1.2", level))
     with pytest.raises(ssl.SSLCertVerificationError, match="too weak"):
-        connected(server, client_context(weak.root, "tls1.2", level + 1))
-
-
-def test_a_low_security_level_is_told(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "penstock"):
-        Certificates(replace(files(authority), security_level=1))
-    assert "tls-security-level 1" in caplog.text
-
-
-def test_the_levels_of_openssl_are_three() -> None:
-    for text in ("-1", "3", "x"):
-        with pytest.raises(OptionError, match="tls-security-level"):
-            parse(NsqdOptions, "nsqd", [f"-tls-security-level={text}"], {})
-    assert parse(NsqdOptions, "nsqd", [], {}).tls_security_level == 2
+        connected(asked, client_context(weak.root, "tls1.2", level + 1))
 
 
 def test_a_certificate_that_no_authority_was_asked_about_proves_nothing() -> None:
-    shown = {
-        "subject": ((("commonName", "billing"),),),
-        "subjectAltName": (("URI", "spiffe://shop/a"), ("DNS", "a.shop")),
-    }
+    names = (("URI", "spiffe://shop/a"), ("DNS", "a.shop"))
+    shown = {"subject": ((("commonName", "billing"),),), "subjectAltName": names}
 
-    def described(context: ssl.SSLContext | None) -> TlsInfo:
-        connection = SimpleNamespace(
-            getpeercert=lambda: shown,
-            cipher=lambda: None,
-            version=lambda: "TLSv1.3",
-            selected_alpn_protocol=lambda: None,
-        )
-        if context is not None:
-            connection.context = context
-        return describe(cast(TlsObject, connection))
+    def described(**more: ssl.SSLContext) -> TlsInfo:
+        answers = {"getpeercert": shown, "cipher": None, "version": "TLSv1.3", "selected_alpn_protocol": None}
+        methods = {name: lambda answer=answer: answer for name, answer in answers.items()}
+        return describe(cast(TlsObject, SimpleNamespace(**methods, **more)))
 
-    for context in (None, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)):
-        info = described(context)
-        assert (info.common_name, info.subject, info.uris, info.dns_names) == ("billing", "", (), ())
-    verifying = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    verifying, other = (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in range(2))
     verifying.verify_mode = ssl.CERT_REQUIRED
-    info = described(verifying)
+    for info in (described(), described(context=other)):
+        assert (info.common_name, info.subject, info.uris, info.dns_names) == ("billing", "", (), ())
+    info = described(context=verifying)
     assert (info.subject, info.uris, info.dns_names) == ("CN=billing", ("spiffe://shop/a",), ("a.shop",))

@@ -29,38 +29,24 @@ def test_a_reload_affects_later_connections_and_an_error_nothing(tmp_path: Path)
     made = following.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
     assert trusted(made.context) == after
     Path(one.cert).write_text("nothing")
+    with pytest.raises(TlsError, match=r"failed to build client TLS config - open .*: no such file"):
+        load_client(str(tmp_path / "none.pem"))
     with pytest.raises(TlsError, match=r"^lookupd-tls-cert .*cert.pem: tls: "):
         loaded.reload()
     assert trusted(loaded.context) == after
 
 
-def test_an_authority_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TlsError, match=r"failed to build client TLS config - open .*: no such file"):
-        load_client(str(tmp_path / "none.pem"))
-
-
-@each(
-    "reason, what",
-    [
-        ("TLS: certificate verify failed: self-signed certificate in certificate chain", "-ca must name the authority"),
-        (
-            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate",
-            "-ca must",
-        ),
-        ("certificate verify failed: Hostname mismatch, certificate is not valid for 'x'", "address it by one of them"),
-        (
-            "certificate verify failed: IP address mismatch, certificate is not valid for '::1'",
-            "address it by one of them",
-        ),
-        ("certificate verify failed: certificate has expired", "renew its certificate"),
-        ("TLS: sslv3 alert certificate expired", "renew the certificate of -cert"),
-        ("TLS: tlsv13 alert certificate required", "-cert must name a certificate"),
-        ("TLS: tlsv1 alert unknown ca", "-cert must name a certificate"),
-        ("TLS: wrong version number", "does not speak TLS there"),
-        ("dial: connection refused", ""),
-        ("E_BAD_PROTOCOL", ""),
-    ],
-)
+@each("reason, what", [
+    ("TLS: certificate verify failed: self-signed certificate in certificate chain", "-ca must name the authority"),
+    ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer certificate", "-ca must"),
+    ("certificate verify failed: Hostname mismatch, certificate is not valid for 'x'", "address it by one of them"),
+    ("certificate verify failed: IP address mismatch, certificate is not valid for '::1'", "address it by one of them"),
+    ("certificate verify failed: certificate has expired", "renew its certificate"),
+    ("TLS: sslv3 alert certificate expired", "renew the certificate of -cert"),
+    ("TLS: tlsv13 alert certificate required", "-cert must name a certificate"),
+    ("TLS: tlsv1 alert unknown ca", "-cert must name a certificate"),
+    ("TLS: wrong version number", "does not speak TLS there"), ("dial: connection refused", ""), ("E_BAD_PROTOCOL", ""),
+])  # fmt: skip
 def test_a_failure_says_what_to_do(reason: str, what: str) -> None:
     found = advised(reason, "-ca", "-cert")
     assert found.startswith(reason + "; " if what else reason)
@@ -68,8 +54,13 @@ def test_a_failure_says_what_to_do(reason: str, what: str) -> None:
     assert bool(what) is (found != reason)
 
 
-def test_a_reason_that_ends_with_a_stop_goes_on() -> None:
+def test_a_reason_that_ends_with_a_stop_and_what_tls_said_among_the_causes() -> None:
     assert advised("certificate has expired.", "-ca", "-cert").startswith("certificate has expired; renew")
+    refused = ssl.SSLError(1, "[SSL] x")
+    refused.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert why_failed(chained(OSError(), ValueError("odd"), refused)) == "TLS: tlsv13 alert certificate required"
+    assert why_failed(chained(OSError("reset"), ssl.SSLWantReadError(2, "did not complete"))) == "reset"
+    assert why_failed(ValueError()) == "ValueError"
 
 
 def chained(*errors: Exception) -> Exception:
@@ -77,11 +68,3 @@ def chained(*errors: Exception) -> Exception:
     for error, cause in pairwise(errors):
         error.__context__ = cause
     return errors[0]
-
-
-def test_what_tls_said_is_found_among_the_causes() -> None:
-    refused = ssl.SSLError(1, "[SSL] x")
-    refused.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
-    assert why_failed(chained(OSError(), ValueError("odd"), refused)) == "TLS: tlsv13 alert certificate required"
-    assert why_failed(chained(OSError("reset"), ssl.SSLWantReadError(2, "did not complete"))) == "reset"
-    assert why_failed(ValueError()) == "ValueError"

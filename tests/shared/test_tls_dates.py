@@ -55,9 +55,8 @@ def test_the_first_certificate_of_a_chain_counts(tmp_path: Path) -> None:
 
 def test_the_authority_that_is_valid_for_the_longest_time_counts(tmp_path: Path) -> None:
     files = [issue(tmp_path, f"{ends}.pem", ends=ends) for ends in (ENDS, ENDS + DAY, ENDS - DAY)]
-    firsts = [
-        Path(one).read_text().split("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n" for one in files
-    ]
+    end = "-----END CERTIFICATE-----\n"
+    firsts = [Path(one).read_text().partition(end)[0] + end for one in files]
     bundle = tmp_path / "bundle.pem"
     bundle.write_text("# authorities\n" + "".join(firsts))
     options = Options(tls_root_ca_file=str(bundle), cluster_tls_ca=files[0])
@@ -67,7 +66,7 @@ def test_the_authority_that_is_valid_for_the_longest_time_counts(tmp_path: Path)
     assert set(found) == {"tls-root-ca-file", "cluster-tls-ca"}
 
 
-@pytest.mark.parametrize("options", [NsqdOptions, LookupdOptions, AdminOptions])
+@each("options", [NsqdOptions, LookupdOptions, AdminOptions])
 def test_no_option_of_a_daemon_that_names_certificates_is_forgotten(tmp_path: Path, options: type) -> None:
     path = issue(tmp_path)
     about = {one.name for one in dataclasses.fields(options) if "tls" in one.name or "root_ca" in one.name}
@@ -142,9 +141,7 @@ def test_dates_of_both_forms(tmp_path: Path, year: int) -> None:
     assert known.not_valid_after_utc == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ends)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
-)
+@each("content", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
 def test_files_without_a_certificate_are_left_out(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.pem"
     path.write_bytes(content)

@@ -2,6 +2,7 @@
 
 import ssl
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from apps.certificate_authority import Authority
 from shared.node_certificates import names_problem
 from shared.tls import TlsError, TlsObject, client_context, describe, describe_failure
-from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+from shared.tls_mutual import MutualCertificates
 from tests.node_certificates import files, load, make_certificates
 
 
@@ -48,18 +49,18 @@ def failure(dialer: MutualCertificates, acceptor: MutualCertificates) -> str:
     return describe_failure(caught.value)
 
 
-def test_each_side_knows_the_names_in_the_other_s_certificate(own: Path) -> None:
+def test_who_is_accepted_and_by_which_name(own: Path, foreign: Path, tmp_path: Path) -> None:
     client, server = connect(load(own, 1), load(own, 0))
     assert describe(client).uris == ("penstock:node:0",)
     assert describe(server).uris == ("penstock:node:1",)
     assert describe(server).version == "TLS1.3"
     client.write(b"hello")
     assert server.read(9) == b"hello"
-
-
-def test_a_certificate_of_another_authority_is_refused_by_either_side(own: Path, foreign: Path) -> None:
     assert "certificate verify failed" in failure(load(foreign, 1, own), load(own, 0))
     assert "certificate verify failed" in failure(load(own, 1), load(foreign, 0, own))
+    (tmp_path / "ca.pem").write_bytes((own / "ca.pem").read_bytes() + (foreign / "ca.pem").read_bytes())
+    for dialer, acceptor in ((own, foreign), (foreign, own), (own, own), (foreign, foreign)):
+        connect(load(dialer, 1, tmp_path), load(acceptor, 0, tmp_path))
 
 
 def test_the_server_wants_a_certificate_and_no_older_tls(own: Path) -> None:
@@ -95,28 +96,15 @@ def test_files_are_loaded_again_for_later_connections(own: Path, foreign: Path, 
     connect(load(foreign, 1), certificates)  # what was loaded stays in use
 
 
-def test_two_authorities_in_the_file_are_both_trusted_while_one_takes_over(
-    own: Path, foreign: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "ca.pem").write_bytes((own / "ca.pem").read_bytes() + (foreign / "ca.pem").read_bytes())
-    for dialer, acceptor in ((own, foreign), (foreign, own), (own, own), (foreign, foreign)):
-        connect(load(dialer, 1, tmp_path), load(acceptor, 0, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["cert", "key", "ca"])
-def test_a_file_that_is_missing_or_wrong_is_an_error(own: Path, tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_missing_or_wrong_is_an_error(own: Path, tmp_path: Path) -> None:
     right = files(own, 0)
-    for wrong in (tmp_path / "missing.pem", tmp_path / "empty.pem"):
-        if wrong.name == "empty.pem":
-            wrong.write_text("")
-        given = {"cert": right.cert, "key": right.key, "ca": right.ca} | {name: str(wrong)}
-        with pytest.raises(TlsError):
-            MutualCertificates(MutualTlsFiles(**given))
-
-
-def test_the_key_of_another_node_is_an_error(own: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    for name in ("cert", "key", "ca"):
+        for wrong in ("missing.pem", "empty.pem"):
+            with pytest.raises(TlsError):
+                MutualCertificates(replace(right, **{name: str(tmp_path / wrong)}))
     with pytest.raises(TlsError, match="private key does not match"):
-        MutualCertificates(MutualTlsFiles(files(own, 0).cert, files(own, 1).key, files(own, 0).ca))
+        MutualCertificates(replace(right, key=files(own, 1).key))
 
 
 def test_the_own_certificate_must_be_one_that_others_accept(own: Path, foreign: Path, tmp_path: Path) -> None:

@@ -2,40 +2,21 @@
 
 from pathlib import Path
 
-from shared.tls_options import NOT_REQUIRED, REQUIRED, TlsOptions, https_problems, load_certificates
+from shared.tls_options import REQUIRED, TlsOptions, https_problems, load_certificates
 from tests.cases import each
 from tests.certificates import Authority
 
 
-@each(
-    "options, wrong",
-    [
-        (TlsOptions(), ""),
-        (TlsOptions(https_address=":1"), "--https-address needs --tls-cert and --tls-key"),
-        (TlsOptions(tls_cert="c", tls_key="k", tls_required=REQUIRED), "so it needs --https-address"),
-        (TlsOptions(tls_cert="c", tls_key="k", tls_required="tcp-https"), ""),
-        (TlsOptions(tls_cert="c", tls_key="k", tls_required=REQUIRED, https_address=":1"), ""),
-    ],
-)
+@each("options, wrong", [
+    (TlsOptions(), ""),
+    (TlsOptions(https_address=":1"), "--https-address needs --tls-cert and --tls-key"),
+    (TlsOptions(tls_cert="c", tls_key="k", tls_required=REQUIRED), "so it needs --https-address"),
+    (TlsOptions(tls_cert="c", tls_key="k", tls_required="tcp-https"), ""),
+    (TlsOptions(tls_cert="c", tls_key="k", tls_required=REQUIRED, https_address=":1"), ""),
+])  # fmt: skip
 def test_the_address_for_https_and_the_certificate_belong_together(options: TlsOptions, wrong: str) -> None:
     assert wrong in "".join(https_problems(options))
     assert bool(wrong) is bool(https_problems(options))
-
-
-def test_a_policy_for_clients_implies_tls() -> None:
-    assert TlsOptions().completed().tls_required == NOT_REQUIRED
-    assert TlsOptions(tls_client_auth_policy="require").completed().tls_required == REQUIRED
-
-
-def test_what_is_wrong_together() -> None:
-    assert TlsOptions(tls_cert="c").tls_problems() == [
-        "failed to build TLS config - --tls-cert and --tls-key must be given together"
-    ]
-    assert TlsOptions(tls_required=REQUIRED).tls_problems() == [
-        "cannot require TLS client connections without TLS key and cert"
-    ]
-    odd = TlsOptions(tls_cert="c", tls_key="k", tls_client_auth_policy="maybe").tls_oddities()
-    assert odd == ["--tls-client-auth-policy 'maybe' is unknown: client certificates are not requested"]
 
 
 def test_certificates_are_loaded_if_there_are_any(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import trio.testing
 
 from shared.tls import Certificates, TlsFiles, client_context
 from shared.tls_stream import HandshakeError, TlsStream
+from tests.cases import each
 from tests.certificates import Authority
 
 Talk = Callable[[TlsStream, TlsStream, trio.abc.Stream, trio.abc.Stream], Coroutine[Any, Any, None]]
@@ -52,7 +53,7 @@ async def agree(client: TlsStream, server: TlsStream) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+@each("policy", ["", "require", "require-verify"])
 def test_bytes_come_through_and_a_goodbye_is_the_end(authority: Authority, policy: str) -> None:
     async def talk(client: TlsStream, server: TlsStream, *_: trio.abc.Stream) -> None:
         assert await agree(client, server) == ["", ""]

@@ -18,57 +18,21 @@ from tests.cases import each
 ROOT = pwd.getpwuid(0).pw_name
 
 
-@each(
-    "text, address",
-    [
-        ("unix:/run/a.sock", UnixAddress("/run/a.sock")),
-        ("unix:./a.sock", UnixAddress("./a.sock")),
-        ("unix:/run/a:1", UnixAddress("/run/a:1")),
-        ("unix:/a?mode=660", UnixAddress("/a", 0o660)),
-        ("unix:/a?mode=0600", UnixAddress("/a", 0o600)),
-        ("unix:/a?user=7&group=8", UnixAddress("/a", BY_UMASK, 7, 8)),
-        (f"unix:/a?group=0&user={ROOT}&mode=777", UnixAddress("/a", 0o777, 0, 0)),
-    ],
-)
+@each("text, address", [
+    ("unix:/run/a.sock", UnixAddress("/run/a.sock")), ("unix:./a.sock", UnixAddress("./a.sock")),
+    ("unix:/run/a:1", UnixAddress("/run/a:1")), ("unix:/a?mode=660", UnixAddress("/a", 0o660)),
+    ("unix:/a?mode=0600", UnixAddress("/a", 0o600)), ("unix:/a?user=7&group=8", UnixAddress("/a", BY_UMASK, 7, 8)),
+    (f"unix:/a?group=0&user={ROOT}&mode=777", UnixAddress("/a", 0o777, 0, 0)),
+])  # fmt: skip
 def test_addresses(text: str, address: UnixAddress) -> None:
     assert parse_address(text) == Address(path=address.path, unix=address)
     assert is_loopback(text)
 
 
-def test_a_host_may_be_named_unix_and_a_path_may_have_a_question_mark() -> None:
+def test_who_may_be_named_and_checks_of_addresses(tmp_path: Path) -> None:
     assert parse_address("unix:4150") == Address("unix", 4150)
     assert parse_address("/a?mode=660") == Address(path="/a?mode=660")
-
-
-@each(
-    "text, why",
-    [
-        ("unix:", "expected unix:/path"),
-        ("unix:a.sock", "expected unix:/path"),
-        ("unix:/run/", "expected unix:/path"),
-        ("unix:?mode=660", "expected unix:/path"),
-        ("unix:/a?modes=660", "unknown key 'modes': expected mode, user, group"),
-        ("unix:/a?mode=660&", "unknown key '': expected mode, user, group"),
-        ("unix:/a?mode=660&mode=600", "mode is given twice"),
-        ("unix:/a?mode=", "mode '': expected three octal digits, such as 660"),
-        ("unix:/a?mode=668", "mode '668': expected three octal digits, such as 660"),
-        ("unix:/a?mode=4755", "mode '4755': expected three octal digits, such as 660"),
-        ("unix:/a?user=no-such-user", "unknown user 'no-such-user'"),
-        ("unix:/a?user=", "unknown user ''"),
-        ("unix:/a?user=a\0b", "unknown user 'a\\x00b'"),
-        ("unix:/a?user=-1", "unknown user '-1'"),
-        ("unix:/a?user=4294967295", "invalid user 4294967295"),
-        ("unix:/a?group=no-such-group", "unknown group 'no-such-group'"),
-    ],
-)
-def test_bad_addresses(text: str, why: str) -> None:
-    with pytest.raises(ListenError) as raised:
-        parse_address(text)
-    assert str(raised.value) == f"listen ({text}) failed - {why}"
-    assert (obstructed(text), accidental_path(text)) == (why, "")
-
-
-def test_checks_of_addresses(tmp_path: Path) -> None:
+    assert (user_number(ROOT), user_number("12345")) == (0, 12345)
     assert (obstructed(f"unix:{tmp_path}/a?mode=600"), accidental_path("unix:/a")) == ("", "")
     assert obstructed("unix:/nonexistent/a") == "must be a directory that exists: no such file or directory"
     assert not_dialable("unix:/run/a.sock") == ""
@@ -76,35 +40,42 @@ def test_checks_of_addresses(tmp_path: Path) -> None:
     assert not_dialable("unix:/run/") == "expected unix:/path"
 
 
-def test_a_user_is_given_by_name_or_number() -> None:
-    assert (user_number(ROOT), user_number("12345")) == (0, 12345)
+@each("text, why", [
+    ("unix:", "expected unix:/path"), ("unix:a.sock", "expected unix:/path"), ("unix:/run/", "expected unix:/path"),
+    ("unix:?mode=660", "expected unix:/path"),
+    ("unix:/a?modes=660", "unknown key 'modes': expected mode, user, group"),
+    ("unix:/a?mode=660&", "unknown key '': expected mode, user, group"),
+    ("unix:/a?mode=660&mode=600", "mode is given twice"),
+    ("unix:/a?mode=", "mode '': expected three octal digits, such as 660"),
+    ("unix:/a?mode=668", "mode '668': expected three octal digits, such as 660"),
+    ("unix:/a?mode=4755", "mode '4755': expected three octal digits, such as 660"),
+    ("unix:/a?user=no-such-user", "unknown user 'no-such-user'"), ("unix:/a?user=", "unknown user ''"),
+    ("unix:/a?user=a\0b", "unknown user 'a\\x00b'"), ("unix:/a?user=-1", "unknown user '-1'"),
+    ("unix:/a?user=4294967295", "invalid user 4294967295"), ("unix:/a?group=no-such-group", "unknown group 'no-such-group'"),
+])  # fmt: skip
+def test_bad_addresses(text: str, why: str) -> None:
+    with pytest.raises(ListenError) as raised:
+        parse_address(text)
+    assert str(raised.value) == f"listen ({text}) failed - {why}"
+    assert (obstructed(text), accidental_path(text)) == (why, "")
 
 
 @pytest.mark.process
-@pytest.mark.process
-@pytest.mark.parametrize("mask", [0o000, 0o007, 0o022, 0o077])
-@pytest.mark.parametrize("form", ["{}", "unix:{}"])
-def test_without_a_mode_the_mask_decides(tmp_path: Path, mask: int, form: str) -> None:
-    path = tmp_path / "a"
+@each("mask, form, mode", [
+    *((mask, form, 0o777 & ~mask) for mask in (0o000, 0o007, 0o022, 0o077) for form in ("{}", "unix:{}")),
+    *((0o077, f"unix:{{}}?mode={mode:o}", mode) for mode in (0o600, 0o660, 0o666)),
+])  # fmt: skip
+def test_the_file_has_its_mode_and_without_one_the_mask_decides(
+    tmp_path: Path, mask: int, form: str, mode: int
+) -> None:
+    path = tmp_path / "a.sock"
     before = os.umask(mask)
     try:
-        with closing(listen(form.format(path))):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o777 & ~mask
-    finally:
-        os.umask(before)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
-def test_the_file_has_its_mode_whatever_the_mask(tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "a.sock"
-    before = os.umask(0o077)
-    try:
-        with closing(listen(f"unix:{path}?mode={mode:o}")) as listener:
+        with closing(listen(form.format(path))) as listener:
             assert stat.S_IMODE(path.stat().st_mode) == mode
             assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
         assert not path.exists()
-        assert os.umask(0o077) == 0o077
+        assert os.umask(mask) == mask
     finally:
         os.umask(before)
 

@@ -1,7 +1,5 @@
 """The checker's books: what it calls lost, excused, early, resurrected, and what it does not."""
 
-import pytest
-
 from bench.crash.ledger import Ledger
 from bench.crash.messages import Copy, Fate, Message, Verdict, body
 from tests.cases import each
@@ -35,47 +33,33 @@ class Books:
 # lost
 
 
-def test_what_was_finished_has_survived() -> None:
+def test_what_was_finished_has_survived_and_what_never_came_is_lost_for_each_channel() -> None:
     books = Books()
     books.ledger.finish(books.deliver(books.acked()))
-
     assert books.verdict() == Verdict(acked=1, survived=1, deliveries=1)
-
-
-def test_what_never_came_is_lost_and_told() -> None:
     books = Books()
     books.acked()
-
     assert books.verdict() == Verdict(acked=1, lost=1)
     assert "message 0 of 50 bytes on t/c, acked in life 0, never delivered" in books.ledger.troubles[0]
-
-
-def test_every_channel_is_owed_it() -> None:
     books = Books("c", "d")
     books.ledger.finish(books.deliver(books.acked()))
-
     assert books.verdict().lost == 1
 
 
-def test_what_was_in_flight_at_the_crash_and_did_not_come_again_is_lost() -> None:
+def test_what_was_in_flight_at_the_crash_or_whose_fin_was_lost_is_owed_again() -> None:
     books = Books()
     books.deliver(books.acked())
     books.ledger.crash(T, power=True)
-
     assert books.verdict().lost == 1
-
-
-def test_a_message_whose_fin_was_lost_is_owed_again() -> None:
     books = Books()
     message = books.acked()
     books.ledger.finish(books.deliver(message))
     books.ledger.crash(T, power=True)
     books.deliver(message)
-
     assert books.verdict() == Verdict(acked=1, lost=1, deliveries=2, duplicated=1)
 
 
-@pytest.mark.parametrize("fate", [Fate.UNKNOWN, Fate.REFUSED])
+@each("fate", [Fate.UNKNOWN, Fate.REFUSED])
 def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Fate) -> None:
     books = Books()
     message = books.acked()
@@ -84,20 +68,15 @@ def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Fate) -> 
     assert books.verdict().lost == 0
 
 
-@pytest.mark.parametrize(
-    ("acked_at", "crash_at", "excused"), [(T, T + 99 * MS, 1), (T, T + 100 * MS, 0), (T, T - MS, 1)]
-)
-def test_what_was_acked_within_the_window_before_its_crash_is_excused(
-    acked_at: int, crash_at: int, excused: int
-) -> None:
+@each("crash_at, excused", [(T + 99 * MS, 1), (T + 100 * MS, 0), (T - MS, 1)])
+def test_what_was_acked_within_the_window_before_its_crash_is_excused(crash_at: int, excused: int) -> None:
     books = Books(window=100 * MS)
-    books.acked(at=acked_at)
+    books.acked()
     books.ledger.crash(crash_at, power=True)
-
     assert books.verdict() == Verdict(acked=1, lost=1 - excused, excused=excused)
 
 
-def test_a_later_crash_excuses_nothing() -> None:
+def test_a_later_crash_and_a_kill_excuse_nothing() -> None:
     books = Books(window=100 * MS)
     books.ledger.crash(T - MS, power=True)
     books.acked(at=T)
@@ -106,8 +85,6 @@ def test_a_later_crash_excuses_nothing() -> None:
 
     assert books.verdict().lost == 1
 
-
-def test_a_kill_excuses_nothing_but_the_power_cut_after_it_does() -> None:
     books = Books(window=100 * MS)
     books.acked(at=T)
     books.ledger.crash(T + MS, power=False)
@@ -132,55 +109,39 @@ def test_an_answer_at_the_moment_the_disk_fails_is_excused_and_one_to_a_later_qu
 # early
 
 
-@pytest.mark.parametrize(("after", "early"), [(98, 1), (99, 0), (100, 0)])
-def test_a_delayed_publish_may_come_one_millisecond_before_its_time(after: int, early: int) -> None:
-    books = Books()
-    books.deliver(books.acked(delay=100 * MS), at=T + after * MS)
-
-    assert books.verdict().early == early
-
-
-def test_a_delay_counts_even_if_the_publish_had_no_reply() -> None:
+def test_a_delayed_publish_may_come_one_millisecond_before_its_time() -> None:
+    for after, early in ((98, 1), (99, 0), (100, 0)):
+        books = Books()
+        books.deliver(books.acked(delay=100 * MS), at=T + after * MS)
+        assert books.verdict().early == early
     books = Books()
     (message,) = books.ledger.publish("t", [50], 100 * MS, T)
     books.ledger.crash(T, power=True)
     books.deliver(message, at=T + MS)
+    assert books.verdict().early == 1, "it counts even if the publish had no reply"
 
-    assert books.verdict().early == 1
 
-
+@each("buries", [False, True])
 @each("settled, crashed, early", [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)])
-def test_a_req_that_may_have_died_with_the_server_delays_nothing(settled: bool, crashed: bool, early: int) -> None:
+def test_a_req_or_bury_that_may_have_died_with_the_server_delays_nothing(
+    buries: bool, settled: bool, crashed: bool, early: int
+) -> None:
     books = Books()
     message = books.acked()
     copy = books.deliver(message)
-    command = books.ledger.requeue(copy, 100 * MS, T)
+    command = books.ledger.bury(copy, 0) if buries else books.ledger.requeue(copy, 100 * MS, T)
     if settled:
         books.ledger.settle([(copy, command)], T)
     if crashed:
-        books.ledger.crash(T, power=True)
+        books.ledger.crash(T, power=not buries)
     books.deliver(message, at=T + MS)
-
     assert books.verdict().early == early
+    if buries:
+        assert books.verdict().duplicated == 0
+        assert not early or "though buried" in books.ledger.troubles[0]
 
 
-@each("settled, crashed, early", [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)])
-def test_what_is_buried_does_not_come(settled: bool, crashed: bool, early: int) -> None:
-    books = Books()
-    message = books.acked()
-    copy = books.deliver(message)
-    command = books.ledger.bury(copy, 0)
-    if settled:
-        books.ledger.settle([(copy, command)], T)
-    if crashed:
-        books.ledger.crash(T)
-    books.deliver(message, at=T + MS)
-
-    assert (books.verdict().early, books.verdict().duplicated) == (early, 0)
-    assert not early or "though buried" in books.ledger.troubles[0]
-
-
-@pytest.mark.parametrize("all_of_it", [False, True])
+@each("all_of_it", [False, True])
 def test_what_is_kicked_may_come(all_of_it: bool) -> None:
     books = Books()
     message = books.acked()
@@ -198,16 +159,10 @@ def test_what_is_kicked_may_come(all_of_it: bool) -> None:
 # order
 
 
-@each(
-    "places, inverted",
-    [
-        ([(0, 1), (0, 2), (1, 0)], 0),
-        ([(1, 1), (0, 2)], 1),
-        ([(0, 2), (0, 1)], 1),
-        ([(5, 9), (0, 1), (0, 2), (5, 8)], 1),
-        ([(1, 1), (None, 2), (1, 3)], 0),
-    ],
-)
+@each("places, inverted", [
+    ([(0, 1), (0, 2), (1, 0)], 0), ([(1, 1), (0, 2)], 1), ([(0, 2), (0, 1)], 1), ([(5, 9), (0, 1), (0, 2), (5, 8)], 1),
+    ([(1, 1), (None, 2), (1, 3)], 0),
+])  # fmt: skip
 def test_the_last_client_must_get_all_in_order(places: list[tuple[int | None, int]], inverted: int) -> None:
     books = Books()
     for priority, job in places:
@@ -254,7 +209,7 @@ def test_what_was_handed_back_is_no_duplicate() -> None:
     assert (books.verdict().duplicated, books.verdict().deliveries) == (0, 2)
 
 
-@pytest.mark.parametrize("crashed", [False, True])
+@each("crashed", [False, True])
 def test_what_was_certainly_finished_and_comes_again_is_resurrected_and_not_lost(crashed: bool) -> None:
     books = Books()
     message = books.acked()
@@ -292,37 +247,27 @@ def test_what_nobody_published_is_unexpected(data: bytes) -> None:
     assert books.verdict().unexpected == 1
 
 
-def test_a_message_of_another_topic_is_unexpected() -> None:
-    books = Books()
-    message = books.acked()
-
-    assert books.ledger.delivered("other", "c", message.body, b"1", T) is None
-
-
-def test_two_messages_under_one_id_are_a_collision_and_one_message_twice_is_not() -> None:
+def test_a_message_of_another_topic_is_unexpected_and_two_under_one_id_are_a_collision() -> None:
     books = Books()
     first, second = books.acked(), books.acked()
+    assert books.ledger.delivered("other", "c", first.body, b"1", T) is None
     books.deliver(first, id=b"one")
     books.deliver(first, id=b"one", channel="d")
     assert books.verdict().collisions == 0
-
     books.deliver(second, id=b"one")
     assert books.verdict().collisions == 1
 
 
-def test_bodies_differ_and_are_as_long_as_asked() -> None:
+def test_bodies_differ_and_verdicts_add_up() -> None:
     assert (body(12, 8), body(1, 9)) == (b"12,12,12", b"1,1,1,1,1")
     assert body(1234, 2) == b"1234,"
-
-
-def test_verdicts_add_up() -> None:
     total = Verdict(acked=1, lost=1)
     total.add(Verdict(acked=2, early=3))
 
     assert total == Verdict(acked=3, lost=1, early=3)
 
 
-@pytest.mark.parametrize(("is_heard", "lost"), [(False, 0), (True, 1)])
+@each("is_heard, lost", [(False, 0), (True, 1)])
 def test_a_window_does_not_count_the_time_in_which_no_server_ran(is_heard: bool, lost: int) -> None:
     books = Books(window=100 * MS)
     books.acked()

@@ -1,7 +1,5 @@
 """What tests of the async client have in common: a network that breaks when told to, and waiting."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 

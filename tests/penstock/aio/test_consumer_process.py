@@ -1,7 +1,5 @@
 """The async consumer against real daemons that fall and return."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +72,7 @@ async def test_run_finishes_what_works_and_requeues_what_fails(node: Daemon, top
     assert await rest(node, topic) == []
 
 
-@on_both
+@on_asyncio
 async def test_messages_that_came_too_often_are_given_up(node: Daemon, topic: str) -> None:
     publish(node, topic, b"poison")
     given_up: list[bytes] = []
@@ -109,7 +107,7 @@ async def test_a_cancelled_handler_gives_its_message_back_at_once(node: Daemon, 
     assert sorted(await rest(node, topic, 2)) == [b"one", b"two"]
 
 
-@on_both
+@on_asyncio
 async def test_messages_are_touched_while_handlers_work_and_while_they_wait(node: Daemon, topic: str) -> None:
     publish(node, topic, b"one", b"two")
     seen: list[tuple[bytes, int]] = []
@@ -218,7 +216,7 @@ async def test_a_node_found_through_nsqlookupd_is_killed_and_returns(tmp_path: P
             consumer.stop()
 
 
-@on_both
+@on_asyncio
 async def test_a_network_that_breaks_loses_nothing(node: Daemon, topic: str) -> None:
     publish(node, topic, *[b"%d" % number for number in range(500)])
     finished: set[bytes] = set()
@@ -243,7 +241,7 @@ async def test_a_network_that_breaks_loses_nothing(node: Daemon, topic: str) -> 
         assert net.connections >= 4
 
 
-@on_both
+@on_asyncio
 async def test_a_subscription_that_is_refused_for_good_is_an_error(tmp_path: Path) -> None:
     with nsqd(tmp_path, "-auth-http-address=127.0.0.1:1") as node:
         async with Consumer("t", "c", [node.tcp]) as consumer:
@@ -263,7 +261,7 @@ def test_arguments() -> None:
             Consumer(*arguments)
 
 
-@on_both
+@on_asyncio
 async def test_one_message_in_flight_from_two_nsqds_is_one_handler(tmp_path: Path) -> None:
 
     async def starts(addresses: list[str]) -> None:

@@ -1,7 +1,5 @@
 """The async producer against real nsqds, over a network that breaks."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,7 +111,7 @@ async def test_two_nodes_take_turns_and_one_that_is_down_is_passed_over(node: Da
     assert sorted(first + second) == sorted(b"%d" % number for number in range(10))
 
 
-@on_both
+@on_asyncio
 async def test_a_refusal_reaches_its_call_and_no_other(node: Daemon, topic: str) -> None:
     outcomes: list[str] = []
     async with Producer(node.tcp) as producer:
@@ -132,7 +130,7 @@ async def test_a_refusal_reaches_its_call_and_no_other(node: Daemon, topic: str)
     assert [len(body) for body in bodies(node, topic, 4)] == [1, 2, 3, 4]
 
 
-@on_both
+@on_asyncio
 async def test_a_wrong_body_harms_nobody_else(node: Daemon, topic: str) -> None:
     async with Producer(node.tcp, max_unanswered=1000) as producer:
         for _ in range(3):
@@ -145,7 +143,7 @@ async def test_a_wrong_body_harms_nobody_else(node: Daemon, topic: str) -> None:
     assert bodies(node, topic, 3) == [b"0", b"1", b"right"]
 
 
-@on_both
+@on_asyncio
 async def test_a_server_without_deduplication_may_get_it_twice_and_nothing_is_lost(
     node: Daemon, other: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,14 +242,11 @@ async def test_arguments() -> None:
             await producer.publish("a b", b"x")
 
 
-@pytest.mark.parametrize(
-    ("settings", "code", "why"),
-    [
-        (Settings(heartbeat_interval_ms=1), "E_BAD_BODY", "heartbeat interval"),
-        (Settings(auth_secret="s", tls_v1=True, tls_insecure_skip_verify=True), "", "does not support TLS"),
-    ],
-)
-@on_both
+@pytest.mark.parametrize(("settings", "code", "why"), [
+    (Settings(heartbeat_interval_ms=1), "E_BAD_BODY", "heartbeat interval"),
+    (Settings(auth_secret="s", tls_v1=True, tls_insecure_skip_verify=True), "", "does not support TLS"),
+])  # fmt: skip
+@on_asyncio
 async def test_a_client_that_is_refused_gets_the_error_at_once(
     node: Daemon, settings: Settings, code: str, why: str
 ) -> None:

@@ -1,7 +1,5 @@
 """The async reader: a topic read back, once, with a cursor, and while it grows."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

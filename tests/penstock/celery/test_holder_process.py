@@ -1,7 +1,5 @@
 """The thread that holds a channel's jobs: over kill -9 of the node nothing is lost, and nothing is delivered twice."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ import pytest
 from penstock.celery.envelope import pack_job
 from penstock.celery.holder import HeldJob, Holder
 from penstock.jobs import ConnectionLost, Jobs, JobsSettings
-from tests.daemons import eventually
+from tests.daemons import Daemon, eventually
 from tests.processes.test_jobs_client import beanstalk_node
 
 pytestmark = pytest.mark.process
@@ -44,74 +42,77 @@ def counts(address: str) -> dict[str, Any]:
         return jobs.stats_tube("t")
 
 
-def test_held_jobs_are_reserved_again_after_kill_9_of_the_node_and_not_delivered_twice(tmp_path: Path) -> None:
-    with beanstalk_node(tmp_path) as node:
-        address = node.addresses["BEANSTALK"]
-        put(address, "a", "b", "c")
-        with holding(address) as (holder, delivered, failures):
-            eventually(lambda: len(delivered) == 3)
-            node.kill()
-            holder.acknowledge(delivered[0].job.id)  # done while no node is there
-            time.sleep(0.5)
-            with beanstalk_node(tmp_path, address):
-                eventually(lambda: counts(address)["current-jobs-reserved"] == 2)
-                assert counts(address)["current-jobs-ready"] == 0
-                holder.acknowledge(delivered[1].job.id)
-                eventually(lambda: counts(address)["current-jobs-reserved"] == 1)
-                assert len(delivered) == 3
-                assert failures == []
-                holder.stop()
-                assert counts(address)["current-jobs-ready"] == 1  # the third was given back
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Daemon]:
+    with beanstalk_node(tmp_path) as daemon:
+        yield daemon
 
 
-def test_a_job_is_touched_as_long_as_it_is_held(tmp_path: Path) -> None:
-    with beanstalk_node(tmp_path) as node:
-        address = node.addresses["BEANSTALK"]
-        put(address, "a", ttr=2)
-        with holding(address, limit=1) as (holder, delivered, _):
-            eventually(lambda: delivered)
-            time.sleep(3)  # longer than the time to run
-            with Jobs(address) as jobs:
-                assert jobs.stats_job(delivered[0].job.id)["timeouts"] == 0
-            holder.release(delivered[0].job.id)
-            eventually(lambda: len(delivered) == 2)  # it comes again
+@pytest.fixture
+def address(node: Daemon) -> str:
+    return node.addresses["BEANSTALK"]
 
 
-def test_a_job_that_is_no_task_is_buried(tmp_path: Path) -> None:
-    with beanstalk_node(tmp_path) as node:
-        address = node.addresses["BEANSTALK"]
-        with Jobs(address, use="t") as jobs:
-            jobs.put(b"from somewhere else")
-        put(address, "a")
-        with holding(address) as (_, delivered, failures):
-            eventually(lambda: len(delivered) == 1)
-            assert counts(address)["current-jobs-buried"] == 1
+def test_held_jobs_are_reserved_again_after_kill_9_of_the_node_and_not_delivered_twice(
+    node: Daemon, address: str, tmp_path: Path
+) -> None:
+    put(address, "a", "b", "c")
+    with holding(address) as (holder, delivered, failures):
+        eventually(lambda: len(delivered) == 3)
+        node.kill()
+        holder.acknowledge(delivered[0].job.id)  # done while no node is there
+        time.sleep(0.5)
+        with beanstalk_node(tmp_path, address):
+            eventually(lambda: counts(address)["current-jobs-reserved"] == 2)
+            assert counts(address)["current-jobs-ready"] == 0
+            holder.acknowledge(delivered[1].job.id)
+            eventually(lambda: counts(address)["current-jobs-reserved"] == 1)
+            assert len(delivered) == 3
             assert failures == []
+            holder.stop()
+            assert counts(address)["current-jobs-ready"] == 1  # the third was given back
 
 
-def test_the_limit_is_kept_and_fetch_takes_one_from_any_tube(tmp_path: Path) -> None:
-    with beanstalk_node(tmp_path) as node:
-        address = node.addresses["BEANSTALK"]
-        put(address, "a", "b", "c")
-        with Jobs(address, use="other") as jobs:
-            jobs.put(pack_job("other", 60, {"body": "x", "properties": {}}))
-        with holding(address, limit=2) as (holder, delivered, _):
-            eventually(lambda: len(delivered) == 2)
-            found = holder.fetch("other", 10)
-            assert found is not None
-            assert found.envelope.queue == "other"
-            assert holder.fetch("nothing", 10) is None
-            assert len(delivered) == 2
-            for held in (found, *delivered[:2]):
-                holder.acknowledge(held.job.id)
-            eventually(lambda: len(delivered) == 3)
+def test_a_job_is_touched_as_long_as_it_is_held(address: str) -> None:
+    put(address, "a", ttr=2)
+    with holding(address, limit=1) as (holder, delivered, _):
+        eventually(lambda: delivered)
+        time.sleep(3)  # longer than the time to run
+        with Jobs(address) as jobs:
+            assert jobs.stats_job(delivered[0].job.id)["timeouts"] == 0
+        holder.release(delivered[0].job.id)
+        eventually(lambda: len(delivered) == 2)  # it comes again
 
 
-def test_a_node_that_stays_away_is_told(tmp_path: Path) -> None:
-    with beanstalk_node(tmp_path) as node:
-        address = node.addresses["BEANSTALK"]
-        with holding(address, retry_s=0.5) as (_, _, failures):
-            eventually(lambda: "t" in Jobs(address).list_tubes())
-            node.kill()
-            eventually(lambda: failures)
-            assert isinstance(failures[0], ConnectionLost)
+def test_a_job_that_is_no_task_is_buried(address: str) -> None:
+    with Jobs(address, use="t") as jobs:
+        jobs.put(b"from somewhere else")
+    put(address, "a")
+    with holding(address) as (_, delivered, failures):
+        eventually(lambda: len(delivered) == 1)
+        assert counts(address)["current-jobs-buried"] == 1
+        assert failures == []
+
+
+def test_the_limit_is_kept_and_fetch_takes_one_from_any_tube(address: str) -> None:
+    put(address, "a", "b", "c")
+    with Jobs(address, use="other") as jobs:
+        jobs.put(pack_job("other", 60, {"body": "x", "properties": {}}))
+    with holding(address, limit=2) as (holder, delivered, _):
+        eventually(lambda: len(delivered) == 2)
+        found = holder.fetch("other", 10)
+        assert found is not None
+        assert found.envelope.queue == "other"
+        assert holder.fetch("nothing", 10) is None
+        assert len(delivered) == 2
+        for held in (found, *delivered[:2]):
+            holder.acknowledge(held.job.id)
+        eventually(lambda: len(delivered) == 3)
+
+
+def test_a_node_that_stays_away_is_told(node: Daemon, address: str) -> None:
+    with holding(address, retry_s=0.5) as (_, _, failures):
+        eventually(lambda: "t" in Jobs(address).list_tubes())
+        node.kill()
+        eventually(lambda: failures)
+        assert isinstance(failures[0], ConnectionLost)

@@ -1,8 +1,7 @@
 """URLs, names and bodies of the transport for Celery."""
 
-from __future__ import annotations
-
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -33,15 +32,10 @@ def test_one_url_says_it_all() -> None:
     assert read_url("penstock://a?ttr=5", {"ttr": 9, "polling_interval": 1}).ttr_s == 9
 
 
-@each(
-    "url", ["penstock://a:0", "penstock://a?ttr=0", "penstock://a?ttr=x", "penstock://a?nsqd=b", "penstock://a:99999"]
-)
-def test_a_wrong_url_is_told(url: str) -> None:
-    with pytest.raises(ValueError):
-        read_url(url, {})
-
-
-def test_a_wrong_option_is_named() -> None:
+def test_what_is_wrong_in_a_url_is_named() -> None:
+    for query in (":0", "?ttr=0", "?ttr=x", "?nsqd=b", ":99999"):
+        with pytest.raises(ValueError):
+            read_url(f"penstock://a{query}", {})
     with pytest.raises(ValueError, match=r"'foo'.* known are nsqd, ttr"):
         read_url("penstock://a?foo=1", {})
     with pytest.raises(ValueError, match="ttr must be a number of seconds: 'abc'"):
@@ -49,13 +43,9 @@ def test_a_wrong_option_is_named() -> None:
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
-def test_every_queue_has_a_tube_of_its_own(one: str, other: str) -> None:
+def test_every_queue_has_a_tube_and_every_exchange_an_ephemeral_topic_of_its_own(one: str, other: str) -> None:
     check_name(tube_of(one))
     assert (tube_of(one) == tube_of(other)) == (one == other)
-
-
-@given(st.text(max_size=100), st.text(max_size=100))
-def test_every_exchange_has_an_ephemeral_topic_of_its_own(one: str, other: str) -> None:
     assert is_valid_name(topic_of(one))
     assert topic_of(one).endswith("#ephemeral")
     assert (topic_of(one) == topic_of(other)) == (one == other)
@@ -72,12 +62,25 @@ def payload(**headers: object) -> Payload:
     return {"body": "x", "headers": dict(headers), "properties": {"priority": 3}}
 
 
-def test_a_job_holds_a_message() -> None:
+def test_a_job_holds_a_message_with_a_priority_and_a_delay_that_never_ends_late() -> None:
     found = read_job(pack_job("celery", 60, payload(id="1")))
     assert (found.queue, found.ttr_s, found.priority, found.message) == ("celery", 60, 2048 - 300, payload(id="1"))
     sent = read_broadcast(pack_broadcast("a.b", payload()))
     assert (sent.routing_key, sent.message, sent.marker) == ("a.b", payload(), "")
     assert read_broadcast(pack_marker("m")).marker == "m"
+
+    def of(priority: object) -> int:
+        return priority_of({"properties": {"priority": priority}})
+
+    assert [of(priority) for priority in (9, 5, 0)] == [1148, 1548, 2048]
+    assert (of(None), of("x"), of(-5), of(99)) == (2048, 2048, 2048, 1148)
+
+    assert delay_of(payload(eta="1970-01-01T00:01:40.700000+00:00"), 90.0) == 10
+    assert delay_of(payload(eta="1970-01-01T00:01:40"), 99.5) == 0
+    assert delay_of(payload(eta="1970-01-01T01:01:40+01:00"), 0.0) == 100
+    for eta in (None, "", "tomorrow", 5):
+        assert delay_of(payload(eta=eta), 0.0) == 0
+    assert delay_of({"headers": None, "properties": {}}, 0.0) == 0
 
 
 @each("body", [b"", b"\xff", b"1", b"[]", b"{}", b"[" * 100_000, b'{"queue":"q","ttr":"x","priority":1,"message":{}}',
@@ -97,24 +100,5 @@ LEAVES = st.none() | st.integers() | st.text(max_size=5)
 @given(st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, max_size=6), max_leaves=12))
 def test_any_json_is_read_or_refused(value: object) -> None:
     for read in (read_job, read_broadcast):
-        try:
+        with suppress(ValueError):
             read(json.dumps(value).encode())
-        except ValueError:
-            pass
-
-
-def test_higher_priorities_come_first() -> None:
-    def of(priority: object) -> int:
-        return priority_of({"properties": {"priority": priority}})
-
-    assert [of(priority) for priority in (9, 5, 0)] == [1148, 1548, 2048]
-    assert (of(None), of("x"), of(-5), of(99)) == (2048, 2048, 2048, 1148)
-
-
-def test_an_eta_is_a_delay_that_never_ends_late() -> None:
-    assert delay_of(payload(eta="1970-01-01T00:01:40.700000+00:00"), 90.0) == 10
-    assert delay_of(payload(eta="1970-01-01T00:01:40"), 99.5) == 0
-    assert delay_of(payload(eta="1970-01-01T01:01:40+01:00"), 0.0) == 100
-    for eta in (None, "", "tomorrow", 5):
-        assert delay_of(payload(eta=eta), 0.0) == 0
-    assert delay_of({"headers": None, "properties": {}}, 0.0) == 0

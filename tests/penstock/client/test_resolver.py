@@ -1,7 +1,5 @@
 """Names are looked up in a bounded number of threads, and a slow one keeps no other waiting."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator
@@ -90,12 +88,9 @@ def test_numeric_addresses_and_paths_need_no_thread(names: Names) -> None:
     assert names.asked == []
 
 
-@pytest.mark.parametrize("host", ["unknown", "bad"])
-def test_a_name_that_does_not_exist_is_an_error(names: Names, host: str) -> None:
-    with pytest.raises(OSError):
-        Resolver(names).begin(f"{host}:1").targets(PATIENCE_S)
-
-
-def test_an_address_that_is_none_is_an_error_at_once(names: Names) -> None:
+def test_a_name_that_does_not_exist_and_what_is_no_address_are_errors(names: Names) -> None:
+    for host in ("unknown", "bad"):
+        with pytest.raises(OSError):
+            Resolver(names).begin(f"{host}:1").targets(PATIENCE_S)
     with pytest.raises(ValueError):
         Resolver(names).begin("host:0")

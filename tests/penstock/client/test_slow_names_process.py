@@ -1,11 +1,8 @@
 """A host name that does not resolve does not hold up what comes from healthy nsqds."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +16,9 @@ pytestmark = pytest.mark.process
 REAL = socket.getaddrinfo
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Daemon]:
-    with nsqd(tmp_path) as daemon:
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
         yield daemon
 
 
@@ -65,9 +62,12 @@ def test_messages_come_while_another_name_does_not_resolve(node: Daemon, answer:
 def test_messages_come_to_the_async_client_meanwhile(node: Daemon, answer: threading.Event, backend: str) -> None:
     async def main() -> None:
         names = [f"slow{number}:4150" for number in range(30)]
-        async with aio.Consumer("t", "c", [*names, node.tcp]) as consumer, aio.Producer([*names, node.tcp]) as producer:
+        async with (
+            aio.Consumer(backend, "c", [*names, node.tcp]) as consumer,
+            aio.Producer([*names, node.tcp]) as producer,
+        ):
             for number in range(20):
-                await producer.publish("t", b"%d" % number)
+                await producer.publish(backend, b"%d" % number)
                 message = await anext(consumer)
                 assert message.body == b"%d" % number
                 message.finish()
@@ -77,15 +77,12 @@ def test_messages_come_to_the_async_client_meanwhile(node: Daemon, answer: threa
 
 
 def test_a_name_that_resolves_late_is_dialed_then(node: Daemon, answer: threading.Event) -> None:
-    port = node.tcp.rpartition(":")[2]
-    publish(node, "t", b"one")
-    with Consumer("t", "c", [f"slow:{port}"]) as consumer:
+    name = f"slow:{node.tcp.rpartition(':')[2]}"
+    publish(node, "late", b"one")
+    with Consumer("late", "c", [name]) as consumer:
         assert consumer.poll(0) == []
         answer.set()
         assert bodies(consumer, 1) == [b"one"]
-
-
-def test_a_producer_dials_a_name(node: Daemon, answer: threading.Event) -> None:
-    answer.set()
-    with Producer(f"slow:{node.tcp.rpartition(':')[2]}") as producer:
-        producer.publish("t", b"one")
+        with Producer(name) as producer:
+            producer.publish("late", b"two")
+        assert bodies(consumer, 1) == [b"two"]

@@ -1,7 +1,5 @@
 """The examples in the docstrings of penstock.jobs run, against a real beanstalkd: `await` ones on asyncio and trio."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

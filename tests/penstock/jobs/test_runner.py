@@ -15,6 +15,7 @@ from penstock.jobs import AsyncJob, AsyncJobs, DeadlineSoon, Retries, runner
 from penstock.jobs.calls import Call
 from penstock.jobs.runner import Runner
 from penstock.protocol.beanstalk import Reply
+from tests.cases import each
 
 T = TypeVar("T")
 Handler = Callable[[AsyncJob], Awaitable[object]]
@@ -81,8 +82,8 @@ async def work_for_ten_seconds(_: AsyncJob) -> None:
     await anyio.sleep(10)
 
 
-@pytest.mark.parametrize("word", ["INTERNAL_ERROR", "UNKNOWN_COMMAND", "NOT_FOUND", "OUT_OF_MEMORY"])
-@pytest.mark.parametrize("command", ["touch", "stats-job"])
+@each("word", ["INTERNAL_ERROR", "UNKNOWN_COMMAND", "NOT_FOUND", "OUT_OF_MEMORY"])
+@each("command", ["touch", "stats-job"])
 def test_a_refused_touch_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, command: str, word: str) -> None:
     replies = {"stats-job": STATS, "touch": Reply("TOUCHED"), "delete": Reply("DELETED"), command: Reply(word)}
     jobs = ScriptedJobs(**replies)

@@ -1,11 +1,9 @@
 """The core of the clients of jobs in virtual time: scripted servers that refuse, close, fall silent or lie."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -80,6 +78,9 @@ class World:
         return b""
 
 
+PUT = calls.put("default", b"x", 1, 0, 60)
+
+
 def call(world: World, one: calls.Call[T]) -> T:
     return world.run(world.session.perform(one))
 
@@ -88,48 +89,39 @@ def test_a_put_and_what_it_sends() -> None:
     world = World("", b"INSERT", b"ED 7\r\n")
     assert call(world, calls.put("default", b"x", 1, 0.2, 60)) == 7
     assert world.sent == [b"put 1 1 60 1\r\nx\r\n", b""]
+    wide = memoryview(b"abcd").cast("I")  # one item of four bytes
+    for body in (bytearray(b"abcd"), memoryview(b"abcd"), wide):
+        assert calls.put("t", body, 1, 0, 60).command == b"put 1 0 60 4\r\nabcd\r\n"
 
 
 def test_tubes_are_restored_after_a_reconnect() -> None:
     restored = b"WATCHING 2\r\nWATCHING 1\r\nUSING u\r\n"
-    world = World(
-        "", restored, b"TIMED_OUT\r\n", CLOSED, "", restored, b"RESERVED 5 1\r\nx\r\n", using="u", watching=["w"]
-    )
+    answers = ("", restored, b"TIMED_OUT\r\n", CLOSED, "", restored, b"RESERVED 5 1\r\nx\r\n")
+    world = World(*answers, using="u", watching=["w"])
     assert world.run(world.session.reserve(0)) is None
     assert world.run(world.session.reserve(5)) == (5, b"x")
     first = b"watch w\r\nignore default\r\nuse u\r\n"
-    assert world.sent == [
-        first,
-        b"reserve-with-timeout 0\r\n",
-        b"reserve-with-timeout 5\r\n",
-        first,
-        b"reserve-with-timeout 5\r\n",
-    ]
+    reserve = b"reserve-with-timeout %d\r\n"
+    assert world.sent == [first, reserve % 0, reserve % 5, first, reserve % 5]
     assert world.session.epoch == 2
 
 
-def test_a_lost_put_is_uncertain_and_not_repeated() -> None:
+def test_a_put_is_tried_again_only_if_it_was_not_sent() -> None:
     for lost in (CLOSED, SILENT):
         world = World("", lost, "", b"INSERTED 1\r\n")
         with pytest.raises(AnswerLost):
-            call(world, calls.put("default", b"x", 1, 0, 60))
+            call(world, PUT)
         assert len(world.sent) == 1
-
-
-def test_a_put_that_was_not_sent_is_tried_again() -> None:
     world = World(REFUSED, SILENT, "", b"INSERTED 1\r\n")
-    assert call(world, calls.put("default", b"x", 1, 0, 60)) == 1
+    assert call(world, PUT) == 1
     assert world.pauses == [0.1, 0.2]
 
 
-def test_a_unique_put_is_repeated_until_it_is_answered() -> None:
+def test_a_unique_put_is_repeated_unless_a_server_would_execute_its_body() -> None:
     world = World("", b"BAD_FORMAT\r\n", CLOSED, "", b"BAD_FORMAT\r\n", b"DUPLICATE\r\n")
     assert call(world, calls.put_unique("default", "k", b"x", 1, 0, 60)) is None
     put = b"put-unique k 1 0 60 1\r\nx\r\n"
     assert world.sent == [b"put-unique \r\n", put, b"put-unique \r\n", put]
-
-
-def test_a_server_without_put_unique_never_gets_a_body_that_it_would_execute() -> None:
     world = World("", b"UNKNOWN_COMMAND\r\n")
     for _ in range(2):
         with pytest.raises(Unsupported):
@@ -137,7 +129,13 @@ def test_a_server_without_put_unique_never_gets_a_body_that_it_would_execute() -
     assert world.sent == [b"put-unique \r\n"]
 
 
-def test_what_is_reserved_over_a_lost_connection_is_not_touched() -> None:
+def test_refusals_keep_the_connection_and_what_was_reserved_over_a_lost_one_is_not_touched() -> None:
+    world = World("", b"NOT_FOUND\r\n", b"DELETED\r\n")
+    with pytest.raises(NotFound):
+        call(world, calls.delete(1))
+    call(world, calls.delete(2))
+    assert world.session.epoch == 1
+
     world = World("", b"RESERVED 5 1\r\nx\r\n")
     world.run(world.session.reserve(1))
     world.now += 5
@@ -145,14 +143,6 @@ def test_what_is_reserved_over_a_lost_connection_is_not_touched() -> None:
     with pytest.raises(ReservationLost):
         call(world, calls.touch(5, world.session.epoch))
     assert len(world.sent) == 1
-
-
-def test_refusals_keep_the_connection() -> None:
-    world = World("", b"NOT_FOUND\r\n", b"DELETED\r\n")
-    with pytest.raises(NotFound):
-        call(world, calls.delete(1))
-    call(world, calls.delete(2))
-    assert world.session.epoch == 1
 
 
 @each("lie", [b"HTTP/1.1 400\r\n", b"USING default\r\n", b"OK 99999999999\r\n", b"DELETED\r\nDELETED\r\n", b"x" * 300])
@@ -165,7 +155,7 @@ def test_a_lying_server_is_left_at_once(lie: bytes) -> None:
     assert world.session.epoch == 2
 
 
-def test_a_server_that_is_gone_costs_growing_pauses_and_an_end() -> None:
+def test_a_server_that_is_gone_or_ends_a_reserve_at_once_costs_growing_pauses() -> None:
     world = World(settings=JobsSettings(retry_s=30))
     with pytest.raises(ConnectionLost, match="refused"):
         call(world, calls.stats())
@@ -173,12 +163,21 @@ def test_a_server_that_is_gone_costs_growing_pauses_and_an_end() -> None:
     assert world.pauses[:3] == [0.1, 0.2, 0.4]
     assert max(world.pauses) == 5.0
 
+    world = World("", *[b"TIMED_OUT\r\n"] * 20)
+    assert world.run(world.session.reserve(10)) is None
+    assert world.now == 1010.0
+    assert world.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert len(world.sent) < 10
 
-def test_a_reserve_ends_in_time_although_nobody_answers() -> None:
+
+def test_a_reserve_ends_in_time_although_nobody_answers_and_a_timeout_must_end() -> None:
     world = World("", SILENT)
     with pytest.raises(ConnectionLost):
         world.run(world.session.reserve(5))
     assert world.now - 1000 <= 5 + 10 + 1
+    for timeout_s in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="at least 0"):
+            World("").run(World("").session.reserve(timeout_s))
 
 
 def test_a_long_reserve_is_sent_in_slices() -> None:
@@ -196,81 +195,50 @@ def test_a_long_reserve_is_sent_in_slices() -> None:
     assert world.sent == [b"reserve-with-timeout %d\r\n" % seconds for seconds in (30, 30, 10)]
 
 
-def test_a_server_that_ends_a_reserve_at_once_is_asked_again_after_growing_pauses() -> None:
-    world = World("", *[b"TIMED_OUT\r\n"] * 20)
-    assert world.run(world.session.reserve(10)) is None
-    assert world.now == 1010.0
-    assert world.pauses[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
-    assert len(world.sent) < 10
-
-
-@pytest.mark.parametrize("timeout_s", [-1.0, math.nan])
-def test_a_timeout_that_never_ends_is_refused(timeout_s: float) -> None:
-    with pytest.raises(ValueError, match="at least 0"):
-        World("").run(World("").session.reserve(timeout_s))
-
-
-@pytest.mark.parametrize("lost", [CLOSED, RESET])
+@each("lost", [CLOSED, RESET])
 def test_a_peer_that_never_answered_may_be_no_server_of_jobs(lost: str) -> None:
-    world = World("", lost)
     with pytest.raises(AnswerLost, match=r"may have been executed: .*may not be a server of jobs"):
-        call(world, calls.put("default", b"x", 1, 0, 60))
+        call(World("", lost), PUT)
+    once = JobsSettings(retry_s=0)
     with pytest.raises(ConnectionLost, match="may not be a server of jobs"):
-        call(World("", lost, settings=JobsSettings(retry_s=0)), calls.stats())
+        call(World("", lost, settings=once), calls.stats())
+    world = World("", b"INSERTED 1\r\n", lost)
+    call(world, PUT)
+    with pytest.raises(AnswerLost) as answered:
+        call(world, PUT)
+    with pytest.raises(ConnectionLost) as nobody:
+        call(World(settings=once), calls.stats())
+    assert "may not be" not in str(answered.value) + str(nobody.value)
 
 
-def test_a_server_that_has_answered_is_a_server_of_jobs() -> None:
-    world = World("", b"INSERTED 1\r\n", CLOSED)
-    call(world, calls.put("default", b"x", 1, 0, 60))
-    with pytest.raises(AnswerLost) as caught:
-        call(world, calls.put("default", b"x", 1, 0, 60))
-    assert "may not be" not in str(caught.value)
-    with pytest.raises(ConnectionLost) as lost:
-        call(World(settings=JobsSettings(retry_s=0)), calls.stats())
-    assert "may not be" not in str(lost.value)  # nobody listens there
-
-
-@pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan])
+@each("seconds", [math.inf, -math.inf, math.nan])
 def test_times_that_are_not_finite_are_refused(seconds: float) -> None:
-    for make in (
-        lambda: calls.put("t", b"x", 1, seconds, 60),
-        lambda: calls.put("t", b"x", 1, 0, seconds),
-        lambda: calls.put_unique("t", "k", b"x", 1, seconds, 60),
-        lambda: calls.release(1, 1, seconds, 1),
-        lambda: calls.pause_tube("t", seconds),
-        lambda: calls.reserve_batch(1, seconds),  # type: ignore[arg-type]
-    ):
+    for make, *arguments in (
+        (calls.put, "t", b"x", 1, seconds, 60), (calls.put, "t", b"x", 1, 0, seconds),
+        (calls.put_unique, "t", "k", b"x", 1, seconds, 60), (calls.release, 1, 1, seconds, 1), (calls.pause_tube, "t", seconds),
+        (calls.reserve_batch, 1, seconds),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="finite number of seconds"):
-            make()
+            make(*arguments)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="max_delay_s"):
+        Retries(max_delay_s=math.inf)
 
 
 def test_arguments_of_the_wrong_type_are_named() -> None:
-    text, number = cast(Any, "a"), cast(Any, 1)
-    for make, words in (
-        (lambda: calls.put("t", text, 1, 0, 60), "a body must be bytes, not str"),
-        (lambda: calls.put("t", number, 1, 0, 60), "a body must be bytes, not int"),
-        (lambda: calls.put("t", b"x", text, 0, 60), "a priority must be an int, not str"),
-        (lambda: calls.put("t", b"x", 1, text, 60), "a time must be a number of seconds, not str"),
-        (lambda: calls.put_unique("t", number, b"x", 1, 0, 60), "a key must be a str, not int"),
-        (lambda: calls.delete(text), "a job's id must be an int, not str"),
-        (lambda: calls.delete_batch([1, text]), "a job's id must be an int, not str"),
-        (lambda: calls.touch(text, 1), "a job's id must be an int, not str"),
-        (lambda: calls.kick("t", text), "a count must be an int, not str"),
-        (lambda: calls.watch(number), "a tube's name must be a str, not int"),
+    for words, make, *arguments in (
+        ("a body must be bytes, not str", calls.put, "t", "a", 1, 0, 60),
+        ("a body must be bytes, not int", calls.put, "t", 1, 1, 0, 60),
+        ("a priority must be an int, not str", calls.put, "t", b"x", "a", 0, 60),
+        ("a time must be a number of seconds, not str", calls.put, "t", b"x", 1, "a", 60),
+        ("a key must be a str, not int", calls.put_unique, "t", 1, b"x", 1, 0, 60),
+        ("a job's id must be an int, not str", calls.delete, "a"),
+        ("a job's id must be an int, not str", calls.delete_batch, [1, "a"]),
+        ("a job's id must be an int, not str", calls.touch, "a", 1),
+        ("a count must be an int, not str", calls.kick, "t", "a"),
+        ("a tube's name must be a str, not int", calls.watch, 1),
     ):
         with pytest.raises(TypeError, match=words):
-            make()
-
-
-def test_a_buffer_is_a_body_of_its_bytes() -> None:
-    wide = memoryview(b"abcd").cast("I")  # one item of four bytes
-    for body in (bytearray(b"abcd"), memoryview(b"abcd"), wide):
-        assert calls.put("t", body, 1, 0, 60).command == b"put 1 0 60 4\r\nabcd\r\n"
-
-
-def test_a_delay_that_no_server_accepts_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_delay_s"):
-        Retries(max_delay_s=math.inf)
+            make(*arguments)  # type: ignore[operator]
 
 
 words = st.sampled_from(
@@ -278,16 +246,12 @@ words = st.sampled_from(
      b"OK 3\r\n", b"OUT_OF_MEMORY\r\n", b"BAD_FORMAT\r\n", b"KICKED 3\r\n", b"junk", b"WATCHING 1\r\n", CLOSED, SILENT, REFUSED]
 )  # fmt: skip
 makers: list[Callable[[Session], Steps[object]]] = [
-    lambda session: session.perform(calls.put("default", b"x", 1, 0, 60)),
+    lambda session: session.perform(PUT),
     lambda session: session.perform(calls.put_unique("t", "k", b"x", 1, 0, 60)),
-    lambda session: session.perform(calls.stats()),
-    lambda session: session.perform(calls.touch(1, session.epoch)),
-    lambda session: session.perform(calls.kick("t", 3)),
-    lambda session: session.reserve(3),
-    lambda session: session.use("t"),
-    lambda session: session.watch("t"),
-    lambda session: session.ignore("t"),
-]
+    lambda session: session.perform(calls.stats()), lambda session: session.perform(calls.touch(1, session.epoch)),
+    lambda session: session.perform(calls.kick("t", 3)), lambda session: session.reserve(3), lambda session: session.use("t"),
+    lambda session: session.watch("t"), lambda session: session.ignore("t"),
+]  # fmt: skip
 
 
 @given(st.lists(words, max_size=30), st.lists(st.sampled_from(makers), min_size=1, max_size=6))

@@ -32,59 +32,41 @@ def encode(value: nsq.Frame) -> bytes:
     return frame(1, f"{value.code} {value.text}".encode())
 
 
-@each(
-    "command, wire",
-    [
-        (nsq.identify({"client_id": "a", "sample_rate": 5}), b'IDENTIFY\n\0\0\0\x21{"client_id":"a","sample_rate":5}'),
-        (nsq.auth(b"secret"), b"AUTH\n\0\0\0\6secret"),
-        (nsq.sub("t", "c#ephemeral"), b"SUB t c#ephemeral\n"),
-        (nsq.pub("t", b"body"), b"PUB t\n\0\0\0\4body"),
-        (nsq.mpub("t", [b"a", b"bc"]), b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc"),
-        (nsq.dpub("t", 250, b"x"), b"DPUB t 250\n\0\0\0\1x"),
-        (nsq.rdy(0), b"RDY 0\n"),
-        (nsq.fin(ID), b"FIN 0123456789abcdef\n"),
-        (nsq.req(ID, 90), b"REQ 0123456789abcdef 90\n"),
-        (nsq.touch(ID), b"TOUCH 0123456789abcdef\n"),
-        (nsq.cls(), b"CLS\n"),
-        (nsq.nop(), b"NOP\n"),
-    ],
-)
+@each("command, wire", [
+    (nsq.identify({"client_id": "a", "sample_rate": 5}), b'IDENTIFY\n\0\0\0\x21{"client_id":"a","sample_rate":5}'),
+    (nsq.auth(b"secret"), b"AUTH\n\0\0\0\6secret"), (nsq.sub("t", "c#ephemeral"), b"SUB t c#ephemeral\n"),
+    (nsq.pub("t", b"body"), b"PUB t\n\0\0\0\4body"),
+    (nsq.mpub("t", [b"a", b"bc"]), b"MPUB t\n\0\0\0\x0f\0\0\0\2\0\0\0\1a\0\0\0\2bc"),
+    (nsq.dpub("t", 250, b"x"), b"DPUB t 250\n\0\0\0\1x"), (nsq.rdy(0), b"RDY 0\n"), (nsq.fin(ID), b"FIN 0123456789abcdef\n"),
+    (nsq.req(ID, 90), b"REQ 0123456789abcdef 90\n"), (nsq.touch(ID), b"TOUCH 0123456789abcdef\n"), (nsq.cls(), b"CLS\n"),
+    (nsq.nop(), b"NOP\n"),
+])  # fmt: skip
 def test_a_command_on_the_wire(command: bytes, wire: bytes) -> None:
     assert command == wire
 
 
-@each("name", ["", "a b", "a\nPUB b", "ü", "x" * 65, ".."])
-def test_a_name_can_never_become_a_second_command(name: str) -> None:
-    with pytest.raises(ValueError):
-        nsq.pub(name, b"")
-    with pytest.raises(ValueError):
-        nsq.mpub(name, [b""])
-    with pytest.raises(ValueError):
-        nsq.sub("t", name)
-    with pytest.raises(ValueError):
-        nsq.sub(name, "c")
+def test_a_name_can_never_become_a_second_command_and_numbers_are_checked() -> None:
+    for name in ("", "a b", "a\nPUB b", "ü", "x" * 65, ".."):
+        for encode, *arguments in (
+            (nsq.pub, name, b""),
+            (nsq.mpub, name, [b""]),
+            (nsq.sub, "t", name),
+            (nsq.sub, name, "c"),
+        ):
+            with pytest.raises(ValueError):
+                encode(*arguments)
+    for encode, *arguments in ((nsq.rdy, -1), (nsq.req, ID, -1), (nsq.fin, b"short")):
+        with pytest.raises(ValueError):
+            encode(*arguments)
 
 
-def test_numbers_and_ids_are_checked() -> None:
-    with pytest.raises(ValueError):
-        nsq.rdy(-1)
-    with pytest.raises(ValueError):
-        nsq.req(ID, -1)
-    with pytest.raises(ValueError):
-        nsq.fin(b"short")
-
-
-def test_frames_become_values() -> None:
+def test_frames_become_values_and_only_three_errors_leave_the_connection_open() -> None:
     sent: list[nsq.Frame] = [
-        nsq.Response(b"OK"),
-        nsq.Message(1_700_000_000_000_000_000, 65535, ID, b"body"),
-        nsq.ErrorFrame("E_FIN_FAILED", f"FIN {ID.decode()} failed ID not in flight"),
-        nsq.Message(-1, 1, ID, b""),
-    ]
+        nsq.Response(b"OK"), nsq.Message(1_700_000_000_000_000_000, 65535, ID, b"body"),
+        nsq.ErrorFrame("E_FIN_FAILED", f"FIN {ID.decode()} failed ID not in flight"), nsq.Message(-1, 1, ID, b""),
+        nsq.Response(b"x" * 996),  # the largest frame
+    ]  # fmt: skip
     assert nsq.FrameDecoder(1000).receive(b"".join(map(encode, sent))) == sent
-
-
-def test_only_three_errors_leave_the_connection_open() -> None:
     codes = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED", "E_INVALID", "E_BAD_TOPIC", "")
     assert [nsq.ErrorFrame(code, "").fatal for code in codes] == [False, False, False, True, True, True]
     assert str(nsq.ErrorFrame("E_INVALID", "")) == "E_INVALID"
@@ -94,13 +76,10 @@ FRAMES = st.one_of(
     st.builds(nsq.Response, st.binary(max_size=40)),
     st.builds(nsq.ErrorFrame, st.sampled_from(["E_INVALID", "E_FIN_FAILED"]), st.text("ab c", max_size=20)),
     st.builds(
-        nsq.Message,
-        st.integers(-(2**63), 2**63 - 1),
-        st.integers(0, 65535),
-        st.binary(min_size=16, max_size=16),
+        nsq.Message, st.integers(-(2**63), 2**63 - 1), st.integers(0, 65535), st.binary(min_size=16, max_size=16),
         st.binary(max_size=60),
     ),
-)
+)  # fmt: skip
 
 
 @given(st.lists(FRAMES, max_size=8), st.data())
@@ -126,24 +105,16 @@ def test_anything_else_is_a_protocol_error_and_nothing_worse(noise: bytes) -> No
         assert feed_bytewise(bytewise, noise) == frames
 
 
-@each(
-    "wire",
-    [
-        pack(">i", 1001),  # too long: known from the length alone
-        pack(">i", -1),
-        pack(">i", 3),  # no room for a type
-        frame(3, b""),
-        frame(-1, b""),
-        frame(2, b"x" * 25),  # a message needs 26
-    ],
-)
+@each("wire", [
+    pack(">i", 1001),  # too long: known from the length alone
+    pack(">i", -1),
+    pack(">i", 3),  # no room for a type
+    frame(3, b""), frame(-1, b""),
+    frame(2, b"x" * 25),  # a message needs 26
+])  # fmt: skip
 def test_a_malformed_frame_is_refused(wire: bytes) -> None:
     with pytest.raises(ProtocolError):
         nsq.FrameDecoder(1000).receive(wire)
-
-
-def test_the_largest_frame_passes() -> None:
-    assert nsq.FrameDecoder(1000).receive(frame(0, b"x" * 996)) == [nsq.Response(b"x" * 996)]
 
 
 def test_a_big_frame_byte_by_byte_is_linear() -> None:

@@ -1,7 +1,5 @@
 """Sessions, publishers and whole consumers against nsqds that are spelled out, in virtual time and without a socket."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from math import inf
@@ -28,6 +26,11 @@ from tests.effort import tries
 def frame(data: bytes, kind: int = 0) -> bytes:
     """Return the frame as nsqd sends it."""
     return pack(">ii", 4 + len(data), kind) + data
+
+
+def delivered(message_id: bytes, attempts: int = 1) -> bytes:
+    """Return the frame of a message."""
+    return frame(pack(">qH16s", 0, attempts, message_id), 2)
 
 
 def features(**granted: object) -> bytes:
@@ -59,16 +62,12 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     assert session.take_output() == b""
 
 
-@each(
-    "data, why",
-    [
-        (b"", "h:1: the server closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
-        (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"),
-        (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
-        (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
-    ],
-)
+@each("data, why", [
+    (b"", "h:1: the server closed the connection"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "h:1: not an nsqd: it speaks HTTP"),
+    (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"), (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
+    (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
+])  # fmt: skip
 def test_a_stranger_is_told_apart(data: bytes, why: str) -> None:
     with pytest.raises(ConnectionLost, match=why):
         Session("h:1", Settings()).receive(data)
@@ -87,7 +86,7 @@ def test_answers_belong_to_publishes_in_order() -> None:
     assert publisher.receive(frame(b"E_BAD_MESSAGE no", 1)) == [("c", nsq.ErrorFrame("E_BAD_MESSAGE", "no"))]
 
 
-@pytest.mark.parametrize("data", [OK, frame(b"E_INVALID x", 1), frame(pack(">qH16s", 0, 1, b"i" * 16) + b"body", 2)])
+@each("data", [OK, frame(b"E_INVALID x", 1), frame(pack(">qH16s", 0, 1, b"i" * 16) + b"body", 2)])
 def test_an_answer_to_nothing_ends_the_connection(data: bytes) -> None:
     with pytest.raises(ConnectionLost):
         Publisher[str](identified()).receive(data)
@@ -141,7 +140,7 @@ class FakeNsqd:
         while self.waiting and len(self.in_flight) < self.rdy and not self._left:
             one = self.waiting.pop(0)
             self.in_flight.add(one)
-            data += frame(pack(">qH16s", 0, 1, one), 2)
+            data += delivered(one)
         return data
 
 
@@ -157,6 +156,18 @@ class World:
         self.urgent = 0
         self.core = ConsumerCore("t", "c", most, settings or Settings(), self, lambda: self.now, Random(seed))
         self.core.want(frozenset(nsqds))
+
+    @property
+    def only(self) -> Subscription:
+        """The subscription, where there is one."""
+        (found,) = self.core.subscriptions.values()
+        return found
+
+    def dial(self) -> Subscription:
+        """Connect to the next address that is due."""
+        address = self.core.take_due()
+        assert address is not None
+        return self.core.connected(address)
 
     def has_output(self, subscription: Subscription, is_urgent: bool) -> None:
         self.urgent += is_urgent
@@ -197,6 +208,13 @@ class World:
         assert all(one.rdy == self.nsqds[one.address].rdy for one in links.values())
         assert all(one.in_flight == len(self.nsqds[one.address].in_flight) for one in links.values())
 
+    def turn(self) -> None:
+        """Step, finish all messages, and let a second pass."""
+        self.step()
+        while self.held:
+            self.held.pop().finish()
+        self.now += 1.0
+
     def fall(self, address: str) -> None:
         """Break one connection, if there is one."""
         subscription = self.core.subscriptions.get(address)
@@ -209,6 +227,10 @@ def test_a_consumer_subscribes_and_gets_its_messages() -> None:
     world.step()
     assert len(world.held) == 6
     assert [one.rdy for one in world.core.subscriptions.values()] == [5, 5]
+    world.held[0].touch()
+    assert world.urgent == 1
+    world.flush()
+    assert sorted(one.words[-1] for one in world.nsqds.values()) == [b"RDY", b"TOUCH"]
     for message in world.held:
         message.finish()
         message.requeue()
@@ -216,32 +238,21 @@ def test_a_consumer_subscribes_and_gets_its_messages() -> None:
     assert [len(one.finished) for one in world.nsqds.values()] == [3, 3]
 
 
-def test_a_touch_is_urgent() -> None:
-    world = World({"a:1": FakeNsqd(1)}, 1)
-    world.step()
-    world.held[0].touch()
-    assert world.urgent == 1
-    world.flush()
-    assert world.nsqds["a:1"].words[-1] == b"TOUCH"
-
-
-def test_a_refused_subscription_is_an_error_for_the_caller() -> None:
+def test_a_refused_subscription_is_an_error_unless_the_channel_is_full_or_the_consumer_leaves() -> None:
+    refused = features() + frame(b"E_BAD_TOPIC no", 1)
     world = World({"a:1": FakeNsqd(0)}, 1)
-    world.core.tick()
-    assert world.core.take_due() == "a:1"
-    subscription = world.core.connected("a:1")
-    world.core.receive(subscription, features())
     with pytest.raises(ConsumerError, match="E_BAD_TOPIC"):
-        world.core.receive(subscription, frame(b"E_BAD_TOPIC no", 1))
-
-
-def test_a_full_channel_is_tried_again() -> None:
+        world.core.receive(world.dial(), refused)
     world = World({"a:1": FakeNsqd(0)}, 1)
-    world.core.take_due()
-    subscription = world.core.connected("a:1")
+    subscription = world.dial()
     assert world.core.receive(subscription, features() + frame(b"E_SUB_FAILED full", 1)) == []
     assert subscription.state is SubscriptionState.LOST
     assert "a:1" in world.core._retries
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    subscription = world.dial()
+    world.core.leave()
+    assert world.core.receive(subscription, refused) == []
+    assert world.core.has_left
 
 
 def test_a_silent_nsqd_is_given_up() -> None:
@@ -255,14 +266,19 @@ def test_a_silent_nsqd_is_given_up() -> None:
     assert not world.core.outgoing, "the server delivers the message again"
 
 
-def test_messages_that_came_too_often_are_given_up() -> None:
+def test_messages_that_came_too_often_and_a_nsqd_that_ignores_rdy_are_given_up() -> None:
     world = World({"a:1": FakeNsqd(0)}, 2, Settings(max_attempts=2))
     world.step()
-    (subscription,) = world.core.subscriptions.values()
     world.nsqds["a:1"].in_flight = {b"1" * 16, b"2" * 16}
-    data = b"".join(frame(pack(">qH16s", 0, tries, b"%d" % tries * 16), 2) for tries in (1, 2, 3))
-    assert [one.attempts for one in world.core.receive(subscription, data)] == [1, 2]
-    assert subscription.take_output() == nsq.fin(b"3" * 16)
+    data = b"".join(delivered(b"%d" % tries * 16, tries) for tries in (1, 2, 3))
+    assert [one.attempts for one in world.core.receive(world.only, data)] == [1, 2]
+    assert world.only.take_output() == nsq.fin(b"3" * 16)
+    world = World({"a:1": FakeNsqd(0)}, 1)
+    world.step()
+    flood = b"".join(delivered(b"%016d" % number) for number in range(500))
+    subscription = world.only
+    assert world.core.receive(subscription, flood) == []
+    assert subscription.is_lost
 
 
 def test_one_message_in_flight_from_three_nsqds() -> None:
@@ -307,24 +323,6 @@ def test_a_probe_is_sent_while_another_nsqd_has_a_message_in_work() -> None:
     assert asked == {"a:1", "b:1"}
 
 
-def test_a_nsqd_that_ignores_rdy_is_given_up() -> None:
-    world = World({"a:1": FakeNsqd(0)}, 1)
-    world.step()
-    (subscription,) = world.core.subscriptions.values()
-    flood = b"".join(frame(pack(">qH16s", 0, 1, b"%016d" % number), 2) for number in range(500))
-    assert world.core.receive(subscription, flood) == []
-    assert subscription.is_lost
-
-
-def test_a_refusal_while_leaving_is_no_error() -> None:
-    world = World({"a:1": FakeNsqd(0)}, 1)
-    world.core.take_due()
-    subscription = world.core.connected("a:1")
-    world.core.leave()
-    assert world.core.receive(subscription, features() + frame(b"E_BAD_TOPIC no", 1)) == []
-    assert world.core.has_left
-
-
 def test_the_consumer_leaves_in_order() -> None:
     world = World({"a:1": FakeNsqd(5), "b:1": FakeNsqd(0)}, 4)
     world.step()
@@ -335,7 +333,7 @@ def test_the_consumer_leaves_in_order() -> None:
     world.flush()
     assert world.nsqds["a:1"].words[-3:] == [b"CLS", b"REQ", b"FIN"]
     world.nsqds["a:1"].in_flight.add(b"late" * 4)
-    assert world.core.receive(late, frame(pack(">qH16s", 0, 1, b"late" * 4), 2)) == []
+    assert world.core.receive(late, delivered(b"late" * 4)) == []
     world.step()
     assert world.core.has_left
     assert not world.nsqds["a:1"].in_flight
@@ -441,19 +439,13 @@ def test_thirty_of_two_hundred_nsqds_flap() -> None:
             if random.random() < 0.3:
                 world.down ^= {name}
                 world.fall(name)
-        world.step()
-        while world.held:
-            world.held.pop().finish()
-        world.now += 1.0
+        world.turn()
     assert all(world.nsqds[name].finished == {b"%016d" % one for one in range(5)} for name in names[30:])
     assert {dials.count(name) for name in names[30:]} == {1}
     assert max(dials.count(name) for name in names[:30]) < 150, "a pause follows each failure"
     world.down.clear()
     for _ in range(60):
-        world.step()
-        while world.held:
-            world.held.pop().finish()
-        world.now += 1.0
+        world.turn()
     assert all(len(one.finished) == 5 for one in world.nsqds.values())
 
 
@@ -561,30 +553,24 @@ def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], mo
     assert all(len(one.finished) == 7 for one in world.nsqds.values())
 
 
-def test_a_message_that_came_late_is_handed_out_later() -> None:
-    world = World({"a:1": FakeNsqd(0), "b:1": FakeNsqd(0)}, 1)
-    world.step()
-    a, b = world.core.subscriptions.values()
-    late = frame(pack(">qH16s", 0, 1, b"%016d" % 1), 2)
-    (first,) = world.core.receive(a, late)
-    assert world.core.receive(b, late) == []
-    assert world.core.take_held() == []
-    assert world.core.has_held
-    first.finish()
-    (second,) = world.core.take_held()
-    assert not world.core.has_held
-    second.finish()
-
-
-def test_what_is_held_goes_back_at_the_end() -> None:
-    world = World({"a:1": FakeNsqd(0), "b:1": FakeNsqd(0)}, 1)
-    world.step()
-    a, b = world.core.subscriptions.values()
-    late = frame(pack(">qH16s", 0, 1, b"%016d" % 1), 2)
-    world.core.receive(a, late)
-    world.core.receive(b, late)
-    world.core.leave()
-    assert b"REQ" in b.take_output()
+def test_a_message_that_came_late_is_handed_out_later_or_goes_back_at_the_end() -> None:
+    late = delivered(b"%016d" % 1)
+    for leaves in (False, True):
+        world = World({"a:1": FakeNsqd(0), "b:1": FakeNsqd(0)}, 1)
+        world.step()
+        a, b = world.core.subscriptions.values()
+        (first,) = world.core.receive(a, late)
+        assert world.core.receive(b, late) == []
+        if leaves:
+            world.core.leave()
+            assert b"REQ" in b.take_output()
+            continue
+        assert world.core.take_held() == []
+        assert world.core.has_held
+        first.finish()
+        (second,) = world.core.take_held()
+        assert not world.core.has_held
+        second.finish()
 
 
 EVENTS = st.lists(

@@ -1,7 +1,5 @@
 """The client's introduction, its layers and its TLS settings: no socket, the server is spelled out or an SSLObject."""
 
-from __future__ import annotations
-
 import json
 import logging
 import ssl
@@ -12,6 +10,7 @@ from struct import pack
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization as form
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,20 +22,8 @@ from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
 from tests.cases import each
 from tests.certificates import Authority
+from tests.penstock.sansio.test_conversations import OK, features, frame
 from tests.weak_certificates import WeakAuthority
-
-
-def frame(data: bytes, kind: int = 0) -> bytes:
-    """Return the frame as nsqd sends it."""
-    return pack(">ii", 4 + len(data), kind) + data
-
-
-def features(**granted: object) -> bytes:
-    """Return an answer to IDENTIFY that grants these features."""
-    return frame(json.dumps({"max_rdy_count": 2500, **granted}).encode())
-
-
-OK = frame(b"OK")
 
 
 class Client:
@@ -105,10 +92,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def tls_client(authority: Authority, name: str = "localhost", **options: Any) -> Client:
+    """Return a client that has sent IDENTIFY."""
     settings = Settings(**{"tls_v1": True, "tls_root_ca_file": authority.root, **options})
     context = client_context(settings)
     assert context is not None
-    return Client(settings, lambda: Tls(context, name))
+    client = Client(settings, lambda: Tls(context, name))
+    client.take_sent()
+    return client
 
 
 # ---- without layers
@@ -125,46 +115,36 @@ def test_plain() -> None:
 
     assert client.features == {"max_rdy_count": 2500, "tls_v1": True, "snappy": True}
     assert client.introduction.rest == frame(b"behind")
-
-
-def test_a_server_without_feature_negotiation() -> None:
     client = Client(Settings(snappy=True))
     client.receive(OK)
     assert client.features == {}
+    client = Client(Settings())
+    client.take_sent()
+    client.receive(frame(b"_heartbeat_") + features())
+    assert client.take_sent() == b"NOP\n"
+    assert client.features
 
 
-@each(
-    "answer",
-    [
-        frame(b"[]"),
-        frame(b"nonsense"),
-        frame(b"\xff"),
-        frame(b"[" * 100_000),
-        pack(">i", MAX_ANSWER + 1),
-        pack(">i", -1),
-        pack(">i", 3) + b"abc",
-        frame(b"", kind=7),
-        b"HTTP/1.1 400 Bad Request\r\n",
-    ],
-)
+@each("answer", [
+    frame(b"[]"), frame(b"nonsense"), frame(b"\xff"), frame(b"[" * 100_000), pack(">i", MAX_ANSWER + 1), pack(">i", -1),
+    pack(">i", 3) + b"abc", frame(b"", kind=7), b"HTTP/1.1 400 Bad Request\r\n",
+])  # fmt: skip
 def test_what_is_no_answer_to_identify(answer: bytes) -> None:
     with pytest.raises(ProtocolError):
         Client(Settings()).receive(answer)
 
 
 def test_an_error_is_the_owners() -> None:
-    client = Client(Settings(snappy=True, deflate=True))
-    client.receive(frame(b"E_IDENTIFY_FAILED cannot enable both", kind=1))
-    assert [str(error) for error in client.frames] == ["E_IDENTIFY_FAILED cannot enable both"]
-    assert client.features is None
-
-
-def test_a_heartbeat_is_answered_on_the_way() -> None:
-    client = Client(Settings())
-    client.take_sent()
-    client.receive(frame(b"_heartbeat_") + features())
-    assert client.take_sent() == b"NOP\n"
-    assert client.features
+    refusal = "E_IDENTIFY_FAILED cannot enable both"
+    unauthorized = "E_UNAUTHORIZED AUTH no authorizations found"
+    for settings, before, error in (
+        (Settings(snappy=True, deflate=True), b"", refusal),
+        (Settings(auth_secret="bad"), features(auth_required=True), unauthorized),
+    ):
+        client = Client(settings)
+        client.receive(before + frame(error.encode(), kind=1))
+        assert [str(one) for one in client.frames] == [error]
+        assert client.features is None
 
 
 # ---- compression
@@ -201,13 +181,10 @@ def test_a_compression_that_is_not_granted_is_done_without(caplog: pytest.LogCap
     assert "the server does not support snappy" in caplog.text
 
 
-def test_an_upgrade_must_be_confirmed() -> None:
+def test_an_upgrade_must_be_confirmed_and_a_layer_gives_all_it_has() -> None:
     client = Client(Settings(snappy=True))
     with pytest.raises(ProtocolError, match="an upgrade was answered b'NO'"):
         client.receive(features(snappy=True) + Snappy().compress(frame(b"NO")))
-
-
-def test_a_layer_gives_all_it_has() -> None:
     data = bytes(5 << 20)  # several bites
     assert Compression(Deflate()).decode(Deflate().compress(data)) == data
 
@@ -215,30 +192,18 @@ def test_a_layer_gives_all_it_has() -> None:
 # ---- AUTH
 
 
-def test_auth_when_the_server_wants_it() -> None:
-    client = Client(Settings(auth_secret="s\u00e9cret"))
-    client.take_sent()
-    client.receive(features(auth_required=True))
-    assert client.take_sent() == b"AUTH\n\x00\x00\x00\x07s\xc3\xa9cret"
-    assert client.features is None
-    client.receive(frame(b'{"identity":"me","identity_url":"","permission_count":1}'))
-    assert client.features is not None
-
-
-@pytest.mark.parametrize(("secret", "required"), [("", True), ("secret", False)])
-def test_no_auth_without_secret_or_need(secret: str, required: bool) -> None:
+@each("secret, required, sent", [
+    ("s\u00e9cret", True, b"AUTH\n\x00\x00\x00\x07s\xc3\xa9cret"), ("", True, b""), ("secret", False, b""),
+])  # fmt: skip
+def test_auth_if_the_server_wants_it_and_there_is_a_secret(secret: str, required: bool, sent: bytes) -> None:
     client = Client(Settings(auth_secret=secret))
     client.take_sent()
     client.receive(features(auth_required=required))
-    assert client.take_sent() == b""
-    assert client.features is not None
-
-
-def test_auth_refused_is_the_owners() -> None:
-    client = Client(Settings(auth_secret="bad"))
-    client.receive(features(auth_required=True) + frame(b"E_UNAUTHORIZED AUTH no authorizations found", kind=1))
-    assert [str(error) for error in client.frames] == ["E_UNAUTHORIZED AUTH no authorizations found"]
-    assert client.features is None
+    assert client.take_sent() == sent
+    assert (client.features is None) is bool(sent)
+    if sent:
+        client.receive(frame(b'{"identity":"me","identity_url":"","permission_count":1}'))
+        assert client.features is not None
 
 
 # ---- TLS
@@ -266,64 +231,54 @@ def test_tls_then_compression_then_auth(authority: Authority, compression: str) 
     assert client.features is not None
 
 
-def test_tls_however_it_is_cut(authority: Authority) -> None:
+def test_tls_however_it_is_cut_and_no_goodbye_in_the_middle_of_a_handshake(authority: Authority) -> None:
     client, server = tls_client(authority), TlsServer(authority)
-    client.take_sent()
     client.receive(features(tls_v1=True))
     server.shake_hands(client)
     for byte in server.say(OK) + server.say(frame(b"x" * 50_000)):
         client.receive(bytes([byte]))
     assert client.introduction.rest == frame(b"x" * 50_000)
 
-
-@pytest.mark.parametrize("answer", [features(tls_v1=False), OK])
-def test_without_tls_there_is_no_going_on(authority: Authority, answer: bytes) -> None:
-    client = tls_client(authority, auth_secret="secret")
-    client.take_sent()
-    with pytest.raises(Refused, match="the server does not support TLS, and tls_v1 is set"):
-        client.receive(answer)
-    assert client.take_sent() == b""
-
-
-def test_what_is_sent_in_clear_ahead_of_tls_is_not_believed(authority: Authority) -> None:
     client = tls_client(authority)
-    with pytest.raises(ssl.SSLError):
+    client.receive(features(tls_v1=True))
+    hello = client.take_sent()
+    assert hello.startswith(b"\x16\x03")  # a record of the handshake
+    assert client.layers.end() == b""
+
+
+def test_without_tls_there_is_no_going_on(authority: Authority) -> None:
+    for answer in (features(tls_v1=False), OK):
+        client = tls_client(authority, auth_secret="secret")
+        with pytest.raises(Refused, match="the server does not support TLS, and tls_v1 is set"):
+            client.receive(answer)
+        assert client.take_sent() == b""
+    client = tls_client(authority)
+    with pytest.raises(ssl.SSLError):  # what is sent in clear ahead of TLS is not believed
         client.receive(features(tls_v1=True) + OK)
     assert client.features is None
 
 
-def test_the_server_must_have_the_right_name(authority: Authority) -> None:
+def test_the_server_must_have_the_right_name_and_authority(authority: Authority, tmp_path: Path) -> None:
     client = tls_client(authority, name="example.org")
-    client.take_sent()
     client.receive(features(tls_v1=True))
     with pytest.raises(ssl.SSLCertVerificationError, match=r"example\.org"):
         TlsServer(authority).shake_hands(client)
     assert client.layers.encode(b"")  # the alert
     assert client.features is None
-
-
-def test_the_server_must_be_certified_by_who_we_trust(authority: Authority, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path)
-    client = tls_client(authority)
-    client.take_sent()
+    client, stranger = tls_client(authority), TlsServer(Authority(tmp_path))
     client.receive(features(tls_v1=True))
     with pytest.raises(ssl.SSLCertVerificationError):
-        TlsServer(stranger).shake_hands(client)
-
-
-def test_any_certificate_will_do_if_so_told(authority: Authority, tmp_path: Path) -> None:
-    server = TlsServer(Authority(tmp_path))
+        stranger.shake_hands(client)
     client = tls_client(authority, name="example.org", tls_insecure_skip_verify=True)
-    client.take_sent()
     client.receive(features(tls_v1=True))
-    server.shake_hands(client)
-    client.receive(server.say(OK))
-    assert client.features is not None
+    stranger = TlsServer(Authority(tmp_path))
+    stranger.shake_hands(client)
+    client.receive(stranger.say(OK))
+    assert client.features is not None, "any certificate will do if so told"
 
 
 def test_the_end_is_said_and_heard(authority: Authority) -> None:
     client, server = tls_client(authority), TlsServer(authority)
-    client.take_sent()
     client.receive(features(tls_v1=True))
     server.shake_hands(client)
     client.receive(server.say(OK) + server.say(frame(b"last")))
@@ -335,35 +290,19 @@ def test_the_end_is_said_and_heard(authority: Authority) -> None:
     assert client.layers.end() == b""
 
 
-def test_no_goodbye_in_the_middle_of_a_handshake(authority: Authority) -> None:
-    client = tls_client(authority)
-    client.take_sent()
-    client.receive(features(tls_v1=True))
-    hello = client.take_sent()
-    assert hello.startswith(b"\x16\x03")  # a record of the handshake
-    assert client.layers.end() == b""
-
-
 # ---- settings
 
 
-def test_a_context_only_for_tls(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_context_only_for_tls_and_the_least_version(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     assert client_context(Settings()) is None
     assert not caplog.text
     assert client_context(Settings(tls_root_ca_file=authority.root)) is None
     assert "without tls_v1 connections are not encrypted" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("version", "least"),
-    [("", "TLSv1_2"), ("tls1.0", "TLSv1_2"), ("tls1.2", "TLSv1_2"), ("tls1.3", "TLSv1_3")],
-)
-def test_the_least_version(version: str, least: str) -> None:
-    context = client_context(Settings(tls_v1=True, tls_min_version=version))
-    assert context is not None
-    assert context.minimum_version.name == least
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.check_hostname
+    for version, least in (("", "TLSv1_2"), ("tls1.0", "TLSv1_2"), ("tls1.2", "TLSv1_2"), ("tls1.3", "TLSv1_3")):
+        context = client_context(Settings(tls_v1=True, tls_min_version=version))
+        assert context is not None
+        assert (context.minimum_version.name, context.verify_mode) == (least, ssl.CERT_REQUIRED)
+        assert context.check_hostname
 
 
 def test_a_weak_certificate_is_of_use_at_its_security_level(tmp_path: Path) -> None:
@@ -377,30 +316,20 @@ def test_a_weak_certificate_is_of_use_at_its_security_level(tmp_path: Path) -> N
 
 
 def test_files_that_are_of_no_use(authority: Authority, tmp_path: Path) -> None:
-    nonsense = tmp_path / "nonsense.pem"
+    nonsense, locked = tmp_path / "nonsense.pem", tmp_path / "locked.pem"
     nonsense.write_text("nonsense")
-    with pytest.raises(ValueError, match=r"tls_root_ca_file .*nonsense\.pem: "):
-        client_context(Settings(tls_v1=True, tls_root_ca_file=str(nonsense)))
-    with pytest.raises(ValueError, match="No such file"):
-        client_context(Settings(tls_v1=True, tls_cert="/nix", tls_key="/nix"))
-    with pytest.raises(ValueError, match="must be given together"):
-        client_context(Settings(tls_v1=True, tls_cert=authority.cert))
-    with pytest.raises(ValueError, match=r"tls_key .*ca\.pem"):
-        client_context(Settings(tls_v1=True, tls_cert=authority.cert, tls_key=authority.root))
-
-
-def test_a_key_with_a_password_is_an_error_not_a_question(authority: Authority, tmp_path: Path) -> None:
-    from cryptography.hazmat.primitives import serialization as form
-
     key = form.load_pem_private_key(Path(authority.key).read_bytes(), None)
-    locked = tmp_path / "locked.pem"
     pem, scheme = form.Encoding.PEM, form.PrivateFormat.PKCS8
     locked.write_bytes(key.private_bytes(pem, scheme, form.BestAvailableEncryption(b"word")))
-    with pytest.raises(ValueError, match="the key needs a password"):
-        client_context(Settings(tls_v1=True, tls_cert=authority.cert, tls_key=str(locked)))
-
-
-@pytest.mark.parametrize("wrong", [{"deflate_level": 0}, {"deflate_level": 10}, {"tls_min_version": "tls2"}])
-def test_settings_that_can_never_be_right(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        Settings(**wrong)
+    for why, named in (
+        (r"tls_root_ca_file .*nonsense\.pem: ", {"tls_root_ca_file": str(nonsense)}),
+        ("No such file", {"tls_cert": "/nix", "tls_key": "/nix"}),
+        ("must be given together", {"tls_cert": authority.cert}),
+        (r"tls_key .*ca\.pem", {"tls_cert": authority.cert, "tls_key": authority.root}),
+        ("the key needs a password", {"tls_cert": authority.cert, "tls_key": str(locked)}),  # and nobody is asked
+    ):
+        with pytest.raises(ValueError, match=why):
+            client_context(Settings(tls_v1=True, **named))
+    for wrong in ({"deflate_level": 0}, {"deflate_level": 10}, {"tls_min_version": "tls2"}):
+        with pytest.raises(ValueError):
+            Settings(**wrong)  # type: ignore[arg-type]

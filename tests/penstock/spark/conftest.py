@@ -1,7 +1,5 @@
 """One Spark session for all tests that need one: a JVM takes seconds to start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,18 +30,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     logging = (ROOT / "pipeline" / "log4j2.properties").as_uri()
     conf = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.python.authenticate.socketTimeout": "2m",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.local.dir": str(base / "local"),
+        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "512m",
+        "spark.python.authenticate.socketTimeout": "2m", "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC", "spark.local.dir": str(base / "local"),
         "spark.sql.warehouse.dir": str(base / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Xss8m {QUICK_JVM} -Dlog4j2.configurationFile={logging}",
-    }
+    }  # fmt: skip
     builder = SparkSession.builder.master("local[2,2]")
     for name, value in conf.items():
         builder = builder.config(name, value)

@@ -1,7 +1,5 @@
 """The token and the authority of Spark's tasks come from files that the environment names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,21 +7,15 @@ import pytest
 from penstock.spark.access import CA_FILE, TOKEN_FILE, Access, access
 
 
-def test_without_variables_nothing_is_shown_and_there_is_no_tls() -> None:
+def test_the_token_is_read_from_its_file_and_is_not_printed(tmp_path: Path) -> None:
     shown = access({})
     assert shown == Access()
     assert shown.headers() == {}
     assert shown.context() is None
-
-
-def test_the_token_is_read_from_its_file_and_is_not_printed(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("pst_secret\n")
     shown = access({TOKEN_FILE: str(tmp_path / "token"), CA_FILE: "ca.pem"})
     assert shown.headers() == {"Authorization": "Bearer pst_secret"}
     assert shown.authority == "ca.pem"
     assert "pst_secret" not in repr(shown)
-
-
-def test_a_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="token"):
-        access({TOKEN_FILE: str(tmp_path / "token")})
+        access({TOKEN_FILE: str(tmp_path / "no-token")})

@@ -1,7 +1,5 @@
 """Rows as bodies of /mpub: Arrow's columns in, what nsqd takes apart out."""
 
-from __future__ import annotations
-
 import struct
 
 import pyarrow as pa
@@ -64,15 +62,11 @@ def test_text_is_utf8() -> None:
     assert bodies_of(chunk) == ["ä".encode(), b"b"]
 
 
-@each(
-    "columns, why",
-    [
-        ({"body": pa.array([b"x", b""])}, "body is empty"),
-        ({"body": pa.array([b"x", None], pa.binary())}, "body is null"),
-        ({"body": pa.array([b"x"]), "topic": pa.array([None], pa.string())}, "has no topic"),
-        ({"body": pa.array([b"x"]), "topic": pa.array([""])}, "has no topic"),
-    ],
-)
+@each("columns, why", [
+    ({"body": pa.array([b"x", b""])}, "body is empty"), ({"body": pa.array([b"x", None], pa.binary())}, "body is null"),
+    ({"body": pa.array([b"x"]), "topic": pa.array([None], pa.string())}, "has no topic"),
+    ({"body": pa.array([b"x"]), "topic": pa.array([""])}, "has no topic"),
+])  # fmt: skip
 def test_rows_that_are_no_messages(columns: dict[str, pa.Array], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         chunks_of(Chunker("" if "topic" in columns else "t", 10, 1000), [pa.record_batch(columns)])

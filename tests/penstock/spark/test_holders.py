@@ -1,7 +1,5 @@
 """Whom a query asks for the log of a node that is gone: all members of the cluster, but for those that are gone, too."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from penstock.spark.ask import Asker, Refused, Unreachable
@@ -43,10 +41,13 @@ def member(address: str, **changes: Any) -> dict[str, Any]:
 PROMOTED = {"log": "log", "kind": "promoted", "first": 0, "next": 9, "bytes": 100}
 
 
-def test_a_member_that_the_user_has_not_named_is_asked_and_one_that_has_left_is_not() -> None:
+def test_who_is_asked() -> None:
     cluster = Cluster([member("a"), member("b"), member("c", standing="left"), {"http_address": "d"}, cast(Any, "x")])
     cluster.holders["b"] = cluster.holders["c"] = PROMOTED
     assert cluster.of("a") == (["b"], [])
+    cluster = Cluster([member(f"n{number}") for number in range(1000)])
+    cluster.of("a")
+    assert len(cluster.asked) == 1 + MOST_NODES
 
 
 def test_a_machine_that_is_gone_is_not_asked_and_a_node_that_is_not_there_only_once() -> None:
@@ -60,20 +61,11 @@ def test_a_machine_that_is_gone_is_not_asked_and_a_node_that_is_not_there_only_o
     assert [address for address, _ in cluster.asked].count("c") == 1
 
 
-def test_a_node_that_opens_the_log_may_have_it_later() -> None:
+def test_a_node_that_opens_the_log_may_have_it_later_and_a_single_node_that_is_gone_is_no_error() -> None:
     cluster = Cluster([member("a")])
     cluster.busy = {"a"}
     found, failures = cluster.of("a")
     assert (found, len(failures)) == ([], 1)
-
-
-def test_a_single_node_that_is_gone_is_no_error() -> None:
     cluster = Cluster([])
     cluster.away = {"a"}
     assert cluster.of("a") == ([], ["a does not answer"])
-
-
-def test_no_more_nodes_are_asked_than_a_cluster_has() -> None:
-    cluster = Cluster([member(f"n{number}") for number in range(1000)])
-    cluster.of("a")
-    assert len(cluster.asked) == 1 + MOST_NODES

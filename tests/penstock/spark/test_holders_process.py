@@ -1,7 +1,5 @@
 """The readers over the loss of a node: its log is read on, from a replica, from its new leader, and then from its new log."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -37,31 +37,23 @@ def test_what_is_encoded_is_decoded(given_offsets: dict[NodeTopic, LogPosition])
     assert list(told)[:-1] == sorted(told.keys() - {"v"})  # Spark compares the text
 
 
-@each(
-    "told, why",
-    [
-        ({}, "version None"),
-        ({"v": 2}, "version 2"),
-        ({"v": 1, "index": 3}, "not of this source: 'index'"),
-        ({"v": 1, "a/1": {"next": 3}}, "not of this source"),
-        ({"v": 1, "a/1": {"log": "x", "next": "many"}}, "not of this source"),
-    ],
-)
+@each("told, why", [
+    ({}, "version None"), ({"v": 2}, "version 2"), ({"v": 1, "index": 3}, "not of this source: 'index'"),
+    ({"v": 1, "a/1": {"next": 3}}, "not of this source"),
+    ({"v": 1, "a/1": {"log": "x", "next": "many"}}, "not of this source"),
+])  # fmt: skip
 def test_a_foreign_checkpoint_is_refused(told: dict[str, object], why: str) -> None:
     with pytest.raises(OffsetError, match=why):
         decode(told)
 
 
-def test_who_does_not_answer_stays_and_who_is_new_begins_at_the_earliest() -> None:
+def test_who_is_new_or_has_another_log_is_read_from_the_beginning() -> None:
     start = {A: LogPosition("x", 7)}
     ranges = {B: TopicRange("h:1", "y", 3, 9, 100)}
     end = ends(start, ranges)
     assert end == {A: LogPosition("x", 7), B: LogPosition("y", 9)}
     (span,) = spans(start, end, {B: 3})
     assert (span.place, span.log, span.first, span.end) == (B, "y", 3, 9)
-
-
-def test_another_log_is_read_from_its_beginning() -> None:
     (span,) = spans({A: LogPosition("x", 7)}, {A: LogPosition("y", 5)}, {A: 2})
     assert (span.log, span.first, span.end) == ("y", 2, 5)
     assert spans({A: LogPosition("x", 7)}, {A: LogPosition("x", 5)}, {}) == []  # start beyond end: nothing

@@ -17,72 +17,56 @@ def test_names_are_taken_in_any_case() -> None:
     assert options.max_records == 5
     assert not options.fails_on_loss
     assert options.starting == Start()
-
-
-@each(
-    "value, start",
-    [
-        ({"startingOffsets": "earliest"}, Start(word="earliest")),
-        ({"startingOffsets": '{"t/617": 42}'}, Start(offsets={"t/617": 42})),
-        ({"startingTimestamp": "1763719200000"}, Start(time="2025-11-21T10:00:00+00:00")),
-        ({"startingTimestamp": "2025-11-21T10:00:00Z"}, Start(time="2025-11-21T10:00:00+00:00")),
-    ],
-)
-def test_where_to_begin(value: dict[str, str], start: Start) -> None:
-    assert read_options(GOOD | value).starting == start
-
-
-@each(
-    "wrong, why",
-    [
-        ({"nsqd": ""}, "option nsqd=''"),
-        ({"nsqd": "host"}, "'host' is not host:port"),
-        ({"nsqd": "h:1/x"}, "not host:port"),
-        ({"lookupd": "h:2"}, "exactly one of the options nsqd, lookupd; there is nsqd and lookupd"),
-        ({"topics": "a"}, "exactly one of the options topic, topics, topicPattern"),
-        ({"topic": "a b"}, "option topic='a b': 'a b' is not a valid topic name"),
-        ({"topic": "../x"}, "not a valid topic name"),
-        ({"mode": "magic"}, "option mode='magic'"),
-        ({"startingOffsets": "sometime"}, "option startingOffsets='sometime': expected earliest, latest or JSON"),
-        ({"startingOffsets": '{"t/1": -1}'}, "expected earliest, latest or JSON"),
-        ({"startingOffsets": "[1]"}, "expected earliest, latest or JSON"),
-        ({"startingTimestamp": "yesterday"}, "option startingTimestamp='yesterday'"),
-        ({"startingTimestamp": "2025-11-21T10:00:00"}, "has no time zone"),
-        ({"startingTimestamp": "1", "startingOffsets": "latest"}, "exclude each other"),
-        ({"maxRecordsPerTrigger": "0"}, "option maxRecordsPerTrigger='0': expected a whole number of at least 1"),
-        ({"maxRecordsPerTrigger": "1e6"}, "expected a whole number"),
-        ({"failOnDataLoss": "no"}, "option failOnDataLoss='no': expected true or false"),
-        ({"cursorName": "a/b"}, "option cursorName='a/b'"),
-        ({"cursorName": "c", "cursorHold": "bogus"}, "option cursorHold='bogus': expected a duration"),
-        ({"maxInFlight": "5"}, "option maxInFlight is for mode=channel"),
-        ({"dedupeWindowMs": "5"}, "option dedupeWindowMs is for mode=channel"),
-        ({"maxRecordsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
-        ({"cursorHold": "48h"}, "option cursorHold='48h' needs the option cursorName"),
-        ({"startingOfsets": "latest"}, "option 'startingofsets' is not known"),
-    ],
-)
-def test_what_makes_no_sense_is_named(wrong: dict[str, str], why: str) -> None:
-    with pytest.raises(OptionError, match=why.replace("(", r"\(")):
-        read_options(GOOD | wrong)
-
-
-def test_a_pattern() -> None:
     assert read_options({"nsqd": "h:1", "topicPattern": "a.*"}).pattern == "a.*"
     with pytest.raises(OptionError, match="option topicPattern"):
         read_options({"nsqd": "h:1", "topicPattern": "("})
 
 
-@each(
-    "wrong, why",
-    [
-        ({"topic": "#"}, "not a valid topic name"),
-        ({"chunkRecords": "x"}, "option chunkRecords='x'"),
-        ({"jobName": "a b"}, "option jobName='a b'"),
-        ({"channel": "a b"}, "option channel='a b' is not a valid channel name"),
-        ({"channel": "c", "topic": ""}, "option channel='c' needs the option topic"),
-        ({"startingOffsets": "latest"}, "not known; there are nsqd, lookupd, topic"),
-    ],
-)
+@each("value, start", [
+    ({"startingOffsets": "earliest"}, Start(word="earliest")),
+    ({"startingOffsets": '{"t/617": 42}'}, Start(offsets={"t/617": 42})),
+    ({"startingTimestamp": "1763719200000"}, Start(time="2025-11-21T10:00:00+00:00")),
+    ({"startingTimestamp": "2025-11-21T10:00:00Z"}, Start(time="2025-11-21T10:00:00+00:00")),
+])  # fmt: skip
+def test_where_to_begin(value: dict[str, str], start: Start) -> None:
+    assert read_options(GOOD | value).starting == start
+
+
+@each("wrong, why", [
+    ({"nsqd": ""}, "option nsqd=''"), ({"nsqd": "host"}, "'host' is not host:port"), ({"nsqd": "h:1/x"}, "not host:port"),
+    ({"lookupd": "h:2"}, "exactly one of the options nsqd, lookupd; there is nsqd and lookupd"),
+    ({"topics": "a"}, "exactly one of the options topic, topics, topicPattern"),
+    ({"topic": "a b"}, "option topic='a b': 'a b' is not a valid topic name"),
+    ({"topic": "../x"}, "not a valid topic name"), ({"mode": "magic"}, "option mode='magic'"),
+    ({"startingOffsets": "sometime"}, "option startingOffsets='sometime': expected earliest, latest or JSON"),
+    ({"startingOffsets": '{"t/1": -1}'}, "expected earliest, latest or JSON"),
+    ({"startingOffsets": "[1]"}, "expected earliest, latest or JSON"),
+    ({"startingTimestamp": "yesterday"}, "option startingTimestamp='yesterday'"),
+    ({"startingTimestamp": "2025-11-21T10:00:00"}, "has no time zone"),
+    ({"startingTimestamp": "1", "startingOffsets": "latest"}, "exclude each other"),
+    ({"maxRecordsPerTrigger": "0"}, "option maxRecordsPerTrigger='0': expected a whole number of at least 1"),
+    ({"maxRecordsPerTrigger": "1e6"}, "expected a whole number"),
+    ({"failOnDataLoss": "no"}, "option failOnDataLoss='no': expected true or false"),
+    ({"cursorName": "a/b"}, "option cursorName='a/b'"),
+    ({"cursorName": "c", "cursorHold": "bogus"}, "option cursorHold='bogus': expected a duration"),
+    ({"maxInFlight": "5"}, "option maxInFlight is for mode=channel"),
+    ({"dedupeWindowMs": "5"}, "option dedupeWindowMs is for mode=channel"),
+    ({"maxRecordsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
+    ({"cursorHold": "48h"}, "option cursorHold='48h' needs the option cursorName"),
+    ({"startingOfsets": "latest"}, "option 'startingofsets' is not known"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_named(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why.replace("(", r"\(")):
+        read_options(GOOD | wrong)
+
+
+@each("wrong, why", [
+    ({"topic": "#"}, "not a valid topic name"), ({"chunkRecords": "x"}, "option chunkRecords='x'"),
+    ({"jobName": "a b"}, "option jobName='a b'"),
+    ({"channel": "a b"}, "option channel='a b' is not a valid channel name"),
+    ({"channel": "c", "topic": ""}, "option channel='c' needs the option topic"),
+    ({"startingOffsets": "latest"}, "not known; there are nsqd, lookupd, topic"),
+])  # fmt: skip
 def test_of_a_sink(wrong: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         write_options(GOOD | wrong)

@@ -3,11 +3,8 @@
 See docs/design/spark.md#how-spark-calls-a-source.
 """
 
-from __future__ import annotations
-
 import pickle
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +17,11 @@ from penstock.spark.nodes import Nobody
 from penstock.spark.options import OptionError, read_options
 from penstock.spark.reading import DataLoss
 from penstock.spark.source import NsqBatchReader, NsqStreamReader
-from tests.daemons import Daemon, nsqd, publish, run
+from tests.daemons import Daemon, nsqd, post, publish, run
 
 pytestmark = pytest.mark.process
 
 ALL = ReadAllAvailable()
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Daemon]:
-    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
-        yield node
 
 
 def stream(node: Daemon | str, topic: str = "t", **options: str) -> NsqStreamReader:
@@ -51,6 +42,13 @@ def rows(reader: Any, part: Any) -> list[str]:
 
 def between(reader: NsqStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
     return [body for part in reader.partitions(start, end) for body in rows(reader, part)]
+
+
+def read(node: Daemon, topic: str = "t", **options: str) -> tuple[NsqStreamReader, dict[str, Any], dict[str, Any]]:
+    """Return a reader, where it begins, and where what is there ends."""
+    reader = stream(node, topic, startingOffsets="earliest", **options)
+    start = reader.initialOffset()
+    return reader, start, reader.latestOffset(start, ALL)
 
 
 def test_a_stream_over_a_restart_of_the_query_and_of_the_node(node: Daemon, tmp_path: Path) -> None:
@@ -133,9 +131,7 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(node: Daemon) -> No
 
 def test_a_node_that_comes_back_empty_is_data_loss(node: Daemon, tmp_path: Path) -> None:
     publish(node, "t", "a", "b")
-    reader = stream(node, startingOffsets="earliest")
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ALL)
+    _, start, end = read(node)
     node.stop()
     with nsqd(tmp_path / "empty", "-retention", "1h", "-node-id", "7") as other:
         publish(other, "t", "c", "d", "e")  # more than there was: offsets alone would not tell
@@ -173,7 +169,7 @@ def test_a_node_that_was_restored_goes_on_where_the_backup_ends(node: Daemon, tm
 
 
 def test_what_retention_has_passed_is_data_loss(node: Daemon) -> None:
-    httpx.post(f"http://{node.http}/topic/create?topic=t&retention=0s&retention_bytes=1").raise_for_status()
+    post(node, "/topic/create", topic="t", retention="0s", retention_bytes="1")
     publish(node, "t", "a")
     reader = stream(node, startingOffsets="earliest")
     start = reader.initialOffset()
@@ -197,7 +193,7 @@ def test_batches_by_offset_and_by_time(node: Daemon) -> None:
 
 def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
     publish(node, "t", "a")
-    httpx.post(f"http://{node.http}/topic/create?topic=plain&retention=0s").raise_for_status()
+    post(node, "/topic/create", topic="plain", retention="0s")
     for options, why in (
         ({"topic": "nope"}, "no node has the topic 'nope'"),
         (
@@ -218,7 +214,7 @@ def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
 def test_a_pattern_takes_what_can_be_read_and_hides_nobody(node: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
     publish(node, "kept", "a")
     publish(node, "gone#ephemeral", "b")
-    httpx.post(f"http://{node.http}/topic/create?topic=plain&retention=0s").raise_for_status()
+    post(node, "/topic/create", topic="plain", retention="0s")
     made = {"nsqd": node.http, "topicPattern": ".*"}
     reader = NsqBatchReader(read_options(made))
     assert [body for part in reader.partitions() for body in rows(reader, part)] == ["a"]
@@ -258,10 +254,8 @@ def test_a_topic_of_a_planned_batch_that_was_deleted_is_named_and_the_others_are
 ) -> None:
     publish(node, "x.a", "1")
     publish(node, "x.b", "2")
-    made = {"topicPattern": r"x\..*", "startingOffsets": "earliest", "nodeWaitMs": "600000"}
-    first = stream(node, "", **made)
-    start = first.initialOffset()
-    end = first.latestOffset(start, ALL)
+    made = {"topicPattern": r"x\..*", "nodeWaitMs": "600000"}
+    _, start, end = read(node, "", **made)
     delete(node, "x.b")
     strict = stream(node, "", **made)  # the query starts again: the planned batch comes first
     with pytest.raises(DataLoss, match=r"topic 'x\.b' was deleted on node 7: .*set failOnDataLoss=false"):
@@ -316,9 +310,7 @@ def test_a_topic_that_is_deleted_between_two_batches(node: Daemon, capfd: pytest
 
 def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_beginning(node: Daemon) -> None:
     publish(node, "t", "a", "b")
-    reader = stream(node, startingOffsets="earliest")
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ALL)
+    _, start, end = read(node)
     delete(node, "t")
     publish(node, "t", "c", "d", "e")
     with pytest.raises(DataLoss, match=r"OTHER_LOG|t/7 is in log"):
@@ -330,9 +322,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_beginning(node
 
 def test_a_node_that_is_gone_is_no_deleted_topic(node: Daemon) -> None:
     publish(node, "a", "1")
-    reader = stream(node, "", topics="a", startingOffsets="earliest", failOnDataLoss="false")
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, ALL)
+    _, start, end = read(node, "", topics="a", failOnDataLoss="false")
     node.stop()
     away = stream(node, "", topics="a", failOnDataLoss="false")
     assert away.latestOffset(end, ALL) == end

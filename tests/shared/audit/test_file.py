@@ -16,38 +16,35 @@ def write(path: Path, content: bytes) -> str:
     return str(path)
 
 
-def test_a_file_that_is_not_there_is_made_for_owner_and_group(tmp_path: Path) -> None:
+def test_a_file_is_made_for_owner_and_group_or_cannot_be_written(tmp_path: Path) -> None:
     assert open_end(str(tmp_path / "audit")) == End(Head(0, FIRST))
     assert os.stat(tmp_path / "audit").st_mode & 0o007 == 0
+    with pytest.raises(OSError):
+        open_end(str(tmp_path))
+    with pytest.raises(OSError):
+        open_end(str(tmp_path / "none" / "audit"))
+    with pytest.raises(OSError, match="not a regular file"):
+        open_end("/dev/null")
 
 
-def test_the_chain_ends_with_the_last_line(tmp_path: Path) -> None:
+def test_the_chain_ends_with_the_last_line_of_which_only_the_end_is_read(tmp_path: Path) -> None:
     lines = chain(5)
     assert open_end(write(tmp_path / "audit", b"\n".join([*lines, b""]))) == End(Head(5, digest(lines[4])))
-
-
-def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     lines = chain(TAIL // 200)
     content = b"\n".join([*lines, b""])
     assert len(content) > TAIL
-    assert open_end(write(tmp_path / "audit", content)).head == Head(len(lines), digest(lines[-1]))
+    assert open_end(write(tmp_path / "long", content)).head == Head(len(lines), digest(lines[-1]))
 
 
-@pytest.mark.parametrize("size", [1, 50, -1])
-def test_half_a_line_is_cut_off(tmp_path: Path, size: int) -> None:
-    first, second = chain(2)
-    half = second[:size]
-    end = open_end(write(tmp_path / "audit", first + b"\n" + half))
-    assert end == End(Head(1, digest(first)), torn=len(half))
-    assert (tmp_path / "audit").read_bytes() == first + b"\n"
+@each("whole, half", [*((chain(1), chain(2)[1][:size]) for size in (1, 50, -1)), ([], b'{"seq"')])
+def test_half_a_line_is_cut_off(tmp_path: Path, whole: list[bytes], half: bytes) -> None:
+    content = b"".join(line + b"\n" for line in whole)
+    end = open_end(write(tmp_path / "audit", content + half))
+    assert end == (End(Head(1, digest(whole[0])), torn=len(half)) if whole else End(torn=6))
+    assert (tmp_path / "audit").read_bytes() == content
 
 
-def test_half_of_the_first_line_is_cut_off(tmp_path: Path) -> None:
-    assert open_end(write(tmp_path / "audit", b'{"seq"')) == End(torn=6)
-    assert (tmp_path / "audit").read_bytes() == b""
-
-
-@pytest.mark.parametrize("junk", [b"junk", b"\0\0\0", b"{}"])
+@each("junk", [b"junk", b"\0\0\0", b"{}"])
 def test_a_last_line_that_is_no_record_is_kept_and_the_numbers_go_on(tmp_path: Path, junk: bytes) -> None:
     lines = chain(3)
     end = open_end(write(tmp_path / "audit", b"\n".join([*lines, junk, b""])))
@@ -59,12 +56,3 @@ def test_another_kind_of_file_is_left_as_it_is(tmp_path: Path, content: bytes) -
     with pytest.raises(OSError, match="this file has"):
         open_end(write(tmp_path / "other", content))
     assert (tmp_path / "other").read_bytes() == content
-
-
-def test_what_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OSError):
-        open_end(str(tmp_path))
-    with pytest.raises(OSError):
-        open_end(str(tmp_path / "none" / "audit"))
-    with pytest.raises(OSError, match="not a regular file"):
-        open_end("/dev/null")

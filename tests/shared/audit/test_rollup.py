@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from shared.audit.event import NODE, UNKNOWN, Event, Outcome
 from shared.audit.rollup import BURST, BURST_OF_CHANGES, MOST_KINDS, OTHERS, WINDOW, RollUp
 
@@ -32,51 +30,38 @@ def test_ten_thousand_wrong_tokens_are_a_few_records() -> None:
     assert rollup.flush() == []
 
 
-def test_the_next_window_begins_again() -> None:
+def test_the_next_window_begins_again_and_one_that_left_out_nothing_has_no_record() -> None:
     rollup = RollUp()
     offered(rollup, [refused()] * (BURST + 1), 0.0)
     found = offered(rollup, [refused()], WINDOW)
     assert [one.count for one in found] == [1, UNKNOWN]
-
-
-def test_a_window_that_left_out_nothing_says_nothing() -> None:
     rollup = RollUp()
     assert len(offered(rollup, [refused()] * BURST, 0.0)) == BURST
     assert rollup.ended(WINDOW) == []
 
 
-def test_one_target_is_named_and_several_are_not() -> None:
+def test_what_was_done_is_never_left_out_and_every_attempt_in_vain_is_counted() -> None:
+    for outcome in (Outcome.DONE, Outcome.UNCERTAIN):
+        events = [Event("http", "topic/create", f"t{number}", outcome) for number in range(10_000)]
+        assert offered(RollUp(), events, 0.0) == events
+    for outcome in (Outcome.THROTTLED, Outcome.FAILED):
+        assert len(offered(RollUp(), [Event("http", "stats", outcome=outcome)] * 1000, 0.0)) == BURST
+
+
+def test_what_comes_by_itself_is_counted_beyond_more_and_kinds_have_windows_of_their_own() -> None:
+    events = [Event(NODE, "topic/created", f"t{number}") for number in range(1000)]
+    rollup = RollUp()
+    assert offered(rollup, events, 0.0) == events[:BURST_OF_CHANGES]
+    assert [one.count for one in rollup.flush()] == [1000 - BURST_OF_CHANGES]
+    events = [refused(), refused("192.0.2.2"), refused(action="PUB"), refused(who="ann")]
+    assert offered(RollUp(), events * BURST, 0.0) == events * BURST
     rollup = RollUp()
     offered(rollup, [refused(target="t")] * (BURST + 2), 0.0)
     offered(rollup, [refused("192.0.2.2", target=f"t{number}") for number in range(BURST + 2)], 0.0)
     assert [(one.target, one.count) for one in rollup.flush()] == [("t", 2), ("", 2)]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.UNCERTAIN])
-def test_what_somebody_did_is_never_left_out(outcome: Outcome) -> None:
-    events = [Event("http", "topic/create", f"t{number}", outcome) for number in range(10_000)]
-    assert offered(RollUp(), events, 0.0) == events
-
-
-@pytest.mark.parametrize("outcome", [Outcome.THROTTLED, Outcome.FAILED])
-def test_other_attempts_in_vain_are_counted_too(outcome: Outcome) -> None:
-    event = Event("http", "stats", outcome=outcome)
-    assert len(offered(RollUp(), [event] * 1000, 0.0)) == BURST
-
-
-def test_what_comes_by_itself_is_counted_beyond_more() -> None:
-    events = [Event(NODE, "topic/created", f"t{number}") for number in range(1000)]
-    rollup = RollUp()
-    assert offered(rollup, events, 0.0) == events[:BURST_OF_CHANGES]
-    assert [one.count for one in rollup.flush()] == [1000 - BURST_OF_CHANGES]
-
-
-def test_kinds_have_windows_of_their_own() -> None:
-    events = [refused(), refused("192.0.2.2"), refused(action="PUB"), refused(who="ann")]
-    assert offered(RollUp(), events * BURST, 0.0) == events * BURST
-
-
-def test_memory_is_bounded_whatever_addresses_try() -> None:
+def test_memory_is_bounded_and_kinds_of_an_earlier_window_make_room() -> None:
     rollup = RollUp()
     found = offered(rollup, [refused(f"2001:db8::{number:x}") for number in range(3 * MOST_KINDS)], 0.0)
     assert len(rollup._windows) <= MOST_KINDS + 1
@@ -84,8 +69,6 @@ def test_memory_is_bounded_whatever_addresses_try() -> None:
     (rest,) = rollup.ended(WINDOW)
     assert (rest.action, rest.address, rest.count) == (OTHERS, "", 2 * MOST_KINDS - BURST)
 
-
-def test_kinds_of_an_earlier_window_make_room() -> None:
     rollup = RollUp()
     offered(rollup, [refused(f"2001:db8::{number:x}") for number in range(MOST_KINDS)], 0.0)
     late = [refused("192.0.2.9")] * (BURST + 1)

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,16 @@ from shared.audit.trail import DAMAGED, LEFT_OUT, TORN, Trail
 from tests.shared.audit.test_chain import chain
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def make(path: Path | str, clock: Clock | None = None, **more: Any) -> Trail:
+def make(path: Path | str, clock: Callable[[], float] = lambda: 0.0, **more: Any) -> Trail:
     """A trail whose thread is not started: the test calls `write`."""
-    return Trail(str(path), 7, lambda: 1_790_000_000_000_000_000, clock or Clock(), **more)
+    return Trail(str(path), 7, lambda: 1_790_000_000_000_000_000, clock, **more)
+
+
+def write(trail: Trail, *targets: str) -> None:
+    """Note an event for each of these targets, and write."""
+    for target in targets:
+        trail.note(event(target))
+    trail.write()
 
 
 def event(target: str = "t") -> Event:
@@ -45,49 +45,31 @@ def actions(path: Path) -> list[tuple[str, int]]:
     return [(record["action"], record.get("count", 0)) for record in records(path)]
 
 
-def test_events_become_lines(tmp_path: Path) -> None:
+def test_events_become_lines_and_a_restart_continues_the_chain(tmp_path: Path) -> None:
     trail = make(tmp_path / "audit")
-    for number in range(3):
-        trail.note(event(f"t{number}"))
-    trail.write()
-    assert [(one["seq"], one["target"], one["node"]) for one in records(tmp_path / "audit")] == [
-        (1, "t0", 7), (2, "t1", 7), (3, "t2", 7),
-    ]  # fmt: skip
+    write(trail, "t0", "t1", "t2")
     assert trail.figures().records == 3
-
-
-def test_a_restart_continues_the_chain(tmp_path: Path) -> None:
-    for number in range(3):
-        trail = make(tmp_path / "audit")
-        trail.note(event(f"t{number}"))
-        trail.write()
-    assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3]
+    write(make(tmp_path / "audit"), "t3")
+    told = [(one["seq"], one["target"], one["node"]) for one in records(tmp_path / "audit")]
+    assert told == [(1, "t0", 7), (2, "t1", 7), (3, "t2", 7), (4, "t3", 7)]
 
 
 def test_a_rotated_file_gets_nothing_more_and_the_next_one_continues(tmp_path: Path) -> None:
     trail = make(tmp_path / "audit")
-    trail.note(event("before"))
-    trail.write()
+    write(trail, "before")
     (tmp_path / "audit").rename(tmp_path / "audit.1")
-    trail.note(event("behind"))
-    trail.write()
+    write(trail, "behind")
     (before,), (behind,) = records(tmp_path / "audit.1"), records(tmp_path / "audit")
     assert (before["target"], behind["target"], behind["seq"]) == ("before", "behind", 2)
     follow(follow(None, (tmp_path / "audit.1").read_bytes()[:-1]), (tmp_path / "audit").read_bytes()[:-1])
 
 
-def test_half_a_line_of_a_crash_is_told_of(tmp_path: Path) -> None:
+def test_half_a_line_and_a_damaged_line_of_a_crash_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "audit").write_bytes(chain(1)[0] + b'\n{"seq":2,"ti')
-    trail = make(tmp_path / "audit")
-    trail.note(event())
-    trail.write()
+    write(make(tmp_path / "audit"), "t")
     assert actions(tmp_path / "audit")[1:] == [(TORN, 12), ("topic/delete", 0)]
-
-
-def test_a_damaged_line_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "audit").write_bytes(chain(1)[0] + b"\njunk\n")
-    trail = make(tmp_path / "audit")
-    trail.write()
+    make(tmp_path / "audit").write()
     last = json.loads((tmp_path / "audit").read_bytes().splitlines()[-1])
     assert (last["action"], last["outcome"], last["seq"]) == (DAMAGED, "failed", 2)
 
@@ -115,122 +97,96 @@ def test_a_full_disk(
 ) -> None:
     disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit")
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
-    trail.note(event("first"))
-    trail.write()
+    write(trail, "first")
     disk.room = room
     for _ in range(3):
-        trail.note(event("lost"))
-        trail.note(event("lost"))
-        trail.write()
+        write(trail, "lost", "lost")
     assert len(records(tmp_path / "audit")) == 1
     assert [one.levelname for one in caplog.records] == ["ERROR"]
     assert trail.figures().left_out == 6
     disk.room = None
-    trail.note(event("again"))
-    trail.write()
+    write(trail, "again")
     assert actions(tmp_path / "audit") == [("topic/delete", 0), (LEFT_OUT, 6), ("topic/delete", 0)]
     assert [one.levelname for one in caplog.records] == ["ERROR", "WARNING"]
-    trail.note(event())
-    trail.write()
+    write(trail, "later")
     assert [one["seq"] for one in records(tmp_path / "audit")] == [1, 2, 3, 4]
 
 
-def test_a_sync_that_fails_leaves_no_line_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_leaves_no_line_behind_and_the_topic_gets_what_the_file_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(place: int) -> None:
         raise OSError(5, "Input/output error")
 
     trail = make(tmp_path / "audit")
     with monkeypatch.context() as broken:
         broken.setattr("shared.files.os.fdatasync", fail)
-        trail.note(event())
-        trail.write()
+        write(trail, "lost")
     assert records(tmp_path / "audit") == []
-    trail.note(event())
-    trail.write()
+    write(trail, "t")
     assert actions(tmp_path / "audit") == [(LEFT_OUT, 1), ("topic/delete", 0)]
 
-
-def test_a_full_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail_module, "MOST_WAITING", 3)
-    trail = make(tmp_path / "audit")
-    for number in range(5):
-        trail.note(event(f"t{number}"))
-    trail.write()
-    trail.note(event("later"))
-    trail.write()
-    assert [(one["action"], one["target"], one.get("count")) for one in records(tmp_path / "audit")] == [
-        ("topic/delete", "t0", None), ("topic/delete", "t1", None), ("topic/delete", "t2", None), (LEFT_OUT, "", 2),
-        ("topic/delete", "later", None),
-    ]  # fmt: skip
-    assert trail.figures().left_out == 2
+    disk, trail = FullDisk(monkeypatch), make(tmp_path / "published", publishes=True)
+    disk.room = -1
+    write(trail, "lost")
+    assert trail.take_lines() == []
+    disk.room = None
+    write(trail, "t")
+    assert b"\n".join([*trail.take_lines(), b""]) == (tmp_path / "published").read_bytes()
 
 
-def test_a_full_queue_on_a_full_disk_counts_each_event_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_on_a_good_and_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail_module, "MOST_WAITING", 3)
     disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit")
-    disk.room = -1
-    for _ in range(5):
-        trail.note(event())
-    trail.write()
+    write(trail, "t0", "t1", "t2", "t3", "t4")
+    write(trail, "later")
+    found = [(one["target"], one.get("count")) for one in records(tmp_path / "audit")]
+    assert found == [("t0", None), ("t1", None), ("t2", None), ("", 2), ("later", None)]
+    assert trail.figures().left_out == 2
+    trail, disk.room = make(tmp_path / "full"), -1
+    write(trail, *"abcde")
     disk.room = None
-    trail.note(event())
-    trail.write()
-    assert actions(tmp_path / "audit") == [(LEFT_OUT, 5), ("topic/delete", 0)]
-    assert trail.figures().left_out == 5
+    write(trail, "t")
+    assert actions(tmp_path / "full") == [(LEFT_OUT, 5), ("topic/delete", 0)]
+    assert trail.figures().left_out == 5, "each is counted once"
 
 
 def test_a_long_queue_is_written_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail_module, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(trail_module, "MOST_WAITING", 5)
     trail = make(tmp_path / "audit")
-    for number in range(5):
+    for number in range(7):
         trail.note(event(f"t{number}"))
-    for written in (2, 4, 5, 5):
+    for written in (2, 4, 6, 6):
         trail.write()
         assert len(records(tmp_path / "audit")) == written
+    assert actions(tmp_path / "audit")[-1] == (LEFT_OUT, 2), "behind all that waited"
 
 
 def test_refusals_are_rolled_up(tmp_path: Path) -> None:
-    clock = Clock()
-    trail = make(tmp_path / "audit", clock)
+    now = [0.0]
+    trail = make(tmp_path / "audit", lambda: now[0])
     for _ in range(10_000):
         trail.note(Event("nsq", "AUTH", outcome=Outcome.REFUSED, address="192.0.2.1"))
-    clock.now = WINDOW
-    trail.note(event())
-    trail.write()
+    now[0] = WINDOW
+    write(trail, "t")
     assert actions(tmp_path / "audit") == [("AUTH", 0)] * BURST + [("AUTH", 10_000 - BURST), ("topic/delete", 0)]
 
 
-def test_without_a_file_the_lines_are_only_for_the_topic() -> None:
+def test_without_a_file_the_lines_are_only_for_the_topic_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     trail = make("", publishes=True)
     trail.on_lines = lambda: told.append(trail.take_lines())
-    trail.note(event())
-    trail.write()
+    write(trail, "t")
     ((line,),) = told
     assert follow(Head(), line).seq == 1
     assert trail.take_lines() == []
-
-
-def test_lines_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trail_module, "MOST_WAITING", 3)
     trail = make("", publishes=True)
-    for _ in range(5):
-        trail.note(event())
-        trail.write()
+    for target in "abcde":
+        write(trail, target)
     assert len(trail.take_lines()) == 3
     assert trail.figures().unpublished == 2
-
-
-def test_the_topic_gets_what_the_file_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, trail = FullDisk(monkeypatch), make(tmp_path / "audit", publishes=True)
-    disk.room = -1
-    trail.note(event("lost"))
-    trail.write()
-    assert trail.take_lines() == []
-    disk.room = None
-    trail.note(event())
-    trail.write()
-    assert b"\n".join([*trail.take_lines(), b""]) == (tmp_path / "audit").read_bytes()
 
 
 def test_the_thread_writes_and_ends(tmp_path: Path) -> None:

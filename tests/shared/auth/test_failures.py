@@ -27,7 +27,7 @@ def test_after_too_many_nothing_is_looked_at_until_the_time_is_over() -> None:
     assert world.failures.wait("a") == 0
 
 
-def test_the_time_counts_from_the_first_of_them() -> None:
+def test_the_time_counts_from_the_first_failure_and_who_goes_on_is_reported_once() -> None:
     world = World(most=2)
     world.failures.note("a")
     world.now += FAILURES_WITHIN - 1
@@ -36,9 +36,6 @@ def test_the_time_counts_from_the_first_of_them() -> None:
     world.now += 1
     world.failures.note("a")
     assert world.failures.wait("a") == 0
-
-
-def test_who_goes_on_all_the_same_is_told_of_once() -> None:
     world = World(most=2)
     assert [world.failures.note("a") for _ in range(5)] == [False, True, False, False, False]
 
@@ -87,16 +84,9 @@ def test_what_is_remembered_is_bounded_and_who_failed_longest_ago_goes_first(ste
         assert len(world.failures) == len(counts)
 
 
-@each(
-    "address, counted",
-    [
-        ("10.0.0.1", "10.0.0.1"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("user 1000", "user 1000"),
-        ("", ""),
-    ],
-)
+@each("address, counted", [
+    ("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+    ("fe80::1%eth0", "fe80::/64"), ("user 1000", "user 1000"), ("", ""),
+])  # fmt: skip
 def test_a_network_of_one_owner_counts_as_one_address(address: str, counted: str) -> None:
     assert network_of(address) == counted

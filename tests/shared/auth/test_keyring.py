@@ -1,6 +1,7 @@
 """The auth file while it changes: what is valid now, and that a broken file changes nothing."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.unix_sockets import NOBODY
+from tests.cases import each
 
 TOKEN, OTHER = b"pst_" + b"x" * 43, b"pst_" + b"y" * 43
 YEAR_2027 = 1_798_761_600
@@ -52,54 +54,48 @@ def test_a_token_is_valid_until_it_expires(world: World) -> None:
     assert not world.keyring.look_after()
 
 
-def test_each_change_of_the_file_is_reported_once(world: World) -> None:
+def test_a_change_counts_at_the_next_look_and_is_reported_once(world: World) -> None:
     told: list[bool] = []
-    world.keyring.on_read = told.append
-    for text in (entry("b", OTHER), "x = [", entry("b", OTHER)):
-        world.write(text)
-        for _ in range(3):
-            world.keyring.look_after()
-    assert told == [True, False, True]
-    world.now = YEAR_2027
-    world.keyring.look_after()
-    assert told == [True, False, True]
-
-
-def test_a_change_counts_at_the_next_look(world: World) -> None:
-    before = world.keyring.epoch
+    world.keyring.on_read, before = told.append, world.keyring.epoch
     world.write(entry("b", OTHER))
     assert world.name(OTHER) is None
     assert world.keyring.look_after()
     assert (world.name(TOKEN), world.name(OTHER)) == (None, "b")
     assert world.keyring.epoch == before + 1
+    for text in ("x = [", entry("b", OTHER)):
+        world.write(text)
+        for _ in range(3):
+            world.keyring.look_after()
+    world.now = YEAR_2027
+    world.keyring.look_after()
+    assert told == [True, False, True]
 
 
-@pytest.mark.parametrize("text", ["x = [", entry("b", OTHER) * 2, '[[token]]\nname = "b"'])
-def test_a_file_that_is_not_valid_changes_nothing(world: World, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    world.write(text)
-    for _ in range(3):
-        assert not world.keyring.look_after()
-    assert world.name(TOKEN) == "a"
+def test_what_is_not_valid_changes_nothing_and_an_empty_file_admits_nobody(world: World) -> None:
+    for text in ("x = [", entry("b", OTHER) * 2, '[[token]]\nname = "b"'):
+        world.write(text)
+        for _ in range(3):
+            assert not world.keyring.look_after()
+        assert world.name(TOKEN) == "a"
     world.write(entry("b", OTHER))
     assert world.keyring.look_after()
     assert world.name(OTHER) == "b"
-
-
-def test_a_file_that_is_gone_changes_nothing(world: World) -> None:
-    world.path.unlink()
-    assert not world.keyring.look_after()
-    assert world.name(TOKEN) == "a"
-    world.path.mkdir()
-    assert not world.keyring.look_after()
-
-
-def test_an_empty_file_admits_nobody(world: World) -> None:
     world.write("")
     assert world.keyring.look_after()
-    assert world.name(TOKEN) is None
+    assert world.name(OTHER) is None
 
 
-@pytest.mark.parametrize("mode", [0o604, 0o602, 0o666])
+@each("make", [Path.mkdir, lambda path: os.mkfifo(path, 0o600), lambda path: path.symlink_to(path), None])
+def test_a_file_that_is_gone_or_none_changes_nothing(tmp_path: Path, make: Callable[[Path], None] | None) -> None:
+    world = World(tmp_path / "auth.toml", entry("a", TOKEN))
+    world.path.unlink()
+    if make is not None:
+        make(world.path)
+    assert not world.keyring.look_after()
+    assert world.name(TOKEN) == "a"
+
+
+@each("mode", [0o604, 0o602, 0o666])
 def test_a_file_that_everybody_can_read_is_refused(world: World, mode: int) -> None:
     world.write(entry("b", OTHER), mode)
     assert not world.keyring.look_after()
@@ -115,26 +111,20 @@ def test_what_is_no_file_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "latin").chmod(0o600)
     with pytest.raises(AuthFileError, match="UTF-8"):
         Keyring(str(tmp_path / "latin"), lambda: 0.0)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(AuthFileError, match="not a regular file"):  # and nobody waits for a writer
+        Keyring(str(tmp_path / "pipe"), lambda: 0.0)
 
 
 def test_users_certificates_and_sockets(tmp_path: Path) -> None:
-    text = """
-[[user]]
-name = "ann"
-password = "$argon2id$x"
-roles = ["viewer"]
-expires = 2027-01-01T00:00:00Z
-[[certificate]]
-name = "c"
-subject = "CN=c"
-roles = ["viewer"]
-[[socket]]
-name = "s"
-uid = 990
-roles = ["viewer"]
-expires = 2027-01-01T00:00:00Z
-"""
-    world = World(tmp_path / "auth.toml", text)
+    more = 'roles = ["viewer"]\nexpires = 2027-01-01T00:00:00Z\n'
+    world = World(
+        tmp_path / "auth.toml",
+        f"""
+[[user]]\nname = "ann"\npassword = "$argon2id$x"\n{more}
+[[certificate]]\nname = "c"\nsubject = "CN=c"\nroles = ["viewer"]
+[[socket]]\nname = "s"\nuid = 990\n{more}""",
+    )
     keyring = world.keyring
     found = keyring.user("ann")
     assert found is not None
@@ -149,42 +139,21 @@ expires = 2027-01-01T00:00:00Z
     assert keyring.user("ann") is keyring.named("ann", "user") is None
 
 
-def test_an_address_that_guesses_is_blocked_for_a_while_and_the_log_says_so_once(
+def test_an_address_that_guesses_is_blocked_and_a_unix_socket_is_not(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(MOST_FAILURES):
         assert not world.keyring.is_blocked("192.0.2.1")
         world.keyring.note_failure("192.0.2.1")
+        world.keyring.note_failure("")
     world.keyring.note_failure("192.0.2.1")
     assert world.keyring.is_blocked("192.0.2.1")
     assert not world.keyring.is_blocked("192.0.2.2")
+    assert not world.keyring.is_blocked("")
     (line,) = [one for one in caplog.messages if "wrong tokens" in one]
     assert line.startswith("AUTH: 20 wrong tokens or passwords from 192.0.2.1 within 10 s: ")
     world.now += FAILURES_WITHIN
     assert not world.keyring.is_blocked("192.0.2.1")
-
-
-def test_a_unix_socket_is_never_blocked(world: World) -> None:
-    for _ in range(2 * MOST_FAILURES):
-        world.keyring.note_failure("")
-    assert not world.keyring.is_blocked("")
-
-
-def test_a_named_pipe_is_refused_and_waits_for_nobody(world: World, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(AuthFileError, match="not a regular file"):
-        Keyring(str(tmp_path / "pipe"), lambda: 0.0)
-    world.path.unlink()
-    os.mkfifo(world.path, 0o600)
-    assert not world.keyring.look_after()
-    assert world.name(TOKEN) == "a"
-
-
-def test_a_loop_of_links_changes_nothing(world: World) -> None:
-    world.path.unlink()
-    world.path.symlink_to(world.path)
-    assert not world.keyring.look_after()
-    assert world.name(TOKEN) == "a"
 
 
 def test_a_clock_that_is_set_back_makes_a_token_valid_again_until_it_expires_again(world: World) -> None:
@@ -218,16 +187,12 @@ def test_a_change_while_the_file_is_read_counts_at_the_next_look(world: World, m
 
 
 def test_a_user_who_has_no_proof_can_be_named_by_others(tmp_path: Path) -> None:
-    path = tmp_path / "auth.toml"
     users = {
-        "carl": "",
-        "ann": 'password = "$argon2id$x"',
-        "robot": f'sha256 = "{"0" * 64}"',
+        "carl": "", "ann": 'password = "$argon2id$x"', "robot": f'sha256 = "{"0" * 64}"',
         "late": "expires = 1970-01-01T00:00:01Z",
-    }
-    path.write_text("".join(f'[[user]]\nname = "{name}"\nroles = ["viewer"]\n{more}\n' for name, more in users.items()))
-    path.chmod(0o600)
-    keyring = Keyring(str(path), lambda: 5.0)
+    }  # fmt: skip
+    text = "".join(f'[[user]]\nname = "{name}"\nroles = ["viewer"]\n{more}\n' for name, more in users.items())
+    keyring = World(tmp_path / "auth.toml", text).keyring
     assert [name for name in (*users, "nobody") if keyring.claimed(name) is not None] == ["carl"]
 
 

@@ -12,7 +12,7 @@ from tests.cases import each
 ENTRIES = {"token": f'sha256 = "{digest(b"x")}"', "user": "", "certificate": 'subject = "CN=a"'}
 
 
-@pytest.mark.parametrize("kind", ENTRIES)
+@each("kind", ENTRIES)
 def test_every_kind_of_identity_may_have_limits(kind: str) -> None:
     entry = f'[[{kind}]]\nname = "a"\nroles = ["viewer"]\n{ENTRIES[kind]}\n'
     (plain,) = parse(entry).identities()
@@ -26,38 +26,27 @@ def test_every_kind_of_identity_may_have_limits(kind: str) -> None:
     assert some.limits.given() == {"bytes": 3}
 
 
-def test_what_is_limited_by_the_second() -> None:
+def test_rates_and_roles() -> None:
     assert Limits(messages=1).has_rates
     assert Limits(bytes=1).has_rates
     assert not Limits(connections=1, in_flight=1, output=1).has_rates
+    with pytest.raises(AuthFileError, match="'limits' is not known"):
+        parse('[[role]]\nname = "r"\nrules = [{verbs = ["act"]}]\nlimits = { bytes = 1 }')
 
 
-@each(
-    "value, wanted",
-    [
-        ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
-        ("{}", "limits is a table"),
-        ("[]", "limits is a table"),
-        ("{ message = 5 }", "limits: 'message' is not known"),
-        ("{ messages = 0 }", "limits: messages is a whole number from 1"),
-        ("{ messages = -1 }", "limits: messages is"),
-        ("{ messages = true }", "limits: messages is"),
-        ("{ messages = 1.0 }", "limits: messages is"),
-        ('{ messages = "1" }', "limits: messages is"),
-        ("{ messages = inf }", "limits: messages is"),
-        (f"{{ messages = {MOST + 1} }}", "limits: messages is"),
-        ("{ bytes = 1, output = 99999999999999999999999999 }", "limits: output is"),
-    ],
-)
+@each("value, wanted", [
+    ("5", "limits is a table of connections, messages, bytes, in_flight, output, topics"),
+    ("{}", "limits is a table"), ("[]", "limits is a table"), ("{ message = 5 }", "limits: 'message' is not known"),
+    ("{ messages = 0 }", "limits: messages is a whole number from 1"),
+    ("{ messages = -1 }", "limits: messages is"), ("{ messages = true }", "limits: messages is"),
+    ("{ messages = 1.0 }", "limits: messages is"), ('{ messages = "1" }', "limits: messages is"),
+    ("{ messages = inf }", "limits: messages is"), (f"{{ messages = {MOST + 1} }}", "limits: messages is"),
+    ("{ bytes = 1, output = 99999999999999999999999999 }", "limits: output is"),
+])  # fmt: skip
 def test_what_is_wrong_is_named_by_its_line(value: str, wanted: str) -> None:
     with pytest.raises(AuthFileError) as raised:
         parse(f'\n[[certificate]]\nname = "a"\nroles = ["viewer"]\nsubject = "CN=a"\nlimits = {value}\n')
     assert str(raised.value).startswith(f"line 2: a: {wanted}")
-
-
-def test_a_role_has_no_limits() -> None:
-    with pytest.raises(AuthFileError, match="'limits' is not known"):
-        parse('[[role]]\nname = "r"\nrules = [{verbs = ["act"]}]\nlimits = { bytes = 1 }')
 
 
 @given(

@@ -161,7 +161,9 @@ def test_who_somebody_is_and_may_is_what_the_file_says(
         assert (identity and identity.name) == (entry and entry["name"]), proof
         if identity is not None and entry is not None:
             wanted = allows(plain, entry, verb, topic, channel)
-            assert identity.rights.may(verb, topic, channel) is wanted, (identity, verb, topic, channel)
+            for _ in range(2):  # the second one is remembered
+                assert identity.rights.may(verb, topic, channel) is wanted, (identity, verb, topic, channel)
+            assert (identity.rights.reason(verb, topic, channel) is not None) is wanted
 
 
 @settings(max_examples=FILES, deadline=None)

@@ -62,8 +62,11 @@ def copy(cluster: ClusterState, leader: int, at: int) -> LogCopy:
     return found
 
 
-def test_no_answer_is_no_cluster() -> None:
+def test_no_answer_is_no_cluster_and_clusters_differ_by_name() -> None:
     assert cluster_states({}).clusters == []
+    other = answer(0) | {"name": "b"}
+    found = cluster_states({"x:1": answer(0), "x:2": other})
+    assert [(one.name, len(one.nodes)) for one in found.clusters] == [("b", 1), ("c", 1)]
 
 
 def test_two_nodes_that_are_well() -> None:
@@ -71,18 +74,18 @@ def test_two_nodes_that_are_well() -> None:
         answer(0, word(1), followers=[follower(1)], replicas=[replica(1)]),
         answer(1, word(0), followers=[follower(0, "catching up", 70)], replicas=[replica(0)], available=1),
     )
-    assert (cluster.issues, list(cluster.troubles())) == (
-        [],
-        [Trouble("node 1 of cluster c", "few copies", ONE, False)],
-    )
+    assert cluster.issues == []
+    assert list(cluster.troubles()) == [Trouble("node 1 of cluster c", "few copies", ONE, False)]
     assert [(one.node, one.state, one.connected_to, one.others) for one in cluster.nodes] == [
-        (0, "up", [1], 1),
-        (1, "up", [0], 1),
-    ]
+        (0, "up", [1], 1), (1, "up", [0], 1),
+    ]  # fmt: skip
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).behind) == ("in sync", 0)
     row = copy_row(copy(cluster, 1, 0))
     assert (row["state"], row["lag"], row["is_bad"]) == ("catching up", "70 B left", False)
     assert (node(cluster, 0).copies_possible, node(cluster, 0).copies_wanted) == (2, 2)
+    old = answer(0, followers=[follower(1), follower(2, "asked")])
+    del old["copies"]  # a node without these figures: its followers are counted
+    assert (node(merged(old), 0).copies_possible, node(merged(old), 0).copies_wanted) == (2, 3)
 
 
 ONE = "only 1 copy is possible now; topics that need 2 or more reject publishes"
@@ -108,34 +111,22 @@ def test_a_dead_node_is_what_the_others_know_of_it() -> None:
     assert Trouble("node 2 of cluster c", "down", "it is down") in list(cluster.troubles())
 
 
-@each(
-    "replicas, position",
-    [
-        ([], None),
-        ([replica(2, 500, complete=False)], None),
-        ([replica(2, 500, failure="no space left")], None),
-        ([replica(2, 500, log_id="earlier")], None),
-        ([replica(2, 500, log_id="earlier"), replica(2, 7)], 7),
-    ],
-)
+@each("replicas, position", [
+    ([], None), ([replica(2, 500, complete=False)], None), ([replica(2, 500, failure="no space left")], None),
+    ([replica(2, 500, log_id="earlier")], None), ([replica(2, 500, log_id="earlier"), replica(2, 7)], 7),
+])  # fmt: skip
 def test_a_node_is_recovered_from_a_complete_copy_of_its_log_only(replicas: list[Raw], position: int | None) -> None:
     dead = node(merged(answer(0, word(2, False), replicas=replicas)), 2)
     assert dead.state == "down"
     assert (dead.last_position, bool(dead.recover)) == (position, position is not None)
 
 
-def test_a_node_that_restarts_is_not_down_until_it_is_suspected() -> None:
+def test_a_node_that_restarts_does_not_answer_or_has_left_is_not_down() -> None:
     gone = word(2, False, restarting=True)
     assert node(merged(answer(0, gone)), 2).state == "restarting"
     assert node(merged(answer(0, gone | {"suspected": True, "restarting": False})), 2).state == "down"
-
-
-def test_a_node_that_only_nsqadmin_cannot_ask_is_not_down() -> None:
     unseen = node(merged(answer(0, word(1), word(2)), answer(1, word(0), word(2))), 2)
     assert (unseen.state, unseen.connected_to, unseen.recover) == ("no answer", [0, 1], "")
-
-
-def test_a_node_that_has_left_is_no_alarm() -> None:
     cluster = merged(answer(0, word(1, False, standing="left"), word(2, False, standing="forgotten")))
     assert [one.state for one in cluster.nodes] == ["up", "left", "forgotten"]
     assert [one.others for one in cluster.nodes] == [0, 1, 1]
@@ -164,15 +155,10 @@ def elections(log_id: str, leader: int, lost: bool = True, quorum: str = "majori
 
 def test_each_log_has_its_leader_and_what_is_promoted_is_served_by_another_node() -> None:
     first = answer(0, word(1), word(2, False)) | {
-        "led": [
-            own(0),
-            {"log_id": "log2", "node": 2, "state": "reading"},
-            {"log_id": "x", "node": 1, "state": "lost"},
-        ],
-        "closed": [{"log_id": "old", "node": 1}],
-        "elections": elections("log2", 0, lost=False),
+        "led": [own(0), {"log_id": "log2", "node": 2, "state": "reading"}, {"log_id": "x", "node": 1, "state": "lost"}],
+        "closed": [{"log_id": "old", "node": 1}], "elections": elections("log2", 0, lost=False),
         "refused": [{"node": 9, "address": "h:1", "reason": "its log holds ids"}],
-    }
+    }  # fmt: skip
     cluster = merged(first, answer(1, word(0), word(2, False), replicas=[replica(2)]) | {"led": [own(1)]})
     assert [(one.log_id, one.node, one.leader, one.state) for one in cluster.logs] == [
         ("log0", 0, 0, "serving"), ("log1", 1, 1, "serving"), ("old", 1, None, "closed"), ("log2", 2, 0, "reading"),
@@ -203,14 +189,11 @@ def test_a_lost_log_waits_for_those_that_have_a_copy() -> None:
     assert (taker.words, taker.may_promote) == ("node 0 is promoting it", False)
 
 
-def test_the_leader_by_the_latest_epoch_is_the_one_that_is_lost() -> None:
+def test_the_leader_by_the_latest_epoch_is_lost_and_two_that_own_one_log_are_an_issue() -> None:
     first = answer(0, word(1, False), word(2, False), replicas=[replica(2)]) | {"elections": elections("log2", 2)}
     other = answer(3, word(1, False), word(2, False)) | {"elections": elections("log2", 1, epoch=103)}
     (lost,) = merged(first, other).logs
     assert (lost.node, lost.leader, [one.node for one in lost.takers]) == (2, 1, [3])
-
-
-def test_two_nodes_that_own_one_log_are_an_issue() -> None:
     told = {"led": [{"log_id": "log2", "node": 2, "state": "serving"}]}
     cluster = merged(answer(0, word(1)) | told, answer(1, word(0)) | told)
     assert cluster.issues == ["Nodes 0, 1 all say that they lead the log log2 of node 2."]
@@ -219,22 +202,29 @@ def test_two_nodes_that_own_one_log_are_an_issue() -> None:
 # Contradictions
 
 
-def test_a_node_that_was_forgotten_and_answers_is_an_issue() -> None:
+def test_nodes_that_are_gone_or_answer_as_another_are_issues() -> None:
     gone = word(1, False, standing="forgotten")
     cluster = merged(answer(0, gone, word(2)), answer(1, word(0, False)), answer(2, word(0), gone))
     assert cluster.issues == ["a:1 answers as node 1, which was forgotten: nodes 0, 2 refuse it with its log."]
     former = word(1, standing="forgotten", log_id="former")
     assert merged(answer(0, former), answer(1, word(0))).issues == []
 
+    first, second = answer(3, word(1)), answer(3)
+    second["nodes"][0]["incarnation"] = 11
+    cluster = merged(first, second)
+    assert cluster.issues == ["a:0 and a:1 both answer as node 3. Each node needs a -node-id of its own."]
+    assert node(cluster, 3).asked == "a:1"
 
-def test_a_connection_counts_if_no_end_denies_it() -> None:
+    cluster = merged(answer(0, word(1, incarnation=99, address="elsewhere:1")), answer(1))
+    assert cluster.issues == ["a:1 answers as node 1, but a later run of this node is known to node 0."]
+    assert node(cluster, 1).address == "h1:4154"  # it knows best where it is
+
+
+def test_a_connection_counts_if_no_end_denies_it_and_who_answers_may_be_suspected() -> None:
     for denies in (answer(1, word(0, False)), answer(1)):
         cluster = merged(answer(0, word(1)), denies)
         assert [one.connected_to for one in cluster.nodes] == [[], []]
         assert node(cluster, 1).state == "up"
-
-
-def test_a_node_that_answers_and_is_suspected_is_shown_as_such() -> None:
     cluster = merged(answer(0, word(1, False, suspected=True)), answer(1, word(0)))
     assert (node(cluster, 1).state, node(cluster, 1).suspected_by, node(cluster, 1).recover) == ("suspected", [0], "")
     assert node(cluster, 0).state == "up"
@@ -248,36 +238,8 @@ def test_of_two_reports_about_a_copy_the_worse_is_believed() -> None:
     assert (copy(cluster, 0, 1).state, copy(cluster, 0, 1).failure) == ("failed", "cannot sync: no disk")
     assert Trouble("copy of the log of node 0 at node 1", "failed", "cannot sync: no disk") in list(cluster.troubles())
 
-
-def test_copies_that_their_leader_does_not_write_to() -> None:
     cluster = merged(answer(0, word(1)), answer(1, word(0), replicas=[replica(0), replica(0, log_id="earlier")]))
     assert [(one.log_id, one.state) for one in cluster.copies] == [("earlier", "other log"), ("log0", "unused")]
-
-
-def test_two_nodes_with_one_number_are_an_issue() -> None:
-    first, second = answer(3, word(1)), answer(3)
-    second["nodes"][0]["incarnation"] = 11
-    cluster = merged(first, second)
-    assert cluster.issues == ["a:0 and a:1 both answer as node 3. Each node needs a -node-id of its own."]
-    assert node(cluster, 3).asked == "a:1"
-
-
-def test_an_older_run_that_answers_is_an_issue() -> None:
-    cluster = merged(answer(0, word(1, incarnation=99, address="elsewhere:1")), answer(1))
-    assert cluster.issues == ["a:1 answers as node 1, but a later run of this node is known to node 0."]
-    assert node(cluster, 1).address == "h1:4154"  # it knows best where it is
-
-
-def test_clusters_are_told_apart_by_name() -> None:
-    other = answer(0) | {"name": "b"}
-    found = cluster_states({"x:1": answer(0), "x:2": other})
-    assert [(one.name, len(one.nodes)) for one in found.clusters] == [("b", 1), ("c", 1)]
-
-
-def test_a_node_without_the_figures_of_copies_counts_its_followers() -> None:
-    old = answer(0, followers=[follower(1), follower(2, "asked")])
-    del old["copies"]
-    assert (node(merged(old), 0).copies_possible, node(merged(old), 0).copies_wanted) == (2, 3)
 
 
 # Lies

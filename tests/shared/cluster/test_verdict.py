@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from shared.cluster.state import ClusterState
 from shared.cluster.verdict import Level, verdict_of
 from tests.cases import each
-from tests.shared.cluster.test_state import Raw, answer, follower, merged, replica, word
+from tests.shared.cluster.test_state import Raw, answer, elections, follower, merged, replica, word
 
 MAJORITY = {"quorum": "majority", "logs": []}
 
@@ -46,9 +44,16 @@ def without(number: int, **more: Any) -> list[Raw]:
     ]  # fmt: skip
 
 
-def test_three_nodes_that_are_all_right_are_whole_and_one_may_go() -> None:
+def test_three_nodes_a_single_one_and_those_that_left() -> None:
     found = verdict_of(merged(*three()))
     assert (found.level, found.at_risk, found.degraded, found.unsafe, found.is_safe) == (Level.WHOLE, (), (), (), True)
+    found = verdict_of(merged(node(0, [], [])))
+    assert (found.level, found.unsafe) == (Level.WHOLE, ("it has no other node",))
+    assert verdict_of(ClusterState("c")).unsafe == ("it has no other node",)
+    left = word(2, False, standing="left")
+    pair = [node(one, [word(1 - one), left], [follower(1 - one)], elections={"quorum": "any"}) for one in range(2)]
+    found = verdict_of(merged(*pair))
+    assert (found.level, found.is_safe) == (Level.WHOLE, True)
 
 
 @each("change, said", [
@@ -67,11 +72,16 @@ def test_what_is_behind_or_refused_is_degraded(change: dict[str, Any], said: str
     assert found.is_safe
 
 
-def test_a_log_that_its_leader_alone_has_is_at_risk() -> None:
+def test_a_log_that_its_leader_alone_has_or_without_a_leader_is_at_risk() -> None:
     found = verdict_of(merged(*three(followers=[follower(1, "catching up", 9), follower(2, "catching up", 9)])))
     assert found.level is Level.AT_RISK
     assert found.at_risk == ("the log of node 0 (log0) is complete at its leader, node 0, alone",)
     assert "is complete at node 0 alone" in found.unsafe[0]
+    lost = elections("log2", 2, clean=False, reason="no majority")
+    found = verdict_of(merged(*without(2, elections=[lost, lost])))
+    assert found.level is Level.AT_RISK
+    assert "the log of node 2 (log2) has no leader, node 2 is lost: node 0 waits" in found.at_risk[0]
+    assert "no majority" in found.at_risk[0]
 
 
 def test_a_node_that_is_down_and_whose_log_is_led_elsewhere_is_degraded_and_no_other_may_go() -> None:
@@ -84,42 +94,10 @@ def test_a_node_that_is_down_and_whose_log_is_led_elsewhere_is_degraded_and_no_o
     assert (log.leader, log.replicas) == (0, [1])
 
 
-def test_a_log_without_a_leader_is_at_risk() -> None:
-    lost = {
-        "log_id": "log2",
-        "leader": 2,
-        "epoch": 1,
-        "leader_lost": True,
-        "clean": False,
-        "state": "",
-        "reason": "no majority",
-    }
-    elections = {"quorum": "majority", "logs": [lost]}
-    found = verdict_of(merged(*without(2, elections=[elections, elections])))
-    assert found.level is Level.AT_RISK
-    assert "the log of node 2 (log2) has no leader, node 2 is lost: node 0 waits" in found.at_risk[0]
-    assert "no majority" in found.at_risk[0]
-
-
-@pytest.mark.parametrize(("quorum", "is_safe"), [("majority", False), ("any", True), ("none", False)])
+@each("quorum, is_safe", [("majority", False), ("any", True), ("none", False)])
 def test_of_two_nodes_one_may_go_only_if_the_other_need_ask_nobody(quorum: str, is_safe: bool) -> None:
-    elections = {"quorum": quorum, "logs": []}
-    pair = [node(one, [word(1 - one)], [follower(1 - one)], elections=elections) for one in range(2)]
+    pair = [
+        node(one, [word(1 - one)], [follower(1 - one)], elections={"quorum": quorum, "logs": []}) for one in range(2)
+    ]
     found = verdict_of(merged(*pair))
     assert (found.level, found.is_safe) == (Level.WHOLE, is_safe)
-
-
-def test_a_single_node_is_whole_and_must_not_go() -> None:
-    found = verdict_of(merged(node(0, [], [])))
-    assert (found.level, found.unsafe) == (Level.WHOLE, ("it has no other node",))
-
-
-def test_nodes_that_left_or_were_forgotten_are_not_missed() -> None:
-    left = word(2, False, standing="left")
-    pair = [node(one, [word(1 - one), left], [follower(1 - one)], elections={"quorum": "any"}) for one in range(2)]
-    found = verdict_of(merged(*pair))
-    assert (found.level, found.is_safe) == (Level.WHOLE, True)
-
-
-def test_an_empty_cluster_has_no_other_node() -> None:
-    assert verdict_of(ClusterState("c")).unsafe == ("it has no other node",)

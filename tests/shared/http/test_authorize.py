@@ -15,6 +15,7 @@ from shared.http import authorize
 from shared.http.authorize import MOST_PASSWORD, REMEMBERED_FOR, Authorizer
 from shared.http.errors import HttpError
 from shared.http.proof import Proof
+from tests.cases import each
 
 HASHED, NOBODYS = (PasswordHasher(time_cost=1, memory_cost=64).hash(word) for word in ("right", "any"))
 FILE = (
@@ -33,9 +34,7 @@ class Guarded:
         path.chmod(0o600)
         self.now = 1000.0
         self.hashed: list[str] = []  # what passwords were compared with
-        monkeypatch.setattr(
-            authorize, "NOBODYS", NOBODYS
-        )  # the real one takes 50 ms, as in tests/shared/auth/test_passwords.py
+        monkeypatch.setattr(authorize, "NOBODYS", NOBODYS)  # the real one takes 50 ms
         self.authorizer = Authorizer(Keyring(str(path), lambda: 0.0), lambda: self.now)
         compare = authorize.is_password
         monkeypatch.setattr(authorize, "is_password", lambda *words: self.hashed.append(words[0]) or compare(*words))
@@ -65,74 +64,51 @@ def name_of(found: Identity | int | None) -> str:
     return found.name
 
 
-def test_a_password_that_was_right_is_hashed_again_after_a_minute(guarded: Guarded) -> None:
+def test_a_password_that_was_right_is_hashed_again_after_a_minute_and_is_no_failure(guarded: Guarded) -> None:
     for _ in range(3):
         assert name_of(guarded.ask("ann:right")) == "ann"
     assert guarded.hashed == [HASHED]
     guarded.now += REMEMBERED_FOR + 1
     assert name_of(guarded.ask("ann:right")) == "ann"
     assert guarded.hashed == [HASHED] * 2
-
-
-def test_who_is_refused(guarded: Guarded) -> None:
-    for login in ("ann:wrong", "ann:", "ann", "bob:right", "nobody:right", "ann:" + "x" * (MOST_PASSWORD + 1)):
-        assert guarded.ask(login) == 401, login[:20]
-    assert name_of(guarded.ask("ann:right")) == "ann"
-
-
-def test_nobody_takes_as_long_as_somebody(guarded: Guarded) -> None:
-    assert guarded.ask("nobody:right") == guarded.ask("bob:right") == 401
-    assert guarded.hashed == [authorize.NOBODYS] * 2
-
-
-def test_what_is_no_login(guarded: Guarded) -> None:
-    assert guarded.ask("ann:right", kind="") is None
-    assert guarded.ask("ann:right", kind="Digest") == guarded.ask("ann:right", kind="Bearer") == 401
-    assert guarded.hashed == []
-
-
-def test_an_address_that_guesses_has_to_wait(guarded: Guarded) -> None:
-    assert [guarded.ask("ann:wrong") for _ in range(MOST_FAILURES + 2)] == [401] * MOST_FAILURES + [429] * 2
-    assert guarded.ask("ann:right") == 429
-    assert len(guarded.hashed) == MOST_FAILURES
-    assert name_of(guarded.ask("ann:right", address="192.0.2.2")) == "ann"
-    guarded.now += FAILURES_WITHIN + 1
-    assert name_of(guarded.ask("ann:right")) == "ann"
-
-
-def test_right_passwords_are_no_failures(guarded: Guarded) -> None:
     for _ in range(2 * MOST_FAILURES):
         guarded.now += REMEMBERED_FOR / 1000
         guarded.authorizer._remembered.clear()
         assert name_of(guarded.ask("ann:right")) == "ann"
 
 
-@pytest.mark.parametrize(
-    ("proof", "who"),
-    [
-        (Proof(), None),
-        (Proof(user=990), "sidecar"),
-        (Proof(user=991), None),
-        (Proof("CN=billing,O=shop"), None),
-        (Proof("CN=billing1"), "billing"),
-        (Proof("CN=x", ("x", "spiffe://shop/web")), "web"),
-        (Proof("", ("spiffe://shop/web",), 990), "web"),
-        (Proof("CN=x", ("x",), 990), "sidecar"),
-    ],
-)
-def test_who_shows_nothing_is_known_by_the_connection(guarded: Guarded, proof: Proof, who: str | None) -> None:
-    found = guarded.ask("", kind="", proof=proof)
-    assert (found.name if isinstance(found, Identity) else found) == who
+def test_who_is_refused(guarded: Guarded) -> None:
+    for login in ("ann:wrong", "ann:", "ann", "bob:right", "nobody:right", "ann:" + "x" * (MOST_PASSWORD + 1)):
+        assert guarded.ask(login) == 401, login[:20]
+    assert name_of(guarded.ask("ann:right")) == "ann"
+    guarded.hashed.clear()
+    assert guarded.ask("nobody:right") == guarded.ask("bob:right") == 401
+    assert guarded.hashed == [authorize.NOBODYS] * 2, "nobody takes as long as somebody"
+    assert guarded.ask("ann:right", kind="") is None
+    assert guarded.ask("ann:right", kind="Digest") == guarded.ask("ann:right", kind="Bearer") == 401
+    assert len(guarded.hashed) == 2
 
 
-def test_who_shows_something_is_not_known_by_the_connection(guarded: Guarded) -> None:
-    proof = Proof("CN=billing1", user=990)
-    assert name_of(guarded.ask("ann:right", proof=proof)) == "ann"
-    assert guarded.ask("ann:wrong", proof=proof) == 401
-
-
-def test_a_user_who_guesses_does_not_hold_up_the_other_users_of_the_machine(guarded: Guarded) -> None:
+def test_an_address_or_a_user_that_guesses_has_to_wait(guarded: Guarded) -> None:
+    assert [guarded.ask("ann:wrong") for _ in range(MOST_FAILURES + 2)] == [401] * MOST_FAILURES + [429] * 2
+    assert guarded.ask("ann:right") == 429
+    assert len(guarded.hashed) == MOST_FAILURES
+    assert name_of(guarded.ask("ann:right", address="192.0.2.2")) == "ann"
+    guarded.now += FAILURES_WITHIN + 1
+    assert name_of(guarded.ask("ann:right")) == "ann"
+    guarded.now += REMEMBERED_FOR + 1
     for _ in range(MOST_FAILURES):
         assert guarded.ask("ann:wrong", address="", proof=Proof(user=991)) == 401
     assert guarded.ask("ann:right", address="", proof=Proof(user=991)) == 429
     assert name_of(guarded.ask("ann:right", address="", proof=Proof(user=992))) == "ann"
+
+
+@each("proof, who", [
+    (Proof(), None), (Proof(user=990), "sidecar"), (Proof(user=991), None), (Proof("CN=billing,O=shop"), None),
+    (Proof("CN=billing1"), "billing"), (Proof("CN=x", ("x", "spiffe://shop/web")), "web"),
+    (Proof("", ("spiffe://shop/web",), 990), "web"), (Proof("CN=x", ("x",), 990), "sidecar"),
+])  # fmt: skip
+def test_who_shows_nothing_is_known_by_the_connection(guarded: Guarded, proof: Proof, who: str | None) -> None:
+    found = guarded.ask("", kind="", proof=proof)
+    assert (found.name if isinstance(found, Identity) else found) == who
+    assert name_of(guarded.ask("ann:right", proof=proof)) == "ann", "what is shown counts"

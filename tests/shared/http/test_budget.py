@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from shared.budget import FREE, Budget
 from shared.http import exchange, guard
-from shared.http.api import Api, read_body
-from shared.http.hosts import Hosts
-from shared.http.server import HttpServer
+from shared.http.api import read_body
 from tests.daemons import eventually
+from tests.effort import seeds
+from tests.shared.http.serving import Serving, all_of
 
 pytestmark = pytest.mark.process
 
@@ -28,20 +28,15 @@ def post(announced: int, body: bytes) -> bytes:
     return b"POST /pub HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % announced + body
 
 
-class Site:
+class Site(Serving):
     """A server that takes bodies, and has a large and a small answer."""
 
     def __init__(self, limit: int) -> None:
-        self.bugs: list[BaseException] = []
         self.budget = Budget(limit)
         self.bodies: list[int] = []  # their sizes
         self.asked = 0  # for the large answer
         routes = {"/pub": {"POST": self._pub}, "/large": {"GET": self._large}, "/small": {"GET": self._small}}
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.address = listener.getsockname()
-        api = Api(routes, Hosts([]), self.bugs.append)
-        self.server = HttpServer(api, [listener], self.bugs.append, budget=self.budget)
-        self.server.start()
+        super().__init__(routes, budget=self.budget)
 
     @property
     def used(self) -> int:
@@ -71,54 +66,42 @@ class Site:
         return client
 
 
+def opened(limit: int) -> Iterator[Site]:
+    site = Site(limit)
+    yield site
+    site.close()
+    assert site.used == 0
+
+
 @pytest.fixture
 def site() -> Iterator[Site]:
-    site = Site(100 * FREE)
-    yield site
-    site.server.stop()
-    assert site.bugs == []
-    assert site.used == 0
+    yield from opened(100 * FREE)
 
 
 @pytest.fixture
 def roomy() -> Iterator[Site]:
-    site = Site(10 * LARGE)
-    yield site
-    site.server.stop()
-    assert site.bugs == []
-    assert site.used == 0
+    yield from opened(10 * LARGE)
 
 
-def all_of(client: socket.socket) -> bytes:
-    received = b""
-    try:
-        while data := client.recv(1 << 20):
-            received += data
-    except ConnectionResetError:
-        pass
-    return received
-
-
-def test_a_body_that_there_is_no_room_for_is_refused_before_it_is_read(site: Site) -> None:
-    site.budget.charge(100 * FREE, "10.0.0.1")
-    with site.connect() as client:
-        client.sendall(post(FREE + 1, b""))
-        answer = all_of(client)
-    assert answer.startswith(BUSY)
-    assert b"\r\nretry-after: 1\r\n" in answer
-    assert answer.endswith(b'{"message":"BUFFER_BUDGET_EXCEEDED"}')
-    assert site.bodies == []
-    site.budget.release(100 * FREE, "10.0.0.1")
-
-
-def test_small_requests_are_served_however_full_the_budget_is(site: Site) -> None:
+def test_what_there_is_no_room_for_is_refused_and_small_requests_are_served(site: Site) -> None:
     site.budget.charge(100 * FREE, "10.0.0.1")
     with site.connect() as client:
         client.sendall(post(FREE, bytes(FREE)))
         assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
         client.sendall(GET_SMALL)
         assert client.recv(4096).endswith(b"small")
-    site.budget.release(100 * FREE, "10.0.0.1")
+        client.sendall(post(FREE + 1, b""))
+        answer = all_of(client)
+    assert answer.startswith(BUSY)
+    assert b"\r\nretry-after: 1\r\n" in answer
+    assert answer.endswith(b'{"message":"BUFFER_BUDGET_EXCEEDED"}')
+    assert site.bodies == [FREE], "the other one was not read"
+    site.budget.release(100 * FREE - 1, "10.0.0.1")
+    with site.connect() as client:
+        client.sendall(GET_LARGE + GET_SMALL)
+        assert client.recv(4096).startswith(BUSY)
+        eventually(lambda: site.used == 1)
+    site.budget.release(1, "10.0.0.1")
 
 
 def test_bodies_that_never_end_take_no_more_than_the_budget(site: Site) -> None:
@@ -153,16 +136,6 @@ def test_chunks_of_a_body_are_counted_as_they_come(site: Site) -> None:
         client.sendall(b"%x\r\n" % (5 * FREE) + bytes(5 * FREE) + b"\r\n")
         eventually(lambda: site.used == 5 * FREE)
     eventually(lambda: site.used == 0)
-
-
-def test_an_answer_that_there_is_no_room_for_becomes_503(site: Site) -> None:
-    site.budget.charge(1, "10.0.0.1")
-    with site.connect() as client:
-        client.sendall(GET_LARGE + GET_SMALL)
-        answer = client.recv(4096)
-        assert answer.startswith(BUSY)
-        eventually(lambda: site.used == 1)
-    site.budget.release(1, "10.0.0.1")
 
 
 def test_a_large_answer_arrives_whole_and_is_counted_until_it_is_sent(roomy: Site) -> None:
@@ -203,7 +176,7 @@ def test_who_reads_a_little_now_and_then_is_cut_off(roomy: Site, monkeypatch: py
         eventually(lambda: roomy.connections == 0 and roomy.used == 0)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_whatever_connections_do_the_budget_returns_to_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

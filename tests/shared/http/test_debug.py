@@ -4,18 +4,9 @@ import re
 
 from tests.local_node import LocalNode
 
-DEBUG_ROUTES = {
-    "/debug/pprof/": "GET",
-    "/debug/pprof/cmdline": "GET",
-    "/debug/pprof/symbol": "GET",
-    "/debug/pprof/profile": "GET",
-    "/debug/pprof/heap": "GET",
-    "/debug/pprof/goroutine": "GET",
-    "/debug/pprof/block": "GET",
-    "/debug/pprof/threadcreate": "GET",
-    "/debug/setblockrate": "PUT",
-    "/debug/freememory": "POST",
-}
+_READ = ("", "cmdline", "symbol", "profile", "heap", "goroutine", "block", "threadcreate")
+DEBUG_ROUTES = {f"/debug/pprof/{name}": "GET" for name in _READ}
+DEBUG_ROUTES |= {"/debug/setblockrate": "PUT", "/debug/freememory": "POST"}
 
 
 def test_without_the_flag_there_are_no_debug_routes() -> None:

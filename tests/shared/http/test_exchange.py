@@ -3,7 +3,6 @@
 import asyncio
 import logging
 
-import pytest
 from starlette.types import Message, Scope
 
 from shared.budget import FREE, Budget
@@ -35,22 +34,30 @@ def answered(budget: Budget, *messages: Message, where: Scope | None = None) -> 
 
     async def converse() -> None:
         exchange = Exchange(where or scope(), send, budget, lambda: None)
-        for message in messages:
+        for number, message in enumerate(messages):
+            assert number or not sent
             await exchange.send(message)
         exchange.end()
 
+    before = budget.figures().used
     asyncio.run(converse())
-    assert budget.figures().used == 0
+    assert budget.figures().used == before
     return sent
 
 
-def test_a_small_answer_passes_as_it_is() -> None:
+def test_a_small_answer_passes_a_stream_is_not_counted_and_what_is_beyond_the_budget_becomes_503() -> None:
     budget = Budget(FREE)
     assert answered(budget, start(5), body(b"hello")) == [start(5), body(b"hello")]
+    sent = answered(budget, start(10 * FREE), body(bytes(FREE), more=True), body(bytes(9 * FREE)))
+    assert sum(len(message.get("body", b"")) for message in sent) == 10 * FREE
     assert budget.figures().peak == 0
+    budget = Budget(FREE)
+    budget.charge(1, "10.0.0.1")
+    sent = answered(budget, start(2 * FREE), body(bytes(2 * FREE)))
+    assert [message.get("status") for message in sent] == [503, None]
 
 
-@pytest.mark.parametrize("size", [PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
+@each("size", [PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
 def test_a_large_answer_leaves_in_pieces(size: int) -> None:
     budget, content = Budget(100 * PIECE), bytes(range(256)) * (size // 256 + 1)
     first, *rest = answered(budget, start(size), body(content[:size]))
@@ -61,61 +68,26 @@ def test_a_large_answer_leaves_in_pieces(size: int) -> None:
     assert budget.figures().peak == size
 
 
-def test_an_answer_beyond_the_budget_becomes_503() -> None:
-    budget = Budget(FREE)
-    budget.charge(1, "10.0.0.1")
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def converse() -> None:
-        exchange = Exchange(scope(), send, budget, lambda: None)
-        await exchange.send(start(2 * FREE))
-        assert sent == []
-        await exchange.send(body(bytes(2 * FREE)))
-        exchange.end()
-
-    asyncio.run(converse())
-    assert [message.get("status") for message in sent] == [503, None]
-    assert budget.figures().used == 1
-
-
-def test_a_stream_with_a_length_is_not_in_memory_and_not_counted() -> None:
-    budget = Budget(FREE)
-    sent = answered(budget, start(10 * FREE), body(bytes(FREE), more=True), body(bytes(9 * FREE)))
-    assert sum(len(message.get("body", b"")) for message in sent) == 10 * FREE
-    assert budget.figures().peak == 0
-
-
-class Lines(logging.Handler):
-    """A handler that keeps the lines that were logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{record.levelname} {record.getMessage()}")
-
-
-@pytest.mark.parametrize(
-    ("client", "told"), [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")]
-)
-def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) -> None:
-    lines, level = Lines(), log.level
-    log.addHandler(lines)
-    log.setLevel(logging.INFO)
+def logged(level: int, where: Scope) -> list[str]:
+    """Return the lines, each with its level, that a short answer makes when the log is at this level."""
+    lines, before, handler = list[str](), log.level, logging.Handler()
+    handler.emit = lambda record: lines.append(f"{record.levelname} {record.getMessage()}")  # type: ignore[method-assign]
+    log.addHandler(handler)
+    log.setLevel(level)
     try:
-        answered(Budget(), start(2), body(b"OK"), where=scope(client))
-        log.setLevel(logging.WARNING)
-        answered(Budget(), start(2), body(b"OK"), where=scope(client))
+        answered(Budget(), start(2), body(b"OK"), where=where)
     finally:
-        log.removeHandler(lines)
-        log.setLevel(level)
-    (line,) = lines.lines
+        log.removeHandler(handler)
+        log.setLevel(before)
+    return lines
+
+
+@each("client, told", [(("127.0.0.1", 4711), "127.0.0.1:4711"), (("::1", 4711), "[::1]:4711"), (None, "@")])
+def test_a_request_is_a_line_at_info(client: tuple[str, int] | None, told: str) -> None:
+    (line,) = logged(logging.INFO, scope(client))
     assert line.startswith(f"INFO 200 GET /%69nf?a=b%20c ({told}) ")
     assert line.endswith(("ns", "µs", "ms"))
+    assert logged(logging.WARNING, scope(client)) == []
 
 
 @each(
@@ -127,31 +99,16 @@ def test_durations_are_told_as_by_go(ns: int, text: str) -> None:
     assert go_duration(ns) == text
 
 
-@each(
-    "method, path, headers, routine",
-    [
-        ("GET", "/ping", {}, True),
-        ("HEAD", "/readyz", {}, True),
-        ("GET", "/metrics", {}, True),
-        ("GET", "/stats", {}, False),
-        ("GET", "/stats", {"x-nsq-extensions": "true"}, True),  # nsqadmin
-        ("POST", "/topic/pause", {"x-nsq-extensions": "true"}, False),
-        ("GET", "/", {"sec-fetch-dest": "document"}, False),
-        ("GET", "/", {"sec-fetch-dest": "empty"}, True),  # a page of nsqadmin fetches what has changed
-        ("GET", "/", {"hx-request": "true"}, True),
-    ],
-)
+@each("method, path, headers, routine", [
+    ("GET", "/ping", {}, True), ("HEAD", "/readyz", {}, True), ("GET", "/metrics", {}, True), ("GET", "/stats", {}, False),
+    ("GET", "/stats", {"x-nsq-extensions": "true"}, True),  # nsqadmin
+    ("POST", "/topic/pause", {"x-nsq-extensions": "true"}, False), ("GET", "/", {"sec-fetch-dest": "document"}, False),
+    ("GET", "/", {"sec-fetch-dest": "empty"}, True),  # a page of nsqadmin fetches what has changed
+    ("GET", "/", {"hx-request": "true"}, True),
+])  # fmt: skip
 def test_what_programs_repeat_is_a_line_at_debug(
     method: str, path: str, headers: dict[str, str], routine: bool
 ) -> None:
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    where = {**scope(), "method": method, "path": path, "headers": raw}
-    lines, level = Lines(), log.level
-    log.addHandler(lines)
-    log.setLevel(logging.DEBUG)
-    try:
-        answered(Budget(), start(2), body(b"OK"), where=where)
-    finally:
-        log.removeHandler(lines)
-        log.setLevel(level)
-    assert lines.lines[0].startswith("DEBUG " if routine else "INFO ")
+    (line,) = logged(logging.DEBUG, {**scope(), "method": method, "path": path, "headers": raw})
+    assert line.startswith("DEBUG " if routine else "INFO ")

@@ -4,6 +4,8 @@ No socket is opened: the transport and the protocol behind the guard are the tes
 """
 
 import asyncio
+import functools
+import inspect
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -146,102 +148,94 @@ class Bench:
         self.guard.connection_lost(None)
 
 
-def run(test: Callable[[Bench], Any]) -> None:
-    async def main() -> None:
-        bench = Bench()
-        await test(bench)
-        await bench.end()
+def on_a_bench(test: Callable[..., Any]) -> Callable[..., None]:
+    """Make a test of an async function that takes a bench."""
 
-    asyncio.run(main())
+    @functools.wraps(test)
+    def runs(*values: Any, **more: Any) -> None:
+        async def main() -> None:
+            bench = Bench()
+            await test(bench, *values, **more)
+            await bench.end()
 
+        asyncio.run(main())
 
-def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
-    async def test(bench: Bench) -> None:
-        bench.guard.data_received(GET * 3 + CHUNKED[:-9])
-        assert len(bench.behind.seen) == 1
-        assert not bench.wire.reading
-        await bench.answer()
-        assert [seen[0] for seen in bench.behind.seen] == [b"GET"] * 3
-        assert bench.wire.reading  # for the rest of the last one
-        bench.guard.data_received(CHUNKED[-9:])
-        assert bench.behind.seen[3] == (b"POST", b"/pub", ((b"Host", b"a"),), b"abcde")
-        assert bench.behind.most == 1
-
-    run(test)
+    signature = inspect.signature(test)
+    runs.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
+    return runs
 
 
-@pytest.mark.parametrize(
-    ("sent", "kind"),
-    [
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign.HTTP2),
-        (b"\x16\x03\x01\x02\x00\x01", Foreign.TLS),
-        (b"*1\r\n$4\r\nPING\r\n", Foreign.RESP),
-        (b"  V2SUB t c\n", Foreign.NSQ),
-        (b"put 0 0 9 1\r\nx\r\n", Foreign.JOB),
-        (b"GET / HTTP/3.0\r\n\r\n", None),
-        (b"nonsense", None),
-    ],
-)
-def test_other_protocols_are_refused_and_the_log_says_which(
-    caplog: pytest.LogCaptureFixture, sent: bytes, kind: Foreign | None
+@on_a_bench
+async def test_a_request_waits_for_the_answer_to_the_one_before(bench: Bench) -> None:
+    bench.guard.data_received(GET * 3 + CHUNKED[:-9])
+    assert len(bench.behind.seen) == 1
+    assert not bench.wire.reading
+    await bench.answer()
+    assert [seen[0] for seen in bench.behind.seen] == [b"GET"] * 3
+    assert bench.wire.reading  # for the rest of the last one
+    bench.guard.data_received(CHUNKED[-9:])
+    assert bench.behind.seen[3] == (b"POST", b"/pub", ((b"Host", b"a"),), b"abcde")
+    assert bench.behind.most == 1
+
+
+@each("sent, kind", [
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign.HTTP2), (b"\x16\x03\x01\x02\x00\x01", Foreign.TLS),
+    (b"*1\r\n$4\r\nPING\r\n", Foreign.RESP), (b"  V2SUB t c\n", Foreign.NSQ), (b"put 0 0 9 1\r\nx\r\n", Foreign.JOB),
+    (b"GET / HTTP/3.0\r\n\r\n", None), (b"nonsense", None),
+])  # fmt: skip
+@on_a_bench
+async def test_other_protocols_are_refused_and_the_log_says_which(
+    bench: Bench, caplog: pytest.LogCaptureFixture, sent: bytes, kind: Foreign | None
 ) -> None:
-    async def test(bench: Bench) -> None:
-        bench.guard.data_received(sent)
-        assert bench.behind.seen == []
-        await asyncio.sleep(0)
-        assert bench.wire.written.startswith(b"HTTP/1.1 400 ")
-        assert bench.wire.closing
-
-    run(test)
+    caplog.clear()
+    bench.guard.data_received(sent)
+    assert bench.behind.seen == []
+    await asyncio.sleep(0)
+    assert bench.wire.written.startswith(b"HTTP/1.1 400 ")
+    assert bench.wire.closing
     assert caplog.messages == ([f"HTTP: closed :, which sent {kind}"] if kind is not None else [])
 
 
-def test_framing_and_trailers_are_written_anew_and_an_upgrade_is_not_passed_on() -> None:
-    async def test(bench: Bench) -> None:
-        bench.guard.data_received(CHUNKED)
-        await bench.answer()
-        bench.guard.data_received(UPGRADE)
-        assert bench.behind.raw == (
-            b"POST /pub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-            b"POST /pub HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nhi"
-        )
-
-    run(test)
+@on_a_bench
+async def test_framing_and_trailers_are_written_anew_and_an_upgrade_is_not_passed_on(bench: Bench) -> None:
+    bench.guard.data_received(CHUNKED)
+    await bench.answer()
+    bench.guard.data_received(UPGRADE)
+    assert bench.behind.raw == (
+        b"POST /pub HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+        b"POST /pub HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nContent-Length: 2\r\n\r\nhi"
+    )
 
 
 @each("good", [0, 1, 3])
 @each("bad", [b"nonsense\r\n\r\n", CHUNKED.replace(b"\r\n2\r\nde", b"\r\nXX"), b"GET x HTTP/1.1\r\n\r\n"])
-def test_a_bad_request_is_refused_behind_the_answers_and_never_passed_on(good: int, bad: bytes) -> None:
-    async def test(bench: Bench) -> None:
-        bench.guard.data_received(GET * good + bad + GET)
-        assert len(bench.behind.seen) == min(good, 1)
-        await bench.answer()
-        assert bench.behind.raw == GET * good
-        assert bench.wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert bench.wire.closing
-
-    run(test)
-
-
-def test_requests_that_wait_are_bounded() -> None:
-    async def test(bench: Bench) -> None:
-        bench.guard.data_received(GET * 1000)
-        await bench.answer()
-        assert len(bench.behind.seen) == 1 + MAX_PIPELINED
-        assert b" 400 " in bench.wire.written
-
-    run(test)
+@on_a_bench
+async def test_a_bad_request_is_refused_behind_the_answers_and_never_passed_on(
+    bench: Bench, good: int, bad: bytes
+) -> None:
+    bench.guard.data_received(GET * good + bad + GET)
+    assert len(bench.behind.seen) == min(good, 1)
+    await bench.answer()
+    assert bench.behind.raw == GET * good
+    assert bench.wire.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert bench.wire.closing
 
 
-def test_nothing_is_passed_on_after_the_protocol_behind_has_closed() -> None:
-    async def test(bench: Bench) -> None:
-        bench.guard.data_received(GET * 2)
-        bench.guard._answers.close()
-        await bench.answer()
-        bench.guard.data_received(GET)
-        assert len(bench.behind.seen) == 1
+@on_a_bench
+async def test_requests_that_wait_are_bounded(bench: Bench) -> None:
+    bench.guard.data_received(GET * 1000)
+    await bench.answer()
+    assert len(bench.behind.seen) == 1 + MAX_PIPELINED
+    assert b" 400 " in bench.wire.written
 
-    run(test)
+
+@on_a_bench
+async def test_nothing_is_passed_on_after_the_protocol_behind_has_closed(bench: Bench) -> None:
+    bench.guard.data_received(GET * 2)
+    bench.guard._answers.close()
+    await bench.answer()
+    bench.guard.data_received(GET)
+    assert len(bench.behind.seen) == 1
 
 
 REQUESTS = st.lists(st.sampled_from([GET, CHUNKED, UPGRADE]), max_size=5)
@@ -252,25 +246,24 @@ IN_A_CHUNK = CHUNKED.index(b"de") + 1
 
 @example(
     requests=[CHUNKED], cuts=[IN_A_CHUNK, IN_A_CHUNK], early=True
-)  # the parser is given nothing, and tells of nothing
+)  # the parser is given nothing, and reports nothing
 @given(requests=REQUESTS, cuts=st.lists(st.integers(0, 600), max_size=6), early=st.booleans())
-def test_requests_are_the_same_however_they_are_cut(requests: list[bytes], cuts: list[int], early: bool) -> None:
+@on_a_bench
+async def test_requests_are_the_same_however_they_are_cut(
+    bench: Bench, requests: list[bytes], cuts: list[int], early: bool
+) -> None:
     data = b"".join(requests)
     expected = {
         GET: (b"GET", b"/ping", ((b"Host", b"a"),), b""),
         CHUNKED: (b"POST", b"/pub", ((b"Host", b"a"),), b"abcde"),
         UPGRADE: (b"POST", b"/pub", ((b"Host", b"a"), (b"Connection", b"Upgrade")), b"hi"),
     }
-
-    async def test(bench: Bench) -> None:
-        places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-        for start, end in pairwise(places):
-            bench.guard.data_received(data[start:end])
-            if early:
-                await bench.answer()
-        await bench.answer()
-        assert bench.behind.seen == [expected[request] for request in requests]
-        assert bench.behind.most <= 1
-        assert bench.wire.written == b""
-
-    run(test)
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in pairwise(places):
+        bench.guard.data_received(data[start:end])
+        if early:
+            await bench.answer()
+    await bench.answer()
+    assert bench.behind.seen == [expected[request] for request in requests]
+    assert bench.behind.most <= 1
+    assert bench.wire.written == b""

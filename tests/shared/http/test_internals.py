@@ -24,13 +24,10 @@ MUCH = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
 # The methods that are overridden or called, with their parameters.
 SIGNATURES: list[tuple[type, str, str]] = [
-    (SSLProtocol, "connection_lost", "self exc"),
-    (SSLProtocol, "_do_handshake", "self"),
-    (SSLProtocol, "pause_writing", "self"),
-    (SSLProtocol, "resume_writing", "self"),
-    (SSLProtocol, "_fatal_error", "self exc message"),
-    (SSLProtocol, "_do_shutdown", "self"),
-]
+    (SSLProtocol, "connection_lost", "self exc"), (SSLProtocol, "_do_handshake", "self"),
+    (SSLProtocol, "pause_writing", "self"), (SSLProtocol, "resume_writing", "self"),
+    (SSLProtocol, "_fatal_error", "self exc message"), (SSLProtocol, "_do_shutdown", "self"),
+]  # fmt: skip
 # What is read or set of their objects.
 ATTRIBUTES: dict[type, str] = {
     SSLProtocol: "_app_protocol _app_state _incoming _loop _outgoing _shutdown_timeout_handle _ssl_buffer_view "
@@ -51,16 +48,16 @@ def test_a_method_has_the_signature_that_is_relied_on(kind: type, name: str, par
     assert " ".join(inspect.signature(getattr(kind, name)).parameters) == parameters
 
 
-def test_every_override_is_in_the_table() -> None:
+def test_what_is_relied_on_is_there() -> None:
     known = {(kind, name) for kind, name, _ in SIGNATURES}
     assert known == {(base, name) for ours, base in ((SecureProtocol, SSLProtocol),) for name in overridden(ours)}
-
-
-@pytest.mark.parametrize(("kind", "names"), ATTRIBUTES.items(), ids=lambda value: getattr(value, "__name__", ""))
-def test_the_attributes_that_are_relied_on_are_there(kind: type, names: str) -> None:
-    source = inspect.getsource(kind)
-    for name in names.split():
-        assert re.search(rf"\bself\.{name}\b(?:: [^=]+)? = ", source), name
+    for kind, names in ATTRIBUTES.items():
+        source = inspect.getsource(kind)
+        for name in names.split():
+            assert re.search(rf"\bself\.{name}\b(?:: [^=]+)? = ", source), name
+    assert SSLProtocol.max_size > SecureProtocol.max_size
+    assert "self.max_size" in inspect.getsource(SSLProtocol.__init__)
+    assert "self._app_state = AppProtocolState.STATE_INIT" in inspect.getsource(SSLProtocol.__init__)
 
 
 @pytest.mark.process
@@ -76,15 +73,6 @@ def test_a_transport_holds_itself_until_it_is_taken_apart() -> None:
         theirs.close()
 
     asyncio.run(run())
-
-
-def test_tls_holds_no_more_than_our_class_says() -> None:
-    assert SSLProtocol.max_size > SecureProtocol.max_size
-    assert "self.max_size" in inspect.getsource(SSLProtocol.__init__)
-
-
-def test_a_handshake_begins_in_the_state_that_is_asked_for() -> None:
-    assert "self._app_state = AppProtocolState.STATE_INIT" in inspect.getsource(SSLProtocol.__init__)
 
 
 @pytest.mark.process

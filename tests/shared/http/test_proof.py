@@ -12,18 +12,14 @@ from shared.http.api import Api
 from shared.http.hosts import Hosts
 from shared.http.proof import NONE, Proof, proof_in
 from shared.http.server import HttpServer
+from tests.cases import each
 from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("policy", "proof"),
-    [
-        ("require-verify", Proof("CN=billing,OU=Testing cert,O=trustme", ("client.test",))),
-        ("require", NONE),
-        ("", NONE),
-    ],
-)
+@each("policy, proof", [
+    ("require-verify", Proof("CN=billing,OU=Testing cert,O=trustme", ("client.test",))), ("require", NONE), ("", NONE),
+])  # fmt: skip
 def test_a_certificate_proves_something_only_if_it_was_verified(tmp_path: Path, policy: str, proof: Proof) -> None:
     site = Site(tmp_path, policy)
     with site.secure(site.authority.client(site.authority.issue("billing"))) as connection:

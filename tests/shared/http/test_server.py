@@ -20,6 +20,8 @@ from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
 from shared.http.server import HttpServer
+from tests.cases import each
+from tests.shared.http.serving import Serving
 
 pytestmark = pytest.mark.process
 
@@ -27,18 +29,14 @@ GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BAD = b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-class Site:
+class Site(Serving):
     """A server with a route that works and one that answers an error through the bridge."""
 
     def __init__(self) -> None:
-        self.bugs: list[BaseException] = []
         self.bridge = Bridge(lambda: self.bridge.deliver(self.bridge.serve()))
         routes = {"/good": {"GET": self._good}, "/bad": {"GET": self._bad}}
-        self.listener = socket.create_server(("127.0.0.1", 0))
         self.limiter = ConnectionLimiter("HTTP", ConnectionLimits(1000, 0), Counter())
-        api = Api(routes, Hosts([]), self.bugs.append)
-        self.server = HttpServer(api, [self.listener], self.bugs.append, limiter=self.limiter)
-        self.server.start()
+        super().__init__(routes, limiter=self.limiter)
 
     async def _good(self, request: Request) -> Response:
         return Response(await self.bridge.call(lambda: "fine"))
@@ -49,16 +47,12 @@ class Site:
 
         return Response(await self.bridge.call(fail))
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(self.listener.getsockname(), timeout=5)
-
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     site = Site()
     yield site
-    site.server.stop()
-    assert site.bugs == []
+    site.close()
 
 
 def transports() -> int:
@@ -78,50 +72,47 @@ def assert_fall_back(site: Site, count: Callable[[], int], before: int) -> None:
     assert count() <= before + 2
 
 
-def test_connections_kept_alive_are_freed_without_the_collector(site: Site) -> None:
+@pytest.fixture
+def uncollected() -> Iterator[None]:
     gc.collect()
-    before = transports()
     gc.disable()
-    try:
-        clients = [site.connect() for _ in range(20)]
-        for client in clients:
-            for request, status in ((GOOD, b" 200 "), (BAD, b" 404 ")):
-                client.sendall(request)
-                assert status in client.recv(4096)
-        assert transports() >= before + 20
-        for client in clients:
-            client.close()
-        assert_fall_back(site, transports, before)
-    finally:
-        gc.enable()
+    yield
+    gc.enable()
 
 
+@pytest.mark.usefixtures("uncollected")
+def test_connections_kept_alive_are_freed_without_the_collector(site: Site) -> None:
+    before = transports()
+    clients = [site.connect() for _ in range(20)]
+    for client in clients:
+        for request, status in ((GOOD, b" 200 "), (BAD, b" 404 ")):
+            client.sendall(request)
+            assert status in client.recv(4096)
+    assert transports() >= before + 20
+    for client in clients:
+        client.close()
+    assert_fall_back(site, transports, before)
+
+
+@pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("requests", [1, 100])
 def test_a_connection_that_is_reset_is_freed_without_the_collector(site: Site, requests: int) -> None:
     """Kept alive, or with requests in the pipeline: neither a timer nor a queue may hold it."""
-    gc.collect()
     before = protocols()
-    gc.disable()
-    try:
-        for _ in range(10):
-            client = site.connect()
-            client.sendall(GOOD * requests)
-            assert client.recv(16)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by RST
-            client.close()
-        assert_fall_back(site, protocols, before)
-    finally:
-        gc.enable()
+    for _ in range(10):
+        client = site.connect()
+        client.sendall(GOOD * requests)
+        assert client.recv(16)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by RST
+        client.close()
+    assert_fall_back(site, protocols, before)
 
 
-def test_a_call_that_cannot_be_promised_is_refused(site: Site) -> None:
+def test_a_call_that_cannot_be_promised_is_refused_and_a_server_that_cannot_start_says_so(site: Site) -> None:
     site.bridge._wake = lambda: site.bridge.refuse(site.bridge.serve())
     with site.connect() as client:
         client.sendall(GOOD)
         assert client.recv(13) == b"HTTP/1.1 503 "
-
-
-def test_a_server_that_cannot_start_says_so() -> None:
     bugs: list[BaseException] = []
     closed = socket.create_server(("127.0.0.1", 0))
     closed.close()
@@ -130,21 +121,31 @@ def test_a_server_that_cannot_start_says_so() -> None:
     assert len(bugs) == 1
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"GET /good HT", b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nx"]
-)
-def test_a_client_that_stops_in_the_middle_is_closed(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
-    for name in ("HEADER_TIMEOUT", "BODY_TIMEOUT", "WHOLE_BODY_TIMEOUT"):
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A server that waits for nothing."""
+    for name in ("HEADER_TIMEOUT", "BODY_TIMEOUT", "WHOLE_BODY_TIMEOUT", "KEEP_ALIVE"):
         monkeypatch.setattr(guard, name, 0.1)
     site = Site()
-    with site.connect() as client:
-        client.sendall(said)
+    yield site
+    site.close()
+
+
+EARLY = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"  # answered before its body has come
+
+
+@each("pieces, status", [
+    ([b""], b""), ([b"GET /good HT"], b""), ([EARLY % 5 + b"x"], b" 405 "), ([GOOD], b" 200 "), ([EARLY % 1, b"x"], b" 405 "),
+])  # fmt: skip
+def test_a_client_that_stops_in_the_middle_or_is_idle_is_closed(
+    hasty: Site, pieces: list[bytes], status: bytes
+) -> None:
+    with hasty.connect() as client:
+        for piece in pieces:
+            client.sendall(piece)
         answer = client.recv(4096)
-        assert answer == b"" or b" 405 " in answer
-        if answer:
-            assert client.recv(4096) == b""
-    site.server.stop()
-    assert site.bugs == []
+        assert status in answer
+        assert not answer or client.recv(4096) == b""
 
 
 def test_a_header_without_end_is_cut_off(site: Site) -> None:
@@ -158,34 +159,13 @@ def test_a_header_without_end_is_cut_off(site: Site) -> None:
             pass  # as good
 
 
-def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "KEEP_ALIVE", 0.1)
-    site = Site()
-    early = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n"  # answered before its body has come
-    for pieces, status in (((GOOD,), b" 200 "), ((early, b"x"), b" 405 ")):
-        with site.connect() as client:
-            for piece in pieces:
-                client.sendall(piece)
-            assert status in client.recv(4096)
-            assert client.recv(4096) == b""
-    site.server.stop()
-    assert site.bugs == []
-
-
-def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(site: Site) -> None:
+@pytest.mark.parametrize("rest", [b"", GOOD[20:]])
+def test_a_header_that_was_half_read_elsewhere_has_only_the_time_that_is_left(site: Site, rest: bytes) -> None:
     ours, client = socket.socketpair()
-    assert site.limiter.admits("", 0)
-    site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + 100_000_000)
-    client.settimeout(5)  # s: half of what a header has otherwise
-    assert client.recv(4096) == b""
-    client.close()
-
-
-def test_a_header_that_is_complete_in_time_is_served_whenever_it_was_begun(site: Site) -> None:
-    ours, client = socket.socketpair()
-    assert site.limiter.admits("", 0)
-    site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + 5_000_000_000)
-    client.settimeout(5)
-    client.sendall(GOOD[20:])
-    assert client.recv(4096).endswith(b"fine")
-    client.close()
+    with client:
+        assert site.limiter.admits("", 0)
+        site.server.adopt(ours, "", GOOD[:20], time.monotonic_ns() + (5_000_000_000 if rest else 100_000_000))
+        client.settimeout(5)  # s: half of what a header has otherwise
+        client.sendall(rest)
+        assert client.recv(4096).endswith(b"fine" if rest else b"")
+        assert rest or client.recv(4096) == b""

@@ -4,6 +4,7 @@ import asyncio
 import gc
 
 from shared.http.under_way import UnderWay
+from tests.async_tests import on_asyncio
 
 
 class Request:
@@ -25,75 +26,63 @@ class Rights:
         self.epoch = 1
 
 
-def run(story: object) -> None:
-    asyncio.run(story())  # type: ignore[operator]
+@on_asyncio
+async def test_only_those_whose_right_has_ended_end() -> None:
+    rights, kept, ended = Rights(), Request(), Request()
+    under_way = UnderWay(lambda: rights.epoch)
+    under_way.add(kept, kept.still_may)
+    under_way.add(ended, ended.still_may)
+    ended.may = False
+    under_way.look()
+    assert not ended.aborted  # nobody's rights have changed
+    rights.epoch = 2
+    under_way.look()
+    assert (kept.aborted, ended.aborted) == (False, True)
 
 
-def test_only_those_whose_right_has_ended_end() -> None:
-    async def story() -> None:
-        rights, kept, ended = Rights(), Request(), Request()
-        under_way = UnderWay(lambda: rights.epoch)
-        under_way.add(kept, kept.still_may)
-        under_way.add(ended, ended.still_may)
-        ended.may = False
-        under_way.look()
-        assert not ended.aborted  # nobody's rights have changed
-        rights.epoch = 2
-        under_way.look()
-        assert (kept.aborted, ended.aborted) == (False, True)
-
-    run(story)
+@on_asyncio
+async def test_a_request_that_is_over_is_forgotten() -> None:
+    rights, request = Rights(), Request()
+    under_way = UnderWay(lambda: rights.epoch)
+    asked: list[bool] = []
+    under_way.add(request, lambda: bool(asked.append(True)))
+    del request
+    gc.collect()
+    rights.epoch = 2
+    under_way.look()
+    assert asked == []
 
 
-def test_a_request_that_is_over_is_forgotten() -> None:
-    async def story() -> None:
-        rights, request = Rights(), Request()
-        under_way = UnderWay(lambda: rights.epoch)
-        asked: list[bool] = []
-        under_way.add(request, lambda: bool(asked.append(True)))
-        del request
-        gc.collect()
-        rights.epoch = 2
-        under_way.look()
-        assert asked == []
+@on_asyncio
+async def test_it_looks_by_itself_only_while_there_are_requests() -> None:
+    loop = asyncio.get_running_loop()
+    rights, request = Rights(), Request()
+    under_way = UnderWay(lambda: rights.epoch)
+    timers: list[object] = []
 
-    run(story)
+    def call_later(seconds: float, call: object) -> object:
+        timers.append(call)
+        return call
 
-
-def test_it_looks_by_itself_only_while_there_are_requests() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        rights, request = Rights(), Request()
-        under_way = UnderWay(lambda: rights.epoch)
-        timers: list[object] = []
-
-        def call_later(seconds: float, call: object) -> object:
-            timers.append(call)
-            return call
-
-        loop.call_later = call_later  # type: ignore[method-assign,assignment]
-        under_way.add(request, lambda: False)
-        under_way.add(Request(), lambda: True)
-        assert len(timers) == 1
-        rights.epoch = 2
-        timers[0]()  # type: ignore[operator]
-        assert request.aborted
-        assert len(timers) == 2  # the request is still there
-        del request
-        gc.collect()
-        timers[1]()  # type: ignore[operator]
-        assert len(timers) == 2
-
-    run(story)
+    loop.call_later = call_later  # type: ignore[method-assign,assignment]
+    under_way.add(request, lambda: False)
+    under_way.add(Request(), lambda: True)
+    assert len(timers) == 1
+    rights.epoch = 2
+    timers[0]()  # type: ignore[operator]
+    assert request.aborted
+    assert len(timers) == 2  # the request is still there
+    del request
+    gc.collect()
+    timers[1]()  # type: ignore[operator]
+    assert len(timers) == 2
 
 
-def test_a_change_before_the_first_request_does_not_count() -> None:
-    async def story() -> None:
-        rights, request = Rights(), Request()
-        under_way = UnderWay(lambda: rights.epoch)
-        rights.epoch = 2
-        under_way.add(request, request.still_may)
-        under_way.look()
-        assert request.asked == 0
-
-    run(story)
+@on_asyncio
+async def test_a_change_before_the_first_request_does_not_count() -> None:
+    rights, request = Rights(), Request()
+    under_way = UnderWay(lambda: rights.epoch)
+    rights.epoch = 2
+    under_way.add(request, request.still_may)
+    under_way.look()
+    assert request.asked == 0
