@@ -1,7 +1,5 @@
 """The audit in the reactor's thread: changes by themselves, and the topic to which records are published."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 
@@ -30,7 +28,6 @@ class World:
         self.woken += 1
 
     def note(self) -> None:
-        assert self.audit.note is not None
         self.audit.note(Event("http", "topic/delete", "t"))
         self.trail.write()
         for function in self.later:
@@ -99,21 +96,16 @@ def test_topics_and_channels_that_come_and_go() -> None:
     world.audit.note = events.append
     world.audit.record_changes(
         [
-            Change(ChangeKind.TOPIC_CREATED, "t"),
-            Change(ChangeKind.CHANNEL_CREATED, "t", "c"),
-            Change(ChangeKind.PAUSED, "t", "c"),
-            Change(ChangeKind.CHANNEL_CREATED, "t", "c#ephemeral"),
-            Change(ChangeKind.TOPIC_CREATED, "t#ephemeral"),
-            Change(ChangeKind.CHANNEL_DELETED, "t", "c"),
+            Change(ChangeKind.TOPIC_CREATED, "t"), Change(ChangeKind.CHANNEL_CREATED, "t", "c"),
+            Change(ChangeKind.PAUSED, "t", "c"), Change(ChangeKind.CHANNEL_CREATED, "t", "c#ephemeral"),
+            Change(ChangeKind.TOPIC_CREATED, "t#ephemeral"), Change(ChangeKind.CHANNEL_DELETED, "t", "c"),
             Change(ChangeKind.TOPIC_DELETED, "t"),
         ]
-    )
+    )  # fmt: skip
     assert [(event.action, event.target, event.port, event.who) for event in events] == [
-        ("topic/created", "t", "process", ""),
-        ("channel/created", "t c", "process", ""),
-        ("channel/deleted", "t c", "process", ""),
-        ("topic/deleted", "t", "process", ""),
-    ]
+        ("topic/created", "t", "process", ""), ("channel/created", "t c", "process", ""),
+        ("channel/deleted", "t c", "process", ""), ("topic/deleted", "t", "process", ""),
+    ]  # fmt: skip
 
 
 def test_a_refused_node() -> None:

@@ -1,7 +1,5 @@
 """The statistics topic: what it tells of each second adds up to what was done."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

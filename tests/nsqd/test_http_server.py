@@ -3,8 +3,6 @@
 A header that the reactor does not know makes the same request go to uvicorn.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -69,7 +67,6 @@ def answer(sock: MemorySocket) -> bytes:
         data += sock.recv(1)
         assert data
     match = re.search(rb"content-length: (\d+)", data)
-    assert match is not None
     size = int(match[1])
     while size:
         part = sock.recv(size)

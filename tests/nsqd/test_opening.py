@@ -1,7 +1,5 @@
 """What a node takes from the nsqd.dat that it finds at its start, beside a log or where there is none yet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

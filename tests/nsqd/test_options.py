@@ -1,7 +1,5 @@
 """What nsqd's flags change for clients of NSQ's protocol and of HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -24,25 +22,13 @@ def consume(node: LocalNode, topic: bytes = b"t") -> Conversation:
 
 
 def channel_stats(node: LocalNode, topic: str = "t") -> dict[str, Any]:
-    found: dict[str, Any] = node.client.get(f"/stats?format=json&topic={topic}").json()["topics"][0]["channels"][0]
-    return found
+    return node.client.get(f"/stats?format=json&topic={topic}").json()["topics"][0]["channels"][0]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["-no-such-flag"],
-        ["-msg-timeout", "soon"],
-        ["-msg-timeout=-1s"],
-        ["-max-msg-size", "1e6"],
-        ["-max-msg-size"],
-        ["-log-level", "loud"],
-        ["-verbose=maybe"],
-        ["--=x"],
-        ["-tcp-address"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("flags", [
+    ["-no-such-flag"], ["-msg-timeout", "soon"], ["-msg-timeout=-1s"], ["-max-msg-size", "1e6"], ["-max-msg-size"],
+    ["-log-level", "loud"], ["-verbose=maybe"], ["--=x"], ["-tcp-address"],
+], ids=" ".join)  # fmt: skip
 def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Exit) as ended:
         read_options(NsqdOptions, "nsqd", flags, {})
@@ -181,7 +167,6 @@ def test_a_consumer_in_the_same_zone_is_served_first() -> None:
             asked = {"feature_negotiation": True, "topology_zone": zone, "topology_region": "r"}
             client.send(b"  V2IDENTIFY\n" + sized(json.dumps(asked).encode()) + b"SUB t c\nRDY 1\n")
             identified = client.frame()
-            assert identified is not None
             assert json.loads(identified[1])["topology_zone"] == "z1"
             assert client.frame() == OK
         node.advance(SECOND)

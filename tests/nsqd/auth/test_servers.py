@@ -3,8 +3,6 @@
 See docs/design/nsq-protocol.md#auth.
 """
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json
@@ -103,11 +101,9 @@ async def test_post_sends_json() -> None:
 
 QUERY = "common_name=&remote_ip=127.0.0.1&secret=sesame&tls=false"
 URLS = [
-    ("http://{}/who/may", f"/who/may?{QUERY}"),
-    ("http://{}", f"/?{QUERY}"),
-    ("http://{}/who?tenant=a%20b", f"/who?tenant=a%20b&{QUERY}"),
-    ("{}/below", f"/below/auth?{QUERY}"),
-]
+    ("http://{}/who/may", f"/who/may?{QUERY}"), ("http://{}", f"/?{QUERY}"),
+    ("http://{}/who?tenant=a%20b", f"/who?tenant=a%20b&{QUERY}"), ("{}/below", f"/below/auth?{QUERY}"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("url", "target"), URLS)
@@ -198,9 +194,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ),
     ("endless head", never_ends(b"HTTP/1.1 200 OK\r\n", b"X: " + b"y" * 4096 + b"\r\n"), "RemoteProtocolError"),
     (
-        "a bomb",
-        says(200, BOMB, Content_Encoding="gzip"),
-        "answered with a Content-Encoding that was not requested",
+        "a bomb", says(200, BOMB, Content_Encoding="gzip"), "answered with a Content-Encoding that was not requested",
     ),
     (
         "a redirect with a bomb leads on at once",
@@ -213,7 +207,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("hangs up in the body", says_raw(response(200, JSON)[:-1]), "RemoteProtocolError"),
     ("a length of letters", says_raw(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), "RemoteProtocolError"),
     ("a bad chunk", says_raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), "RemoteProtocolError"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("mood", "reason"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
@@ -246,23 +240,9 @@ async def test_a_server_that_does_not_accept_is_given_up_on() -> None:
 
 
 ADDRESSES = [
-    "127.0.0.1:1",
-    "",
-    ":80",
-    "a b",
-    "http://",
-    "http://[",
-    "ftp://127.0.0.1/",
-    "127.0.0.1:x",
-    "127.0.0.1:99999",
-    "a..b:80",
-    "x" * 300 + ".invalid:80",
-    "\x00:80",
-    "é..é:1",
-    "http://127.0.0.1:1/\n",
-    "unix:///run/auth",
-    "-1:-1",
-]
+    "127.0.0.1:1", "", ":80", "a b", "http://", "http://[", "ftp://127.0.0.1/", "127.0.0.1:x", "127.0.0.1:99999",
+    "a..b:80", "x" * 300 + ".invalid:80", "\x00:80", "é..é:1", "http://127.0.0.1:1/\n", "unix:///run/auth", "-1:-1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -448,14 +428,10 @@ async def test_403_of_https_is_final(authority: trustme.CA) -> None:
 
 
 LEAKS: list[tuple[str, Callable[[], Mood]]] = [
-    ("a good answer", lambda: GOOD),
-    ("500", lambda: says(500)),
-    ("no HTTP", lambda: says_raw(b"x\r\n")),
-    ("hangs up", lambda: says_raw(b"")),
-    ("too long", lambda: says(200, b" " * (MAX_BODY + 1))),
-    ("hangs", lambda: hangs(b"HTTP/1.1 200 OK\r\n")),
-    ("hangs in the body", lambda: hangs(response(200, JSON)[:-1])),
-]
+    ("a good answer", lambda: GOOD), ("500", lambda: says(500)), ("no HTTP", lambda: says_raw(b"x\r\n")),
+    ("hangs up", lambda: says_raw(b"")), ("too long", lambda: says(200, b" " * (MAX_BODY + 1))),
+    ("hangs", lambda: hangs(b"HTTP/1.1 200 OK\r\n")), ("hangs in the body", lambda: hangs(response(200, JSON)[:-1])),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("mood", [row[1] for row in LEAKS], ids=[row[0] for row in LEAKS])

@@ -1,7 +1,5 @@
 """What an nsqlookupd has lost, by the numbers that it tells: pure."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.discovery.comparison import PART, Comparison, Name, Names

@@ -1,7 +1,5 @@
 """nsqd beside an nsqlookupd at which somebody deletes what nsqd has: it registers that again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -74,7 +72,7 @@ def run(
                 )
                 node = Node(lookupds, topics, registry)
                 lookupds.set_addresses([f"127.0.0.1:{listener.socket.getsockname()[1]}"])
-                await use(node)  # type: ignore[misc]
+                await use(node)
                 nursery.cancel_scope.cancel()
         registry.check()
 
@@ -88,7 +86,7 @@ class Topics(dict[str, list[str]]):
     def __init__(self, channels: dict[str, list[str]]) -> None:
         self._channels = channels
 
-    def values(self) -> list[SimpleNamespace]:  # type: ignore[override]
+    def values(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(name=name, channels=channels) for name, channels in self._channels.items()]
 
 

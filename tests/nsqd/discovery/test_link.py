@@ -1,7 +1,5 @@
 """nsqd's connection to an nsqlookupd that is not what it should be."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -59,17 +57,12 @@ async def connect(one: Link) -> None:
     await one.connect(no_topics)
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (b"\x7f\xff\xff\xff", "length 2147483647 is not in"),
-        (b"\xff\xff\xff\xff", "length -1 is not in"),
-        (pack_length(link.MAX_REPLY + 1), "length 16385 is not in"),
-        (framed(HELLO, b"OK"), "it sent more than one response"),
-        (framed(b"E_INVALID " + b"x" * 9_000), "^E_INVALID x{190}$"),
-        (b"\0\0\0\2O", "timed out"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "why"), [
+    (b"\x7f\xff\xff\xff", "length 2147483647 is not in"), (b"\xff\xff\xff\xff", "length -1 is not in"),
+    (pack_length(link.MAX_REPLY + 1), "length 16385 is not in"),
+    (framed(HELLO, b"OK"), "it sent more than one response"),
+    (framed(b"E_INVALID " + b"x" * 9_000), "^E_INVALID x{190}$"), (b"\0\0\0\2O", "timed out"),
+])  # fmt: skip
 def test_an_answer_that_is_none(answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if why == "timed out":
         monkeypatch.setattr(link, "TIMEOUT", 0.05)
@@ -96,18 +89,12 @@ def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     converse(drip, use)
 
 
-@pytest.mark.parametrize(
-    ("told", "address"),
-    [
-        (HELLO, "10.0.0.1:4161"),
-        (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
-        (b'{"broadcast_address":"h","http_port":65536}', ""),
-        (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
-        (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""),
-        (b"OK", ""),
-        (b"[" * 10_000, ""),
-    ],
-)
+@pytest.mark.parametrize(("told", "address"), [
+    (HELLO, "10.0.0.1:4161"), (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
+    (b'{"broadcast_address":"h","http_port":65536}', ""),
+    (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
+    (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""), (b"OK", ""), (b"[" * 10_000, ""),
+])  # fmt: skip
 def test_where_its_http_api_is(told: bytes, address: str) -> None:
     async def use(one: Link) -> None:
         await connect(one)

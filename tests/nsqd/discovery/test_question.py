@@ -1,7 +1,5 @@
 """What an nsqlookupd answers about the nodes of a cluster, and what is left of an answer that lies."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -71,19 +71,16 @@ def is_error(answer: Answer, status: int, text: str) -> bool:
 
 
 def stats(node: LocalNode, query: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ask(node, "GET", f"/stats?format=json&{query}").body)
-    return found
+    return json.loads(ask(node, "GET", f"/stats?format=json&{query}").body)
 
 
 def topic_of(node: LocalNode, topic: str) -> dict[str, Any]:
-    found: dict[str, Any] = stats(node, f"topic={topic}")["topics"][0]
-    return found
+    return stats(node, f"topic={topic}")["topics"][0]
 
 
 def channel_of(node: LocalNode, topic: str) -> dict[str, Any]:
     """Return the statistics of the topic's first channel."""
-    found: dict[str, Any] = topic_of(node, topic)["channels"][0]
-    return found
+    return topic_of(node, topic)["channels"][0]
 
 
 def busy_node() -> LocalNode:

@@ -109,10 +109,8 @@ def test_tubes_of_any_name() -> None:
     node.turn()
     told = look(node)
     assert [(row["tube"], row["buried"], row["ready"], row["paused"]) for row in told["tubes"]] == [
-        ("a b", 1, 0, False),
-        ("held", 0, 1, True),
-        ("short", 0, 1, True),
-    ]
+        ("a b", 1, 0, False), ("held", 0, 1, True), ("short", 0, 1, True),
+    ]  # fmt: skip
     node.advance(2 * SECOND)
     assert [row["tube"] for row in look(node)["tubes"]] == ["a b", "held"]
 

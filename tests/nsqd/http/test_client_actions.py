@@ -47,7 +47,7 @@ class World:
         (handler,) = self._routes[path].values()
         asked = urlencode(CHANNEL | arguments).encode()
         scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": asked}
-        answer = asyncio.run(handler(Request(scope)))  # type: ignore[arg-type]
+        answer = asyncio.run(handler(Request(scope)))
         self.node.turn()
         return dict(json.loads(bytes(answer.body)))
 
@@ -73,34 +73,23 @@ def test_messages_of_all_logs_have_the_client_of_the_connection() -> None:
 def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> None:
     world = World()
     assert world("/channel/messages", state="ready")["counts"] == {
-        "ready": 1,
-        "in_flight": 3,
-        "deferred": 0,
-        "buried": 0,
-    }
+        "ready": 1, "in_flight": 3, "deferred": 0, "buried": 0,
+    }  # fmt: skip
     assert world("/client/disconnect", client=ADDRESS) == {"disconnected": 1, "requeued": 3}
     assert world.wire.peer.closing
     assert not world.other.peer.closing
     assert world("/channel/messages", state="ready")["counts"] == {
-        "ready": 4,
-        "in_flight": 0,
-        "deferred": 0,
-        "buried": 0,
-    }
+        "ready": 4, "in_flight": 0, "deferred": 0, "buried": 0,
+    }  # fmt: skip
     world.node.broker.check()
 
 
-@each(
-    "arguments, error",
-    [
-        ({}, "MISSING_ARG_CLIENT"),
-        ({"client": "@"}, "CLIENT_NOT_FOUND"),
-        ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"),
-        ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
-        ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
-        ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
-    ],
-)
+@each("arguments, error", [
+    ({}, "MISSING_ARG_CLIENT"), ({"client": "@"}, "CLIENT_NOT_FOUND"),
+    ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"), ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
+    ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
+    ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
+])  # fmt: skip
 def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
     world = World()
     with pytest.raises(HttpError, match=error):

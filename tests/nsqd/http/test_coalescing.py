@@ -87,7 +87,7 @@ def test_metrics_that_took_long_serve_for_as_long_again_and_tell_their_age() -> 
             made += 1
             return b"%d" % made
 
-        route._write = write  # type: ignore[method-assign]
+        route._write = write
         request = cast(Any, None)
         assert (await route.metrics(request)).body == b"1"
         assert (await route.metrics(request)).body == b"2"  # it is quick: each is a new one

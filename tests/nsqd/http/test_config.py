@@ -87,11 +87,9 @@ NUMBERS_OF_OURS = """
 """
 AS_JSON = dict(pair.split("=") for pair in f"{NUMBERS} {NUMBERS_OF_OURS}".split())
 FOUND_AT_START = {
-    "data_path": "/var/lib/data",
-    "broadcast_tcp_port": "4150",
-    "broadcast_http_port": "4151",
+    "data_path": "/var/lib/data", "broadcast_tcp_port": "4150", "broadcast_http_port": "4151",
     "statsd_prefix": "nsq.node_example_4151.",
-}
+}  # fmt: skip
 LOOKUPDS = "nsqlookupd_tcp_addresses"
 
 
@@ -184,23 +182,14 @@ def test_more_lookupds_than_anybody_has_are_refused(node: LocalNode) -> None:
     assert json.loads(ask(node, "GET", f"/config/{LOOKUPDS}").body) == many[:100]
 
 
-@each(
-    "option, body, status, text",
-    [
-        ("log_level", b"", 413, "INVALID_VALUE"),
-        ("nope", b"", 413, "INVALID_VALUE"),
-        ("log_level", b"x" * (MAX_MSG + 1), 413, "INVALID_VALUE"),
-        ("log_level", b"warning", 400, "INVALID_VALUE"),
-        ("log_level", b'"info"', 400, "INVALID_VALUE"),
-        ("log_level", b"info\n", 400, "INVALID_VALUE"),
-        ("log_level", b"\xff", 400, "INVALID_VALUE"),
-        (LOOKUPDS, b"[", 400, "INVALID_VALUE"),
-        (LOOKUPDS, b"{}", 400, "INVALID_VALUE"),
-        (LOOKUPDS, b"[1]", 400, "INVALID_VALUE"),
-        (LOOKUPDS, b"[]x", 400, "INVALID_VALUE"),
-        (LOOKUPDS, b"[" * 1900, 400, "INVALID_VALUE"),
-        ("msg_timeout", b"1s", 400, "INVALID_OPTION"),
-    ],
-)
+@each("option, body, status, text", [
+    ("log_level", b"", 413, "INVALID_VALUE"), ("nope", b"", 413, "INVALID_VALUE"),
+    ("log_level", b"x" * (MAX_MSG + 1), 413, "INVALID_VALUE"), ("log_level", b"warning", 400, "INVALID_VALUE"),
+    ("log_level", b'"info"', 400, "INVALID_VALUE"), ("log_level", b"info\n", 400, "INVALID_VALUE"),
+    ("log_level", b"\xff", 400, "INVALID_VALUE"), (LOOKUPDS, b"[", 400, "INVALID_VALUE"),
+    (LOOKUPDS, b"{}", 400, "INVALID_VALUE"), (LOOKUPDS, b"[1]", 400, "INVALID_VALUE"),
+    (LOOKUPDS, b"[]x", 400, "INVALID_VALUE"), (LOOKUPDS, b"[" * 1900, 400, "INVALID_VALUE"),
+    ("msg_timeout", b"1s", 400, "INVALID_OPTION"),
+])  # fmt: skip
 def test_values_that_are_refused(node: LocalNode, option: str, body: bytes, status: int, text: str) -> None:
     assert is_error(ask(node, "PUT", f"/config/{option}", body), status, text)

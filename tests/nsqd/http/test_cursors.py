@@ -62,24 +62,18 @@ def node() -> LocalNode:
     return node
 
 
-@each(
-    "arguments, error",
-    [
-        ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
-        ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
-        ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")),
-        ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
-        ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
-        ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
-        ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
-        ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
-        ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")),
-        ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
-        ({"name": "new", "log": "other"}, (409, "OTHER_LOG")),
-        ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
-        ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
-    ],
-)
+@each("arguments, error", [
+    ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
+    ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
+    ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")), ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
+    ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
+    ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
+    ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
+    ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
+    ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")), ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
+    ({"name": "new", "log": "other"}, (409, "OTHER_LOG")), ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
+    ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
+])  # fmt: skip
 def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
     assert cursor(node, **arguments) == error
     assert cursors(node).keys() == {"own"}

@@ -19,8 +19,7 @@ def healths(node: LocalNode) -> list[tuple[int, str]]:
 
 def published_statistics(node: LocalNode) -> int:
     node.advance(2 * SECOND)
-    following: int = get(node, "/topic/offsets", topic="_stats")["next"]
-    return following
+    return get(node, "/topic/offsets", topic="_stats")["next"]
 
 
 @pytest.fixture
@@ -73,18 +72,12 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     assert sum("DRAIN:" in line for line in caplog.messages) == 2
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "arguments"),
-    [
-        ("/pub", "x", {}),
-        ("/pub", "x", {"topic": "new", "defer": 5}),
-        ("/pub", "x", {"key": "k"}),
-        ("/pub", "x", {"channel": "c"}),
-        ("/mpub", "x\ny", {}),
-        ("/channel/messages/move", "", {"channel": "c", "offset": 0, "to": "u"}),
-        ("/channel/create", "", {"channel": "again", "from": "earliest"}),
-    ],
-)
+@pytest.mark.parametrize(("path", "content", "arguments"), [
+    ("/pub", "x", {}), ("/pub", "x", {"topic": "new", "defer": 5}), ("/pub", "x", {"key": "k"}),
+    ("/pub", "x", {"channel": "c"}), ("/mpub", "x\ny", {}),
+    ("/channel/messages/move", "", {"channel": "c", "offset": 0, "to": "u"}),
+    ("/channel/create", "", {"channel": "again", "from": "earliest"}),
+])  # fmt: skip
 def test_what_is_refused_meanwhile(node: LocalNode, path: str, content: str, arguments: dict[str, object]) -> None:
     post(node, "/node/drain")
     assert told(ask(node, "POST", path, content, **{"topic": "t"} | arguments)) == (503, "DRAINING")

@@ -40,7 +40,6 @@ class Limited:
     def connect(self, name: str) -> Conversation:
         conversation = Conversation(self.node, b"  V2AUTH\n" + sized(token(name).encode()))
         frame = conversation.frame()
-        assert frame is not None
         assert b'"identity":"%s"' % name.encode() in frame[1]
         return conversation
 

@@ -23,8 +23,7 @@ def node() -> LocalNode:
 
 
 def look(node: LocalNode, topic: str, state: str, **arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = get(node, "/channel/messages", topic=topic, channel="c", state=state, **arguments)
-    return found
+    return get(node, "/channel/messages", topic=topic, channel="c", state=state, **arguments)
 
 
 def publish(node: LocalNode, topic: str, *bodies: bytes, **arguments: object) -> None:
@@ -118,22 +117,19 @@ def test_pages_from_disk_and_a_hundred_looks_change_nothing(node: LocalNode) -> 
         assert (message.attempts, message.body) == (1, bodies[0])
 
 
-@each(
-    "arguments, error",
-    [
-        ({"topic": "bad", "channel": "c"}, (400, "INVALID_ARG_STATE")),
-        ({"topic": "bad", "channel": "c", "state": "READY"}, (400, "INVALID_ARG_STATE")),
-        ({"topic": "bad", "channel": "x", "state": "ready"}, (404, "CHANNEL_NOT_FOUND")),
-        ({"topic": "nowhere", "channel": "c", "state": "ready"}, (404, "TOPIC_NOT_FOUND")),
-        ({"topic": "bad", "channel": "c", "state": "ready", "limit": "1001"}, (400, "INVALID_ARG_LIMIT")),
-        ({"topic": "bad", "channel": "c", "state": "ready", "limit": "-1"}, (400, "INVALID_ARG_LIMIT")),
-        ({"topic": "bad", "channel": "c", "state": "ready", "preview": "9" * 30}, (400, "INVALID_ARG_PREVIEW")),
-        ({"topic": "bad", "channel": "c", "state": "ready", "after": "<script>"}, (400, "INVALID_ARG_AFTER")),
-        ({"topic": "bad", "channel": "c", "state": "deferred", "after": "x:1"}, (400, "INVALID_ARG_AFTER")),
-        ({"channel": "c", "state": "ready"}, (400, "MISSING_ARG_TOPIC")),
-        ({"topic": "bad", "state": "ready"}, (400, "MISSING_ARG_CHANNEL")),
-    ],
-)
+@each("arguments, error", [
+    ({"topic": "bad", "channel": "c"}, (400, "INVALID_ARG_STATE")),
+    ({"topic": "bad", "channel": "c", "state": "READY"}, (400, "INVALID_ARG_STATE")),
+    ({"topic": "bad", "channel": "x", "state": "ready"}, (404, "CHANNEL_NOT_FOUND")),
+    ({"topic": "nowhere", "channel": "c", "state": "ready"}, (404, "TOPIC_NOT_FOUND")),
+    ({"topic": "bad", "channel": "c", "state": "ready", "limit": "1001"}, (400, "INVALID_ARG_LIMIT")),
+    ({"topic": "bad", "channel": "c", "state": "ready", "limit": "-1"}, (400, "INVALID_ARG_LIMIT")),
+    ({"topic": "bad", "channel": "c", "state": "ready", "preview": "9" * 30}, (400, "INVALID_ARG_PREVIEW")),
+    ({"topic": "bad", "channel": "c", "state": "ready", "after": "<script>"}, (400, "INVALID_ARG_AFTER")),
+    ({"topic": "bad", "channel": "c", "state": "deferred", "after": "x:1"}, (400, "INVALID_ARG_AFTER")),
+    ({"channel": "c", "state": "ready"}, (400, "MISSING_ARG_TOPIC")),
+    ({"topic": "bad", "state": "ready"}, (400, "MISSING_ARG_CHANNEL")),
+])  # fmt: skip
 def test_what_is_refused(node: LocalNode, arguments: dict[str, str], error: tuple[int, str]) -> None:
     publish(node, "bad")
     assert get(node, "/channel/messages", **arguments) == error

@@ -4,8 +4,6 @@ An illegal name is refused at every door and leaves no trace; a legal one is its
 for tests/processes/test_names_everywhere.py.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from urllib.parse import quote_from_bytes
@@ -65,7 +63,6 @@ def test_illegal_over_tcp(node: LocalNode, name: bytes) -> None:
     }:
         with Conversation(node, b"  V2" + line) as client:
             frame = client.frame()
-            assert frame is not None
             assert frame[0] == ERROR
             assert frame[1].startswith(code + b" ")
             assert client.frame() is None

@@ -1,7 +1,5 @@
 """Publishing to one channel of a topic: the others never see it, not after a kill either."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 
@@ -33,16 +31,13 @@ def test_over_a_kill() -> None:
         assert ready(life, "b") == ["all"]
 
 
-@pytest.mark.parametrize(
-    ("path", "arguments", "status", "message"),
-    [
-        ("/pub", {"topic": "t", "channel": "nope"}, 404, "CHANNEL_NOT_FOUND"),
-        ("/mpub", {"topic": "t", "channel": ""}, 404, "CHANNEL_NOT_FOUND"),
-        ("/pub", {"topic": "nope", "channel": "c"}, 404, "TOPIC_NOT_FOUND"),
-        ("/pub", {"topic": "t", "channel": "c", "defer": "1000"}, 400, "INVALID_DEFER"),
-        ("/pub", {"topic": "paused", "channel": "c"}, 409, "TOPIC_PAUSED"),
-    ],
-)
+@pytest.mark.parametrize(("path", "arguments", "status", "message"), [
+    ("/pub", {"topic": "t", "channel": "nope"}, 404, "CHANNEL_NOT_FOUND"),
+    ("/mpub", {"topic": "t", "channel": ""}, 404, "CHANNEL_NOT_FOUND"),
+    ("/pub", {"topic": "nope", "channel": "c"}, 404, "TOPIC_NOT_FOUND"),
+    ("/pub", {"topic": "t", "channel": "c", "defer": "1000"}, 400, "INVALID_DEFER"),
+    ("/pub", {"topic": "paused", "channel": "c"}, 409, "TOPIC_PAUSED"),
+])  # fmt: skip
 def test_what_is_refused_publishes_nothing(path: str, arguments: dict[str, str], status: int, message: str) -> None:
     node = LocalNode()
     for topic in ("t", "paused"):

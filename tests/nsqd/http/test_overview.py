@@ -61,15 +61,9 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     assert columns["held"] == [2, 8]
     assert columns["oldest"][1] == second.timestamp == found.as_answer(None)["oldest"]
     assert found.as_answer(None)["totals"] == {
-        "topics": 2,
-        "channels": 2,
-        "depth": 6,
-        "in_flight": 1,
-        "deferred": 3,
-        "buried": 1,
-        "clients": 1,
+        "topics": 2, "channels": 2, "depth": 6, "in_flight": 1, "deferred": 3, "buried": 1, "clients": 1,
         "messages": 6,
-    }
+    }  # fmt: skip
 
 
 def test_what_is_not_asked_for_is_not_told() -> None:
@@ -105,22 +99,12 @@ def test_rows() -> None:
     assert t.pop("backlogs") == [{"channel": "c", "depth": 1, "change": None, "seconds": 0}]
     assert u.pop("backlogs") == []
     assert t | {"oldest": 0} == dict.fromkeys(COLUMNS, 0) | {
-        "topic_name": "t",
-        "paused": True,
-        "topic_paused": False,
-        "paused_channels": 1,
-        "depth": 1,
-        "held": 1,
-        "messages": 1,
-        "channels": 1,
-    }
+        "topic_name": "t", "paused": True, "topic_paused": False, "paused_channels": 1, "depth": 1, "held": 1,
+        "messages": 1, "channels": 1,
+    }  # fmt: skip
     assert u == dict.fromkeys(COLUMNS, 0) | {
-        "topic_name": "u",
-        "paused": False,
-        "topic_paused": False,
-        "paused_channels": 0,
-        "channels": 1,
-    }
+        "topic_name": "u", "paused": False, "topic_paused": False, "paused_channels": 0, "channels": 1,
+    }  # fmt: skip
 
 
 def test_the_slowest_parts_of_a_topic() -> None:

@@ -36,15 +36,10 @@ class Http:
         http_node = cast(
             HttpNode,
             SimpleNamespace(
-                broker=node.broker,
-                bridge=Bridge(),
-                options=options,
-                history=None,
-                job_ids=JobIds(b"c"),
-                peers=list,
+                broker=node.broker, bridge=Bridge(), options=options, history=None, job_ids=JobIds(b"c"), peers=list,
                 accounts=None,
             ),
-        )
+        )  # fmt: skip
         parts = (Messages(http_node), MessageActions(http_node), DeadLetters(http_node), Jobs(http_node))
         self._routes: Routes = {path: methods for part in parts for path, methods in part.routes().items()}
         self._node = node
@@ -52,13 +47,10 @@ class Http:
     def raw(self, path: str, **arguments: Any) -> bytes:
         (handler,) = self._routes[path].values()
         scope = {
-            "type": "http",
-            "method": "GET",
-            "path": path,
-            "headers": [],
+            "type": "http", "method": "GET", "path": path, "headers": [],
             "query_string": urlencode(arguments).encode(),
-        }
-        answer = asyncio.run(handler(Request(scope)))  # type: ignore[arg-type]
+        }  # fmt: skip
+        answer = asyncio.run(handler(Request(scope)))
         self._node.turn()
         return bytes(answer.body)
 

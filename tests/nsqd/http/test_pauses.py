@@ -19,8 +19,7 @@ def post(node: LocalNode, path: str, body: str = "", **arguments: str | int) -> 
 
 
 def pauses(node: LocalNode) -> dict[str, Any]:
-    found: dict[str, Any] = node.client.get("/pauses").raise_for_status().json()
-    return found
+    return node.client.get("/pauses").raise_for_status().json()
 
 
 def is_paused(node: LocalNode, channel: str = "") -> bool:

@@ -34,13 +34,9 @@ def bodies(node: LocalNode, topic: str, state: str = "ready") -> dict[str, str]:
 def test_however_it_is_published(node: LocalNode) -> None:
     publish(node, "t")
     ways: list[tuple[str, dict[str, str], dict[str, str]]] = [
-        ("plain", {}, {}),
-        ("keyed", {"key": "k"}, {}),
-        ("headed", {}, {"X-Nsq-Header-Kind": "k"}),
-        ("only", {"channel": "c"}, {}),
-        ("at once", {"defer": "0"}, {}),
-        ("later", {"defer": "900000"}, {}),
-    ]
+        ("plain", {}, {}), ("keyed", {"key": "k"}, {}), ("headed", {}, {"X-Nsq-Header-Kind": "k"}),
+        ("only", {"channel": "c"}, {}), ("at once", {"defer": "0"}, {}), ("later", {"defer": "900000"}, {}),
+    ]  # fmt: skip
     ids = {body: pub(node, body, headers, topic="t", id="true", **more)[HEADER] for body, more, headers in ways}
     assert {body: name for name, body in (bodies(node, "t") | bodies(node, "t", "deferred")).items()} == ids
     assert all(len(name) == 16 and int(name, 16) for name in ids.values())

@@ -1,7 +1,5 @@
 """Who may ask what over HTTP: each route of a node with an auth file, without a token, with a wrong one, and for each role."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -23,8 +23,7 @@ def ask(node: Node, series: Series, arguments: str) -> dict[str, Any]:
     http_node = cast(HttpNode, SimpleNamespace(broker=node.broker, bridge=Bridge(), series=series))
     request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": arguments.encode()})
     answer = asyncio.run(SeriesRoute(http_node).series(request))
-    told: dict[str, Any] = json.loads(bytes(answer.body))
-    return told
+    return json.loads(bytes(answer.body))
 
 
 def test_a_topic_and_its_channels() -> None:
@@ -44,16 +43,11 @@ def test_a_topic_and_its_channels() -> None:
     assert (channel["day"]["step"], channel["day"]["from"], channel["day"]["depth"]) == (300, T0 - 300, [1])
 
 
-@each(
-    "arguments, status, text",
-    [
-        ("", 400, "MISSING_ARG_TOPIC"),
-        ("topic=missing", 404, "TOPIC_NOT_FOUND"),
-        ("topic=t&channel=missing", 404, "CHANNEL_NOT_FOUND"),
-        ("topic=t&channel=", 400, "INVALID_ARG_CHANNEL"),
-        ("topic=%20", 400, "INVALID_TOPIC"),
-    ],
-)
+@each("arguments, status, text", [
+    ("", 400, "MISSING_ARG_TOPIC"), ("topic=missing", 404, "TOPIC_NOT_FOUND"),
+    ("topic=t&channel=missing", 404, "CHANNEL_NOT_FOUND"), ("topic=t&channel=", 400, "INVALID_ARG_CHANNEL"),
+    ("topic=%20", 400, "INVALID_TOPIC"),
+])  # fmt: skip
 def test_refusals(arguments: str, status: int, text: str) -> None:
     node = Node()
     node.channel("t", "c")

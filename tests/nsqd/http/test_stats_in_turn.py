@@ -31,14 +31,10 @@ def http_node(broker: Broker) -> HttpNode:
     return cast(
         HttpNode,
         SimpleNamespace(
-            broker=broker,
-            bridge=Bridge(),
-            info=info,
-            peers=list,
-            health=lambda: "OK",
+            broker=broker, bridge=Bridge(), info=info, peers=list, health=lambda: "OK",
             memory=lambda: {"heap_objects": 3},
         ),
-    )
+    )  # fmt: skip
 
 
 def slow(stats: Stats, *wanted: Any) -> bytes:
@@ -50,12 +46,9 @@ STEPS = ("publish", "publish deferred", "channel", "finish", "requeue", "time ou
 
 
 @given(
-    steps=st.lists(st.sampled_from(STEPS), max_size=20),
-    ready=st.integers(0, 3),
-    channel=st.sampled_from(["", "c", "d"]),
-    clients=st.booleans(),
-    memory=st.booleans(),
-)
+    steps=st.lists(st.sampled_from(STEPS), max_size=20), ready=st.integers(0, 3),
+    channel=st.sampled_from(["", "c", "d"]), clients=st.booleans(), memory=st.booleans(),
+)  # fmt: skip
 def test_both_threads_tell_the_same(steps: list[str], ready: int, channel: str, clients: bool, memory: bool) -> None:
     node = Node()
     consumer, inbox = node.subscribe("t", "c", ready)

@@ -14,13 +14,9 @@ from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 
 NODES_OWN = {
-    "durability": "always",
-    "retention": "0s",
-    "retention_bytes": 0,
-    "replicate": 1,
-    "max_attempts": 0,
+    "durability": "always", "retention": "0s", "retention_bytes": 0, "replicate": 1, "max_attempts": 0,
     "of_its_own": [],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -63,30 +59,18 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
     assert told(node, "made")["durability"] == "interval"
 
 
-@each(
-    "arguments, error",
-    [
-        ({"durability": "never"}, "INVALID_DURABILITY"),
-        ({"durability": ""}, "INVALID_DURABILITY"),
-        ({"durability": "ALWAYS"}, "INVALID_DURABILITY"),
-        ({"retention": "soon"}, "INVALID_RETENTION"),
-        ({"retention": "-1s"}, "INVALID_RETENTION"),
-        ({"retention": "5"}, "INVALID_RETENTION"),
-        ({"retention": "300y"}, "INVALID_RETENTION"),
-        ({"retention": "99999999999h"}, "INVALID_RETENTION"),
-        ({"retention": "1h<script>"}, "INVALID_RETENTION"),
-        ({"retention_bytes": "1k"}, "INVALID_RETENTION_BYTES"),
-        ({"retention_bytes": "-1"}, "INVALID_RETENTION_BYTES"),
-        ({"retention_bytes": str(1 << 64)}, "INVALID_RETENTION_BYTES"),
-        ({"replicate": "0"}, "INVALID_REPLICATE"),
-        ({"replicate": "two"}, "INVALID_REPLICATE"),
-        ({"replicate": "2"}, "INVALID_REPLICATE"),
-        ({"max_attempts": "-1"}, "INVALID_MAX_ATTEMPTS"),
-        ({"max_attempts": "65536"}, "INVALID_MAX_ATTEMPTS"),
-        ({"max_attempts": "many"}, "INVALID_MAX_ATTEMPTS"),
-        ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
-    ],
-)
+@each("arguments, error", [
+    ({"durability": "never"}, "INVALID_DURABILITY"), ({"durability": ""}, "INVALID_DURABILITY"),
+    ({"durability": "ALWAYS"}, "INVALID_DURABILITY"), ({"retention": "soon"}, "INVALID_RETENTION"),
+    ({"retention": "-1s"}, "INVALID_RETENTION"), ({"retention": "5"}, "INVALID_RETENTION"),
+    ({"retention": "300y"}, "INVALID_RETENTION"), ({"retention": "99999999999h"}, "INVALID_RETENTION"),
+    ({"retention": "1h<script>"}, "INVALID_RETENTION"), ({"retention_bytes": "1k"}, "INVALID_RETENTION_BYTES"),
+    ({"retention_bytes": "-1"}, "INVALID_RETENTION_BYTES"),
+    ({"retention_bytes": str(1 << 64)}, "INVALID_RETENTION_BYTES"), ({"replicate": "0"}, "INVALID_REPLICATE"),
+    ({"replicate": "two"}, "INVALID_REPLICATE"), ({"replicate": "2"}, "INVALID_REPLICATE"),
+    ({"max_attempts": "-1"}, "INVALID_MAX_ATTEMPTS"), ({"max_attempts": "65536"}, "INVALID_MAX_ATTEMPTS"),
+    ({"max_attempts": "many"}, "INVALID_MAX_ATTEMPTS"), ({"durability": "os", "retention": "x"}, "INVALID_RETENTION"),
+])  # fmt: skip
 @each("path", ["/topic/config", "/topic/create"])
 def test_bad_values_are_refused_and_nothing_changes(
     node: LocalNode, path: str, arguments: dict[str, str], error: str
@@ -99,16 +83,13 @@ def test_bad_values_are_refused_and_nothing_changes(
     assert node.client.get("/topic/config?topic=none").status_code == 404
 
 
-@each(
-    "arguments, status, error",
-    [
-        ({"durability": "os"}, 400, "MISSING_ARG_TOPIC"),
-        ({"topic": "a b", "durability": "os"}, 400, "INVALID_TOPIC"),
-        ({"topic": "nowhere", "durability": "os"}, 404, "TOPIC_NOT_FOUND"),
-        ({"topic": "nowhere"}, 400, "MISSING_ARG_DURABILITY_OR_RETENTION"),
-        ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
-    ],
-)
+@each("arguments, status, error", [
+    ({"durability": "os"}, 400, "MISSING_ARG_TOPIC"),
+    ({"topic": "a b", "durability": "os"}, 400, "INVALID_TOPIC"),
+    ({"topic": "nowhere", "durability": "os"}, 404, "TOPIC_NOT_FOUND"),
+    ({"topic": "nowhere"}, 400, "MISSING_ARG_DURABILITY_OR_RETENTION"),
+    ({"topic": "e#ephemeral", "durability": "os"}, 400, "EPHEMERAL_TOPIC"),
+])  # fmt: skip
 def test_what_cannot_be_configured_is_told(node: LocalNode, arguments: dict[str, str], status: int, error: str) -> None:
     answer = post(node, "/topic/config", **arguments)
     assert (answer.status_code, answer.json()["message"]) == (status, error)
@@ -161,20 +142,15 @@ TOPICS = {
 TOLD = {"elsewhere": TopicConfig(max_attempts=1), "kept": TopicConfig(max_attempts=3)}
 
 
-@each(
-    "topic, arguments, is_alone, in_cluster",
-    [
-        ("new", {"retention": "0s", "durability": "os"}, False, False),
-        ("plain", {"retention": "0s"}, True, True),
-        ("plain", {"retention": "default", "durability": "default"}, False, False),
-        ("kept", {"retention": "60s"}, False, True),  # what other nodes were told would change
-        ("kept", {"retention": "60s", "max_attempts": "1"}, False, True),
-        ("kept", {"retention": "1m", "max_attempts": "2"}, True, True),
-        ("elsewhere", {"max_attempts": "1"}, False, False),
-        ("elsewhere", {"max_attempts": "0"}, False, True),
-        ("elsewhere", {"replicate": "1"}, False, True),
-    ],
-)
+@each("topic, arguments, is_alone, in_cluster", [
+    ("new", {"retention": "0s", "durability": "os"}, False, False), ("plain", {"retention": "0s"}, True, True),
+    ("plain", {"retention": "default", "durability": "default"}, False, False),
+    ("kept", {"retention": "60s"}, False, True),  # what other nodes were told would change
+    ("kept", {"retention": "60s", "max_attempts": "1"}, False, True),
+    ("kept", {"retention": "1m", "max_attempts": "2"}, True, True),
+    ("elsewhere", {"max_attempts": "1"}, False, False), ("elsewhere", {"max_attempts": "0"}, False, True),
+    ("elsewhere", {"replicate": "1"}, False, True),
+])  # fmt: skip
 def test_what_exists_and_would_change_needs_the_right_to_configure(
     topic: str, arguments: dict[str, str], is_alone: bool, in_cluster: bool
 ) -> None:
@@ -182,4 +158,4 @@ def test_what_exists_and_would_change_needs_the_right_to_configure(
     assert change is not None
     for cluster, expected in ((None, is_alone), (SimpleNamespace(config_of=TOLD.get), in_cluster)):
         node = SimpleNamespace(broker=SimpleNamespace(topics=TOPICS), cluster=cluster)
-        assert changes_what_is_there(node, topic, change) is expected  # type: ignore[arg-type]
+        assert changes_what_is_there(node, topic, change) is expected

@@ -91,7 +91,6 @@ class Client:
 
     def do_handshake(self) -> None:
         """All but its last flight, which is not sent yet."""
-        assert self.tls is not None
         for _ in range(9):
             try:
                 self.tls.do_handshake()
@@ -164,7 +163,6 @@ class Client:
         return data if self.codec is None else self.decompress(data)
 
     def decompress(self, data: bytes) -> bytes:
-        assert self.codec is not None
         self.codec.feed(data)
         data = b""
         while self.codec.has_more:
@@ -203,12 +201,9 @@ def nothing_is_left(bench: Secure) -> bool:
     """No connection, nothing of one that waits for a turn, and nothing but listener and wake-up in the epoll."""
     reactor = bench.reactor
     left = (
-        reactor.connections,
-        reactor.unflushed,
-        reactor._unread.connections,
-        reactor._promised.marks,
+        reactor.connections, reactor.unflushed, reactor._unread.connections, reactor._promised.marks,
         reactor._limiter._by_ip,
-    )
+    )  # fmt: skip
     return not any(left) and not len(reactor.timers) and registered(reactor._epoll) == 2
 
 

@@ -193,7 +193,7 @@ def test_without_descriptors_it_pauses_and_comes_back(doors: list[Door], number:
     here = door(doors)
     here.knock()
     exhausted = Exhausted(here.listener, number)
-    here.acceptor._listeners[here.listener.fileno()] = exhausted, here.limiter  # type: ignore[assignment]
+    here.acceptor._listeners[here.listener.fileno()] = exhausted, here.limiter
     assert here.accept(SECOND) == []
     assert exhausted.asked == 1
     assert here.acceptor.again == SECOND + ACCEPT_PAUSE
@@ -211,7 +211,7 @@ def test_one_that_was_aborted_does_not_stop_the_next(doors: list[Door]) -> None:
     here = door(doors)
     here.knock()
     aborted = Exhausted(here.listener, errno.ECONNABORTED)
-    here.acceptor._listeners[here.listener.fileno()] = aborted, here.limiter  # type: ignore[assignment]
+    here.acceptor._listeners[here.listener.fileno()] = aborted, here.limiter
     assert len(here.accept()) == 1
     assert here.is_watched() is False
 

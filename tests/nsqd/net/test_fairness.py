@@ -118,7 +118,7 @@ class SlowHandshakes:
 def test_handshakes_at_once_are_not_one_turn() -> None:
     node = Node()
     tls = SlowHandshakes(node)
-    bench = Bench(node, Settings(tls=True), Admission(wrap=lambda incoming, outgoing: tls))  # type: ignore[arg-type, return-value]
+    bench = Bench(node, Settings(tls=True), Admission(wrap=lambda incoming, outgoing: tls))
     hello = json.dumps({"feature_negotiation": True, "tls_v1": True}).encode()
     clients = [bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello) for _ in range(3)]
     for client in clients:
@@ -147,7 +147,7 @@ def test_a_machine_without_descriptors_says_so_once_in_a_while(caplog: pytest.Lo
         listener.setblocking(False)
         acceptor, limiter = Acceptor(epoll), ConnectionLimiter("TCP", ConnectionLimits(), Counter())
         acceptor.listen(listener, limiter)
-        acceptor._listeners[listener.fileno()] = NoDescriptors(), limiter  # type: ignore[assignment]
+        acceptor._listeners[listener.fileno()] = NoDescriptors(), limiter
         for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):
             acceptor.resume(now)
             assert list(acceptor.accept(listener.fileno(), now)) == []

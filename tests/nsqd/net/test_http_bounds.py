@@ -1,7 +1,5 @@
 """How much output an HTTP connection on the reactor may hold before nothing more is read from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

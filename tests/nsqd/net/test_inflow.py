@@ -1,7 +1,5 @@
 """Half-received commands: bounded by the budget, closed when they do not go on, and never waiting for each other."""
 
-from __future__ import annotations
-
 import random
 import socket
 import struct
@@ -256,10 +254,8 @@ def test_whatever_connections_do_the_budget_returns_to_nothing(protocol: str, se
         lambda client: port.say(client, command[: chance.randrange(len(command))]),
         lambda client: port.say(client, small),
         lambda client: port.advance(chance.choice((1, RETRY, SECOND, BODY_TIMEOUT // 2))),
-        lambda client: client.shutdown(socket.SHUT_WR),
-        lambda client: client.close(),
-        reset,
-    ]
+        lambda client: client.shutdown(socket.SHUT_WR), lambda client: client.close(), reset,
+    ]  # fmt: skip
     for _ in range(50):
         if len(clients) < 6:
             clients.append(port.client())

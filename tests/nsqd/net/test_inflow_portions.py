@@ -1,7 +1,5 @@
 """Half-received commands that come in odd pieces, in portions, or behind one that waits: what they reserve, and until when."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 

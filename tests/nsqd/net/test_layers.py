@@ -60,10 +60,8 @@ def bench(authority: Authority) -> Iterator[Secure]:
 def test_publish_and_consume(bench: Secure, tls: bool, codec: str) -> None:
     client = bench.client(tls, codec)
     assert (client.agreed["tls_v1"], client.agreed["snappy"], client.agreed["deflate"]) == (
-        tls,
-        codec == "snappy",
-        codec == "deflate",
-    )
+        tls, codec == "snappy", codec == "deflate",
+    )  # fmt: skip
     bodies = [b"%d" % i * 50 for i in range(2000)]
     client.say(mpub(b"t", *bodies) + b"PUB t\n" + body(b"last"))
     assert client.frames() == [b"OK", b"OK"]
@@ -126,7 +124,6 @@ def test_the_last_command_before_a_half_close_is_answered(bench: Secure, tls: bo
 @pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
 def test_close_notify_ends_the_input_like_eof(bench: Secure, codec: str) -> None:
     client = bench.client(True, codec)
-    assert client.tls is not None
     last = client.encode(b"PUB t\n" + body(b"x") + b"PUB t\n\0\0")
     with pytest.raises(ssl.SSLWantReadError):
         client.tls.unwrap()
@@ -256,10 +253,8 @@ def test_a_broken_record_in_the_segment_that_ends_the_handshake(bench: Secure, c
 def test_a_handshake_and_goodbye_in_one_segment(bench: Secure, codec: str) -> None:
     client = bench.asking(codec)
     client.begin_tls(bench.authority.client())
-    assert client.tls is not None
 
     def goodbye() -> bytes:
-        assert client.tls is not None
         with pytest.raises(ssl.SSLWantReadError):
             client.tls.unwrap()
         return client.outgoing.read()
@@ -313,14 +308,11 @@ def test_who_is_gone_before_the_authorization_server_answers_leaves_nothing(auth
     bench.close()
 
 
-@pytest.mark.parametrize(
-    ("sent", "why"),
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", f"TLS handshake failed: the peer sent {Foreign.HTTP}: http request"),
-        (b"put 0 0 9 1\r\nx\r\n", f"TLS handshake failed: the peer sent {Foreign.JOB}: wrong version number"),
-        (b"nonsense", "TLS handshake failed: wrong version number"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "why"), [
+    (b"GET / HTTP/1.1\r\n\r\n", f"TLS handshake failed: the peer sent {Foreign.HTTP}: http request"),
+    (b"put 0 0 9 1\r\nx\r\n", f"TLS handshake failed: the peer sent {Foreign.JOB}: wrong version number"),
+    (b"nonsense", "TLS handshake failed: wrong version number"),
+])  # fmt: skip
 def test_the_log_says_what_came_instead_of_a_handshake(
     authority: Authority, caplog: pytest.LogCaptureFixture, sent: bytes, why: str
 ) -> None:
@@ -355,7 +347,6 @@ def test_clients_that_must_show_a_certificate(
         assert line.startswith(f"CLIENT({connection.peer.remote_ip}:{connection.peer.port}): TLS")
         assert end != "none shown" or line.endswith(": TLS handshake failed: peer did not return a certificate")
     else:
-        assert connection.peer.introduction.tls is not None
         assert connection.peer.introduction.tls.common_name == "me"
         assert client.frame() == b"OK"
         if codec:
@@ -367,7 +358,6 @@ def test_clients_that_must_show_a_certificate(
         client.say_raw(broken)
         assert bench.edge.refused == {"tls_or_compression": 1}
     elif end == "goodbye":
-        assert client.tls is not None
         with pytest.raises(ssl.SSLWantReadError):
             client.tls.unwrap()
         client.say_raw(client.outgoing.read())
@@ -381,14 +371,11 @@ def test_clients_that_must_show_a_certificate(
 # corrupt streams
 
 CORRUPT = [
-    ("snappy", b"\xff\x06\x00\x00sNaPpX"),
-    ("snappy", b"\x01\x08\x00\x00" + b"\0" * 8),
+    ("snappy", b"\xff\x06\x00\x00sNaPpX"), ("snappy", b"\x01\x08\x00\x00" + b"\0" * 8),
     ("snappy", b"\xff\x06\x00\x00sNaPpY\x01\x08\x00\x00" + b"\0" * 8),
-    ("snappy", b"\xff\x06\x00\x00sNaPpY\x00\xff\xff\xff"),
-    ("snappy", b"\xff\x06\x00\x00sNaPpY\x02\x01\x00\x00x"),
-    ("deflate", b"\x07\x00\x00"),
-    ("deflate", b"PUB t\n" + body(b"x")),
-]
+    ("snappy", b"\xff\x06\x00\x00sNaPpY\x00\xff\xff\xff"), ("snappy", b"\xff\x06\x00\x00sNaPpY\x02\x01\x00\x00x"),
+    ("deflate", b"\x07\x00\x00"), ("deflate", b"PUB t\n" + body(b"x")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -421,7 +408,7 @@ def test_broken_records_while_output_waits_for_the_network(bench: Secure) -> Non
     client = bench.client(True, heartbeat_interval=1000)
     (connection,) = bench.reactor.connections.values()
     bench.advance(SECOND // 2)
-    connection.socket = Clogged(connection.socket)  # type: ignore[assignment]
+    connection.socket = Clogged(connection.socket)
     client.say(b"PUB t\n" + body(b"x"))
     client.say_raw(b"\x17\x03\x03\x00\x20" + b"\x00" * 32)
     assert connection.peer.closing
@@ -497,9 +484,7 @@ def test_compressed_input_is_not_read_ahead_of_what_the_peer_has_taken(bench: Se
     data = client.encode(b"".join(b"NOP " + filler[i : i + 10_000] + b"\n" for i in range(0, len(filler), 10_000)))
     assert 4 * READ_LIMIT < len(data) < len(filler) // 4
     (connection,) = bench.reactor.connections.values()
-    assert connection.layers is not None
     codec_object = connection.layers._codec
-    assert codec_object is not None
     for _ in range(60):
         try:
             data = data[client.socket.send(data) :]
@@ -591,7 +576,6 @@ def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Secure, tls:
 def test_sealed_output_leaves_in_order_through_the_right_layers(authority: Authority, tls: bool, codec: str) -> None:
     bench = Secure(authority, Node(store=SlowStore))
     store = bench.node.store
-    assert isinstance(store, SlowStore)
     client = Client(bench, bench.connect())
     asked = {"feature_negotiation": True, "tls_v1": tls} | ({codec: True} if codec else {})
     client.say(b"PUB t\n" + body(b"x") + b"IDENTIFY\n" + body(json.dumps(asked).encode()))

@@ -53,7 +53,7 @@ class Topic(MemoryTopic):
     def publish(self, *arguments: object, **more: object) -> None:
         self._store.end += 1
         self._store.awaited |= {self._store.durable}
-        super().publish(*arguments, **more)  # type: ignore[arg-type]
+        super().publish(*arguments, **more)
 
 
 class Store(MemoryStore):

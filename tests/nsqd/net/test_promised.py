@@ -30,7 +30,7 @@ class Topic(MemoryTopic):
     def publish(self, *arguments: object, **more: object) -> None:
         self._store.end += 1
         self._store.awaited |= set(self._marks)
-        super().publish(*arguments, **more)  # type: ignore[arg-type]
+        super().publish(*arguments, **more)
 
 
 class Store(MemoryStore):

@@ -198,7 +198,7 @@ def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
 
     listeners = bench.reactor._acceptor._listeners
     here = listeners[bench.listener.fileno()]
-    listeners[bench.listener.fileno()] = Exhausted(), here[1]  # type: ignore[assignment]
+    listeners[bench.listener.fileno()] = Exhausted(), here[1]
     late = bench.connect(b"  V2PUB t\n" + body(b"x"))
     listeners[bench.listener.fileno()] = here
     client.sendall(b"PUB t\n" + body(b"x"))
@@ -222,7 +222,6 @@ def test_heartbeat_and_read_deadline(bench: Bench) -> None:
 def test_no_reply_leaves_before_its_commit_is_durable() -> None:
     bench = Bench(Node(store=SlowStore))
     store = bench.node.store
-    assert isinstance(store, SlowStore)
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     other = bench.connect(b"  V2NOP\nBAD\n")
     delivered: list[int] = []
@@ -244,7 +243,6 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     """Durable is always one group behind, and every client publishes again as soon as it is answered."""
     bench = Bench(Node(store=SlowStore))
     store = bench.node.store
-    assert isinstance(store, SlowStore)
     clients = [bench.connect(b"  V2SUB t c\nRDY 1\n") for _ in range(4)]
     store.sync()
     bench.turn()
@@ -265,7 +263,6 @@ def test_nobody_waits_for_what_will_never_be_durable() -> None:
     """After a failed sync: what was durable is answered, the rest is refused or hung up on, at once."""
     bench = Bench(Node(store=SlowStore))
     store = bench.node.store
-    assert isinstance(store, SlowStore)
     told: list[str] = []
     bench.http.append(HttpReplies(lambda: told.append("early: done"), lambda: told.append("early: refused")))
     bench.node.broker.topic("t").publish([b"x"], 1)
@@ -356,7 +353,6 @@ class Noted(MemoryStore):
 def test_what_a_turn_delivers_is_in_its_group_and_a_quiet_turn_writes_one_group() -> None:
     bench = Bench(Node(store=Noted), Settings(msg_timeout=5 * SECOND))
     store = bench.node.store
-    assert isinstance(store, Noted)
     consumer = bench.connect(b"  V2SUB t c\nRDY 1\n")
     producer = bench.connect()
     store.notes.clear()
@@ -416,7 +412,7 @@ def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
     seen: list[int] = []
     bench.reactor._answer_http_requests = lambda: (
         seen.append(bench.node.broker.now) or HttpReplies(lambda: None, lambda: None)
-    )  # type: ignore[func-returns-value]
+    )
     bench.reactor.wake()
     producer.sendall(b"NOP\n")
     bench.turn(1)
@@ -435,7 +431,7 @@ def test_much_input_in_a_turn_is_handled_in_between(bench: Bench) -> None:
         handled.append(sum(len(data or b"") for _, data in bench.reactor._received))
         handle()
 
-    bench.reactor._handle = noted  # type: ignore[method-assign]
+    bench.reactor._handle = noted
     bench.turn(30)
     assert bench.node.broker.topics["t"].intake.message_count == 12
     assert max(handled) <= MAX_RECEIVED + READ_SIZE
@@ -452,7 +448,7 @@ def test_a_halted_reactor_delivers_nothing_more_and_its_connections_close_at_onc
         bench.reactor.halt()
         receive(connection)
 
-    bench.reactor._receive = halted  # type: ignore[method-assign]
+    bench.reactor._receive = halted
     producer.sendall(b"PUB t\n" + body(b"x"))
     bench.turn()
     assert bench.node.broker.topics["t"].channels["c"].in_flight_count == 1, "the turn goes to its end"

@@ -1,7 +1,5 @@
 """Connections whose clients have not shown who they are: given up in time, and closed to make room for others."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """Connections whose client has published more than its rate: not read for a while, not closed, and no burden to others."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """No turn is long because many clients ask for much at once: what may take long waits, and others do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -27,8 +27,6 @@ def assert_bounded(node: SimNode, more: int) -> None:
     Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
     """
     segments, checkpoints = node.log.tidying, node.log.upkeep.checkpoints
-    assert segments is not None
-    assert checkpoints is not None
     census = Census(node.store.logged(), frozenset(segments.segments), 0)
     for topic in census.topics:
         sequence = node.store.find_sequence(topic)
@@ -50,11 +48,9 @@ class CrashRun:
         self.story = Story(keeps_bodies=True)
         self.clock = Clock()
         self.limits = Limits(
-            mem_queue_size=self.random.choice((0, 2, 10, 1000)),
-            max_attempts={"u": self.random.choice((1, 2, 3))},
-            requeue_on_disconnect=self.random.random() < 0.3,
-            dedup=DedupLimits(window=86_400 * SECOND),
-        )
+            mem_queue_size=self.random.choice((0, 2, 10, 1000)), max_attempts={"u": self.random.choice((1, 2, 3))},
+            requeue_on_disconnect=self.random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
+        )  # fmt: skip
         self.segment_size = self.random.choice((500, 2000, 10_000))
         self.budget = self.random.choice((0, 2000, 1 << 30))
         self.tail_records = self.random.choice((10, 50, 1 << 30))
@@ -108,17 +104,9 @@ class CrashRun:
 
     def _open(self, disk: SimDisk, clock: Clock) -> SimNode:
         return SimNode(
-            disk,
-            self.durability,
-            clock,
-            self.random,
-            self.limits,
-            self.segment_size,
-            self.budget,
-            self.tail_records,
-            self.tail_bytes,
-            self.story,
-        )
+            disk, self.durability, clock, self.random, self.limits, self.segment_size, self.budget, self.tail_records,
+            self.tail_bytes, self.story,
+        )  # fmt: skip
 
     def _committed(self, position: int) -> None:
         self.history.sealed(position)

@@ -78,24 +78,15 @@ def test_a_job_with_all_its_fields(tmp_path: Path) -> None:
     assert read(tmp_path, b"*2\r\n$7\r\nLOADJOB\r\n$178\r\n" + one + b"\r\n") == AofJobs(
         (
             AofJob(
-                id=b"D-8d2f0a4c-000000000000000000000007-05a1",
-                queue=b"a queue",
-                body=b"\r\n\0body",
-                created=1_700_000_000_000_000_005,
-                expires=1_700_086_400,
-                delay=9,
-                retry=8,
-                replicate=3,
-                nacks=2,
-                additional_deliveries=4,
-                state=AofState.ACTIVE,
-                is_delivered=True,
+                id=b"D-8d2f0a4c-000000000000000000000007-05a1", queue=b"a queue", body=b"\r\n\0body",
+                created=1_700_000_000_000_000_005, expires=1_700_086_400, delay=9, retry=8, replicate=3, nacks=2,
+                additional_deliveries=4, state=AofState.ACTIVE, is_delivered=True,
             ),
         ),
         expired=0,
         cut_at=None,
         size=4 + 13 + 6 + 178 + 2,
-    )
+    )  # fmt: skip
 
 
 def test_an_empty_job_without_nodes(tmp_path: Path) -> None:
@@ -475,13 +466,10 @@ def test_the_real_disque_loads_the_same_jobs(tmp_path: Path) -> None:
 
 @original
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
-        "too few nodes",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", [
+    "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
+    "too few nodes",
+])  # fmt: skip
 def test_the_real_disque_loads_no_damaged_file(tmp_path: Path, damage: str) -> None:
     data = load(1, expires=int(time.time()) + 1000) + DAMAGE[damage][0] + load(2)
     with pytest.raises(AofError):

@@ -73,7 +73,6 @@ def test_jobs_leave_in_the_order_of_their_creation(tmp_path: Path) -> None:
     found = jobs(node)
     assert found[b"1"].id < found[b"2"].id < found[b"3"].id
     tube = node.broker.tubes.tube("q")
-    assert tube is not None
     assert (head := tube.table.head()) is not None
     assert tube.body(head) == b"1"
 
@@ -90,7 +89,6 @@ def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:
     data = job(1, b"1", expires=WALL + 10, created=AGO + 7) + job(2, b"2", expires=WALL + 1, created=AGO)
     data += job(3, b"from the future", created=(WALL + 5000) * SECOND, expires=WALL + 20)
     node, taking = imported(tmp_path, data + job(4, b"over", expires=WALL))
-    assert taking.aof is not None
     assert (taking.imported, taking.aof.expired) == (3, 1)
     wall = WALL + node.now // SECOND - 1000  # the clock of later turns is not that of the first
     assert wall == WALL
@@ -99,18 +97,15 @@ def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@each(
-    "fields, left",
-    [
-        ({"delay": 160, "state": ACTIVE}, 60),
-        ({"delay": 100, "state": ACTIVE}, 0),  # it would have been queued just now
-        ({"delay": 40, "state": ACTIVE}, 0),
-        ({"delay": 160, "state": QUEUED}, 0),  # somebody queued it before its time
-        ({"state": ACTIVE}, 0),  # it was out, or is the copy of another node's job
-        ({"state": ACTIVE, "flags": DELIVERED}, 0),
-        ({"state": QUEUED}, 0),
-    ],
-)
+@each("fields, left", [
+    ({"delay": 160, "state": ACTIVE}, 60),
+    ({"delay": 100, "state": ACTIVE}, 0),  # it would have been queued just now
+    ({"delay": 40, "state": ACTIVE}, 0),
+    ({"delay": 160, "state": QUEUED}, 0),  # somebody queued it before its time
+    ({"state": ACTIVE}, 0),  # it was out, or is the copy of another node's job
+    ({"state": ACTIVE, "flags": DELIVERED}, 0),
+    ({"state": QUEUED}, 0),
+])  # fmt: skip
 def test_delays_go_on(tmp_path: Path, fields: dict[str, int], left: int) -> None:
     node, _ = imported(tmp_path, job(0, retry=5, **fields))
     (one,) = jobs(node).values()
@@ -119,19 +114,13 @@ def test_delays_go_on(tmp_path: Path, fields: dict[str, int], left: int) -> None
     assert one.delay == fields.get("delay", 0)
 
 
-@each(
-    "fields, comes",
-    [
-        ({"delay": 160, "state": ACTIVE, "flags": 0}, True),
-        ({"delay": 160, "state": QUEUED}, False),
-        ({"delay": 160, "state": ACTIVE, "flags": DELIVERED}, False),
-        ({"delay": 160, "state": ACTIVE, "nacks": 1}, False),
-        ({"delay": 160, "state": ACTIVE, "deliveries": 1}, False),
-        ({"delay": 100, "state": ACTIVE, "flags": 0}, False),
-        ({"state": ACTIVE, "flags": 0}, False),
-        ({"state": QUEUED}, False),
-    ],
-)
+@each("fields, comes", [
+    ({"delay": 160, "state": ACTIVE, "flags": 0}, True), ({"delay": 160, "state": QUEUED}, False),
+    ({"delay": 160, "state": ACTIVE, "flags": DELIVERED}, False),
+    ({"delay": 160, "state": ACTIVE, "nacks": 1}, False), ({"delay": 160, "state": ACTIVE, "deliveries": 1}, False),
+    ({"delay": 100, "state": ACTIVE, "flags": 0}, False), ({"state": ACTIVE, "flags": 0}, False),
+    ({"state": QUEUED}, False),
+])  # fmt: skip
 def test_a_job_with_retry_0_comes_only_if_it_is_certainly_undelivered(
     tmp_path: Path, fields: dict[str, int], comes: bool
 ) -> None:
@@ -144,17 +133,9 @@ def test_a_job_with_retry_0_comes_only_if_it_is_certainly_undelivered(
 
 
 NAMES = {
-    b"q": "q",
-    b"a/b;c%20": "a/b;c%20",
-    b"a b": "a%20b",
-    b"\xff\n": "%ff%0a",
-    b"": "%",
-    b"#x": "%23x",
-    b"x#y": "x#y",
-    b"x#ephemeral": "x%23ephemeral",
-    b"#ephemeral": "%23ephemeral",
-    b"x" * 200: "x" * 200,
-}
+    b"q": "q", b"a/b;c%20": "a/b;c%20", b"a b": "a%20b", b"\xff\n": "%ff%0a", b"": "%", b"#x": "%23x", b"x#y": "x#y",
+    b"x#ephemeral": "x%23ephemeral", b"#ephemeral": "%23ephemeral", b"x" * 200: "x" * 200,
+}  # fmt: skip
 
 
 @each("name", NAMES)

@@ -112,14 +112,12 @@ def test_a_hole_takes_the_end_away() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=30),
-    st.integers(1, 4),
-    st.randoms(use_true_random=False),
+    st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False),
     st.booleans(),
-)
+)  # fmt: skip
 def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(
     sizes: list[int], channels: int, random, at_once: bool
-) -> None:  # type: ignore[no-untyped-def]
+) -> None:
     memory, first = topic(), 0
     for size in sizes:
         publish(memory, first, size, channels=channels, at_once=at_once)

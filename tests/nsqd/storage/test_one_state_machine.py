@@ -45,15 +45,12 @@ class Node:
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         limits = Limits(
-            mem_queue_size=random.choice((0, 2, 1000)),
-            max_attempts={"u": random.choice((1, 3))},
-            requeue_on_disconnect=random.random() < 0.3,
-            dedup=DedupLimits(window=86_400 * SECOND),
-        )
+            mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
+            requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
+        )  # fmt: skip
         clock = Clock()
         budget = random.choice((2000, 1 << 30))
         self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
-        assert self.node.log.tidying is not None
         self.node.log.tidying.hold_for("test", WHOLE)  # replay begins at the beginning, too
         self.users = Anybody(self.node, random)
 
@@ -71,7 +68,6 @@ class Node:
 
     def checkpoint(self) -> None:
         """Begin one; it is complete some turns later."""
-        assert self.node.log.upkeep is not None
         checkpoints = self.node.log.upkeep.checkpoints
         if checkpoints._contents is None and not checkpoints._ended:
             checkpoints._begin()
@@ -156,10 +152,8 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     replay.conclude()
     offset, states = node.store.clock_offset, replay.topics[topic.number].readers
     assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
-        {0: due + offset},
-        {0: 0},
-        {0: due + offset},
-    ]
+        {0: due + offset}, {0: 0}, {0: due + offset},
+    ]  # fmt: skip
 
 
 @each("deed", ["bury", "requeue", "finish"])

@@ -23,12 +23,10 @@ CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
 DELAYS = (0, 0, 50, 700, 3000, 90_000)  # ms
 NODE = StoragePolicy()
 CONFIGS = (
-    TopicConfig(),
-    TopicConfig(Durability.ALWAYS, retention=3600 * SECOND),
+    TopicConfig(), TopicConfig(Durability.ALWAYS, retention=3600 * SECOND),
     TopicConfig(Durability.OS, retention=3600 * SECOND),
-    TopicConfig(Durability.INTERVAL, retention_bytes=3000, max_attempts=4),
-    TopicConfig(retention=2 * SECOND),
-)
+    TopicConfig(Durability.INTERVAL, retention_bytes=3000, max_attempts=4), TopicConfig(retention=2 * SECOND),
+)  # fmt: skip
 TIMEOUTS = (200 * MS, 2 * SECOND, 60 * SECOND)
 Command = Callable[[], None]
 

@@ -131,7 +131,6 @@ def test_a_kill_is_no_failure_of_a_job_either_and_failures_outlast_it() -> None:
         worker = Worker(Hand())
         node.broker.tubes.join(worker)
         job = work(node).table.head()
-        assert job is not None
         work(node).reserve(job, worker, node.clock.now)
         node.turn()
         assert (job.reserves, job.failures) == (reserves, 0)
@@ -141,7 +140,6 @@ def test_a_kill_is_no_failure_of_a_job_either_and_failures_outlast_it() -> None:
         worker = Worker(Hand())
         node.broker.tubes.join(worker)
         job = work(node).next_ready()
-        assert job is not None
         work(node).reserve(job, worker, node.clock.now)
         node.broker.tubes.leave(worker)
         node.turn()

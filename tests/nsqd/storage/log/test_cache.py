@@ -46,7 +46,7 @@ def remembered(node: SimNode) -> int:
 def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
     node = new_node(SimDisk())
     for name in ("a", "b"):
-        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
+        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)
     for _ in range(2000):
         node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
     assert node.cache.cached_bytes == held(node) <= BUDGET
@@ -170,7 +170,6 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
     node.turn()
     topic = node.broker.topics["slow"]
     extent = topic.journal.read(1)
-    assert extent is not None
     assert extent.frames[1].endswith(BODY)
 
 
@@ -258,8 +257,8 @@ def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None
     node = new_node(SimDisk())
     names = [f"a{number}" for number in range(10)]
     for name in names:
-        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
-        node.turn(lambda name=name: publish(node, name, 150))  # type: ignore[misc]
+        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)
+        node.turn(lambda name=name: publish(node, name, 150))
     lane = node.broker.topics["a0"].channels["c"].deferred
     for waiting in (BUDGET // 4, BUDGET // 2, BUDGET * 10):
         while lane.memory < waiting:

@@ -65,7 +65,6 @@ def test_a_damaged_segment_is_not_cleaned_and_not_tried_again() -> None:
     node = new_node(disk)
     work_until(node, partial(is_chosen, node))
     job = node.cleaner.waits
-    assert job is not None
     name = f"{job.base:020d}.0.log"
     content = bytearray(disk.content(name))
     _, _, start, _ = job.parts[0].locations[0]
@@ -105,7 +104,6 @@ def test_a_segment_with_large_attributes_does_not_grow_by_being_cleaned() -> Non
         assert number < 2000, "it was awaited in vain"
         number += 1
         node.turn(partial(other.publish, [b"%01000d" % number], 1000))
-        assert isinstance(fill.sink, Inbox)
         for message in fill.sink.take():
             fill.finish(message.id)
         for _ in range(3):

@@ -162,7 +162,7 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
         inbox = Inbox(1 << 30)
         Client(topic.channel("a"), inbox, 60 * SECOND, 0).set_ready(2000 if delivered else 0)
         bodies = [body(number) for number in range(1000)]
-        node.turn(lambda topic=topic, bodies=bodies: topic.publish(bodies, sum(map(len, bodies))))  # type: ignore[misc]
+        node.turn(lambda topic=topic, bodies=bodies: topic.publish(bodies, sum(map(len, bodies))))
         node.turn()
         assert len(inbox.take()) == len(bodies) * delivered
         node = open_node(disk.kill())
@@ -177,7 +177,7 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
         assert channel.depth == 0
         assert node.cache.failures == 1000
         node.broker.check()
-        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
+        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))
         node.turn()
         assert [one.body for one in inbox.take()] == [b"new"]
 
@@ -190,9 +190,9 @@ def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
         inbox = Inbox()
         consumer = Client(topic.channel("early"), inbox, 60 * SECOND, 0)
         consumer.set_ready(10)
-        node.turn(lambda topic=topic: topic.publish([b"damaged one", b"damaged two"], 22))  # type: ignore[misc]
+        node.turn(lambda topic=topic: topic.publish([b"damaged one", b"damaged two"], 22))
         if late:
-            node.turn(lambda topic=topic: topic.channel("late") and None)  # type: ignore[misc]
+            node.turn(lambda topic=topic: topic.channel("late") and None)
         else:
             consumer.finish(b"".join(message.id for message in inbox.take()))
         node.turn()
@@ -201,7 +201,7 @@ def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
         disk.put(name, disk.content(name).replace(b"damaged two", b"damaged ---"))
         node = open_node(disk)
         node.broker.check()
-        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
+        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))
         seen = survey(open_node(disk.kill()), {})["t"].channels
         assert all(b"new" in channel.arrivals for channel in seen.values())
 
@@ -245,7 +245,7 @@ def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how
     node.eager = True
     new = [b"new %d" % number for number in range(5)]
     for body in new:
-        node.turn(lambda body=body: topic.publish([body], len(body)))  # type: ignore[misc]
+        node.turn(lambda body=body: topic.publish([body], len(body)))
     node.advance(SECOND)
     assert [one.body for one in inbox.take()] == new
     assert topic.depth == topic.channels["c"].depth == 0

@@ -136,7 +136,6 @@ def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
         node.turn()
         assert node.broker.refusal == ""
         assert disk.free() > disk.total() // 10
-    assert node.log.upkeep is not None
     written = node.log.upkeep.checkpoints.written
     disk.others = disk.free()
     for _ in range(60):

@@ -30,7 +30,7 @@ EPOCHS = st.builds(Epoch, st.integers(1, 2**32 - 1), st.integers(0, 2**16 - 1), 
 
 def publish(node: SimNode, count: int = 1, size: int = 10) -> None:
     for number in range(count):
-        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * size], size))  # type: ignore[misc]
+        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * size], size))
 
 
 def begun(disk: SimDisk) -> list[tuple[Epoch, int]]:
@@ -154,7 +154,6 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
     disk = SimDisk()
     disk.put(NAME, encode_identity(StoredIdentity(7, bytes(16), epochs)))
     stored = read_identity(disk)
-    assert stored is not None
     assert stored.epochs == epochs[2:]
     assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
 
@@ -187,7 +186,6 @@ def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> 
     publish(node, 20, 1000)
     disk = node.disk.kill()
     stored = read_identity(disk)
-    assert stored is not None
     (name,) = (segment.name for segment in LogRecords(disk.kill()).segments)
     header = decode_header(disk.content(name))
     others = tuple(Epoch(number, 7, number.to_bytes(8)) for number in range(2, 5000))

@@ -40,7 +40,6 @@ def rest(node: SimNode, seconds: int) -> None:
 
 
 def checkpoints(node: SimNode) -> int:
-    assert node.log.upkeep is not None
     return node.log.upkeep.checkpoints.written
 
 

@@ -81,7 +81,6 @@ def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
         node = node_on(disk)
         numbers += put(node, 3)
         found = node.broker.tubes.find(numbers[-1])
-        assert found is not None
         node.turn(partial(found[0].kick, found[1]))  # it has a JOB record, too
         if is_stopped:
             node.log.close()
@@ -111,7 +110,6 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
     assert following == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
     assert tubes.find(1) is None
     found = tubes.find(9 << 48 | 1)
-    assert found is not None
     found[0].finish(found[1])
     assert list(told(node)) == [7 << 48 | 1, 7 << 48 | 2, 9 << 48 | 2]
 

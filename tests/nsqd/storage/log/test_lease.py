@@ -43,13 +43,11 @@ def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
 def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
     node = start(SimDisk())
     node.publish(3)
-    assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
     node = start(stopped(node))
     assert issued(node) == 4
     node.publish()
-    assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
     assert issued(start(node.disk.kill())) == 4 + ids.LEASE

@@ -73,7 +73,6 @@ def test_no_place_is_noted_twice() -> None:
     topic = node.broker.topic("t")
     node.turn(partial(topic.publish, [b"x" * 1000] * 1024, 1000 * 1024))
     sequence = node.store.find_sequence(topic.number)
-    assert sequence is not None
     for held in sequence.extents:
         assert len(set(held.locations)) == len(held.locations)
 

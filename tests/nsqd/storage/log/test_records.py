@@ -30,37 +30,18 @@ from nsqd.storage.log.records import (
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
 CONTENTS = {
-    RecordKind.GROUP: records.GROUP,
-    RecordKind.LEASE: records.LEASE,
-    RecordKind.TOPIC: records.TOPIC,
-    RecordKind.PAUSE: records.PAUSE,
-    RecordKind.PUBLISH: records.PUBLISH,
-    RecordKind.DISTRIBUTE: records.DISTRIBUTE,
-    RecordKind.ADVANCE: records.ADVANCE,
-    RecordKind.FINISH: records.CHANNEL_OF,
-    RecordKind.REQUEUE: records.CHANNEL_OF,
-    RecordKind.BURY: records.BURY,
-    RecordKind.FINISH_ALL: records.FINISH_ALL,
-    RecordKind.HOLE: records.HOLE,
-    RecordKind.DROP_CHANNEL: records.CHANNEL_OF,
-    RecordKind.DROP_TOPIC: records.TOPIC,
-    RecordKind.STATE: records.STATE,
-    RecordKind.STATE_TOPIC: Struct(">"),
-    RecordKind.STATE_END: Struct(">"),
-    RecordKind.CONFIG: records.CONFIG,
-    RecordKind.FIRST: records.FIRST,
-    RecordKind.ANCHOR: records.ANCHOR,
-    RecordKind.CURSOR: records.CURSOR,
-    RecordKind.SEEN: records.SEEN,
-    RecordKind.JOB: records.CHANNEL_OF,
-    RecordKind.JOBS: records.JOBS,
-    RecordKind.NEXT_ID: records.NEXT_ID,
-    RecordKind.READER: records.READER,
-    RecordKind.WAITING: records.WAITING,
-    RecordKind.EPOCH: records.EPOCH,
-    RecordKind.FOLLOWERS: records.FOLLOWERS,
+    RecordKind.GROUP: records.GROUP, RecordKind.LEASE: records.LEASE, RecordKind.TOPIC: records.TOPIC,
+    RecordKind.PAUSE: records.PAUSE, RecordKind.PUBLISH: records.PUBLISH, RecordKind.DISTRIBUTE: records.DISTRIBUTE,
+    RecordKind.ADVANCE: records.ADVANCE, RecordKind.FINISH: records.CHANNEL_OF,
+    RecordKind.REQUEUE: records.CHANNEL_OF, RecordKind.BURY: records.BURY, RecordKind.FINISH_ALL: records.FINISH_ALL,
+    RecordKind.HOLE: records.HOLE, RecordKind.DROP_CHANNEL: records.CHANNEL_OF, RecordKind.DROP_TOPIC: records.TOPIC,
+    RecordKind.STATE: records.STATE, RecordKind.STATE_TOPIC: Struct(">"), RecordKind.STATE_END: Struct(">"),
+    RecordKind.CONFIG: records.CONFIG, RecordKind.FIRST: records.FIRST, RecordKind.ANCHOR: records.ANCHOR,
+    RecordKind.CURSOR: records.CURSOR, RecordKind.SEEN: records.SEEN, RecordKind.JOB: records.CHANNEL_OF,
+    RecordKind.JOBS: records.JOBS, RecordKind.NEXT_ID: records.NEXT_ID, RecordKind.READER: records.READER,
+    RecordKind.WAITING: records.WAITING, RecordKind.EPOCH: records.EPOCH, RecordKind.FOLLOWERS: records.FOLLOWERS,
     RecordKind.PARENT: records.PARENT,
-}
+}  # fmt: skip
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, epoch=Epoch(3, 7, b"eightby!"))
 
 
@@ -79,12 +60,9 @@ def test_every_kind_has_a_layout() -> None:
 
 
 @given(
-    st.data(),
-    st.sampled_from(list(RecordKind)),
-    st.binary(max_size=40),
-    st.binary(max_size=40),
+    st.data(), st.sampled_from(list(RecordKind)), st.binary(max_size=40), st.binary(max_size=40),
     st.integers(0, 2**32 - 1),
-)
+)  # fmt: skip
 def test_a_record_is_read_as_it_was_written(
     data: st.DataObject, kind: RecordKind, rest: bytes, frames: bytes, seed: int
 ) -> None:
@@ -136,15 +114,11 @@ def test_a_record_of_another_segment_is_none() -> None:
     seeds = {
         one.seed
         for one in (
-            HEADER,
-            replace(HEADER, base=HEADER.base + 1),
-            replace(HEADER, generation=3),
-            replace(HEADER, log_id=bytes(16)),
-            replace(HEADER, epoch=Epoch(4, 7, b"eightby!")),
-            replace(HEADER, epoch=Epoch(3, 8, b"eightby!")),
-            replace(HEADER, epoch=Epoch(3, 7, b"eightbyt")),
+            HEADER, replace(HEADER, base=HEADER.base + 1), replace(HEADER, generation=3),
+            replace(HEADER, log_id=bytes(16)), replace(HEADER, epoch=Epoch(4, 7, b"eightby!")),
+            replace(HEADER, epoch=Epoch(3, 8, b"eightby!")), replace(HEADER, epoch=Epoch(3, 7, b"eightbyt")),
         )
-    }
+    }  # fmt: skip
     assert len(seeds) == 7
     written = b"".join(encode(HEADER.seed, 0, RecordKind.TOPIC, b"content"))
     assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
@@ -152,16 +126,12 @@ def test_a_record_of_another_segment_is_none() -> None:
 
 @given(
     st.builds(
-        SegmentHeader,
-        node=st.integers(0, 2**16 - 1),
-        generation=st.integers(0, 2**32 - 1),
-        log_id=st.binary(min_size=16, max_size=16),
-        base=st.integers(0, 2**64 - 1),
-        state=st.booleans(),
+        SegmentHeader, node=st.integers(0, 2**16 - 1), generation=st.integers(0, 2**32 - 1),
+        log_id=st.binary(min_size=16, max_size=16), base=st.integers(0, 2**64 - 1), state=st.booleans(),
         former=st.integers(0, 2**32 - 1),
         epoch=st.builds(Epoch, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.binary(min_size=8, max_size=8)),
     )
-)
+)  # fmt: skip
 def test_a_header_is_read_as_it_was_written(header: SegmentHeader) -> None:
     assert len(header.encode()) == HEADER_SIZE
     assert decode_header(header.encode() + b"more") == header
@@ -215,11 +185,9 @@ def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) 
 
 
 @given(
-    fields(records.PUBLISH),
-    st.booleans(),
-    st.binary(max_size=50),
+    fields(records.PUBLISH), st.booleans(), st.binary(max_size=50),
     st.none() | st.lists(st.integers(0, (1 << 32) - 1), max_size=4, unique=True),
-)
+)  # fmt: skip
 def test_a_publish_tells_its_attributes_and_owners_apart(
     values: tuple[object, ...], distributed: bool, attributes: bytes, owners: list[int] | None
 ) -> None:

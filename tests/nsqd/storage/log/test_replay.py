@@ -4,7 +4,6 @@ from random import Random
 
 from nsqd.core import records
 from nsqd.core.channel.actions import kick
-from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
 from nsqd.core.reader import ReaderKind
 from nsqd.core.records import RecordKind
@@ -43,16 +42,10 @@ def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
     node.turn()
 
 
-@each(
-    "away, left",
-    [
-        (0, 10 * SECOND),
-        (4 * SECOND, 6 * SECOND),
-        (10 * SECOND, 0),
-        (3600 * SECOND, 0),
-        (-3600 * SECOND, 10 * SECOND),  # the wall clock was set back: the node was not away at all
-    ],
-)
+@each("away, left", [
+    (0, 10 * SECOND), (4 * SECOND, 6 * SECOND), (10 * SECOND, 0), (3600 * SECOND, 0),
+    (-3600 * SECOND, 10 * SECOND),  # the wall clock was set back: the node was not away at all
+])  # fmt: skip
 def test_a_delay_goes_on_where_it_stood_less_the_time_away(away: int, left: int) -> None:
     disk = SimDisk()
     node = start(disk)
@@ -97,7 +90,6 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
     assert consumer.requeue(delayed.id, 0, node.clock.now) == ""  # it is buried; the cursor has not come by
     consumer.set_ready(0)
     node.turn()
-    assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
     assert kick(channel, [delayed.id]) == 1
@@ -112,13 +104,11 @@ def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> No
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, b"before")
-    assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
     publish(node, b"behind")  # the segment of the first may go before this is done with
     node = start(disk.kill())
     sequence = node.store.find_sequence(node.broker.topics["t"].number)
-    assert sequence is not None
     assert [(held.first, held.end) for held in sequence.extents] == [(0, 1), (1, 2)]
 
 
@@ -212,5 +202,4 @@ def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
         assert replay.apply(Record(kind, content, 0, 64, 164))
     replay.conclude()
     channel = replay.topics[1].readers[2]
-    assert isinstance(channel, ChannelState)
     assert list(channel.returned) == [many + 1]

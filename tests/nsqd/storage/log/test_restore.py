@@ -111,8 +111,6 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
         old = read_identity(disk)
         disk, found = restored(disk.kill())
         new = read_identity(disk)
-        assert old is not None
-        assert new is not None
         assert new.log_id == found.log_id != old.log_id
         assert found.parent == Parent(old.log_id, found.parent.position, ends)
         parents.append(found.parent)
@@ -120,7 +118,6 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
         assert node.log.writer.parents == parents
         node.publish()
         ends = ends | {1: ends[1] + 1}
-        assert node.log.upkeep is not None
         node.log.upkeep.checkpoints._begin()
         node.advance(0)
         node.log.close()
@@ -158,7 +155,6 @@ def test_another_node_may_have_the_log() -> None:
     disk, found = restored(node.disk.kill(), NODE + 1)
     assert found.node == NODE + 1
     identity = read_identity(disk)
-    assert identity is not None
     assert identity.node == NODE + 1
     assert {segment.header.node for segment in LogRecords(disk.kill()).segments} == {NODE, NODE + 1}
 

@@ -222,7 +222,6 @@ def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
     reader.topic.set_cursor("gone", cursor)
     reader.topic.set_cursor("gone", None)
     reader.work(0, 200)
-    assert reader.node.log.upkeep is not None
     assert reader.node.log.upkeep.checkpoints.written > 0
     again = start(disk.kill(), clock.after(0, clock.now, rebooted=False))
     assert again.broker.topics["t"].cursors == {"n": cursor}
@@ -248,7 +247,6 @@ def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, 
     for _ in range(3):
         reader.rest(61 * SECOND)
     assert reader.kept == list(range(70)), "by the records"
-    assert reader.node.log.upkeep is not None
     reader.node.log.upkeep.checkpoints._begin()
     reader.rest(SECOND)
     reader = Reader(start(reader.node.disk.kill(), clock.after(0, clock.now, rebooted=False), policy))

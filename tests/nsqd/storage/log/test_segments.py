@@ -90,7 +90,7 @@ def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what
     node = open_node(disk)
     node.log.writer.segment_size = 1 << 20
     for number in range(MESSAGES):
-        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * 200], 200))  # type: ignore[misc]
+        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * 200], 200))
     node.log.close()
     zero(disk, ONLY, lost)
     node = open_node(disk)
@@ -103,7 +103,6 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
     disk = SimDisk()
     open_node(disk)
     stored = read_identity(disk)
-    assert stored is not None
     for content in (None, b"", b"x" * 32, encode_identity(stored)[:-1]):
         if content is None:
             disk.remove(NAME)
@@ -111,7 +110,6 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
             disk.put(NAME, content)
         open_node(disk)
         again = read_identity(disk)
-        assert again is not None
         assert (again.node, again.log_id) == (stored.node, stored.log_id)
 
 
@@ -133,7 +131,7 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
         node = open_node(disk)
         assert (node.log.snapshot, node.log.start_results.damage.size) == (None, 0)
         assert node.log.start_results.torn == (len(left) - HEADER_SIZE) * any(left)
-        node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))  # type: ignore[misc]
+        node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))
         assert open_node(disk.kill()).broker.topics["t"].depth == 1
 
 

@@ -100,22 +100,13 @@ class SuccessionRun:
         self.random = random = Random(seed)
         self.clock = Clock()
         limits = Limits(
-            mem_queue_size=random.choice((0, 2, 1000)),
-            max_attempts={"u": random.choice((1, 3))},
-            requeue_on_disconnect=random.random() < 0.3,
-            dedup=DedupLimits(window=86_400 * SECOND),
-        )
+            mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
+            requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
+        )  # fmt: skip
         self.node = SimNode(
-            SimDisk(random),
-            Durability.ALWAYS,
-            self.clock,
-            random,
-            limits,
-            random.choice((500, 2000, 10_000)),
-            random.choice((2000, 1 << 30)),
-            random.choice((10, 50, 1 << 30)),
-            random.choice((1000, 20_000, 1 << 40)),
-        )
+            SimDisk(random), Durability.ALWAYS, self.clock, random, limits, random.choice((500, 2000, 10_000)),
+            random.choice((2000, 1 << 30)), random.choice((10, 50, 1 << 30)), random.choice((1000, 20_000, 1 << 40)),
+        )  # fmt: skip
         self.tidies = random.random() < 0.5
         if not self.tidies:
             self.node.log.tidying.hold_for("test", WHOLE)
@@ -194,8 +185,6 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
 def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: LogReading, common: int) -> None:
     """Assert that the new log has an id of its own, names the old one, and issues no id that the old one may have issued."""
     old, new = read_identity(source), read_identity(target)
-    assert old is not None
-    assert new is not None
     assert (new.node, new.log_id) == (old.node, made.log_id)
     assert new.log_id != old.log_id == made.parent.log_id
     assert made.common == common
@@ -235,7 +224,6 @@ def judge_salvaged(run: SuccessionRun, source: SimDisk, common: int, succeeding:
     assert after.replay.followers == LogReading(FrozenDisk(source)).replay.followers._replace(numbers=())
     latest = max(epoch for epoch, _ in after.replay.epochs)
     assert (latest.node, latest.number) == (ANOTHER, reading.highest_epoch)
-    assert after.identity is not None
     assert (after.identity.log_id, after.identity.node) == (made.log_id, made.node)
 
 
@@ -348,7 +336,6 @@ def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
     assert salvaged(run, disk, 1 << 40, target) is None
     assert not target.names()
     made = salvaged(run, disk, common, target)
-    assert made is not None
     assert (made.messages, made.dropped["FINISH"]) == (3, 2)
 
 

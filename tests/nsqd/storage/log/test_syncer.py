@@ -26,7 +26,7 @@ def new_node(disk: SimDisk, durability: Durability) -> SimNode:
 def publish(node: SimNode, count: int = 1) -> None:
     for number in range(count):
         body = b"message %d" % number
-        node.turn(lambda body=body: node.broker.topic("t").publish([body], len(body)))  # type: ignore[misc]
+        node.turn(lambda body=body: node.broker.topic("t").publish([body], len(body)))
 
 
 def tick(node: SimNode) -> None:
@@ -119,7 +119,6 @@ def opened(disk: SimDisk) -> Writer:
     reader = LogRecords(disk)
     assert all_records(reader)
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
-    assert identity is not None
     clock, marks = frozen_clock(), (reader.stated, reader.content_end)
     own = LogIdentity(identity.node, identity.log_id, EPOCH._replace(number=max(reader.files.epochs).number + 1))
     return Writer(disk, own, reader.end, clock, space, spare, 4096, (), *marks)

@@ -15,7 +15,6 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
         node.turn(lambda: topic.publish([b"x" * 300], 300))
         node.syncer.step()
         node.syncer.step()
-    assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
     node.spare.step()  # now it is, and the next group begins it
     node.turn(lambda: topic.publish([b"x" * 300], 300))
@@ -38,7 +37,6 @@ def finished() -> SimNode:
 
 def tidy(node: SimNode) -> list[int]:
     """Write two checkpoints, and do what they allow. Returns the bases of the segments that are left."""
-    assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
     for _ in range(2):
         written = checkpoints.written
@@ -87,10 +85,9 @@ def test_a_rewritten_segment_that_somebody_reads_by_now_stays_as_it_was_and_noth
     node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=2000, tail_bytes=1 << 40)
     keep, drop = node.broker.topic("keep"), node.broker.topic("drop")
     for number in range(30):  # a fifth of each segment is wanted
-        node.turn(lambda topic=keep if number % 5 == 0 else drop: topic.publish([b"x" * 300], 300))  # type: ignore[misc]
+        node.turn(lambda topic=keep if number % 5 == 0 else drop: topic.publish([b"x" * 300], 300))
     node.turn(drop.empty)
     tidying, cleaner = node.log.tidying, node.cleaner
-    assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
     for _ in range(2):
         checkpoints._begin()

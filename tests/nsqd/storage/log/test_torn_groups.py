@@ -136,7 +136,6 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
     for node in Torn(with_channels("a"), last).restarts():
         topic = node.broker.topics["t"]
         sequence = node.store.find_sequence(topic.number)
-        assert sequence is not None
         if topic.config == config:
             assert sequence.first == 1, "what was published before is not retained"
         else:
@@ -161,7 +160,6 @@ def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays
     found = []
     for node in Torn(put, last).restarts():
         tube = node.broker.tubes.tube("t")
-        assert tube is not None
         found.append([job.ordinal for job in tube.jobs])
     assert found[0] == [0, 1]
     assert found[-1] == [1, 2, 3]

@@ -7,7 +7,6 @@ import pytest
 from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
-from nsqd.core.channel.state import ChannelState
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.topic import Topic
@@ -72,7 +71,6 @@ class World:
 
 def entries(state: TopicState) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
     (channel,) = state.readers.values()
-    assert isinstance(channel, ChannelState)
     return state.delayed, sorted(channel.pages.entries())
 
 
@@ -153,7 +151,6 @@ def test_only_the_very_chunk_that_was_written_is_named() -> None:
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
-    assert world.node.log.upkeep is not None
     checkpoints, turns = world.node.log.upkeep.checkpoints, 0
 
     checkpoints._begin()
