@@ -61,7 +61,6 @@ def node() -> LocalNode:
 
 
 def answer(sock: MemorySocket) -> bytes:
-    """One answer with its body."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += sock.recv(1)
@@ -85,7 +84,6 @@ def is_closed(sock: MemorySocket) -> bool:
 
 
 def like(text: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
-    """An answer without its date, and without the order of its headers."""
     head, _, body = text.partition(b"\r\n\r\n")
     first, *headers = head.split(b"\r\n")
     return first, frozenset(one for one in headers if not one.startswith(b"date: ")), body

@@ -31,7 +31,6 @@ def started(path: Path, **options: Any) -> Iterator[Broker]:
 
 
 def paused(broker: Broker) -> dict[str, tuple[bool, dict[str, bool]]]:
-    """Return topics and their channels by name, and whether they are paused."""
     return {
         topic.name: (topic.paused, {channel.name: channel.paused for channel in topic.channels})
         for topic in snapshot(broker)
@@ -39,7 +38,6 @@ def paused(broker: Broker) -> dict[str, tuple[bool, dict[str, bool]]]:
 
 
 def provision(path: Path, *topics: dict[str, Any]) -> None:
-    """Write nsqd.dat as another program does."""
     (path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
 
 

@@ -54,9 +54,6 @@ async def refusal(mood: Mood, **options: Any) -> str:
     return text.removeprefix(start)
 
 
-# the question
-
-
 async def test_a_question_is_a_get_with_a_sorted_query() -> None:
     with AuthServer(GOOD) as server:
         async with asking(server.address) as servers:
@@ -285,9 +282,6 @@ async def test_a_post_stays_one_after_some_redirects(status: int, method: str) -
     assert ("content-type" in server.requests[1].headers) is (method == "POST")
 
 
-# several
-
-
 async def test_the_next_server_is_asked_when_one_fails() -> None:
     with AuthServer(says(500)) as broken, AuthServer(GOOD) as good, AuthServer(GOOD) as spare:
         async with asking("127.0.0.1:1", broken.address, good.address, spare.address) as servers:
@@ -361,9 +355,6 @@ async def test_failures_and_cancelled_questions_leave_no_turn_taken() -> None:
                     nursery.start_soon(servers.ask, QUESTION)
 
 
-# HTTPS
-
-
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
@@ -413,8 +404,7 @@ async def test_403_of_plain_http_leads_to_the_https_port(authority: trustme.CA, 
         async with asking(plain.address, tls=trusting(authority), method=method) as servers:
             assert (await servers.ask(QUESTION)).identity == "ann"
     assert secure.requests[0].target == plain.requests[0].target
-    assert secure.requests[0].body == plain.requests[0].body
-    assert secure.requests[0].method == method.upper()
+    assert (secure.requests[0].body, secure.requests[0].method) == (plain.requests[0].body, method.upper())
 
 
 async def test_403_of_https_is_final(authority: trustme.CA) -> None:
@@ -422,9 +412,6 @@ async def test_403_of_https_is_final(authority: trustme.CA) -> None:
         async with asking(f"https://{server.address}/", tls=trusting(authority)) as servers:
             with pytest.raises(AuthRefused, match=r"got response 403$"):
                 await servers.ask(QUESTION)
-
-
-# the old generation is never collected
 
 
 LEAKS: list[tuple[str, Callable[[], Mood]]] = [

@@ -15,14 +15,12 @@ def replica(number: int, written: int, connected: bool, failure: str = "") -> di
 
 
 def failover_figures(**more: Any) -> dict[str, Any]:
-    """What a node tells of failovers: none yet."""
     elections = {"won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": []}
     failovers = {"last_seconds": None, "possible_duplicates": {}}
     return {"led": [{"state": "serving"}], "elections": elections, "closed": [], "failovers": failovers} | more
 
 
 def series(figures: dict[str, Any]) -> dict[str, float]:
-    """By name and the values of the labels."""
     found: dict[str, float] = {}
     for family in cluster_families(0, figures):
         for sample in family.samples:

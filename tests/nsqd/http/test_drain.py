@@ -24,7 +24,6 @@ def published_statistics(node: LocalNode) -> int:
 
 @pytest.fixture
 def node() -> LocalNode:
-    """Return a node with three messages, and one job."""
     node = LocalNode("-statistics-topic", "_stats")
     post(node, "/topic/create", topic="t", retention="1h")
     post(node, "/channel/create", topic="t", channel="c")
@@ -62,11 +61,9 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
             node.advance(10 * MS)
         assert bodies == [b"one", b"two", b"three", b"later"]
         assert get(node, "/node/drain") == draining | {"done": True}
-    assert published_statistics(node) == before
-    assert post(node, "/node/drain").json()["since"] == since
+    assert (published_statistics(node), post(node, "/node/drain").json()["since"]) == (before, since)
 
-    assert post(node, "/node/undrain").json() == NOT_DRAINING
-    assert healths(node) == [(200, "OK")] * 3
+    assert (post(node, "/node/undrain").json(), healths(node)) == (NOT_DRAINING, [(200, "OK")] * 3)
     assert post(node, "/pub", "x", topic="t").text == "OK"
     assert published_statistics(node) > before
     assert sum("DRAIN:" in line for line in caplog.messages) == 2
@@ -93,5 +90,4 @@ def test_a_restart_forgets_it_and_only_some_methods_are_there() -> None:
     assert get(node, "/node/drain") == post(node, "/node/undrain").json() == NOT_DRAINING
     assert post(node, "/node/drain").json()["done"] is True
     node = node.killed()
-    assert get(node, "/node/drain") == NOT_DRAINING
-    assert post(node, "/pub", "x", topic="t").text == "OK"
+    assert (get(node, "/node/drain"), post(node, "/pub", "x", topic="t").text) == (NOT_DRAINING, "OK")

@@ -31,7 +31,6 @@ class Limited:
         self.client = self.node.client
 
     def limit(self, limits: str) -> None:
-        """Write the auth file."""
         people = ("viewer", "viewer"), ("free", "producer"), ("slow", "producer")
         entries = [ENTRY.format(name, digest(token(name).encode()), role) for name, role in people]
         self._file.write_text("".join(entries) + (f"limits = {limits}\n" if limits else ""))

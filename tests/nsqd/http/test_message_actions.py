@@ -2,23 +2,15 @@
 
 from typing import Any
 
-import pytest
-
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import consumer, drained, get
 from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, publish
 
 
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    """Return a node for all tests of the file. Each test takes a topic of its own."""
-    return LocalNode()
-
-
 def counts(node: LocalNode, topic: str) -> tuple[int, ...]:
     """Return how many are ready, in flight, deferred and buried."""
-    return tuple(look(node, topic, state)["total"] for state in STATES)
+    return tuple(look(node, topic, "ready")["counts"][state] for state in STATES)
 
 
 @each("state", STATES)

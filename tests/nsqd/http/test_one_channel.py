@@ -27,8 +27,7 @@ def test_over_a_kill() -> None:
     again = post(node, "/mpub", "two\nthree", topic="t", channel="a", key="k")
     assert (again.text, again.headers["x-nsq-duplicates"]) == ("OK", "2")
     for life in (node, node.killed("-retention", "1h")):
-        assert ready(life, "a") == ["all", "one", "two", "three"]
-        assert ready(life, "b") == ["all"]
+        assert (ready(life, "a"), ready(life, "b")) == (["all", "one", "two", "three"], ["all"])
 
 
 @pytest.mark.parametrize(("path", "arguments", "status", "message"), [

@@ -29,7 +29,6 @@ def is_paused(node: LocalNode, channel: str = "") -> bool:
 
 
 def wall(node: LocalNode) -> int:
-    """Return the node's s since the epoch."""
     return node.clock.wall // SECOND
 
 

@@ -25,7 +25,6 @@ def consume(node: LocalNode, count: int, after: int) -> None:
 
 @pytest.fixture(scope="module")
 def node() -> LocalNode:
-    """Return a node on which seven messages took some 200 ms each."""
     node = LocalNode(*FLAGS)
     consume(node, 7, after=200 * MS)
     post(node, "/channel/create", topic="t", channel="idle")

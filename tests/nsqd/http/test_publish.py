@@ -2,18 +2,13 @@
 
 import re
 
-import pytest
-
 from tests.cases import each
 from tests.daemons import several, sized
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import drained
-from tests.nsqd.http.raw import MAX_BODY, MAX_MSG, V1, ask, exchange, is_error, is_ok, parse, small_node, topic_of
+from tests.nsqd.http.raw import MAX_BODY, MAX_MSG, SMALL, V1, ask, exchange, is_error, is_ok, parse, topic_of
 
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return small_node()
+FLAGS = SMALL
 
 
 def test_pub(node: LocalNode) -> None:
@@ -83,8 +78,7 @@ def test_mpub_of_lines(node: LocalNode) -> None:
     for value in ("0", "false"):
         assert is_ok(ask(node, "POST", f"/mpub?topic=lines&binary={value}", b"text"))
     expected = [b"a", b"b", b"c", b"d", b"e\r", b"x" * MAX_MSG, b"text", b"text"]
-    assert drained(node, "lines", "c", 8) == expected
-    assert topic_of(node, "lines")["message_count"] == 8
+    assert (drained(node, "lines", "c", 8), topic_of(node, "lines")["message_count"]) == (expected, 8)
 
 
 def test_binary_mpub(node: LocalNode) -> None:

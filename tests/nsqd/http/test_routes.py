@@ -6,7 +6,9 @@ import pytest
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.raw import ask, exchange, is_empty, is_error, is_ok, small_node, stats, topic_of
+from tests.nsqd.http.raw import SMALL, ask, exchange, is_empty, is_error, is_ok, stats, topic_of
+
+FLAGS = SMALL
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
 GET_ROUTES = ("/ping", "/info", "/stats", "/metrics", "/livez", "/readyz")
@@ -15,11 +17,6 @@ POST_ROUTES = (
     "/channel/create", "/channel/delete", "/channel/empty", "/channel/pause", "/channel/unpause",
 )  # fmt: skip
 METHOD_OF = dict.fromkeys(GET_ROUTES, "GET") | dict.fromkeys(POST_ROUTES, "POST")
-
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return small_node()
 
 
 @each("path", METHOD_OF)

@@ -19,11 +19,6 @@ NODES_OWN = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return LocalNode()
-
-
 def post(node: LocalNode, path: str, **arguments: str) -> httpx.Response:
     return node.client.post(path, params=arguments)
 
@@ -37,8 +32,7 @@ def told(node: LocalNode, topic: str) -> dict[str, Any]:
 
 
 def test_a_topic_is_kept_as_the_node_says_until_it_has_its_own_word(node: LocalNode) -> None:
-    assert post(node, "/topic/create", topic="plain").status_code == 200
-    assert told(node, "plain") == NODES_OWN
+    assert (post(node, "/topic/create", topic="plain").status_code, told(node, "plain")) == (200, NODES_OWN)
     assert post(node, "/topic/config", topic="plain", retention="90m").status_code == 200
     assert told(node, "plain") == NODES_OWN | {"retention": "1h30m0s", "of_its_own": ["retention"]}
     assert post(node, "/topic/config", topic="plain", durability="os", retention_bytes="1000").status_code == 200
@@ -55,8 +49,7 @@ def test_a_topic_is_made_with_its_config_and_making_it_again_changes_only_what_i
     assert told(node, "made") == own | {"of_its_own": ["durability", "retention", "retention_bytes"]}
     post(node, "/topic/create", topic="made")
     post(node, "/topic/create", topic="made", retention_bytes="6")
-    assert told(node, "made")["retention_bytes"] == 6
-    assert told(node, "made")["durability"] == "interval"
+    assert (told(node, "made")["retention_bytes"], told(node, "made")["durability"]) == (6, "interval")
 
 
 @each("arguments, error", [
@@ -77,8 +70,7 @@ def test_bad_values_are_refused_and_nothing_changes(
 ) -> None:
     post(node, "/topic/create", topic="bad")
     answer = post(node, path, topic="bad", **arguments)
-    assert (answer.status_code, answer.json()["message"]) == (400, error)
-    assert told(node, "bad") == NODES_OWN
+    assert (answer.status_code, answer.json()["message"], told(node, "bad")) == (400, error, NODES_OWN)
     assert post(node, path, topic="none", **arguments).status_code == 400
     assert node.client.get("/topic/config?topic=none").status_code == 404
 
@@ -114,7 +106,6 @@ def test_it_lasts_over_a_kill_and_a_stop() -> None:
 
 
 def syncs(node: LocalNode) -> int:
-    """How often the log was synced."""
     found = re.search(r"^nsqd_log_sync_seconds_count (\S+)$", node.client.get("/metrics").text, re.MULTILINE)
     assert found
     return int(float(found[1]))

@@ -48,7 +48,6 @@ class Bench:
         Bench.open.append(self)
 
     def speak(self, make_peer: MakePeer, bounds: OutputBounds | None = None) -> None:
-        """Speak another protocol at the listener."""
         endpoints, fd = self.reactor._endpoints, self.listener.fileno()
         endpoints[fd] = replace(endpoints[fd], make_peer=make_peer, bounds=bounds or OutputBounds())
 
@@ -91,7 +90,6 @@ class Bench:
 
     @property
     def connection(self) -> Connection:
-        """The only one."""
         (connection,) = self.reactor.connections.values()
         return connection
 
@@ -144,7 +142,6 @@ class PlainConversation:
 
 
 def frames(client: socket.socket) -> list[bytes]:
-    """Return the data of the frames that have come."""
     client.setblocking(False)
     data, found, at = received(client)[0], [], 0
     while at < len(data):

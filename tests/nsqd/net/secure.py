@@ -43,7 +43,6 @@ class Secure(Bench):
         return client
 
     def client(self, tls: bool = False, codec: str = "", **asked: object) -> "Client":
-        """One that has upgraded as told."""
         client = Client(self, self.connect())
         client.identify(tls, codec, **asked)
         return client
@@ -73,7 +72,6 @@ class Client:
         self.say(first + b"IDENTIFY\n" + body(json.dumps(asked).encode()))
 
     def identify(self, tls: bool = False, codec: str = "", **asked: object) -> None:
-        """IDENTIFY, and each upgrade up to its OK."""
         self.ask(tls, codec, **asked)
         self.agreed = json.loads(self.frame())
         if tls:
@@ -110,7 +108,6 @@ class Client:
         self.plain = self.decompress(self.plain)
 
     def encode(self, data: bytes) -> bytes:
-        """As it goes to the network."""
         return self.encipher(data if self.codec is None else self.codec.compress(data))
 
     def encipher(self, data: bytes) -> bytes:
@@ -148,7 +145,6 @@ class Client:
         return data
 
     def read(self) -> bytes:
-        """What has come, without its layers."""
         data = self.read_network()
         if self.tls is not None:
             data = b""
@@ -167,14 +163,12 @@ class Client:
         return data
 
     def frame(self) -> bytes:
-        """The data of the first frame that has come."""
         data = self.plain + self.read()
         (size,) = struct.unpack_from(">i", data)
         self.plain = data[4 + size :]
         return data[8 : 4 + size]
 
     def frames(self) -> list[bytes]:
-        """The data of each frame that has come."""
         data = self.plain + self.read()
         found, at = [], 0
         while at + 4 <= len(data):
@@ -188,6 +182,5 @@ class Client:
 
 
 def finish_with(client: Client, more: Callable[[], bytes]) -> None:
-    """The handshake, its last flight and more in one segment."""
     client.do_handshake()
     client.say_raw(client.outgoing.read() + more())

@@ -35,7 +35,6 @@ class Door:
         self.open: list[socket.socket] = [self.listener]
 
     def knock(self, count: int = 1, ip: str = "127.0.0.1") -> list[socket.socket]:
-        """So many clients connect from that address."""
         clients = [socket.socket(self.listener.family) for _ in range(count)]
         for client in clients:
             client.settimeout(5)
@@ -51,11 +50,9 @@ class Door:
         return accepted
 
     def accept_from(self, listener: object) -> None:
-        """Put another listener in the place of ours."""
         self.acceptor._listeners[self.listener.fileno()] = listener, self.limiter
 
     def is_watched(self) -> bool:
-        """True if epoll tells of who waits at the listener."""
         return self.epoll.poll(0) == [(self.listener.fileno(), select.EPOLLIN)]
 
 
@@ -75,8 +72,7 @@ def test_who_comes_in_is_known_by_address_and_port(door: MakeDoor) -> None:
     here = door()
     (client,) = here.knock(ip="127.0.0.9")
     (accepted,) = here.accept()
-    assert (accepted.ip, accepted.port) == ("127.0.0.9", str(client.getsockname()[1]))
-    assert here.accept() == []
+    assert (accepted.ip, accepted.port, here.accept()) == ("127.0.0.9", str(client.getsockname()[1]), [])
     assert here.listener.fileno() in here.acceptor
     assert -1 not in here.acceptor
 
@@ -104,13 +100,11 @@ def test_beyond_the_limit_the_door_is_shut_without_a_word(door: MakeDoor) -> Non
     here = door(total=2)
     clients = here.knock(4)
     accepted = here.accept()
-    assert len(accepted) == 2
-    assert here.refused == {"max_connections": 2}
+    assert (len(accepted), here.refused) == (2, {"max_connections": 2})
     assert [client.recv(1) for client in clients[2:]] == [b"", b""]
     here.limiter.count_off(accepted[0].ip)
     here.knock(2)
-    assert len(here.accept()) == 1
-    assert here.refused == {"max_connections": 3}
+    assert (len(here.accept()), here.refused) == (1, {"max_connections": 3})
 
 
 def test_each_address_has_its_own_limit(door: MakeDoor) -> None:
@@ -146,8 +140,7 @@ def test_nothing_is_remembered_of_those_who_left(door: MakeDoor) -> None:
         here.knock(2, f"127.0.1.{number}")
         for accepted in here.accept():
             here.limiter.count_off(accepted.ip)
-    assert here.limiter._by_ip == {}
-    assert here.limiter._open == 0
+    assert (here.limiter._by_ip, here.limiter._open) == ({}, 0)
 
 
 def test_refusals_are_logged_now_and_then(door: MakeDoor, caplog: pytest.LogCaptureFixture) -> None:
@@ -185,17 +178,14 @@ def test_without_descriptors_it_pauses_and_comes_back(door: MakeDoor, number: in
     here.knock()
     exhausted = Exhausted(here.listener, number)
     here.accept_from(exhausted)
-    assert here.accept(SECOND) == []
-    assert exhausted.asked == 1
-    assert here.acceptor.again == SECOND + ACCEPT_PAUSE
+    assert (here.accept(SECOND), exhausted.asked, here.acceptor.again) == ([], 1, SECOND + ACCEPT_PAUSE)
     assert not here.is_watched()
     here.accept_from(here.listener)
     here.acceptor.resume(SECOND + ACCEPT_PAUSE - 1)
     assert not here.is_watched()
     here.acceptor.resume(SECOND + ACCEPT_PAUSE)
     assert here.is_watched()
-    assert here.acceptor.again == NEVER
-    assert len(here.accept()) == 1
+    assert (here.acceptor.again, len(here.accept())) == (NEVER, 1)
 
 
 def test_a_machine_without_descriptors_says_so_once_in_a_while(
@@ -238,5 +228,4 @@ def test_who_says_nothing_is_thrown_out_and_counted() -> None:
     bench.connect(b"  V2NOP\n")
     bench.advance(10 * SECOND)
     bench.advance(SECOND)
-    assert len(bench.reactor.connections) == 1
-    assert bench.node.broker.refused == {"identify_timeout": 4}
+    assert (len(bench.reactor.connections), bench.node.broker.refused) == (1, {"identify_timeout": 4})

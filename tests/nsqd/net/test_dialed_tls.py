@@ -132,8 +132,7 @@ def test_each_side_learns_why_a_handshake_failed(
     refusing, refused = (acceptor, dialer) if wrong == "dialer" else (dialer, acceptor)
     assert "certificate verify failed" in refusing.why
     assert "alert unknown ca" in refused.why
-    assert (dialer.heard, acceptor.heard) == (b"", b"")
-    assert ends.edge.refused["tls_or_compression"] == 2
+    assert (dialer.heard, acceptor.heard, ends.edge.refused["tls_or_compression"]) == (b"", b"", 2)
 
 
 def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: Ends) -> None:
@@ -173,8 +172,7 @@ def test_a_connection_that_was_reset_before_it_is_served_is_closed(ends: Ends) -
     assert select.select([sock], [], [], 5)[0]
     with pytest.raises(OSError, match="not connected"):
         ends.serve(sock)
-    assert sock.fileno() == -1
-    assert ends.reactor.connections == {}
+    assert (sock.fileno(), ends.reactor.connections) == (-1, {})
 
 
 def test_one_connection_too_many_is_closed(ends: Ends) -> None:

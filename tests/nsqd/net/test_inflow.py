@@ -40,8 +40,6 @@ OTHER = "10.0.0.9"
 
 
 class Port(Bench):
-    """A reactor whose listener meets clients of one protocol."""
-
     def __init__(self, protocol: str = "nsq", limit: int = LIMIT) -> None:
         self.budget = Budget(limit)
         super().__init__(edge=Admission(budget=self.budget))
@@ -108,8 +106,7 @@ def test_a_body_that_does_not_go_on_ends_as_one_over_http(port: Port) -> None:
     port.advance(BODY_TIMEOUT - 1)
     assert len(port.reactor.connections) == 1
     port.advance(1)
-    assert port.state == (0, 0)
-    assert port.edge.refused["body_timeout"] == 1
+    assert (port.state, port.edge.refused["body_timeout"]) == ((0, 0), 1)
 
 
 def test_so_does_a_small_one_and_one_that_is_too_large(port: Port) -> None:
@@ -216,8 +213,7 @@ def test_whatever_connections_do_the_budget_returns_to_nothing(port: Port, seed:
         client.close()
     port.advance(10 * WHOLE_BODY_TIMEOUT)
     port.advance(1)
-    assert port.state == (0, 0)
-    assert port.budget._owners == {}
+    assert (port.state, port.budget._owners) == ((0, 0), {})
 
 
 def test_replies_are_still_read_while_memory_is_scarce() -> None:

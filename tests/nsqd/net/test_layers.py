@@ -82,8 +82,7 @@ def test_input_one_byte_at_a_time(bench: Secure, tls: bool, codec: str) -> None:
     for byte in client.encode(PUB + b"NOP\n" + mpub(b"t", b"y", b"z")):
         client.socket.send(bytes((byte,)))
         bench.turn(1)
-    assert client.frames() == [b"OK", b"OK"]
-    assert bench.published() == 3
+    assert (client.frames(), bench.published()) == ([b"OK", b"OK"], 3)
 
 
 @every_kind
@@ -133,8 +132,7 @@ def test_the_end_of_a_deflate_stream_is_no_offence(bench: Secure, tls: bool) -> 
     client = bench.client(tls, "deflate")
     stream = zlib.compressobj(6, zlib.DEFLATED, -15)
     client.say_raw(client.encipher(stream.compress(PUB) + stream.flush(zlib.Z_FINISH)))
-    assert client.frames() == [b"OK"]
-    assert bench.edge.refused == {}
+    assert (client.frames(), bench.edge.refused) == ([b"OK"], {})
     client.socket.close()
     bench.let_go()
     assert nothing_is_left(bench)
@@ -226,8 +224,7 @@ def test_what_comes_through_tls_ahead_of_the_compression_is_not_believed(bench: 
     client.begin_codec(codec)
     assert client.frames() == [b"OK"]
     client.say(b"PUB u\n" + body(b"x"))
-    assert client.frames() == [b"OK"]
-    assert list(bench.node.broker.topics) == ["u"]
+    assert (client.frames(), list(bench.node.broker.topics)) == ([b"OK"], ["u"])
 
 
 @every_codec
@@ -324,8 +321,7 @@ def test_clients_that_must_show_a_certificate(
         assert line.startswith(f"CLIENT({connection.peer.remote_ip}:{connection.peer.port}): TLS")
         assert end != "none shown" or line.endswith(": TLS handshake failed: peer did not return a certificate")
     else:
-        assert connection.peer.introduction.tls.common_name == "me"
-        assert client.frame() == b"OK"
+        assert (connection.peer.introduction.tls.common_name, client.frame()) == ("me", b"OK")
         if codec:
             client.begin_codec(codec)
             assert client.frames() == [b"OK"]
@@ -404,7 +400,6 @@ class Clogged:
 
 @cache
 def deflate_bomb() -> bytes:
-    """Return 64 MB of zeros as deflate sends them."""
     stream = zlib.compressobj(6, zlib.DEFLATED, -15)
     return b"".join(stream.compress(bytes(1 << 20)) for _ in range(64)) + stream.flush(zlib.Z_SYNC_FLUSH)
 
@@ -539,8 +534,7 @@ def test_sealed_output_leaves_in_order_through_the_right_layers(authority: Autho
         bench.turn()
 
     durable()
-    assert client.frame() == b"OK"
-    assert json.loads(client.frame())["tls_v1"] == tls
+    assert (client.frame(), json.loads(client.frame())["tls_v1"]) == (b"OK", tls)
     if tls:
         client.shake_hands(authority.client())
         assert client.frame() == b"OK"
@@ -596,5 +590,4 @@ def test_a_connection_is_freed_without_the_collector(authority: Authority, tls: 
 
 
 def belongs(thing: Connection | Peer, bench: Secure) -> bool:
-    """True if it is of this test's daemon."""
     return (thing._reactor if isinstance(thing, Connection) else thing._broker) in (bench.reactor, bench.node.broker)

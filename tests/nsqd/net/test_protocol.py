@@ -39,8 +39,6 @@ class Echo(PlainConversation):
 
 
 class EchoBench(Bench):
-    """A reactor whose listener speaks in lines."""
-
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[Callable[[], None]] = []
@@ -52,8 +50,7 @@ def test_lines_come_back_and_the_last_one_ends_the_connection() -> None:
     client = bench.connect(b"one\ntwo\nen")
     assert client.recv(100) == b"one\ntwo\n"
     bench.send(client, b"d\nmore\n")
-    assert client.recv(100) == b"end\n"
-    assert client.recv(100) == b""
+    assert (client.recv(100), client.recv(100)) == (b"end\n", b"")
 
 
 def test_a_suspended_peer_reads_nothing_until_it_is_resumed_in_a_turn() -> None:

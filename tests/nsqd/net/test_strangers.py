@@ -39,7 +39,6 @@ class Port(Bench):
         return self.connect(HELLO[self.protocol])
 
     def ports(self) -> list[int]:
-        """The ports of the clients that are connected, in the order of their coming."""
         return [int(connection.peer.port) for connection in self.reactor.connections.values()]
 
 
@@ -68,8 +67,7 @@ def test_without_an_auth_file_a_client_of_jobs_may_be_silent_for_ever() -> None:
         port.advance(1000 * SECOND)
         before = port.ports()
         port.connect(b"")
-        assert port.ports() == before
-        assert len(before) == MOST
+        assert (port.ports(), len(before)) == (before, MOST)
 
 
 def test_strangers_push_out_strangers_and_no_known_client(protocol: str) -> None:

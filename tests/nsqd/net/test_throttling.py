@@ -27,8 +27,6 @@ PUBLISH = {"nsq": b"PUB work\n" + body(b"x"), "beanstalk": put(b"x"), "disque": 
 
 
 class Port(Bench):
-    """A reactor with an auth file, whose listener meets clients of one protocol."""
-
     def __init__(self, protocol: str = "nsq", **limits: int) -> None:
         super().__init__(settings=Settings(auth_required=True))
         self.protocol, self.proofs, self.accounts = protocol, Proofs("worker", "orders", **limits), Accounts()
@@ -42,7 +40,6 @@ class Port(Bench):
         return self.connect(b"".join((HELLO[self.protocol], *said)))
 
     def set(self, client: socket.socket, *names: str, **limits: int) -> None:
-        """Change the auth file."""
         self.proofs.set(*names, **limits)
         self.of(client).peer.rights_changed()
         self.turn()
@@ -110,8 +107,7 @@ def test_a_batch_is_taken_whole_in_its_portions() -> None:
     port = Port(messages=1000)
     client = port.client(mpub(b"work", *[b"x"] * 20_000))
     port.turn(20)
-    assert frames(client)[1:] == [b"OK"]
-    assert port.published() == 20_000
+    assert (frames(client)[1:], port.published()) == ([b"OK"], 20_000)
     assert port.of(client).paused_until == port.node.now + 19 * SECOND
 
 
@@ -125,13 +121,11 @@ def test_a_pause_ends_in_no_time_out() -> None:
     for _ in range(97):
         port.advance(SECOND)
         heartbeats += frames(client).count(b"_heartbeat_")
-    assert heartbeats == 3
-    assert len(port.reactor.connections) == 1
+    assert (heartbeats, len(port.reactor.connections)) == (3, 1)
     port.advance(2 * SECOND)
     port.advance(BODY_TIMEOUT - 1)  # which begins anew
     port.send(client, b"x")
-    assert port.published() == 101
-    assert len(port.reactor.connections) == 1
+    assert (port.published(), len(port.reactor.connections)) == (101, 1)
 
 
 def test_who_is_silent_after_a_pause_is_given_up_as_ever() -> None:
@@ -230,8 +224,7 @@ def test_a_connection_that_is_gone_leaves_its_debt(protocol: str) -> None:
         port.turn(20)
         client.close()
         port.turn(20)
-    assert port.published() == SIZE[protocol]
-    assert port.reactor.connections == {}
+    assert (port.published(), port.reactor.connections) == (SIZE[protocol], {})
     port.advance(SECOND * SIZE[protocol] // 50)
     port.publish(port.client())
     assert port.published() == SIZE[protocol] + 1
@@ -272,8 +265,7 @@ def test_a_large_batch_that_comes_in_pieces_waits_whole_until_the_debt_is_paid()
     assert not port.of(slow).reading
     port.advance(19 * SECOND)
     port.turn(40)
-    assert port.published() == 40_000
-    assert frames(slow)[1:] == [b"OK"]
+    assert (port.published(), frames(slow)[1:]) == (40_000, [b"OK"])
 
 
 def test_who_leaves_while_it_is_not_read_is_closed_at_once(protocol: str) -> None:

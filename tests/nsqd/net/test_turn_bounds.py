@@ -36,7 +36,6 @@ class SlowBench(Bench):
         return self.node.broker.tubes.waiters.count
 
     def wait_for_input(self, count: int) -> list[tuple[int, int]]:
-        """The events of epoll when so many connections have sent something."""
         while True:
             events = self.reactor._epoll.poll(5)
             if len(events) >= count:

@@ -65,7 +65,6 @@ class CrashRun:
         self.safe = 0  # the log must not end before this, whatever happens
 
     def run(self) -> None:
-        """All lives. AssertionError if something is wrong."""
         before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
         ids.LEASE, checkpoint.SLICE, tidying.SLICE = 64, self.slice, self.slice
         try:
@@ -74,8 +73,6 @@ class CrashRun:
                     self._live()
         finally:
             ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
-
-    # a life
 
     def _live(self) -> None:
         random = self.random

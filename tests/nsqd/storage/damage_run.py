@@ -69,14 +69,11 @@ class DamageRun:
         self.told = 0  # bytes that starts have told as damaged or torn
 
     def run(self) -> None:
-        """All lives. AssertionError if something is wrong."""
         for _ in range(LIVES):
             settled = self._live()
             self.clock = self.clock.after(SECOND, self.clock.now, rebooted=False)
             whole = self._look(settled)
             self._damage(whole)
-
-    # a life
 
     def _open(self, disk: SimDisk) -> SimNode:
         node = SimNode(
@@ -141,8 +138,6 @@ class DamageRun:
             while node.syncer.job is not None:
                 node.syncer.step()
 
-    # before the damage
-
     def _look(self, settled: bool) -> Whole:
         """What is there, with a copy of the disk. A crash is no damage, and an end in order tears nothing."""
         disk = self.disk.kill()
@@ -156,8 +151,6 @@ class DamageRun:
         seen = survey(self._open(self.disk.kill()), {})
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         return Whole(found, served, reader.segments[-1].name if reader.segments else "")
-
-    # the damage
 
     def _damage(self, whole: Whole) -> None:
         before = self.disk.kill()

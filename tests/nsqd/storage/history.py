@@ -18,8 +18,6 @@ _incarnations = count()
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is known of one message of a channel."""
-
     due: int = 0  # ns since the epoch; 0: at once
     attempts: int = 0  # deliveries
     noted: int = 0  # of those, how many the log knows of
@@ -77,7 +75,6 @@ class TopicState:
         self.distribute()
 
     def lasting(self) -> "TopicState":
-        """A copy, of what survives a restart."""
         channels = {name: channel.copy() for name, channel in self.channels.items() if not is_ephemeral(name)}
         state = TopicState(self.paused, {}, {}, dict(self.backlog), channels, self.config)
         state.retained, state.sure, state.incarnation = list(self.retained), set(self.sure), self.incarnation
@@ -92,7 +89,6 @@ Gone = dict[tuple[str, str], dict[bytes, Item]]
 
 
 def lasting(world: World) -> World:
-    """A copy, of what survives a restart."""
     return {name: topic.lasting() for name, topic in world.items() if not is_ephemeral(name)}
 
 
@@ -109,11 +105,8 @@ class History:
         self._gone: list[Gone] = [{}]
 
     def new_number(self) -> int:
-        """Return a number that was never returned before."""
         self._number += 1
         return self._number
-
-    # what happens
 
     def seal(self) -> None:
         """The turn's messages get their places. A lease of ids may write a group now."""
@@ -159,8 +152,6 @@ class History:
 
 @dataclass(slots=True)
 class Arrival:
-    """A message seen after a restart."""
-
     attempts: int  # before it was delivered
     at: int  # ns since the epoch
     buried: str = ""
@@ -168,16 +159,12 @@ class Arrival:
 
 @dataclass(slots=True)
 class SeenChannel:
-    """What a node shows of a channel after a restart."""
-
     paused: bool
     arrivals: dict[bytes, Arrival] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class SeenTopic:
-    """What a node shows of a topic after a restart."""
-
     paused: bool
     config: TopicConfig
     keys: set[str] = field(default_factory=set)  # what it knows to have been published under

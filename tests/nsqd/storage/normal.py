@@ -17,8 +17,6 @@ from nsqd.storage.sequence import Sequence
 
 @dataclass(frozen=True)
 class NormalChannel:
-    """The state of a channel in a form that two states can be compared in."""
-
     name: str
     paused: Pause | None
     start: int
@@ -29,8 +27,6 @@ class NormalChannel:
 
 @dataclass(frozen=True)
 class NormalTube:
-    """The state of a tube in a form that two states can be compared in."""
-
     start: int
     paused: Pause | None
     jobs: dict[int, Job]
@@ -39,8 +35,6 @@ class NormalTube:
 
 @dataclass(frozen=True)
 class NormalTopic:
-    """The state of a topic in a form that two states can be compared in."""
-
     name: str
     paused: Pause | None
     end: int

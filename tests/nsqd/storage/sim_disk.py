@@ -61,8 +61,6 @@ class _Node:
 
 
 class SimFile:
-    """An open file of the simulated disk."""
-
     def __init__(self, disk: "SimDisk", node: _Node) -> None:
         self._disk = disk
         self._node = node
@@ -207,15 +205,12 @@ class SimDisk:
         self.act("release")
         self.held = 0
 
-    # what happens to it
-
     def fail(self, operation: str, number: int, code: int, times: int = 1) -> None:
         """The operation fails with that errno from the `number`th from now on (1: the next), so many times."""
         first = self.operations[operation] + number
         self._faults.update(dict.fromkeys([(operation, first + i) for i in range(times)], code))
 
     def repair(self) -> None:
-        """Make the disk work again: from now on no operation fails."""
         self._faults.clear()
 
     def kill(self) -> "SimDisk":
@@ -284,8 +279,6 @@ class SimDisk:
         del self._nodes[name]
         self._synced = {one: other for one, other in self._synced.items() if other is not node}
         self._pending = [one for one in self._pending if one[2] is not node and one[1] != name]
-
-    # helpers
 
     def act(self, operation: str) -> None:
         """An operation begins. Raises what was planned for it."""
@@ -360,7 +353,6 @@ def _tear(content: bytearray, parts: list[tuple[int, bytes]], random: Random, se
 
 
 def _change(names: dict[str, _Node], what: str, name: str, other: str | _Node) -> None:
-    """One change of the directory, if what it needs is there."""
     if isinstance(other, _Node):
         names[name] = other
     elif what == "remove":

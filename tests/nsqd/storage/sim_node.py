@@ -52,7 +52,6 @@ class Clock:
         return clock
 
     def clocks(self) -> Clocks:
-        """Return the clocks as the log sees them."""
         return Clocks(lambda: self.now, lambda: self.wall, lambda: self.boot, b"%016d" % self.boots)
 
 

@@ -18,7 +18,6 @@ IDENTITY = LogIdentity(7, LOG_ID, EPOCH)
 
 
 def frozen_clock() -> LogClock:
-    """A clock that stands still at WALL."""
     return LogClock(Clocks(lambda: 1, lambda: WALL, lambda: 1, NO_BOOT))
 
 
@@ -27,7 +26,6 @@ def new_disk() -> SimDisk:
 
 
 def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, spare: type[Spare] = Spare) -> Writer:
-    """Return the writer of a log that begins on this disk."""
     return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), spare(disk, segment_size), segment_size)
 
 
@@ -45,5 +43,4 @@ def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
 
 
 def all_records(reader: LogRecords) -> list[Record]:
-    """Return the records of the whole log."""
     return list(reader.records())

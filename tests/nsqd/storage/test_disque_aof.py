@@ -312,13 +312,10 @@ def test_a_cut_history_against_a_dictionary(
         else:
             model.setdefault(job_id(number), body)
     aof = read(path, data)
-    assert {job.id: job.body for job in aof.jobs} == model
-    assert aof.cut_at == end
+    assert ({job.id: job.body for job in aof.jobs}, aof.cut_at) == (model, end)
 
 
 class Disque:
-    """A connection to a real Disque."""
-
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self._replies = self._socket.makefile("rb")
@@ -420,8 +417,7 @@ def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
         assert ask("DELJOB", *gone[2:]) == 2
         now = int(time.time())
         aof = read_aof(tmp_path / FILE, now)
-        assert [job.id for job in aof.jobs] == ids
-        assert (aof.expired, aof.cut_at) == (0, None)
+        assert ([job.id for job in aof.jobs], aof.expired, aof.cut_at) == (ids, 0, None)
         for job in aof.jobs:
             check(ask, job)
         assert [job.is_delivered for job in aof.jobs] == [False] * 6
@@ -429,8 +425,7 @@ def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
         assert ([job.id for job in aof.jobs], aof.expired) == ([ids[0], *ids[2:]], 1)
 
         assert [job[2] for job in ask("GETJOB", "COUNT", "2", "FROM", "q", "once")] == [b"one", b"four"]
-        assert ask("NACK", ids[0]) == 1
-        assert ask("GETJOB", "FROM", "big")[0][1] == ids[5]
+        assert (ask("NACK", ids[0]), ask("GETJOB", "FROM", "big")[0][1]) == (1, ids[5])
         (one, *_) = read_aof(tmp_path / FILE, now).jobs
         assert one.nacks == 0  # nothing of this is logged
         ask("BGREWRITEAOF")

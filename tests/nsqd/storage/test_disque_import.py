@@ -44,7 +44,6 @@ def imported(path: Path, data: bytes, node: Node | None = None) -> tuple[Node, D
 
 
 def jobs(node: Node) -> dict[bytes, Job]:
-    """All jobs, by body."""
     found = {}
     for tube in node.broker.tubes.all():
         for one in tube.jobs:
@@ -62,8 +61,7 @@ def test_a_job_keeps_what_it_can(tmp_path: Path) -> None:
     node, _ = imported(tmp_path, job(1, b"one", b"a;b", created=AGO + 500, **fields))
     (one,) = jobs(node).values()
     assert (one.state, one.ttr, one.delay, one.copies, one.created) == (JobState.READY, 30, 0, 3, AGO + 500)
-    assert (one.releases, one.timeouts, one.reserves) == (2, 3, 5)
-    assert one.ttl == 1100
+    assert (one.releases, one.timeouts, one.reserves, one.ttl) == (2, 3, 5, 1100)
     assert node.broker.tubes.tube("a;b") is not None
 
 

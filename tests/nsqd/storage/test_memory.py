@@ -26,7 +26,6 @@ def finish(memory: MemoryTopic, first: int, count: int) -> None:
 
 
 def held(memory: MemoryTopic) -> tuple[int, int]:
-    """Messages in memory, and the bytes of their frames."""
     frames = [frame for one in memory.sequence.extents if one.extent for frame in one.extent.frames if frame]
     return len(frames), sum(map(len, frames))
 
@@ -39,8 +38,7 @@ def test_small_batches_share_an_extent_and_a_full_one_is_closed() -> None:
     memory = topic()
     for first in range(0, EXTENT_MESSAGES + 10, 2):
         publish(memory, first, 2)
-    assert extents(memory) == 2
-    assert memory.read(5).frames[5] == b"frame 5"
+    assert (extents(memory), memory.read(5).frames[5]) == (2, b"frame 5")
     assert memory.read(EXTENT_MESSAGES + 3).first == EXTENT_MESSAGES
 
 
@@ -50,8 +48,7 @@ def test_delayed_messages_stand_apart() -> None:
     publish(memory, 1, 1, due=5)
     publish(memory, 2, 1, due=9)
     publish(memory, 3, 1)
-    assert [memory.read(i).delayed for i in range(4)] == [False, True, True, False]
-    assert extents(memory) == 3
+    assert ([memory.read(i).delayed for i in range(4)], extents(memory)) == ([False, True, True, False], 3)
 
 
 def test_finished_extents_are_dropped() -> None:
@@ -83,8 +80,7 @@ def test_more_channels_than_a_byte_counts() -> None:
 def test_a_large_batch_is_split() -> None:
     memory = topic()
     publish(memory, 0, 3 * EXTENT_MESSAGES + 1)
-    assert extents(memory) == 4
-    assert memory.read(2 * EXTENT_MESSAGES).first == 2 * EXTENT_MESSAGES
+    assert (extents(memory), memory.read(2 * EXTENT_MESSAGES).first) == (4, 2 * EXTENT_MESSAGES)
 
 
 def test_what_is_gone_leads_to_what_comes_next() -> None:
@@ -94,8 +90,7 @@ def test_what_is_gone_leads_to_what_comes_next() -> None:
     publish(memory, 2, 1)
     finish(memory, 1, 1)
     memory.sequence.sweep()
-    assert extents(memory) == 2
-    assert memory.read(1).first == 2
+    assert (extents(memory), memory.read(1).first) == (2, 2)
     assert (memory.read(3).first, memory.read(3).frames) == (3, [])
 
 

@@ -33,7 +33,6 @@ World = dict[str, tuple[dict[int, Seen], list[int]]]
 
 
 def told(job: Job, clock: Clock) -> Seen:
-    """What must be the same after a restart."""
     reserved = job.state is JobState.RESERVED
     due = job.due - clock.now + clock.true if job.state is JobState.DELAYED else 0
     counts = job.reserves, job.timeouts, job.releases, job.buries, job.kicks
@@ -52,8 +51,6 @@ def look(node: SimNode) -> World:
 
 
 class Client:
-    """A worker, and where its jobs come to."""
-
     def __init__(self, node: SimNode) -> None:
         self.worker = Worker(self)
         self.bodies: dict[int, bytes] = {}
@@ -161,8 +158,6 @@ class Run:
         node.broker.check()
         node.broker.tubes.check()
 
-    # deeds
-
     def _put(self, client: Client) -> None:
         random, now, broker = self.random, self.node.clock.now, self.node.broker
         broker.tubes.made(client.worker.using)
@@ -253,8 +248,6 @@ class Run:
                 if (topic.number, ordinal) in self.places
             )
             topic.empty()
-
-    # crashes
 
     def _crash(self) -> None:
         random = self.random

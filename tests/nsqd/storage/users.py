@@ -56,7 +56,6 @@ class Users:
         node.after_serve = self._observe
 
     def commands(self) -> list[Command]:
-        """Return the commands for the next turn."""
         self._changed = False
         usual = (
             [self._publish] * 4
@@ -73,10 +72,7 @@ class Users:
         random = self._random
         return [random.choice(rare if random.random() < 0.3 else usual) for _ in range(random.choice((0, 1, 1, 2, 4)))]
 
-    # producers
-
     def _topic(self) -> str | None:
-        """The name of a topic that is there, or may be made."""
         name = self._random.choice(TOPICS)
         if name not in self._broker.topics:
             if self._changed:
@@ -151,8 +147,6 @@ class Users:
         state.retained += bodies
         state.sure.update(bodies)
         state.channels[channel.name].items.update(dict.fromkeys(bodies, Item()))
-
-    # operators
 
     def _create(self) -> None:
         name = self._topic()
@@ -334,8 +328,6 @@ class Users:
             frame = next((one for batch in plan.read()[0] for at, one in batch.messages() if at == ordinal), frame)
         return frame
 
-    # consumers
-
     def _subscribe(self) -> None:
         channel = self._some_channel()
         if channel is None or len(self._users) > 6:
@@ -347,7 +339,6 @@ class Users:
         self._users.append(User(consumer, inbox))
 
     def _user(self) -> User | None:
-        """One that holds something, if there is any."""
         users = [user for user in self._users if user.holds] or self._users
         return self._random.choice(users) if users else None
 
@@ -397,8 +388,6 @@ class Users:
         user = self._user()
         if user is not None and user.holds:
             user.consumer.touch(self._random.choice(user.holds).id, SECOND, 10 * SECOND, self._node.clock.now)
-
-    # what they see
 
     def _deliver(self) -> None:
         self._look_at_graves()

@@ -102,11 +102,9 @@ def test_after_a_start_with_a_lower_limit_many_are_buried_before_what_is_good_is
     channel = node.broker.topics["t"].channels["a"]
     consumer, inbox = subscribe(node, "t", "a", ready=1)
     (good,) = inbox.take()
-    assert good.body == b"good"
-    assert consumer.finish(ids([good])) == []
+    assert (good.body, consumer.finish(ids([good]))) == (b"good", [])
     node.advance(SECOND)
-    assert len(channel.buried) == count
-    assert {one.reason for one in channel.buried.values()} == {LOWERED}
+    assert (len(channel.buried), {one.reason for one in channel.buried.values()}) == (count, {LOWERED})
     node.broker.check()
 
 

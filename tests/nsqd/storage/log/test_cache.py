@@ -26,7 +26,6 @@ def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
 
 
 def publish(node: SimNode, topic: str, count: int) -> None:
-    """Publish `count` messages in the turn that runs."""
     node.broker.topic(topic).publish([BODY] * count, len(BODY) * count)
 
 
@@ -38,7 +37,6 @@ def held(node: SimNode) -> int:
 
 
 def remembered(node: SimNode) -> int:
-    """Extents that the cache knows of."""
     cache = node.cache
     return len(cache._new) + len(cache._old) + len(cache._read_back)
 
@@ -209,8 +207,7 @@ def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
         node.turn()
         node.cache.step()
     node.turn()
-    assert inbox.take() == []
-    assert (node.cache.retries, node.cache.failures) == (0, 10)
+    assert (inbox.take(), node.cache.retries, node.cache.failures) == ([], 0, 10)
     assert node.broker.topics["a"].channels["c"].depth == 0
 
 
@@ -245,8 +242,7 @@ def test_damaged_messages_wait_for_a_node_that_may_have_them(is_reached: bool, m
         node.turn()
 
     read()
-    assert inbox.take() == []
-    assert node.cache.failures == 0
+    assert (inbox.take(), node.cache.failures) == ([], 0)
     mends.is_reachable, mends.is_patient = is_reached, False
     read()
     assert len(inbox.take()) == (10 if is_reached else 0)

@@ -36,12 +36,10 @@ def work_until(node: SimNode, done: Callable[[], bool]) -> None:
 
 
 def is_chosen(node: SimNode) -> bool:
-    """A segment waits to be cleaned."""
     return node.cleaner.waits is not None
 
 
 def is_cleaned(node: SimNode) -> bool:
-    """One has been cleaned; the thread does what it is given at once."""
     node.cleaner.step()
     return node.cleaner.cleaned > 0
 

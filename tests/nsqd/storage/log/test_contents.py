@@ -45,7 +45,6 @@ def node() -> SimNode:
 
 
 def counted(node: SimNode, portion: int) -> LogCount:
-    """All, so many extents at a time."""
     topics = [topic.number for topic in node.broker.topics.values()]
     count = node.log.contents().count(topics)
     while count.count_some(portion):
@@ -58,8 +57,7 @@ def test_by_topic(node: SimNode) -> None:
     topics = node.broker.topics
     waiting, kept = found.pop(topics["waiting"].number), found.pop(topics["kept"].number)
     assert not found
-    assert (waiting.unfinished, waiting.retained) == (20, 0)
-    assert (kept.unfinished, kept.retained) == (0, 30)
+    assert (waiting.unfinished, waiting.retained, kept.unfinished, kept.retained) == (20, 0, 0, 30)
     assert kept.live >= 30 * len(BODY)
 
 
@@ -78,8 +76,7 @@ def test_it_is_what_a_census_finds(node: SimNode) -> None:
 @pytest.mark.parametrize("portion", [1, 2, 3, 1000])
 def test_in_portions_of_any_size(node: SimNode, portion: int) -> None:
     one, other = counted(node, portion), counted(node, 10)
-    assert one.topics() == other.topics()
-    assert one.files(1000) == other.files(1000)
+    assert (one.topics(), one.files(1000)) == (other.topics(), other.files(1000))
 
 
 def test_by_file(node: SimNode) -> None:

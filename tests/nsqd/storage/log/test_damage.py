@@ -91,8 +91,7 @@ def test_a_wrong_bit_costs_no_more_than_its_record() -> None:
         spoiled = disk.kill()
         spoiled.put(name, bytes(wrong))
         bodies, spots = served(spoiled)
-        assert len(bodies) == MESSAGES - messages
-        assert spots == 1
+        assert (len(bodies), spots) == (MESSAGES - messages, 1)
 
 
 def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
@@ -173,9 +172,7 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
         node.eager = True
         Client(channel, inbox, 60 * SECOND, 0).set_ready(2000)
         node.advance(SECOND)
-        assert inbox.take() == []
-        assert channel.depth == 0
-        assert node.cache.failures == 1000
+        assert (inbox.take(), channel.depth, node.cache.failures) == ([], 0, 1000)
         node.broker.check()
         node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))
         node.turn()
@@ -207,7 +204,6 @@ def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
 
 
 def spoil(disk: SimDisk, text: bytes) -> None:
-    """One record has another body than its CRC says."""
     name = next(name for name in disk.names() if name.endswith(".log") and text in disk.content(name))
     disk.put(name, disk.content(name).replace(text, b"#" * len(text)))
 

@@ -45,7 +45,6 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
-    """Some seed fails, with one of these complaints."""
     for seed in range(FOUND_WITHIN):
         try:
             DamageRun(seed, durability).run()

@@ -96,8 +96,7 @@ def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is
     disk.others = disk.capacity - RESERVE // 2 + 1  # the other half is held
     node.syncer.timer()
     producer.publish(2)
-    assert producer.refused == ["no space left for the log"] * 2
-    assert len(producer.acknowledged) == 4
+    assert (producer.refused, len(producer.acknowledged)) == (["no space left for the log"] * 2, 4)
     assert consumer.finish(inbox.take()[0].id) == []
     node.turn()
     node.syncer.timer()
@@ -159,8 +158,7 @@ def test_a_write_for_which_there_is_no_space_is_acknowledged_when_there_is() -> 
     node.syncer.timer()
     producer.publish(1)
     assert producer.acknowledged == [b"message %d" % number for number in range(4)]
-    assert node.store.refusal == ""
-    assert seen_after(disk.crash(Random(1))) == set(producer.acknowledged)
+    assert (node.store.refusal, seen_after(disk.crash(Random(1)))) == ("", set(producer.acknowledged))
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
@@ -223,8 +221,7 @@ def test_a_log_that_cannot_be_read_is_not_opened() -> None:
         killed.fail(operation, 1, errno.EMFILE if operation == "open" else errno.EIO)
         with pytest.raises(LogError, match="cannot read the log"):
             new_node(killed)
-        assert killed.names() == disk.names()
-        assert seen_after(killed) == {b"message 0"}
+        assert (killed.names(), seen_after(killed)) == (disk.names(), {b"message 0"})
 
 
 class HastySyncer(SteppedSyncer):

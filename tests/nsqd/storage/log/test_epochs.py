@@ -41,8 +41,7 @@ def begun(disk: SimDisk) -> list[tuple[Epoch, int]]:
 
 @given(EPOCHS, st.binary(max_size=5))
 def test_an_epoch_is_read_as_it_was_packed(epoch: Epoch, before: bytes) -> None:
-    assert len(epoch.pack()) == SIZE
-    assert unpack(before + epoch.pack() + b"x", len(before)) == epoch
+    assert (len(epoch.pack()), unpack(before + epoch.pack() + b"x", len(before))) == (SIZE, epoch)
 
 
 @given(st.lists(st.tuples(EPOCHS, st.integers(0, 50)), max_size=8, unique_by=lambda one: one[0]), st.randoms())
@@ -52,8 +51,7 @@ def test_a_table_tells_the_epoch_of_each_position(given_: list[tuple[Epoch, int]
     table = EpochTable()
     for epoch, start in epochs * 2:  # as a checkpoint and the records before it tell them
         table.begin(epoch, start)
-    assert list(table) == epochs
-    assert table.highest == max((epoch.number for epoch, _ in epochs), default=0)
+    assert (list(table), table.highest) == (epochs, max((epoch.number for epoch, _ in epochs), default=0))
     expected = [NO_EPOCH, *(epoch for epoch, _ in epochs)]
     told = [table.at(position) for position in range(60)]
     assert told == [expected[sum(start <= position for start in starts)] for position in range(60)]
@@ -154,8 +152,7 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
     disk = SimDisk()
     disk.put(NAME, encode_identity(StoredIdentity(7, bytes(16), epochs)))
     stored = read_identity(disk)
-    assert stored.epochs == epochs[2:]
-    assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
+    assert (stored.epochs, len(read_from(disk, NAME, 0, 1000))) == (epochs[2:], 32 + 3 * SIZE)
 
 
 @each("number", range(1, 6))
@@ -175,8 +172,7 @@ def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_rec
     assert list(writer.epochs) == [(epoch, 0)]
     reader, contents = read(disk.kill())
     assert [content for content in contents if len(content) == 1] == [b"a", b"b", b"c", b"d"]
-    assert begun(disk) == [(epoch, 0)]
-    assert {segment.header.epoch for segment in reader.segments} == {epoch}
+    assert (begun(disk), {segment.header.epoch for segment in reader.segments}) == ([(epoch, 0)], {epoch})
 
 
 def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +224,7 @@ def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pyt
     last = LogRecords(disk.kill()).segments[-1]
     disk.put(last.name, bytes(HEADER_SIZE) + disk.content(last.name)[HEADER_SIZE:])
     node = open_node(disk)  # the segment's own record tells its epoch
-    assert node.broker.topics["t"].depth == 10
-    assert node.log.start_results.torn == 0
+    assert (node.broker.topics["t"].depth, node.log.start_results.torn) == (10, 0)
 
 
 @pytest.mark.parametrize("size", [1000, 1 << 20, 3 << 20])
@@ -251,5 +246,4 @@ def test_a_header_whose_epoch_is_unknown_is_not_written() -> None:
     content = bytes(HEADER_SIZE) + b"no record at all" * 400
     disk.put(segment_name(0, 1), content)
     reader = LogRecords(disk)
-    assert reader.files.rebuilt == [segment_name(0, 1)]
-    assert disk.content(segment_name(0, 1)) == content
+    assert (reader.files.rebuilt, disk.content(segment_name(0, 1))) == ([segment_name(0, 1)], content)

@@ -231,7 +231,6 @@ class IdleRun:
         self.consumers: list[Client] = []
 
     def run(self) -> None:
-        """AssertionError if the log does not become small, or never comes to rest."""
         for _ in range(3):
             node = self._open()
             if self.random.random() < 0.8:

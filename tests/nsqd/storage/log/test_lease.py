@@ -20,7 +20,6 @@ def start(disk: SimDisk, durability: Durability = Durability.ALWAYS) -> SimNode:
 
 
 def issued(node: SimNode) -> int:
-    """The number of the next id."""
     return node.broker.ids.next
 
 
@@ -63,7 +62,6 @@ def test_what_was_given_back_is_leased_again_before_it_is_used() -> None:
 
 
 def edited(disk: SimDisk, name: str, change: Callable[[bytearray], None]) -> SimDisk:
-    """A copy, with one file changed."""
     copy, data = disk.kill(), bytearray(disk.content(name))
     change(data)
     copy.put(name, bytes(data))

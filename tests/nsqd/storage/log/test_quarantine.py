@@ -38,7 +38,6 @@ def flip(disk: SimDisk, what: bytes) -> tuple[int, int]:
 
 
 def copies(disk: SimDisk) -> dict[str, bytes]:
-    """Return the contents of the quarantined copies, by name."""
     return {name: disk.content(name) for name in disk.names() if name.endswith((TORN, DAMAGED))}
 
 
@@ -61,8 +60,7 @@ def test_behind_the_stated_mark_everything_from_the_wrong_record_on_is_copied_co
     start, _ = flip(disk, b"second")
     torn = disk.content(SEGMENT)[start:]
     reader, contents = read(disk)
-    assert contents == [b"first"]
-    assert reader.cuts == [(SEGMENT, start, start + len(torn))]
+    assert (contents, reader.cuts) == ([b"first"], [(SEGMENT, start, start + len(torn))])
     assert (reader.torn, reader.damage.size) == (len(torn), 0)
     assert disk.content(SEGMENT + f".{start}.torn") == torn
     assert b"the last" in torn

@@ -25,8 +25,7 @@ def test_files_that_are_no_segments_are_left_alone() -> None:
     disk.put("notes.txt", b"mine")
     disk.put("1.0.log", b"mine, too")
     write(new_writer(disk), b"a")
-    assert read(disk)[1] == [b"a"]
-    assert disk.content("notes.txt") == b"mine"
+    assert (read(disk)[1], disk.content("notes.txt")) == ([b"a"], b"mine")
 
 
 def test_a_tail_that_is_cut_anywhere_is_cut_off_at_a_record() -> None:
@@ -107,8 +106,7 @@ def test_a_tail_that_is_there_twice_counts_once() -> None:
     for size in range(1, len(whole)):
         disk.put(name, whole + whole[-size:])
         reader, contents = read(disk)
-        assert contents == [b"a", b"b", b"c"]
-        assert reader.end == writer.written.position
+        assert (contents, reader.end) == ([b"a", b"b", b"c"], writer.written.position)
 
 
 def three_segments() -> tuple[SimDisk, list[str]]:
@@ -127,9 +125,7 @@ def test_a_missing_segment_in_the_middle_is_damage() -> None:
     assert len(names) > 2
     disk.remove(names[1])
     reader, contents = read(disk)
-    assert len(contents) == 9 - 2
-    assert contents[0][:1] == b"0"
-    assert contents[-1][:1] == b"8"
+    assert (len(contents), contents[0][:1], contents[-1][:1]) == (9 - 2, b"0", b"8")
     assert reader.damage.size > 40
     assert disk.names() == [names[0], *names[2:]]
 
@@ -153,8 +149,7 @@ def test_segments_behind_a_gap_that_were_never_promised_are_cut_off() -> None:
     reader, contents = read(disk)
     assert contents == [b"0" * 60]
     first, *kept = disk.names()
-    assert first == segment_name(0, 0)
-    assert kept == [f"{name}.0.torn" for name in list(whole)[1:]]
+    assert (first, kept) == (segment_name(0, 0), [f"{name}.0.torn" for name in list(whole)[1:]])
     assert [disk.content(name) for name in kept] == list(whole.values())[1:]
     assert reader.torn > 120
     assert not reader.damage.spots
@@ -253,8 +248,7 @@ def test_all_files_are_closed() -> None:
     disk, names = three_segments()
     killed = disk.kill()
     killed.put(names[-1], killed.content(names[-1])[:-3])
-    assert all_records(LogRecords(killed))[-1].kind == RecordKind.GROUP
-    assert killed.open_files == 0
+    assert (all_records(LogRecords(killed))[-1].kind, killed.open_files) == (RecordKind.GROUP, 0)
 
 
 def test_a_file_named_beyond_all_positions_is_left_alone() -> None:

@@ -46,7 +46,6 @@ HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 
 
 
 def fields(layout: Struct) -> st.SearchStrategy[tuple[object, ...]]:
-    """Values for every field of a layout."""
     codes = layout.format.lstrip(">").replace("16s", "s").replace("8s", "e")
     sizes = {"s": 16, "e": 8}
     parts = [
@@ -72,8 +71,7 @@ def test_a_record_is_read_as_it_was_written(
     before, start = data.draw(st.binary(max_size=9)), data.draw(st.integers(0, 1 << 33))
     written = b"".join(encode(seed, start + len(before), kind, content, frames))
     end = decode(before + written + b"more", len(before), seed, start)
-    assert end == len(before) + len(written)
-    assert written[PREFIX_SIZE] == kind
+    assert (end, written[PREFIX_SIZE]) == (len(before) + len(written), kind)
     assert written[PREFIX_SIZE + 1 :] == content + frames
     assert layout.unpack_from(written, PREFIX_SIZE + 1) == values
 
@@ -133,8 +131,7 @@ def test_a_record_of_another_segment_is_none() -> None:
     )
 )  # fmt: skip
 def test_a_header_is_read_as_it_was_written(header: SegmentHeader) -> None:
-    assert len(header.encode()) == HEADER_SIZE
-    assert decode_header(header.encode() + b"more") == header
+    assert (len(header.encode()), decode_header(header.encode() + b"more")) == (HEADER_SIZE, header)
 
 
 def test_a_record_at_another_place_of_the_segment_is_none() -> None:
@@ -194,7 +191,6 @@ def test_a_publish_tells_its_attributes_and_owners_apart(
     topic, first, count, due, largest = (int(str(value)) for value in values[:5])
     head = records.pack_publish(topic, first, count, due, largest, distributed, attributes, owners)
     *told, flags = records.PUBLISH.unpack_from(b"x" + head, 1)
-    assert told == [topic, first, count, due, largest]
-    assert bool(flags & records.DISTRIBUTED) == distributed
+    assert (told, bool(flags & records.DISTRIBUTED)) == ([topic, first, count, due, largest], distributed)
     assert records.owners_of(b"x" + head + b"frames", 1, flags) == (None if owners is None else frozenset(owners))
     assert records.attributes_of(b"x" + head + b"frames", 1, flags) == (attributes, 1 + len(head))

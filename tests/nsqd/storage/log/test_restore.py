@@ -34,7 +34,6 @@ _SEEDS = count()
 
 
 def restored(source: SimDisk, node: int | None = None, known: int = 0) -> tuple[SimDisk, Restored]:
-    """Restore a disk, of which nothing changes."""
     before = {name: source.content(name) for name in source.names()}
     target, random = SimDisk(), Random(next(_SEEDS))
     clock = Clock()

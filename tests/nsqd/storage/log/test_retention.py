@@ -65,7 +65,6 @@ class Reader:
 
     @property
     def kept(self) -> list[int]:
-        """The numbers of what can be read again."""
         self.node.syncer.now()
         bodies = retained(self.node, self.topic)
         assert bodies is not None
@@ -89,7 +88,6 @@ def clock() -> Clock:
 
 
 def files(disk: SimDisk) -> int:
-    """Return how many bytes the log has on disk."""
     return sum(disk.size(name) for name in disk.names())
 
 
@@ -111,8 +109,7 @@ def test_retained_messages_are_read_again_in_order_and_over_restarts(disk: SimDi
         disk = disk.crash(Random(1)) if cut else disk.kill()
         clock = clock.after(SECOND, 5 * SECOND, rebooted=cut)
         reader = Reader(start(disk, clock))
-        assert reader.topic.config == TopicConfig(retention=HOUR)
-        assert reader.kept == list(range(50, 150))
+        assert (reader.topic.config, reader.kept) == (TopicConfig(retention=HOUR), list(range(50, 150)))
         assert reader.inbox.take() == []
 
 
@@ -169,8 +166,7 @@ def test_what_is_emptied_is_retained_as_what_is_finished(disk: SimDisk, clock: C
     reader.work(0, 50)
     reader.node.turn(lambda: reader.topic.empty())
     reader.rest(SECOND)
-    assert reader.topic.depth == 0
-    assert reader.kept == list(range(50))
+    assert (reader.topic.depth, reader.kept) == (0, list(range(50)))
 
 
 def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: SimDisk, clock: Clock) -> None:
@@ -189,8 +185,7 @@ def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock)
     reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     reader.work(0, 300)
     reader.sequence.join_retained()
-    assert len(reader.sequence.retained) == 1
-    assert reader.kept == list(range(300))
+    assert (len(reader.sequence.retained), reader.kept) == (1, list(range(300)))
     assert reader.node.cache.cached_bytes < 2_500
 
 

@@ -18,7 +18,6 @@ STORED = StoredIdentity(7, LOG_ID)
 
 
 def zero(disk: SimDisk, name: str, size: int) -> None:
-    """The file's first bytes are lost."""
     disk.put(name, bytes(size) + disk.content(name)[size:])
 
 
@@ -32,13 +31,11 @@ def test_the_only_segments_header_is_rebuilt() -> None:
     whole = disk.content(ONLY)
     zero(disk, ONLY, HEADER_SIZE)
     reader, contents = read(disk)
-    assert contents == [b"a" * 5000, b"b"]
-    assert (reader.damage.spots, reader.damage.headers) == ([], [ONLY])
+    assert (contents, reader.damage.spots, reader.damage.headers) == ([b"a" * 5000, b"b"], [], [ONLY])
     assert reader.damage.size == HEADER_SIZE
     header = decode_header(disk.content(ONLY))
     assert (header.node, header.log_id, header.base, header.state) == (7, LOG_ID, 0, False)
-    assert disk.content(ONLY)[HEADER_SIZE:] == whole[HEADER_SIZE:]
-    assert read(disk)[0].damage.size == 0
+    assert (disk.content(ONLY)[HEADER_SIZE:], read(disk)[0].damage.size) == (whole[HEADER_SIZE:], 0)
 
 
 def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> None:
@@ -57,8 +54,7 @@ def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> 
             pass
         disk.cut_in = None
         crashed = disk.crash(Random(moment))
-        assert read(crashed)[1] == [b"a"]
-        assert crashed.content(f"{ONLY}.0.damaged") == wrong
+        assert (read(crashed)[1], crashed.content(f"{ONLY}.0.damaged")) == ([b"a"], wrong)
 
 
 def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
@@ -70,8 +66,7 @@ def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
     whole = disk.content(ONLY)
     disk.put(ONLY, whole[:20] + bytes((whole[20] ^ 8,)) + whole[21:])
     reader, contents = read(disk)
-    assert (contents, reader.damage.headers) == ([b"a", b"b"], [ONLY])
-    assert disk.content(ONLY) == whole
+    assert (contents, reader.damage.headers, disk.content(ONLY)) == ([b"a", b"b"], [ONLY], whole)
 
 
 def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() -> None:

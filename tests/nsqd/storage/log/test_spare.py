@@ -42,8 +42,7 @@ def test_a_segment_made_ahead_is_promoted_at_once() -> None:
     assert len(disk.content(disk.names()[1])) == BLOCK
     writer.expect_syncs()
     write(writer, b"c")
-    assert len(disk.names()) == 2
-    assert read(disk)[1] == [b"a" * 200, b"b", b"c"]
+    assert (len(disk.names()), read(disk)[1]) == (2, [b"a" * 200, b"b", b"c"])
 
 
 def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_closed() -> None:
@@ -111,15 +110,11 @@ def test_the_thread_makes_it_and_is_stopped(tmp_path: Path) -> None:
     made = spare.claim("a")
     assert made is not None
     file, former = made
-    assert former == 0
-    assert (tmp_path / "a").read_bytes() == bytes(10_000_000)
+    assert (former, (tmp_path / "a").read_bytes()) == (0, bytes(10_000_000))
     file.close()
     spare.prepare(at_once=True)
     spare.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-# Files of former segments
 
 
 class Reusing:
@@ -167,9 +162,7 @@ def test_after_a_kill_the_log_ends_with_its_last_record_and_nothing_is_torn() ->
         if content:
             write(log.writer, content)
         reader = log.restart(log.disk.kill())
-        assert reader.end == log.writer.written.position
-        assert reader.cuts == []
-        assert reader.damage.size == 0
+        assert (reader.end, reader.cuts, reader.damage.size) == (log.writer.written.position, [], 0)
         assert reader.quarantine.copies == []
 
 
@@ -184,8 +177,7 @@ def test_a_torn_group_is_cut_off_without_the_old_records(kept: int) -> None:
     torn.put(log.name, new[: end + kept] + old[end + kept :])
     reader = log.restart(torn)
     good = end + (GROUP_BYTES if kept >= GROUP_BYTES else 0)
-    assert reader.end == log.writer.base + good - HEADER_SIZE
-    assert len(torn.content(log.name)) == good
+    assert (reader.end, len(torn.content(log.name))) == (log.writer.base + good - HEADER_SIZE, good)
     if kept > 3:  # the first bytes of a length are zeros
         ((name, start, stop),) = reader.cuts
         assert (name, start) == (log.name, good)
@@ -217,9 +209,7 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     disk.put(log.name, begun + log.old[HEADER_SIZE:])
     reader = LogRecords(disk)
     list(reader.records())
-    assert reader.end == log.writer.base
-    assert reader.files.rebuilt == []
-    assert reader.cuts == []
+    assert (reader.end, reader.files.rebuilt, reader.cuts) == (log.writer.base, [], [])
     assert reader.quarantine.copies == []
 
 

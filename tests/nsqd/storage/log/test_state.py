@@ -48,8 +48,7 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     wall, offset = one.clock.wall, one.clock.wall - one.clock.now
     state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.find_sequence(topic.number), offset))
     assert (state.number, state.name, state.end, state.distributed) == (topic.number, "t", 12, 11)
-    assert state.paused == Pause("", wall // SECOND, 0)
-    assert state.delayed == {11: wall + 10 * SECOND}
+    assert (state.paused, state.delayed) == (Pause("", wall // SECOND, 0), {11: wall + 10 * SECOND})
     assert state.config == topic.config
     channel = channel_of(state)
     assert (channel.name, channel.paused, channel.start, channel.cursor, channel.buried) == ("a", None, 0, 6, {})
@@ -109,8 +108,7 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
             else:
                 far.remove_span(first, end)
                 left -= set(range(first, end))
-        assert list(far.ordinals()) == sorted(left)
-        assert {ordinal for ordinal, _, _ in far.entries()} == left
+        assert (list(far.ordinals()), {ordinal for ordinal, _, _ in far.entries()}) == (sorted(left), left)
         assert [ordinal for ordinal, flag in enumerate(far.flags(0, 20_000)) if flag] == sorted(left)
 
 

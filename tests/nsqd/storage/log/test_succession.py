@@ -123,7 +123,6 @@ class SuccessionRun:
                     step()
 
     def run(self) -> bool:
-        """Return True if the tail had any message left."""
         random = self.random
         self.steps(random.choice((0, 3, 20, 60)))
         owner, common = self.node.disk.kill(), self.node.log.writer.written.position
@@ -192,8 +191,7 @@ def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: 
     assert made.first_id == max(LEAST, reading.replay.lease + SAFE_LEASES * LEASE)
     after = LogReading(FrozenDisk(target))
     assert after.start_results.lease == made.first_id
-    assert list(after.replay.parents.values())[-1] == made.parent
-    assert after.replay.followers.numbers == ()
+    assert (list(after.replay.parents.values())[-1], after.replay.followers.numbers) == (made.parent, ())
     assert after.highest_epoch == reading.highest_epoch + 1
 
 
@@ -228,7 +226,6 @@ def judge_salvaged(run: SuccessionRun, source: SimDisk, common: int, succeeding:
 
 
 def judge_start(run: SuccessionRun, target: SimDisk) -> None:
-    """Assert that a node serves the new log, and that it goes on."""
     clock = run.clock.after(SECOND, 5 * SECOND, rebooted=False)
     node = SimNode(target.kill(), Durability.ALWAYS, clock, run.random)
     node.broker.check()
@@ -279,8 +276,7 @@ def test_what_the_tail_says_of_earlier_messages_is_counted() -> None:
     made = successor(run, disk, common, SimDisk())
     assert made.dropped["FINISH"] == 2
     assert made.dropped["REQUEUE"] >= 1
-    assert made.messages == 3
-    assert made.dropped.keys() == {"FINISH", "REQUEUE"}
+    assert (made.messages, made.dropped.keys()) == (3, {"FINISH", "REQUEUE"})
     assert not successor(run, disk, 0, SimDisk()).dropped
 
 
@@ -300,7 +296,6 @@ def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succee
 
 
 def disk_at(disk: SimDisk, common: int) -> SimDisk:
-    """Return a copy of a log of one segment that ends at a position."""
     cut = SimDisk()
     for name in disk.names():
         content = disk.content(name)

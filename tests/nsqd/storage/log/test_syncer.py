@@ -30,7 +30,6 @@ def publish(node: SimNode, count: int = 1) -> None:
 
 
 def tick(node: SimNode) -> None:
-    """Let a second pass, and let the syncer act on it."""
     node.advance(SECOND)
     node.syncer.timer()
     work(node)
@@ -115,7 +114,6 @@ def test_what_a_killed_process_left_is_stated_too() -> None:
 
 
 def opened(disk: SimDisk) -> Writer:
-    """As a start goes on behind what it has read."""
     reader = LogRecords(disk)
     assert all_records(reader)
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)

@@ -45,7 +45,6 @@ def deletions(*tail: Callable[[SimNode], object]) -> list[Deletion]:
 
 
 def numbers() -> tuple[int, int, int, int]:
-    """Return the numbers of t, c, d and u."""
     _, node = log_of()
     topics = node.broker.topics
     t = topics["t"]

@@ -53,7 +53,6 @@ class Torn:
             at = decode(data, at, self.node.log.writer._seed)
 
     def seen(self) -> list[dict[str, SeenTopic]]:
-        """What there is after each such restart."""
         return [survey(node, {b"0.": FIRST_ID}) for node in self.restarts()]
 
 
@@ -161,8 +160,7 @@ def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays
     for node in Torn(put, last).restarts():
         tube = node.broker.tubes.tube("t")
         found.append([job.ordinal for job in tube.jobs])
-    assert found[0] == [0, 1]
-    assert found[-1] == [1, 2, 3]
+    assert (found[0], found[-1]) == ([0, 1], [1, 2, 3])
     assert all(ordinals in ([0, 1], [0, 1, 2, 3], [1, 2, 3]) for ordinals in found)
 
 
@@ -174,8 +172,7 @@ def test_a_topic_that_is_deleted_and_made_again_never_shows_the_old_messages() -
 
     found = Torn(with_channels("a", "b"), last).seen()
     contents = [(sorted(seen["t"].channels), bodies(seen, "t", "a")) for seen in found if "t" in seen]
-    assert contents[0] == (["a", "b"], {b"0."})
-    assert contents[-1] == (["a"], {b"1."})
+    assert (contents[0], contents[-1]) == ((["a", "b"], {b"0."}), (["a"], {b"1."}))
     assert not any(len(there) > 1 for _, there in contents)
 
 

@@ -30,8 +30,7 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
     write(writer, b"c")
     assert disk.operations["append"] == before + 1
     reader, contents = read(disk.kill())
-    assert contents == [b"a", b"b", b"c"]
-    assert reader.end == writer.written.position
+    assert (contents, reader.end) == ([b"a", b"b", b"c"], writer.written.position)
     groups = [record for record in all_records(reader) if record.kind == RecordKind.GROUP]
     # the epoch has a group of its own
     assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, 0, first]
@@ -71,8 +70,7 @@ def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
     for number in range(6):
         write(writer, b"%d" % number * 30)
     assert writer.sync()
-    assert writer.durable.position == writer.written.position
-    assert len(read(disk.crash(disk.random))[1]) == 6
+    assert (writer.durable.position, len(read(disk.crash(disk.random))[1])) == (writer.written.position, 6)
 
 
 def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> None:
@@ -114,8 +112,7 @@ def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
     write(writer, b"c")
     assert writer.failure
     assert write(writer, b"d") >= waits_for
-    assert writer.failure == ""
-    assert read(disk.kill())[1] == [b"a", b"b", b"c", b"d"]
+    assert (writer.failure, read(disk.kill())[1]) == ("", [b"a", b"b", b"c", b"d"])
 
 
 @pytest.mark.parametrize("before", [[], [b"a"]])
@@ -180,7 +177,6 @@ def test_after_a_failed_sync_nothing_becomes_durable_any_more() -> None:
 
 
 def durable_names(disk: SimDisk) -> list[str]:
-    """What a power cut leaves for certain."""
     return sorted(set.intersection(*[set(disk.crash(disk.random).names()) for _ in range(20)]))
 
 

@@ -80,7 +80,6 @@ def world() -> World:
 
 
 def act(world: World, name: str) -> None:
-    """Change what waits."""
     chosen = [ChosenMessage(ordinal, world.ids[ordinal]) for ordinal in (0, 7, COUNT - 1)]
     if name == "finish":
         actions.finish(world.topic, world.channel, chosen)
