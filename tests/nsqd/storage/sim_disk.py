@@ -254,6 +254,21 @@ class SimDisk:
         """A file with that content, safely on disk."""
         self._nodes[name] = self._synced[name] = _Node(data)
 
+    def flip(self, name: str, at: int, mask: int = 1) -> None:
+        """Some bits of a byte are wrong."""
+        wrong = bytearray(self.content(name))
+        wrong[at] ^= mask
+        self.put(name, bytes(wrong))
+
+    def spoil(self, name: str, start: int = 0, stop: int = 0, data: bytes = b"") -> None:
+        """Other bytes stand there; zeros if none are given."""
+        content = self.content(name)
+        self.put(name, content[:start] + (data or bytes(stop - start)) + content[stop:])
+
+    def segments(self) -> list[str]:
+        """Return the names of the files that are the log's segments."""
+        return [name for name in sorted(self._nodes) if name.endswith(".log")]
+
     def synced(self, name: str) -> bytes:
         """Return the bytes of a file that survive a power cut; none if its name does not."""
         node = self._synced.get(name)

@@ -20,7 +20,8 @@ from nsqd.storage.log.opening import Extend, LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
-from tests.nsqd.core.node import SECOND
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
 
 NODE = 7
@@ -207,9 +208,28 @@ class SimNode:
     def _wake(self) -> None:
         self.woken = True
 
-    def publish(self, count: int = 1, topic: str = "t") -> None:
-        """Publish `count` messages of one byte to the topic, in a turn of their own."""
-        self.turn(lambda: self.broker.topic(topic).publish([b"x"] * count, count))
+    def publish(self, count: int = 1, topic: str = "t", body: bytes = b"x") -> None:
+        """Publish `count` such messages to the topic, in a turn of their own."""
+        self.turn(lambda: self.broker.topic(topic).publish([body] * count, len(body) * count))
+
+    def subscribe(
+        self, topic: str = "t", channel: str = "a", ready: int = 1000, timeout: int = 60 * SECOND
+    ) -> tuple[Client, Inbox]:
+        """Return a consumer of the channel, which is made if need be, and what it gets."""
+        inbox = Inbox(1 << 30)
+        consumer = Client(self.broker.topic(topic).channel(channel), inbox, timeout, 0)
+        consumer.set_ready(ready)
+        return consumer, inbox
+
+    def checkpoint(self) -> None:
+        """Write one."""
+        self.log.upkeep.checkpoints._begin()
+        self.advance(0)
+
+    @property
+    def checkpoints(self) -> int:
+        """Return how many were written."""
+        return self.log.upkeep.checkpoints.written
 
     def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
         """A turn. A command may return a reply: it is called when it may leave."""

@@ -29,8 +29,19 @@ EPOCHS = st.builds(Epoch, st.integers(1, 2**32 - 1), st.integers(0, 2**16 - 1), 
 
 
 def publish(node: SimNode, count: int = 1, size: int = 10) -> None:
-    for number in range(count):
-        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * size], size))
+    for _ in range(count):
+        node.publish(body=b"x" * size)
+
+
+def lives(count: int, messages: int, size: int = 10, segment_size: int = 1000) -> SimDisk:
+    """A node starts so often, and publishes each time."""
+    disk = SimDisk()
+    for _ in range(count):
+        node = open_node(disk)
+        node.log.writer.segment_size = segment_size
+        publish(node, messages, size)
+        disk = node.disk.kill()
+    return disk
 
 
 def begun(disk: SimDisk) -> list[tuple[Epoch, int]]:
@@ -71,11 +82,7 @@ def test_a_table_forgets_but_the_last_epochs_that_have_ended(monkeypatch: pytest
 
 
 def test_each_start_begins_an_epoch_with_its_first_record() -> None:
-    disk = SimDisk()
-    for _ in range(3):
-        node = open_node(disk)
-        publish(node, 2)
-        disk = node.disk.kill()
+    disk = lives(3, 2)
     found = begun(disk)
     assert [(epoch.number, epoch.node) for epoch, _ in found] == [(1, 7), (2, 7), (3, 7)]
     assert len({epoch.random for epoch, _ in found}) == 3
@@ -108,16 +115,11 @@ def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
 
 @pytest.mark.parametrize("lost", [HEADER_SIZE, 4096])
 def test_each_header_is_rebuilt_with_the_epoch_of_its_segment(lost: int) -> None:
-    disk = SimDisk()
-    for _ in range(3):
-        node = open_node(disk)
-        node.log.writer.segment_size = 1 << 20
-        publish(node, 20, 1000)
-        disk = node.disk.kill()
+    disk = lives(3, 20, 1000, 1 << 20)
     names = [segment.name for segment in LogRecords(disk.kill()).segments]
     headers = [decode_header(disk.content(name)) for name in names]
     for name in names:  # all of them at once: only log.id knows the epochs
-        disk.put(name, bytes(lost) + disk.content(name)[lost:])
+        disk.spoil(name, 0, lost)
     segments = LogRecords(disk).segments
     assert [segment.header for segment in segments] == headers
     if lost == HEADER_SIZE:
@@ -176,17 +178,13 @@ def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_rec
 
 
 def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimDisk()
-    node = open_node(disk)
-    node.log.writer.segment_size = 1 << 20
-    publish(node, 20, 1000)
-    disk = node.disk.kill()
+    disk = lives(1, 20, 1000, 1 << 20)
     stored = read_identity(disk)
     (name,) = (segment.name for segment in LogRecords(disk.kill()).segments)
     header = decode_header(disk.content(name))
     others = tuple(Epoch(number, 7, number.to_bytes(8)) for number in range(2, 5000))
     disk.put(NAME, encode_identity(StoredIdentity(7, stored.log_id, (*stored.epochs, *others))))
-    disk.put(name, bytes(4096) + disk.content(name)[4096:])
+    disk.spoil(name, 0, 4096)
     calls: list[int] = []
     monkeypatch.setattr(segments_module, "decode", lambda *arguments: calls.append(1) or decode(*arguments))
     assert LogRecords(disk).segments[0].header == header
@@ -194,18 +192,11 @@ def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_headers_know_the_epochs_whose_records_are_damaged() -> None:
-    disk = SimDisk()
-    for _ in range(3):
-        node = open_node(disk)
-        publish(node, 3)
-        disk = node.disk.kill()
+    disk = lives(3, 3)
     expected = begun(disk)
     record = next(one for one in LogRecords(disk.kill()).records() if one.kind == RecordKind.EPOCH and one.segment)
     name = next(one.name for one in LogRecords(disk.kill()).segments if one.base == record.segment)
-    content = disk.content(name)
-    disk.put(
-        name, content[: record.start + 12] + bytes((content[record.start + 12] ^ 255,)) + content[record.start + 13 :]
-    )
+    disk.flip(name, record.start + 12, 255)
     assert list(open_node(disk).log.writer.epochs)[:-1] == expected
 
 
@@ -222,7 +213,7 @@ def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pyt
     publish(node, 5)
     disk = node.disk.kill()
     last = LogRecords(disk.kill()).segments[-1]
-    disk.put(last.name, bytes(HEADER_SIZE) + disk.content(last.name)[HEADER_SIZE:])
+    disk.spoil(last.name, 0, HEADER_SIZE)
     node = open_node(disk)  # the segment's own record tells its epoch
     assert (node.broker.topics["t"].depth, node.log.start_results.torn) == (10, 0)
 

@@ -30,10 +30,8 @@ def log_of(*contents: bytes, stated: bool) -> SimDisk:
 
 def flip(disk: SimDisk, what: bytes) -> tuple[int, int]:
     """One bit in the record with that content is wrong. Returns from where to where the record stands."""
-    wrong = bytearray(disk.content(SEGMENT))
-    at = wrong.index(what)
-    wrong[at] ^= 4
-    disk.put(SEGMENT, bytes(wrong))
+    at = disk.content(SEGMENT).index(what)
+    disk.flip(SEGMENT, at, 4)
     return at - 9, at + len(what)
 
 
@@ -146,8 +144,7 @@ def test_other_bytes_of_the_same_place_get_a_copy_of_their_own() -> None:
 
 def test_what_is_found_at_a_start_is_said_at_error_with_the_copy(caplog: pytest.LogCaptureFixture) -> None:
     disk = new_disk()
-    node = open_node(disk)
-    node.turn(lambda: node.broker.topic("t").publish([b"acknowledged"], 12))
+    open_node(disk).publish(body=b"acknowledged")
     flip(disk, b"acknowledged")
     with caplog.at_level(logging.INFO, "penstock"):
         node = open_node(disk)
