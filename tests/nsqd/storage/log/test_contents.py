@@ -1,6 +1,5 @@
 """What takes the log's space, by file and by topic: the same as a census finds, in portions of any size."""
 
-
 import pytest
 
 from nsqd.core.limits import Limits
