@@ -1,6 +1,5 @@
 """What load balancers and clients ask first: /ping, /livez, /readyz and /info."""
 
-
 from tests.cases import each
 from tests.local_node import SECOND, START, LocalNode
 from tests.nsqd.http.raw import JSON, SMALL, V1, ask, is_ok

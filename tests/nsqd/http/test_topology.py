@@ -1,6 +1,5 @@
 """The routes below /topic and /channel: what they do, and their errors, which NSQ spells differently from route to route."""
 
-
 from tests.cases import each
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode

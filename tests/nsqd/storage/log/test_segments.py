@@ -17,10 +17,6 @@ ONLY = segment_name(0, 0)
 STORED = StoredIdentity(7, LOG_ID)
 
 
-def zero(disk: SimDisk, name: str, size: int) -> None:
-    disk.put(name, bytes(size) + disk.content(name)[size:])
-
-
 def test_the_only_segments_header_is_rebuilt() -> None:
     disk = new_disk()
     writer = new_writer(disk)
@@ -29,7 +25,7 @@ def test_the_only_segments_header_is_rebuilt() -> None:
     writer.sync()
     write(writer, b"b")
     whole = disk.content(ONLY)
-    zero(disk, ONLY, HEADER_SIZE)
+    disk.spoil(ONLY, 0, HEADER_SIZE)
     reader, contents = read(disk)
     assert (contents, reader.damage.spots, reader.damage.headers) == ([b"a" * 5000, b"b"], [], [ONLY])
     assert reader.damage.size == HEADER_SIZE
@@ -64,7 +60,7 @@ def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
     writer.sync()
     write(writer, b"b")
     whole = disk.content(ONLY)
-    disk.put(ONLY, whole[:20] + bytes((whole[20] ^ 8,)) + whole[21:])
+    disk.flip(ONLY, 20, 8)
     reader, contents = read(disk)
     assert (contents, reader.damage.headers, disk.content(ONLY)) == ([b"a", b"b"], [ONLY], whole)
 
@@ -73,7 +69,7 @@ def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() ->
     disk = filled(tail_records=20)
     roots = [reader.segments[place].name for reader in [LogRecords(disk.kill())] for place in reader.roots()]
     assert len(roots) > 2
-    zero(disk, roots[0], HEADER_SIZE)
+    disk.spoil(roots[0], 0, HEADER_SIZE)
     reader = LogRecords(disk.kill())
     assert [reader.segments[place].name for place in reader.roots()] == roots
     assert served(disk) == (set(served(filled())[0]), 0)
@@ -84,10 +80,10 @@ def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what
     disk = SimDisk()
     node = open_node(disk)
     node.log.writer.segment_size = 1 << 20
-    for number in range(MESSAGES):
-        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * 200], 200))
+    for _ in range(MESSAGES):
+        node.publish(body=b"x" * 200)
     node.log.close()
-    zero(disk, ONLY, lost)
+    disk.spoil(ONLY, 0, lost)
     node = open_node(disk)
     assert node.log.start_results.damage.size >= 64
     if lost == 64:
@@ -114,7 +110,7 @@ def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
     node = open_node(disk)
     assert node.log.identity.log_id == LOG_ID
     assert node.log.snapshot is None
-    node.turn(lambda: node.broker.topic("t").publish([b"one"], 3))
+    node.publish()
     assert LogRecords(disk.kill()).segments[0].header.log_id == LOG_ID
 
 
@@ -126,7 +122,7 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
         node = open_node(disk)
         assert (node.log.snapshot, node.log.start_results.damage.size) == (None, 0)
         assert node.log.start_results.torn == (len(left) - HEADER_SIZE) * any(left)
-        node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))
+        node.publish()
         assert open_node(disk.kill()).broker.topics["t"].depth == 1
 
 
@@ -143,7 +139,7 @@ def test_a_log_id_of_another_log_is_refused_and_nothing_is_changed() -> None:
 def test_without_a_log_id_and_any_header_the_log_is_refused_with_what_it_would_take() -> None:
     disk = new_disk()
     write(new_writer(disk), b"a" * 5000)
-    zero(disk, ONLY, HEADER_SIZE)
+    disk.spoil(ONLY, 0, HEADER_SIZE)
     with pytest.raises(LogError, match=r"put log\.id or another segment of the same log back"):
         LogRecords(disk)
 

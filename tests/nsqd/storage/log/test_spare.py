@@ -11,7 +11,7 @@ from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
-from nsqd.storage.log.writer import BLOCK, LARGE_GROUP
+from nsqd.storage.log.writer import BLOCK, LARGE_GROUP, Writer
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import EPOCH, LOG_ID, new_disk, new_writer, read, write
@@ -30,10 +30,16 @@ def spares(disk: SimDisk) -> list[str]:
     return [name for name in disk.names() if name.startswith(NAME)]
 
 
-def test_a_segment_made_ahead_is_promoted_at_once() -> None:
+def new_log(segment_size: int = 1600) -> tuple[SimDisk, Writer]:
+    """A log with so much in its first segment that the next one is made ahead."""
     disk = new_disk()
-    writer = new_writer(disk, segment_size=1600, spare=NowSpare)
+    writer = new_writer(disk, segment_size=segment_size, spare=NowSpare)
     write(writer, b"a" * 200)
+    return disk, writer
+
+
+def test_a_segment_made_ahead_is_promoted_at_once() -> None:
+    disk, writer = new_log()
     assert not spares(disk)
     writer.expect_syncs()
     assert disk.content(f"{NAME}1") == bytes(1600)
@@ -46,9 +52,7 @@ def test_a_segment_made_ahead_is_promoted_at_once() -> None:
 
 
 def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_closed() -> None:
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=1600, spare=NowSpare)
-    write(writer, b"a" * 200)
+    disk, writer = new_log()
     writer.expect_syncs()
     write(writer, b"b")
     second = writer.base
@@ -66,9 +70,7 @@ def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_
 
 
 def test_nothing_is_made_ahead_for_who_writes_little() -> None:
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=16_000, spare=NowSpare)
-    write(writer, b"a")
+    disk, writer = new_log(160_000)
     writer.expect_syncs()
     assert not spares(disk)
 
@@ -82,9 +84,7 @@ def test_what_another_process_left_is_removed() -> None:
 
 @each("operation", ["create", "append", "sync", "rename"])
 def test_without_it_the_log_goes_on(operation: str) -> None:
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=1600, spare=NowSpare)
-    write(writer, b"a" * 200)
+    disk, writer = new_log()
     disk.fail(operation, 1, errno.EIO)
     writer.expect_syncs()
     write(writer, b"b" * 2000)
@@ -192,9 +192,7 @@ def test_a_damaged_record_does_not_bring_the_old_ones_back() -> None:
     log.writer.sync()
     write(log.writer, b"d")  # its group states that the record before is durable
     disk = log.disk.kill()
-    content = bytearray(disk.content(log.name))
-    content[log.end + 60] ^= 1
-    disk.put(log.name, bytes(content))
+    disk.flip(log.name, log.end + 60)
     reader = log.restart(disk)
     assert [(name, start) for name, start, _ in reader.damage.spots] == [(log.name, log.end + GROUP_BYTES)]
     assert reader.end == log.writer.written.position

@@ -12,15 +12,10 @@ from nsqd.core.timing.pause import Pause
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log.state import decode_topic, encode_topic
 from nsqd.storage.sequence import Sequence
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.sim_node import SimNode
 
 HOUR = 3600 * SECOND
-
-
-def node() -> SimNode:
-    return SimNode()
 
 
 def read(content: bytes) -> tuple[TopicState, Sequence]:
@@ -34,12 +29,10 @@ def channel_of(state: TopicState) -> ChannelState:
 
 
 def test_a_topic_is_read_as_it_was_written() -> None:
-    one = node()
+    one = SimNode()
     topic = one.broker.topic("t")
     topic.configure(TopicConfig(Durability.OS, HOUR, 5, max_attempts=7))
-    inbox = Inbox()
-    consumer = Client(topic.channel("a"), inbox, 60 * SECOND, 0)
-    consumer.set_ready(4)
+    consumer, inbox = one.subscribe(ready=4)
     one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.publish_deferred(b"y", one.clock.now + HOUR))
     taken = inbox.take()
     consumer.requeue(taken[0].id, 30 * SECOND, one.clock.now)
@@ -94,7 +87,7 @@ def test_far_ones_that_were_packed_come_at_their_moved_times() -> None:
 
 def test_of_what_waits_packed_any_part_can_be_taken() -> None:
     random = Random(3)
-    for _ in range(50):
+    for _ in range(20):
         ordinals = random.sample(range(20_000), 500)
         parts = ordinals[:9], ordinals[9:]
         far = DeferredPages([array("q", [n for ordinal in part for n in (ordinal, 5, 1)]) for part in parts])
@@ -113,7 +106,7 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
 
 
 def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -> None:
-    one = node()
+    one = SimNode()
     one.broker.tubes.made("t")
     topic = one.broker.topics["t"]
     topic.configure(TopicConfig(retention=HOUR))
@@ -126,8 +119,7 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     job = tube.jobs.get(0)
     assert job is not None
     one.turn(lambda: tube.finish(job))
-    one.log.upkeep.checkpoints._begin()
-    one.advance(0)
+    one.checkpoint()
     topic.channel_from("a", 0, one.clock.now)
     one.turn()
     again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock)

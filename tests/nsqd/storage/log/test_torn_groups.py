@@ -150,11 +150,10 @@ def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays
         topic = broker.topics["t"]
         topic.put([b"2", b"3"], JobOptions(5, 60, 0, 0, True))
         broker.seal_puts()
-        assert broker.tubes.tube(topic.name) is not None
-        job = broker.tubes.tube(topic.name).jobs.get(0)
-        assert job is not None
-        broker.tubes.tube(topic.name).bury(job, 7)
-        broker.tubes.tube(topic.name).finish(job)
+        tube = broker.tubes.tube("t")
+        job = tube.jobs.get(0)
+        tube.bury(job, 7)
+        tube.finish(job)
 
     found = []
     for node in Torn(put, last).restarts():

@@ -97,7 +97,6 @@ def act(world: World, name: str) -> None:
 @each("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"], world=World)
 def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: World, name: str) -> None:
     waiting, content = world.written(lambda: act(world, name))
-
     (chunks,) = waiting.values()
     assert len(chunks) >= 2 * (COUNT // CHUNK - 1)
     assert all(len(chunk) == CHUNK * 24 for chunk in chunks.values())
@@ -107,14 +106,12 @@ def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: Wo
 def test_a_state_in_chunks_holds_little_itself(world: World) -> None:
     _, content = world.written(lambda: None)
     state, sequence = state_of(world.topic, world.clock.now), world.node.store.find_sequence(world.topic.number)
-
     assert len(content) < len(encode_topic(state, sequence, 0)) - 2 * (COUNT - 2 * CHUNK) * 24
 
 
 def test_without_a_damaged_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
     waiting, content = world.written(lambda: None)
     del waiting[world.topic.number][0]
-
     with pytest.raises(MissingChunk):
         decode_topic(content, {world.topic.number: world.in_one_piece()}, waiting)
 
@@ -124,7 +121,6 @@ def test_if_nothing_is_known_the_other_chunks_are_read(world: World) -> None:
     whole = decode_topic(content, {}, waiting)[0]
     del waiting[world.topic.number][0]
     rest = decode_topic(content, {}, waiting)[0]
-
     before, after = entries(whole), entries(rest)
     assert len(before[0]) + len(before[1]) == len(after[0]) + len(after[1]) + CHUNK
 
@@ -135,7 +131,6 @@ def test_chunks_of_a_checkpoint_that_was_not_ended_are_not_mixed_up_with_the_nex
     for number, chunk in waiting[world.topic.number].items():
         replay._note_waiting(records.WAITING.pack(world.topic.number, number) + chunk)
     replay._state(records.STATE.pack(1, 1))
-
     assert not replay._waiting
 
 
@@ -144,18 +139,15 @@ def test_only_the_very_chunk_that_was_written_is_named() -> None:
     for kind, content in written.records(chunks):
         assert (kind, content[:4]) == (RecordKind.WAITING, b"\0\0\0\7")
     equal = bytes(bytearray(chunks[1]))
-
     assert written.split([chunks[2], equal, chunks[0]]) == ([2, 0], [equal])
 
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
     checkpoints, turns = world.node.log.upkeep.checkpoints, 0
-
     checkpoints._begin()
     while checkpoints._contents is not None:
         world.node.turn(lambda: None)
         turns += 1
-
     assert turns >= 2 * (COUNT // CHUNK - 1) // 2
     assert checkpoints.written == 1
