@@ -17,8 +17,7 @@ class World:
     """A trail without its thread, and a node that publishes its records to the topic `audit`."""
 
     def __init__(self, limits: Limits | None = None, topic: str = "audit") -> None:
-        self.node = Node(limits)
-        self.trail = Trail("", 7, publishes=True)
+        self.node, self.trail = Node(limits), Trail("", 7, publishes=True)
         self.woken = 0
         self.audit = NodeAudit(self.trail, self.node.broker, topic, self._wake)
         self.later: list[Callable[[], None]] = []

@@ -42,8 +42,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_leade
     (tmp_path / "log").mkdir()
     for name in node.disk.names():
         (tmp_path / "log" / name).write_bytes(node.disk.content(name))
-    identity = read_identity(node.disk)
-    asked = 0
+    identity, asked = read_identity(node.disk), 0
 
     async def signals() -> AsyncIterator[int]:
         nonlocal asked

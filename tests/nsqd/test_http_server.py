@@ -114,15 +114,6 @@ def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode
         assert answer(sock).endswith(b"OK")
 
 
-def test_a_request_cut_anywhere_is_answered(node: LocalNode) -> None:
-    request = REQUESTS["pub"]
-    with node.connect("HTTP") as sock:
-        for cut in range(1, len(request), 7):
-            sock.sendall(request[:cut])
-            sock.sendall(request[cut:])
-            assert answer(sock).endswith(b"\r\n\r\nOK")
-
-
 def test_a_client_that_leaves_in_a_request_harms_nobody(node: LocalNode) -> None:
     for cut in (0, 10, 60, len(REQUESTS["pub"]) - 1):
         with node.connect("HTTP") as sock:

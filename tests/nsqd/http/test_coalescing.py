@@ -73,16 +73,14 @@ async def test_a_failure_is_everybodys_who_asked_for_it_and_nobody_elses() -> No
 
 @on_asyncio
 async def test_metrics_that_took_long_serve_for_as_long_again_and_tell_their_age() -> None:
-    route = MetricsRoute(cast(Any, None))
-    made = 0
+    route, made = MetricsRoute(cast(Any, None)), 0
 
     async def write() -> bytes:
         nonlocal made
         made += 1
         return b"%d" % made
 
-    route._write = write
-    request = cast(Any, None)
+    route._write, request = write, cast(Any, None)
     assert (await route.metrics(request)).body == b"1"
     assert (await route.metrics(request)).body == b"2"  # it is quick: each is a new one
     now = asyncio.get_running_loop().time()

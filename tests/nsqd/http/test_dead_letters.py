@@ -63,8 +63,7 @@ def test_what_is_delivered_too_often_is_kept_with_its_reason(buried: Buried) -> 
 
 
 def test_buried_messages_are_listed_in_pages(buried: Buried) -> None:
-    last = buried.last
-    page = buried.list(limit=2)["messages"]
+    last, page = buried.last, buried.list(limit=2)["messages"]
     assert [message["id"].encode() for message in page] == [m.id for m in last[:2]]
     assert "body" not in page[0]
     rest = buried.list(limit=2, after=page[-1]["id"])["messages"]

@@ -39,8 +39,7 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     before = published_statistics(node)  # nobody consumes them
     assert before > 0
     post(node, "/pub", "later", topic="t", defer=300)
-    answer = post(node, "/node/drain")
-    since = node.clock.wall // SECOND
+    answer, since = post(node, "/node/drain"), node.clock.wall // SECOND
     draining = NOT_DRAINING | {"draining": True, "since": since}
     assert answer.json() == draining | {"depth": 3, "deferred": 1, "jobs": 1}
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
@@ -53,8 +52,7 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     with consumer(node, "t", ready=10) as client:
         bodies = []
         for left in (4, 3, 2, 1):
-            message = client.message()
-            found = get(node, "/node/drain")
+            message, found = client.message(), get(node, "/node/drain")
             assert (found["in_flight"] + found["deferred"], found["done"]) == (left, False)
             bodies.append(message.body)
             client.send(b"FIN " + message.id + b"\n")

@@ -42,8 +42,7 @@ def test_who_was_chosen_stays_until_it_is_gone() -> None:
 
 
 def test_a_counter_that_began_anew_adds_what_it_has() -> None:
-    chosen = RowChoice(MOST)
-    all_but_one = rows(*[9] * MOST)
+    chosen, all_but_one = RowChoice(MOST), rows(*[9] * MOST)
     for size, total in ((5, 50), (2, 50 + 20), (3, 50 + 20 + 10)):
         _, rest = chosen.choose(all_but_one + rows(size, first=MOST))
         assert rest.counters == (total,)

@@ -105,8 +105,7 @@ async def test_it_is_dropped_when_nobody_asks_for_it(monkeypatch: pytest.MonkeyP
 @on_asyncio
 async def test_a_client_that_goes_away_leaves_no_second_reading_beside_its_own() -> None:
     cluster = Cluster()
-    cluster.hold = threading.Event()
-    replicas = replicas_of(cluster)
+    cluster.hold, replicas = threading.Event(), replicas_of(cluster)
     gone = asyncio.ensure_future(replicas.open(A.hex()))
     while not cluster.read:
         await asyncio.sleep(0)
@@ -125,8 +124,7 @@ async def test_a_client_that_goes_away_leaves_no_second_reading_beside_its_own()
 @on_asyncio
 async def test_a_replica_that_cannot_be_read_is_refused_and_tried_again() -> None:
     cluster = Cluster()
-    replicas = replicas_of(cluster)
-    cluster.is_broken = True
+    replicas, cluster.is_broken = replicas_of(cluster), True
     with pytest.raises(HttpError) as refused:
         await replicas.open(A.hex())
     assert refused.value.status == 503
@@ -166,8 +164,7 @@ def returned_node() -> Any:
 
 
 def past_of(log_id: bytes) -> Any:
-    past = History(log_id, 0, 20)
-    topic = PastTopic(7, {})
+    past, topic = History(log_id, 0, 20), PastTopic(7, {})
     return SimpleNamespace(log_id=log_id, node=3, history=past, topic=lambda name: topic if name == "t" else None)
 
 

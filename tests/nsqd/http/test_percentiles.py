@@ -53,8 +53,7 @@ def test_a_topics_percentiles_are_of_all_its_channels(node: LocalNode) -> None:
 
 
 def test_percentiles_as_text(node: LocalNode) -> None:
-    text = node.client.get("/stats").text
-    value = r"2[01][0-9]\.[0-9]ms"
+    text, value = node.client.get("/stats").text, r"2[01][0-9]\.[0-9]ms"
     assert re.search(rf"^   \[t +\] .* e2e%: {value}, {value}, {value}$", text, re.MULTILINE)
     assert re.search(r"^      \[idle +\] .* e2e%: 0\.0ns, 0\.0ns, 0\.0ns$", text, re.MULTILINE)
     assert re.search(r"^   \[alone +\] .* e2e%: $", text, re.MULTILINE)

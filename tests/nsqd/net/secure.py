@@ -58,8 +58,7 @@ class Client:
 
     def __init__(self, bench: Secure, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self.bench = bench
-        self.socket = sock
+        self.bench, self.socket = bench, sock
         self.tls: ssl.SSLObject | None = None
         self.codec: Snappy | Deflate | None = None
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -98,8 +98,7 @@ def test_who_waits_when_it_stops_is_let_in(door: MakeDoor) -> None:
 
 def test_beyond_the_limit_the_door_is_shut_without_a_word(door: MakeDoor) -> None:
     here = door(total=2)
-    clients = here.knock(4)
-    accepted = here.accept()
+    clients, accepted = here.knock(4), here.accept()
     assert (len(accepted), here.refused) == (2, {"max_connections": 2})
     assert [client.recv(1) for client in clients[2:]] == [b"", b""]
     here.limiter.count_off(accepted[0].ip)
@@ -161,8 +160,7 @@ class Exhausted:
     """A listener of a machine that has no descriptor left, or of one that is broken off."""
 
     def __init__(self, listener: socket.socket, number: int) -> None:
-        self._listener = listener
-        self._number = number
+        self._listener, self._number = listener, number
         self.asked = 0
 
     def accept(self) -> tuple[socket.socket, object]:

@@ -157,8 +157,7 @@ def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: End
 
 def test_a_side_that_accepts_says_nothing_first(own: Path) -> None:
     for wrap, says_something in ((load(own, 0).accept, False), (load(own, 0).dial, True)):
-        layers = Layers(Upgrade(tls=True), wrap)
-        talker = Talker([], b"", Mock())
+        layers, talker = Layers(Upgrade(tls=True), wrap), Talker([], b"", Mock())
         assert bool(layers.encode_output(talker)) is says_something
         assert layers.handshaking
         assert layers.encode_output(talker) == []

@@ -43,8 +43,7 @@ class Port(Bench):
     def __init__(self, protocol: str = "nsq", limit: int = LIMIT) -> None:
         self.budget = Budget(limit)
         super().__init__(edge=Admission(budget=self.budget))
-        self.is_beanstalk = protocol == "beanstalk"
-        command = PROTOCOLS[protocol]
+        self.is_beanstalk, command = protocol == "beanstalk", PROTOCOLS[protocol]
         self.first, self.rest = command[:HALF], command[HALF:]
         self.count = 4 if protocol == "nsq mpub" else 1  # messages of the command
         # a small command in two pieces

@@ -423,8 +423,7 @@ def test_much_input_in_little_is_taken_in_portions_and_others_are_served_between
     bench: Secure, tls: bool, codec: str
 ) -> None:
     nops = (b"NOP " + b"x" * 1019 + b"\n") * 4096
-    client = bench.client(tls, codec)
-    other = bench.client()
+    client, other = bench.client(tls, codec), bench.client()
     said = client.encode(nops + b"PUB last\n" + body(b"x"))
     client.socket.setblocking(True)
     client.socket.sendall(said)
@@ -480,8 +479,7 @@ def test_a_client_that_reads_no_replies_is_not_read_from(
     client.frames()
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     fins = b"".join(b"FIN %016x\n" % (i * 0x9E3779B97F4A7C15 % 2**64) for i in range(5000))  # hardly compresses
-    connection = bench.connection
-    data = b""
+    connection, data = bench.connection, b""
     for _ in range(2000):  # 500 FINs that fail end a client's share of a turn
         if not data:
             data = client.encode(fins)
@@ -524,8 +522,7 @@ def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Secure, tls:
 @every_kind
 def test_sealed_output_leaves_in_order_through_the_right_layers(authority: Authority, tls: bool, codec: str) -> None:
     bench = Secure(authority, Node(store=SlowStore))
-    store = bench.node.store
-    client = Client(bench, bench.connect())
+    store, client = bench.node.store, Client(bench, bench.connect())
     client.ask(tls, codec, first=PUB)
     assert client.read_network() == b""  # the publish is not durable, and nothing overtakes its OK
 

@@ -76,45 +76,9 @@ def test_who_is_over_its_rate_is_not_read_until_it_is_not(protocol: str) -> None
     assert (one.messages, one.throttled, one.throttled_ms) == (20, 2, 1000)
 
 
-def test_in_the_long_run_it_is_the_rate(protocol: str) -> None:
-    port = Port(protocol, messages=100)
-    clients = [port.client() for _ in range(3)]
-    for client in clients:
-        client.sendall(PUBLISH[protocol] * 400)
-    port.turn()
-    for seconds in range(1, 8):
-        port.advance(SECOND)
-        # one portion of a client is what a turn takes of it: 128 commands of NSQ, and all that came of the others
-        assert port.published() <= 100 + 100 * seconds + (128 if protocol == "nsq" else 400)
-    for _ in range(20):
-        port.advance(SECOND)
-    assert port.published() == 1200
-
-
-def test_bytes_are_limited_too() -> None:
-    port = Port(bytes=1000)
-    client = port.client()
-    port.send(client, b"PUB work\n" + body(bytes(3000)))
-    assert port.published() == 1
-    port.publish(client)
-    port.advance(2 * SECOND - 1)
-    assert port.published() == 1
-    port.advance(1)
-    assert port.published() == 2
-
-
-def test_a_batch_is_taken_whole_in_its_portions() -> None:
-    port = Port(messages=1000)
-    client = port.client(mpub(b"work", *[b"x"] * 20_000))
-    port.turn(20)
-    assert (frames(client)[1:], port.published()) == ([b"OK"], 20_000)
-    assert port.of(client).paused_until == port.node.now + 19 * SECOND
-
-
 def test_a_pause_ends_in_no_time_out() -> None:
     port = Port(messages=1)
-    client = port.client()
-    publish = PUBLISH["nsq"]
+    client, publish = port.client(), PUBLISH["nsq"]
     port.send(client, publish * 100 + publish[:-1])  # the last one is half-received
     assert port.published() == 100
     heartbeats = 0
@@ -202,8 +166,7 @@ def test_output_of_an_account_stops_reading_where_it_is_not_taken() -> None:
     port = Port(output=1000)
     client, other = port.client(), port.client()
     peer = port.of(client)
-    peer.peer.outbox.unsent = 2000
-    peer._unsent = b"x" * 2000
+    peer.peer.outbox.unsent, peer._unsent = 2000, b"x" * 2000
     assert not peer.wants_input
     assert port.of(other).wants_input
 
@@ -228,26 +191,6 @@ def test_a_connection_that_is_gone_leaves_its_debt(protocol: str) -> None:
     port.advance(SECOND * SIZE[protocol] // 50)
     port.publish(port.client())
     assert port.published() == SIZE[protocol] + 1
-
-
-def test_connections_that_wait_with_their_batches_are_taken_one_after_the_other(protocol: str) -> None:
-    port = Port(protocol, messages=50)
-    clients = [port.client() for _ in range(5)]
-    for client in clients:
-        client.sendall(BATCH[protocol])
-    for number in range(1, 6):
-        port.turn(40)
-        assert port.published() == number * SIZE[protocol]
-        port.advance(SECOND * SIZE[protocol] // 50 - SECOND * (number == 1))
-
-
-def test_one_that_consumes_goes_on_while_its_account_is_in_debt() -> None:
-    port = Port(messages=10)
-    port.publish(port.client(), 1)
-    consumer = port.client(b"SUB work c\nRDY 1\n")
-    port.publish(port.client(), 100)
-    assert len([one for one in frames(consumer) if b"x" in one[-1:]]) == 1
-    assert port.of(consumer).reading
 
 
 def test_a_large_batch_that_comes_in_pieces_waits_whole_until_the_debt_is_paid() -> None:

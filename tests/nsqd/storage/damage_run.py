@@ -58,8 +58,7 @@ class DamageRun:
     """One run of a node whose log is damaged between its lives, chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
-        self.random = Random(seed)
-        self.durability = durability
+        self.random, self.durability = Random(seed), durability
         self.clock = Clock()
         self.segment_size = self.random.choice((500, 2000, 20_000))
         self.tail_records = self.random.choice((10, 50, 1 << 30))

@@ -62,8 +62,7 @@ class _Node:
 
 class SimFile:
     def __init__(self, disk: "SimDisk", node: _Node) -> None:
-        self._disk = disk
-        self._node = node
+        self._disk, self._node = disk, node
         self.closed = False
 
     def append(self, pieces: Sequence[bytes | memoryview], at: int) -> None:
@@ -129,8 +128,7 @@ class SimDisk:
     """One directory. `random` decides how much of a failing write is done."""
 
     def __init__(self, random: Random | None = None, block: int = BLOCK) -> None:
-        self.random = random or Random(1)
-        self.block = block
+        self.random, self.block = random or Random(1), block
         self.capacity: int | None = None  # bytes; None: no end
         self.others = 0  # bytes of it that others have filled
         self.held = 0  # bytes of the reserve
@@ -231,8 +229,7 @@ class SimDisk:
 
     def crash(self, random: Random) -> "SimDisk":
         """The power is cut, and comes back."""
-        names = dict(self._synced)
-        in_order = random.random() < 0.5
+        names, in_order = dict(self._synced), random.random() < 0.5
         done = random.randrange(len(self._pending) + 1)
         for number, (what, name, other) in enumerate(self._pending):
             if number < done if in_order else random.random() < 0.5:

@@ -35,8 +35,7 @@ class Clock:
         """Of a machine that was just started, for the `boots`th time. `wall` is right."""
         self.now = now
         self.true = self.wall = wall
-        self.boot = 0
-        self.boots = boots
+        self.boot, self.boots = 0, boots
 
     def advance(self, ns: int) -> None:
         """Let `ns` nanoseconds pass on all clocks."""
@@ -67,8 +66,7 @@ class SteppedSyncer(Syncer):
         super()._sync(in_turn and self.random.random() < 0.5)  # not by how long it took: a seed replays exactly
 
     def _hand_over(self, job: SyncJob) -> None:
-        self.job = job
-        self.steps = [file.sync for file in job.files]
+        self.job, self.steps = job, [file.sync for file in job.files]
         if job.disk is not None:
             self.steps.append(job.disk.sync_directory)
 
@@ -180,8 +178,7 @@ class SimNode:
         assert isinstance(self.log.syncer, SteppedSyncer)
         assert isinstance(self.log.cache, SteppedCache)
         self.syncer, self.cache = self.log.syncer, self.log.cache
-        self.syncer.random = random
-        self.store = self.log.store
+        self.syncer.random, self.store = random, self.log.store
         ids = IdSource(number, max(first_id, self.log.start_results.lease, least_id()), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, policy=replace(limits.policy, durability=durability))
@@ -200,8 +197,7 @@ class SimNode:
         self.log.serve(self.broker)
         cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
-        self.cleaner = cleaner
-        spare = self.log.writer._spare
+        self.cleaner, spare = cleaner, self.log.writer._spare
         assert isinstance(spare, SteppedSpare)
         self.spare = spare
 

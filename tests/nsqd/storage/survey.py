@@ -1,19 +1,45 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
+from dataclasses import dataclass, field
+
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.failures import LOWERED
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
-from tests.nsqd.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.nsqd.storage.sim_node import SimNode
 
 PRODUCER = "p"
 PROBE = "probe"  # a channel that shows what a topic has given to none
 LONG = 300 * SECOND  # beyond every delay
 RDY = 1_000_000
+
+
+@dataclass(slots=True)
+class Arrival:
+    attempts: int  # before it was delivered
+    at: int  # ns since the epoch
+    buried: str = ""
+
+
+@dataclass(slots=True)
+class SeenChannel:
+    paused: bool
+    arrivals: dict[bytes, Arrival] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SeenTopic:
+    paused: bool
+    config: TopicConfig
+    keys: set[str] = field(default_factory=set)  # what it knows to have been published under
+    last: int = -1  # likewise the producer's last number
+    retained: list[bytes] | None = None  # what can be read again, in order; None: finished messages go
+    backlog: dict[bytes, Arrival] = field(default_factory=dict)
+    channels: dict[str, SeenChannel] = field(default_factory=dict)
 
 
 def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
@@ -122,8 +148,7 @@ def _collect(
         deliveries = inbox.take()
         if not deliveries:
             continue
-        channel = consumer.channel.name
-        seen = found[topic]
+        channel, seen = consumer.channel.name, found[topic]
         arrivals = seen.backlog if channel == PROBE else seen.channels[channel].arrivals
         for delivery in deliveries:
             assert delivery.body not in arrivals, f"{topic}/{channel} delivered {delivery.body!r} twice"

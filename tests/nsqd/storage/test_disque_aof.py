@@ -275,8 +275,7 @@ WORDS = st.sampled_from([
 def test_any_bytes_are_jobs_or_a_cut_or_damage(
     tmp_path_factory: pytest.TempPathFactory, words: list[bytes], random: Random
 ) -> None:
-    path = tmp_path_factory.getbasetemp()
-    data = bytearray(b"".join(words))
+    path, data = tmp_path_factory.getbasetemp(), bytearray(b"".join(words))
     for _ in range(random.choice((0, 0, 1, 3)) if data else 0):
         data[random.randrange(len(data))] = random.randrange(256)
     try:
@@ -299,8 +298,7 @@ def test_a_cut_history_against_a_dictionary(
 ) -> None:
     path = tmp_path_factory.getbasetemp()
     model: dict[bytes, bytes] = {}
-    data = b""
-    end = None
+    data, end = b"", None
     for number, body in history:
         more = delete(number) if body is None else load(number, body)
         if len(data + more) > cut:
@@ -430,8 +428,7 @@ def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
         assert one.nacks == 0  # nothing of this is logged
         ask("BGREWRITEAOF")
         eventually(lambda: b"aof_rewrite_in_progress:0" in ask("INFO", "persistence"))
-        last = ask("ADDJOB", "q", "after", "0")
-        aof = read_aof(tmp_path / FILE, now)
+        last, aof = ask("ADDJOB", "q", "after", "0"), read_aof(tmp_path / FILE, now)
         assert [job.id for job in aof.jobs] == [*ids, last]
         for job in aof.jobs:
             check(ask, job)

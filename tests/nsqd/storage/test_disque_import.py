@@ -36,8 +36,7 @@ def job(number: int, body: bytes = b"x", queue: bytes = b"q", **fields: Any) -> 
 
 def imported(path: Path, data: bytes, node: Node | None = None) -> tuple[Node, DisqueImport]:
     (path / FILE).write_bytes(data)
-    node = node or Node()
-    taking = DisqueImport(path)
+    node, taking = node or Node(), DisqueImport(path)
     assert taking.prepare()
     taking.run(node.broker, node.turn)
     return node, taking

@@ -130,8 +130,7 @@ def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(
 
 def test_large_messages_make_small_extents() -> None:
     """An extent is kept in memory, and read back, as a whole: a gigabyte would be too much."""
-    memory = topic()
-    frames = [bytes(EXTENT_BYTES // 2)] * 5
+    memory, frames = topic(), [bytes(EXTENT_BYTES // 2)] * 5
     memory.publish(0, frames, bytes(5 * 16), len(frames[0]), 0, b"", 0)
     assert [len(one.extent.frames) for one in memory.sequence.extents if one.extent] == [2, 2, 1]
     memory.publish(5, [b"small"], bytes(16), 5, 0, b"", 0)

@@ -48,8 +48,7 @@ class Node:
             mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
             requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
         )  # fmt: skip
-        clock = Clock()
-        budget = random.choice((2000, 1 << 30))
+        clock, budget = Clock(), random.choice((2000, 1 << 30))
         self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
         self.node.log.tidying.hold_for("test", WHOLE)  # replay begins at the beginning, too
         self.users = Anybody(self.node, random)
@@ -78,8 +77,7 @@ class Node:
         node.turn()
         node.broker.agenda.reclaimer.finish()  # what an emptied channel has not released yet is live here, and nowhere else
         node.broker.check()
-        expected = self._live()
-        reader = LogRecords(node.disk.kill())
+        expected, reader = self._live(), LogRecords(node.disk.kill())
         written = list(reader.records())
         alone = self._told(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
         assert alone == expected, "the records alone"
@@ -163,8 +161,7 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     node = Node(1).node
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
-    channel = topic.channel("a")
-    due = node.clock.now + 60 * SECOND
+    channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
     node.turn(lambda: topic.publish_deferred(b"x", due))
 
     def act() -> None:
@@ -198,8 +195,7 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
     node = whole.node
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
-    channel = topic.channel("a")
-    due = node.clock.now + 60 * SECOND
+    channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
     node.turn(lambda: topic.publish_deferred(b"x", due))
     whole.checkpoint()
     for _ in range(8):

@@ -72,8 +72,7 @@ def test_failures_outlast_kills(delay: int) -> None:
 
 
 def test_after_a_start_with_a_lower_limit_many_are_buried_before_what_is_good_is_delivered() -> None:
-    count = 3 * LOST_AT_ONCE + 1
-    node = start(SimDisk())
+    count, node = 3 * LOST_AT_ONCE + 1, start(SimDisk())
     node.broker.topic("t").channel("a")
     publish(node, *[b"poison"] * count, b"good")
     consumer, inbox = subscribe(node, "t", "a", ready=count)

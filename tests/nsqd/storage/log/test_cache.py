@@ -135,8 +135,7 @@ def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None
         node.turn(lambda: publish(node, "a", EXTENT_MESSAGES))
     node.log.close()
     disk = disk.kill()
-    disk.cached = 1.0
-    node = new_node(disk)
+    disk.cached, node = 1.0, new_node(disk)
     topic = node.broker.topics["a"]
     position, turns = 0, 1
     while position < topic.offsets.end and turns < 10:

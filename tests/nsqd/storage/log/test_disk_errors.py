@@ -111,8 +111,7 @@ def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
     disk = SimDisk()
     disk.capacity = 40 * 1024 * 1024
     node = new_node(disk, Durability.OS, segment_size=64 * 1024 * 1024)
-    node.eager = True
-    body = b"x" * 200_000
+    node.eager, body = True, b"x" * 200_000
     consumer, inbox = node.subscribe()
     for _ in range(3):
         kept = 0
@@ -132,8 +131,7 @@ def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
         node.turn()
         assert node.broker.refusal == ""
         assert disk.free() > disk.total() // 10
-    written = node.checkpoints
-    disk.others = disk.free()
+    written, disk.others = node.checkpoints, disk.free()
     for _ in range(60):
         node.advance(SECOND)
         node.syncer.timer()

@@ -162,8 +162,7 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
 def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_record(
     operation: str, number: int
 ) -> None:
-    disk = new_disk()
-    epoch = Epoch(3, 7, b"eightby!")
+    disk, epoch = new_disk(), Epoch(3, 7, b"eightby!")
     writer = Writer(disk, LogIdentity(7, LOG_ID, epoch), 0, frozen_clock(), Space(disk), Spare(disk, 4096))
     disk.fail(operation, number, errno.EIO)
     for content in (b"a", b"b", b"c"):
@@ -231,8 +230,7 @@ def test_a_cleaned_segment_of_one_record_is_rebuilt_whatever_its_size(size: int)
 
 
 def test_a_header_whose_epoch_is_unknown_is_not_written() -> None:
-    disk = new_disk()
-    later = Epoch(2, 7, b"eightby?")
+    disk, later = new_disk(), Epoch(2, 7, b"eightby?")
     disk.put(NAME, encode_identity(StoredIdentity(7, LOG_ID, (later,))))
     content = bytes(HEADER_SIZE) + b"no record at all" * 400
     disk.put(segment_name(0, 1), content)

@@ -85,8 +85,7 @@ def test_of_damaged_messages_the_worst_is_assumed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_cleaning_keeps_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = new_node(SimDisk())
-    counts = iter(range(200))
+    node, counts = new_node(SimDisk()), iter(range(200))
     work_until(node, lambda: next(counts, None) is None)
     node.log.close()
     monkeypatch.setattr(sim_node, "NODE", OTHER)

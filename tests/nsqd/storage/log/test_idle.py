@@ -47,8 +47,7 @@ class Backlog:
     """A topic with a channel that has all of what was published, and one consumer."""
 
     def __init__(self, node: SimNode, count: int, batch: int = 20) -> None:
-        self.node = node
-        self.topic = node.broker.topic("t")
+        self.node, self.topic = node, node.broker.topic("t")
         self.topic.channel("a")
         for _ in range(0, count, batch):
             node.publish(batch, body=b"x" * BODY)
@@ -116,8 +115,7 @@ def test_more_must_be_finished_than_is_owed_for_a_checkpoint() -> None:
 def test_what_is_finished_is_counted_only_if_something_happened(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
     Backlog(node, 1000)
     rest(node, 60)
-    counted = []
-    logged = LogStore.logged
+    counted, logged = [], LogStore.logged
     monkeypatch.setattr(LogStore, "logged", lambda store: counted.append(store) or logged(store))
     rest(node, 600)
     assert counted == []
@@ -175,8 +173,7 @@ def test_what_is_left_of_it_here_and_there_is_written_together(node: SimNode) ->
 
 @each("keep", [0, 2, 20, 1], node=lambda: start(SimDisk(), Clock(1000 * SECOND, 1800000000 * SECOND)))
 def test_an_idle_node_comes_to_rest(node: SimNode, keep: int) -> None:
-    backlog = Backlog(node, 600)
-    before = node.checkpoints
+    backlog, before = Backlog(node, 600), node.checkpoints
     backlog.finish(keep)
     rest(node, 120)
     assert node.checkpoints - before <= 3
@@ -215,8 +212,7 @@ class IdleRun:
         self.random = random = Random(seed)
         self.cheap, self.segment = random.choice((2000, 10_000)), random.choice((1000, 5000))
         self.policy = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
-        self.clock = Clock()
-        self.disk = SimDisk(random)
+        self.clock, self.disk = Clock(), SimDisk(random)
         self.inbox = Inbox(1 << 30)
         self.consumers: list[Client] = []
 

@@ -121,8 +121,7 @@ def test_rows_behind_a_header_that_was_damaged_keep_their_ids() -> None:
     job = tube.jobs.get(1)
     assert job is not None
     node.turn(lambda: tube.bury(job, 9))  # a JOB record
-    expected = told(node)
-    disk = node.disk.kill()
+    expected, disk = told(node), node.disk.kill()
     (name,) = (name for name in disk.names() if name.endswith(".log"))
     disk.put(name, bytes(40) + disk.content(name)[40:])
     assert told(node_on(disk)) == expected

@@ -1,6 +1,5 @@
 """Readers that wait for more: told once, when it is durable, and not kept for ever."""
 
-
 import pytest
 
 from nsqd.core.retention.policy import Durability, TopicConfig

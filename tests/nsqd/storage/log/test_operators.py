@@ -23,8 +23,7 @@ def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[ChosenMessage]:
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:
     node = start()
-    clock = node.clock
-    topic = node.broker.topic("t")
+    clock, topic = node.clock, node.broker.topic("t")
     channel = topic.channel("c")
     for number in range(12):
         if number == 7:
@@ -73,8 +72,7 @@ def test_no_place_is_noted_twice() -> None:
 
 def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:
     node = start()
-    clock = node.clock
-    topic = node.broker.topic("t")
+    clock, topic = node.clock, node.broker.topic("t")
     topic.configure(TopicConfig(retention=3600 * SECOND))
     topic.channel("a")
     topic.channel("b")

@@ -77,15 +77,13 @@ def test_a_power_cut_at_any_moment_of_a_repair_loses_no_byte() -> None:
     for moment in range(12):
         disk = log_of(b"first", b"second", b"the last", stated=False)
         start, _ = flip(disk, b"second")
-        torn = disk.content(SEGMENT)[start:]
-        disk.cut_in = moment
+        torn, disk.cut_in = disk.content(SEGMENT)[start:], moment
         try:
             read(disk)
         except PowerCut:
             pass
         for _ in range(10):
-            disk.cut_in = None
-            crashed = disk.crash(disk.random)
+            disk.cut_in, crashed = None, disk.crash(disk.random)
             read(crashed)
             assert copies(crashed) == {f"{SEGMENT}.{start}.torn": torn}
             assert crashed.content(SEGMENT) == disk.content(SEGMENT)[:start]

@@ -48,8 +48,7 @@ def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> 
             read(disk)
         except PowerCut:
             pass
-        disk.cut_in = None
-        crashed = disk.crash(Random(moment))
+        disk.cut_in, crashed = None, disk.crash(Random(moment))
         assert (read(crashed)[1], crashed.content(f"{ONLY}.0.damaged")) == ([b"a"], wrong)
 
 

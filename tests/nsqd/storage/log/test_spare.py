@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -96,8 +97,7 @@ def test_without_it_the_log_goes_on(operation: str) -> None:
 
 def test_it_takes_no_space_where_there_is_little() -> None:
     disk = new_disk()
-    disk.capacity = ROOM * 1000 - 1
-    spare = NowSpare(disk, 1000)
+    disk.capacity, spare = ROOM * 1000 - 1, NowSpare(disk, 1000)
     spare.prepare(at_once=True)
     assert (spare.ready, disk.names()) == (False, [])
 
@@ -169,8 +169,7 @@ def test_after_a_kill_the_log_ends_with_its_last_record_and_nothing_is_torn() ->
 @each("kept", [0, 3, 8, 40, 4000])
 def test_a_torn_group_is_cut_off_without_the_old_records(kept: int) -> None:
     log = Reusing()
-    end = log.end
-    old = log.disk.content(log.name)
+    end, old = log.end, log.disk.content(log.name)
     write(log.writer, b"c" * 6000)
     torn = log.disk.kill()
     new = torn.content(log.name)
@@ -209,6 +208,12 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     list(reader.records())
     assert (reader.end, reader.files.rebuilt, reader.cuts) == (log.writer.base, [], [])
     assert reader.quarantine.copies == []
+
+
+def test_a_power_cut_brings_no_old_name_of_a_reused_file_back() -> None:
+    log = Reusing()
+    for seed in range(50):
+        log.restart(log.disk.crash(Random(seed)))
 
 
 def test_no_zeros_are_written_for_large_groups() -> None:

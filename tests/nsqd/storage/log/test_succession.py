@@ -60,8 +60,7 @@ def told(disk: Disk) -> tuple[dict[int, NormalTopic], Messages, LogReading]:
         for stored in (*sequence.live(), *sequence.all_retained()):
             frames = read_frames(frozen, files, number, stored, stored.locations)
             for index, (frame, packed) in enumerate(zip(frames.frames, frames.attributes(), strict=True)):
-                ordinal = stored.first + index
-                live = stored.released < stored.count
+                ordinal, live = stored.first + index, stored.released < stored.count
                 is_owed = live and (ordinal >= state.distributed or stored.is_referenced(index))
                 if is_owed or (sequence.first is not None and ordinal >= sequence.first):
                     assert frame, f"message {ordinal} of topic {number} cannot be read"
@@ -311,8 +310,7 @@ def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> N
     run, disk, common = small_log()
     target = SimDisk()
     successor(run, disk, common, target)
-    expected = told(target)[:2]
-    failed = 0
+    expected, failed = told(target)[:2], 0
     for number in range(1, target.operations[operation] + 1):
         spoiled = SimDisk()
         spoiled.fail(operation, number, errno.EIO)

@@ -123,8 +123,7 @@ def opened(disk: SimDisk) -> Writer:
 
 def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:
     disk = SimDisk()
-    disk.capacity = 1 << 30
-    node = new_node(disk, Durability.ALWAYS)
+    disk.capacity, node = 1 << 30, new_node(disk, Durability.ALWAYS)
     publish(node)
     work(node)
     node.syncer.timer()

@@ -17,10 +17,9 @@ from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.history import SeenTopic
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
-from tests.nsqd.storage.survey import survey
+from tests.nsqd.storage.survey import SeenTopic, survey
 
 Act = Callable[[Broker], None]
 FIRST_ID = b"0007000000000001"  # of the first message that is published

@@ -77,8 +77,7 @@ def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
 
 def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> None:
     disk, writer = new_log(segment_size=50)
-    covered = write(writer, b"a" * 60)
-    job = writer.sync_job()
+    covered, job = write(writer, b"a" * 60), writer.sync_job()
     write(writer, b"b" * 60)  # a segment of its own, while the sync runs
     job.run()
     writer.synced(job)
