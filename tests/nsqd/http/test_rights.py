@@ -50,7 +50,7 @@ def path_of(route: str, need: Need, topic: str = "orders") -> tuple[str, str]:
     )
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@each("route", ROUTES)
 def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> None:
     need = NEEDS[route]
     method, path = path_of(route, need)

@@ -106,22 +106,6 @@ def test_beyond_the_limit_the_door_is_shut_without_a_word(door: MakeDoor) -> Non
     assert (len(here.accept()), here.refused) == (1, {"max_connections": 3})
 
 
-def test_each_address_has_its_own_limit(door: MakeDoor) -> None:
-    here = door(total=5, per_ip=2)
-    here.knock(3, "127.0.0.2")
-    first = here.accept()
-    assert [accepted.ip for accepted in first] == ["127.0.0.2"] * 2
-    here.knock(3, "127.0.0.3")
-    here.knock(1, "127.0.0.4")
-    here.knock(1, "127.0.0.5")
-    assert [accepted.ip for accepted in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
-    assert here.refused == {"max_connections_per_ip": 2, "max_connections": 1}
-    here.limiter.count_off("127.0.0.2")
-    here.knock(2, "127.0.0.2")
-    assert len(here.accept()) == 1
-    assert here.refused["max_connections"] == 2  # told first: it is full for everybody
-
-
 def test_unix_sockets_have_no_address_to_count(door: MakeDoor, tmp_path: Path) -> None:
     here = door(4, 1, tmp_path / "socket")
     here.knock(5, ip="")
@@ -140,20 +124,6 @@ def test_nothing_is_remembered_of_those_who_left(door: MakeDoor) -> None:
         for accepted in here.accept():
             here.limiter.count_off(accepted.ip)
     assert (here.limiter._by_ip, here.limiter._open) == ({}, 0)
-
-
-def test_refusals_are_logged_now_and_then(door: MakeDoor, caplog: pytest.LogCaptureFixture) -> None:
-    here = door(total=1)
-    here.knock(5)
-    here.accept(SECOND)
-    here.knock(1)
-    here.accept(2 * SECOND)
-    here.knock(1)
-    here.accept(12 * SECOND)
-    assert here.refused == {"max_connections": 6}
-    assert [record.getMessage() for record in caplog.records] == [
-        "TCP: refusing connections: 1 connections are open"
-    ] * 2
 
 
 class Exhausted:

@@ -7,10 +7,12 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import MessageState, list_messages
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic import Topic
@@ -26,6 +28,13 @@ TOPICS = ("t", "t", "u", "e#ephemeral")
 CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
 DELAYS = (0, 0, 50, 3000, 90_000)  # ms
 CONFIGS = (TopicConfig(), TopicConfig(Durability.OS, 3600 * SECOND, max_attempts=3), TopicConfig(retention_bytes=3000))
+
+
+def any_limits(random: Random) -> Limits:
+    return Limits(
+        mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
+        requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
+    )  # fmt: skip
 
 
 class Anybody:

@@ -8,10 +8,8 @@ comes back.
 from bisect import bisect_right
 from random import Random
 
-from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.policy import Durability
-from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.storage.log import checkpoint, tidying
@@ -21,7 +19,7 @@ from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.tidying import Census
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.log.test_succession import Messages, told
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
@@ -94,10 +92,7 @@ class CrashRun:
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = random = Random(seed)
         self.durability, self.clock = durability, Clock()
-        self.limits = Limits(
-            mem_queue_size=random.choice((0, 2, 10, 1000)), max_attempts={"u": random.choice((1, 2, 3))},
-            requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
-        )  # fmt: skip
+        self.limits = any_limits(random)
         self.sizes = random.choice((500, 2000, 10_000)), random.choice((0, 2000, 1 << 30))  # segments, memory
         self.tail = random.choice((10, 50, 1 << 30)), random.choice((1000, 20_000, 1 << 40))  # records, bytes
         self.slice = random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them

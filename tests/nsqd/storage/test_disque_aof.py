@@ -106,34 +106,23 @@ def test_all_numbers_at_their_limits(tmp_path: Path) -> None:
     assert (job.state, job.is_delivered) == (AofState.ACTIVE, False)
 
 
-def test_jobs_come_in_the_order_of_creation_and_then_of_the_id(tmp_path: Path) -> None:
-    data = load(3, b"3", created=6) + load(1, b"1", created=7) + load(2, b"2", created=6) + load(9, b"9", created=5)
-    assert bodies(read(tmp_path, data)) == [b"9", b"2", b"3", b"1"]
+EXPIRING = load(1, b"1", expires=NOW) + load(2, b"2", expires=NOW + 1) + load(3, b"3", expires=0)
 
 
-def test_deleted_jobs_are_gone(tmp_path: Path) -> None:
-    data = load(1, b"1") + load(2, b"2") + delete(1) + load(3, b"3") + load(4, b"4") + delete(3, 77, 3, 4)
-    assert bodies(read(tmp_path, data)) == [b"2"]
-
-
-def test_of_two_jobs_with_one_id_the_first_counts_until_it_is_deleted(tmp_path: Path) -> None:
-    assert bodies(read(tmp_path, load(1, b"first") + load(1, b"second"))) == [b"first"]
-    assert bodies(read(tmp_path, load(1, b"first") + delete(1) + load(1, b"second"))) == [b"second"]
-
-
-def test_expired_jobs_are_counted_only(tmp_path: Path) -> None:
-    data = load(1, b"1", expires=NOW) + load(2, b"2", expires=NOW + 1) + load(3, b"3", expires=0)
+@each("data, left, expired", [
+    # in the order of creation, and then of the id
+    (load(3, b"3", created=6) + load(1, b"1", created=7) + load(2, b"2", created=6) + load(9, b"9", created=5), b"9231", 0),
+    (load(1, b"1") + load(2, b"2") + delete(1) + load(3, b"3") + load(4, b"4") + delete(3, 77, 3, 4), b"2", 0),
+    (load(1, b"f") + load(1, b"s"), b"f", 0),  # of two with one id the first counts until it is deleted
+    (load(1, b"f") + delete(1) + load(1, b"s"), b"s", 0),
+    (EXPIRING, b"2", 2), (EXPIRING + delete(3), b"2", 1),
+    (EXPIRING + load(2, expires=NOW) + load(3, b"a"), b"2a", 1),
+    (command(b"loadjob", serialized(1, b"1")) + load(2) + command(b"DelJob", job_id(2)), b"1", 0),  # names in any case
+    (load(2999) + load(3000, b"x") + delete(*range(3000)), b"x", 0),
+])  # fmt: skip
+def test_which_jobs_there_are(tmp_path: Path, data: bytes, left: bytes, expired: int) -> None:
     aof = read(tmp_path, data)
-    assert (bodies(aof), aof.expired) == ([b"2"], 2)
-    aof = read(tmp_path, data + delete(3))
-    assert (bodies(aof), aof.expired) == ([b"2"], 1)
-    aof = read(tmp_path, data + load(2, expires=NOW) + load(3, b"again"))
-    assert (bodies(aof), aof.expired) == ([b"2", b"again"], 1)
-
-
-def test_names_of_commands_in_any_case(tmp_path: Path) -> None:
-    data = command(b"loadjob", serialized(1)) + load(2) + command(b"DelJob", job_id(2))
-    assert len(read(tmp_path, data).jobs) == 1
+    assert (b"".join(bodies(aof)), aof.expired) == (left, expired)
 
 
 def test_an_empty_file_has_no_jobs_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
@@ -168,12 +157,6 @@ def test_a_string_that_ends_beyond_the_file_is_a_cut_and_takes_no_memory(tmp_pat
     finally:
         tracemalloc.stop()
     assert (len(aof.jobs), aof.cut_at) == (1, len(load(1)))
-
-
-def test_a_deletion_of_many(tmp_path: Path) -> None:
-    numbers = range(3000)
-    data = load(2999) + load(3000) + delete(*numbers)
-    assert [job.id for job in read(tmp_path, data).jobs] == [job_id(3000)]
 
 
 DAMAGE = {

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
-from nsqd.core.limits import Limits
 from nsqd.core.message.frame import message_id
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability, TopicConfig
-from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
@@ -27,7 +25,7 @@ from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, con
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.normal import NormalTopic, normal
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -44,10 +42,7 @@ class Node:
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
-        limits = Limits(
-            mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
-            requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
-        )  # fmt: skip
+        limits = any_limits(random)
         clock, budget = Clock(), random.choice((2000, 1 << 30))
         self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
         self.node.log.tidying.hold_for("test", WHOLE)  # replay begins at the beginning, too

@@ -12,11 +12,9 @@ from random import Random
 import pytest
 
 from nsqd.core.channel.state import ChannelState
-from nsqd.core.limits import Limits
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability
-from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.finished import Finished
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log import succession
@@ -34,7 +32,7 @@ from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
-from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -98,10 +96,7 @@ class SuccessionRun:
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.clock = Clock()
-        limits = Limits(
-            mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
-            requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
-        )  # fmt: skip
+        limits = any_limits(random)
         self.node = SimNode(
             SimDisk(random), Durability.ALWAYS, self.clock, random, limits, random.choice((500, 2000, 10_000)),
             random.choice((2000, 1 << 30)), random.choice((10, 50, 1 << 30)), random.choice((1000, 20_000, 1 << 40)),
