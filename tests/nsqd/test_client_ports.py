@@ -30,7 +30,8 @@ def opened_at(copies: int, scenario: Callable[[Node], dict[float, int]]) -> tupl
         return trio.current_time() - began
 
     clock = trio.testing.MockClock(autojump_threshold=0)
-    began, took = clock.current_time(), trio.run(main, clock=clock)
+    began = clock.current_time()
+    took = trio.run(main, clock=clock)
     assert ports.are_open
     ports.until_open(lambda: said.append("late"))
     return round(took, 3), said, node

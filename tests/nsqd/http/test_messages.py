@@ -11,12 +11,7 @@ from tests.daemons import Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import ask, consumer, get, post, told
 
-FLAGS = (
-    "-mem-budget",
-    "65536",
-    "-max-attempts",
-    "dead=1",
-)
+FLAGS = ("-mem-budget", "65536", "-max-attempts", "dead=1")
 
 SECOND = 1_000_000_000
 STATES = ("ready", "in_flight", "deferred", "buried")

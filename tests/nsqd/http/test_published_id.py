@@ -9,10 +9,7 @@ from tests.local_node import LocalNode
 from tests.nsqd.http.asking import get
 from tests.nsqd.http.test_messages import publish
 
-FLAGS = (
-    "-mem-queue-size",
-    "2",
-)
+FLAGS = ("-mem-queue-size", "2")
 
 HEADER = "x-nsq-message-id"
 
