@@ -6,19 +6,12 @@ from typing import Any
 import pytest
 
 from shared.auth.tokens import digest
+from tests.auth_files import bearer, token
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode
 
 ENTRY = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{2}"]\n'
 PUB = b"PUB t\n" + sized(b"x")
-
-
-def token(name: str) -> str:
-    return "pst_" + name.ljust(43, "_")
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token(name)}"}
 
 
 class Limited:

@@ -1,5 +1,7 @@
 """Small logs, written by the real Writer, for tests that spoil them."""
 
+from typing import Any
+
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.epochs import Epoch
@@ -34,6 +36,16 @@ def write(writer: Writer, *contents: bytes) -> int:
     for content in contents:
         writer.append(RecordKind.TOPIC, content)
     return writer.write()
+
+
+def log_of(*contents: bytes, **more: Any) -> tuple[SimDisk, Writer]:
+    """Each in a group of its own, which is synced. `more`: as for `new_writer`."""
+    disk = new_disk()
+    writer = new_writer(disk, **more)
+    for content in contents:
+        write(writer, content)
+        writer.sync()
+    return disk, writer
 
 
 def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:

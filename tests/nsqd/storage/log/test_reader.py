@@ -13,19 +13,19 @@ from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import EPOCH, LOG_ID, all_records, frozen_clock, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import (
+    EPOCH,
+    LOG_ID,
+    all_records,
+    frozen_clock,
+    log_of,
+    new_disk,
+    new_writer,
+    read,
+    write,
+)
 
 ONLY = segment_name(0, 0)
-
-
-def log_of(*contents: bytes, segment_size: int = 1 << 20) -> tuple[SimDisk, Writer]:
-    """Each in a group of its own, which is synced."""
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=segment_size)
-    for content in contents:
-        write(writer, content)
-        writer.sync()
-    return disk, writer
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:

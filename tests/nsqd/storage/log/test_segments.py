@@ -11,18 +11,15 @@ from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
 from tests.nsqd.storage.log.test_damage import MESSAGES, filled, open_node, served
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import LOG_ID, log_of, new_disk, new_writer, read, write
 
 ONLY = segment_name(0, 0)
 STORED = StoredIdentity(7, LOG_ID)
 
 
 def test_the_only_segments_header_is_rebuilt() -> None:
-    disk = new_disk()
-    writer = new_writer(disk)
+    disk, writer = log_of(b"a" * 5000)
     write_identity(disk, STORED)
-    write(writer, b"a" * 5000)
-    writer.sync()
     write(writer, b"b")
     whole = disk.content(ONLY)
     disk.spoil(ONLY, 0, HEADER_SIZE)
@@ -36,11 +33,8 @@ def test_the_only_segments_header_is_rebuilt() -> None:
 
 def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> None:
     for moment in range(12):
-        disk = new_disk()
+        disk, _ = log_of(b"a")
         write_identity(disk, STORED)
-        writer = new_writer(disk)
-        write(writer, b"a")
-        writer.sync()
         wrong = b"x" * HEADER_SIZE
         disk.put(ONLY, wrong + disk.content(ONLY)[HEADER_SIZE:])
         disk.cut_in = moment
@@ -53,10 +47,7 @@ def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> 
 
 
 def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
-    disk = new_disk()
-    writer = new_writer(disk)
-    write(writer, b"a")
-    writer.sync()
+    disk, writer = log_of(b"a")
     write(writer, b"b")
     whole = disk.content(ONLY)
     disk.flip(ONLY, 20, 8)

@@ -2,32 +2,25 @@
 
 import errno
 import logging
-from typing import Any
 
 import pytest
 
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
-from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.small_log import IDENTITY, all_records, new_disk, new_writer, read, write
-
-
-def new_log(**more: Any) -> tuple[SimDisk, Writer]:
-    disk = new_disk()
-    return disk, new_writer(disk, **more)
+from tests.nsqd.storage.small_log import IDENTITY, all_records, log_of, read, write
 
 
 def test_nothing_is_made_before_there_is_something_to_write() -> None:
-    disk, writer = new_log()
+    disk, writer = log_of()
     assert writer.write() == 0
     assert writer.sync()
     assert disk.names() == []
 
 
 def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
-    disk, writer = new_log()
+    disk, writer = log_of()
     write(writer, b"a", b"b")
     first = writer.written.position
     assert writer.sync()
@@ -42,7 +35,7 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
 
 
 def test_the_directory_is_synced_once_for_each_segment() -> None:
-    disk, writer = new_log(segment_size=300)
+    disk, writer = log_of(segment_size=300)
     for number in range(1, 4):
         write(writer, b"a" * 100)
         assert writer.sync()
@@ -53,7 +46,7 @@ def test_the_directory_is_synced_once_for_each_segment() -> None:
 
 
 def test_positions_count_bytes_of_records_over_all_segments() -> None:
-    disk, writer = new_log(position=1000, segment_size=100)
+    disk, writer = log_of(position=1000, segment_size=100)
     for number in range(6):
         write(writer, b"%d" % number * 30)
     names = disk.names()
@@ -68,7 +61,7 @@ def test_positions_count_bytes_of_records_over_all_segments() -> None:
 
 
 def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
-    disk, writer = new_log(segment_size=100)
+    disk, writer = log_of(segment_size=100)
     for number in range(6):
         write(writer, b"%d" % number * 30)
     assert writer.sync()
@@ -76,7 +69,7 @@ def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
 
 
 def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> None:
-    disk, writer = new_log(segment_size=50)
+    disk, writer = log_of(segment_size=50)
     covered, job = write(writer, b"a" * 60), writer.sync_job()
     write(writer, b"b" * 60)  # a segment of its own, while the sync runs
     job.run()
@@ -88,7 +81,7 @@ def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> N
 
 
 def test_files_that_are_durable_are_closed() -> None:
-    disk, writer = new_log(segment_size=50)
+    disk, writer = log_of(segment_size=50)
     for number in range(5):
         write(writer, b"%d" % number * 60)
     assert disk.open_files == 5
@@ -99,7 +92,7 @@ def test_files_that_are_durable_are_closed() -> None:
 
 
 def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
-    disk, writer = new_log()
+    disk, writer = log_of()
     write(writer, b"a")
     disk.fail("append", 1, errno.ENOSPC, times=2)
     waits_for = write(writer, b"b")
@@ -116,7 +109,7 @@ def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
 @pytest.mark.parametrize("before", [[], [b"a"]])
 def test_a_reply_to_a_group_that_cannot_be_written_waits_for_the_end_of_the_group(before: list[bytes]) -> None:
     """A copy on another node may end within a group."""
-    disk, writer = new_log()
+    disk, writer = log_of()
     for content in before:  # otherwise the record that begins the epoch comes first
         write(writer, content)
     disk.fail("append", 1, errno.EIO)
@@ -129,7 +122,7 @@ def test_a_reply_to_a_group_that_cannot_be_written_waits_for_the_end_of_the_grou
 
 def test_a_group_of_which_a_part_was_written_is_written_again_in_its_place() -> None:
     for seed in range(30):
-        disk, writer = new_log()
+        disk, writer = log_of()
         disk.random.seed(seed)
         write(writer, b"a")
         disk.fail("append", 1, errno.EIO)
@@ -146,7 +139,7 @@ def durable_names(disk: SimDisk) -> list[str]:
 
 
 def test_a_segments_name_is_durable_before_anything_in_it_counts_as_durable() -> None:
-    disk, writer = new_log(segment_size=50)
+    disk, writer = log_of(segment_size=50)
     for number in range(3):
         write(writer, b"%d" % number * 60)
         writer.sync()
@@ -154,7 +147,7 @@ def test_a_segments_name_is_durable_before_anything_in_it_counts_as_durable() ->
 
 
 def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
-    disk, writer = new_log()
+    disk, writer = log_of()
     write(writer, b"one")
     disk.fail("append", 1, errno.ENOSPC, times=3)
     with caplog.at_level(logging.INFO, "penstock"):
