@@ -79,27 +79,25 @@ def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability)
 
 
 def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
-    disk = SimDisk()
-    node = new_node(disk, Durability.OS)
+    node = new_node(SimDisk(), Durability.OS)
     publish(node)
-    syncs = disk.operations["sync"]
+    syncs = node.disk.operations["sync"]
     for _ in range(5):
         publish(node)
         tick(node)
-    assert disk.operations["sync"] == syncs
+    assert node.disk.operations["sync"] == syncs
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability: Durability) -> None:
-    disk = SimDisk()
-    node = new_node(disk, durability)
+    node = new_node(SimDisk(), durability)
     publish(node)
     published = node.log.writer.written.position
     node.log.close()
     end = node.log.writer.content_end  # behind what a stop has to say
     assert end > published
     for seed in range(5):
-        assert looked_at(disk.crash(Random(seed)))[0] == end
+        assert looked_at(node.disk.crash(Random(seed)))[0] == end
 
 
 def test_what_a_killed_process_left_is_stated_too() -> None:
@@ -151,14 +149,13 @@ def test_a_backup_ends_with_the_mark() -> None:
 
 
 def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
-    disk = SimDisk()
-    node = new_node(disk, Durability.OS)
+    node = new_node(SimDisk(), Durability.OS)
     for _ in range(100):
         publish(node)
         tick(node)
     written, durable = node.log.writer.written.position, node.log.writer.durable.position
     assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
-    assert looked_at(disk)[0] > written // 2
+    assert looked_at(node.disk)[0] > written // 2
 
 
 @pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
