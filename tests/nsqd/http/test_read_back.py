@@ -68,30 +68,30 @@ def as_time(stamp: int) -> str:
 
 
 def test_it_is_read_twice_by_offset_and_by_time_with_equal_results_after_a_kill() -> None:
-    bodies = [b"%d " % number + b"x" * (number % 300) for number in range(5000)]
-    node = LocalNode("-mem-budget", "1048576")
+    bodies = [b"%d " % number + b"x" * (number % 300) for number in range(2000)]
+    node = LocalNode("-mem-budget", "262144")
     post(node, "/topic/create", topic="t", retention="1h")
     post(node, "/channel/create", topic="t", channel="c")
-    for start in range(0, 2000, 100):
+    for start in range(0, 800, 100):
         publish(node, "t", bodies[start : start + 100])
     node.advance(10 * MS)
     middle = as_time(node.clock.wall)
     node.advance(MS)
-    for start in range(2000, 5000, 100):
+    for start in range(800, 2000, 100):
         publish(node, "t", bodies[start : start + 100])
     post(node, "/channel/empty", topic="t", channel="c")  # they are finished
-    before = read_all(node, "t", "earliest", max_bytes=100_000)
+    before = read_all(node, "t", "earliest", max_bytes=50_000)
     log = get(node, "/topic/offsets", topic="t")["log"]
-    assert ([body for *_, body in before], [offset for offset, *_ in before]) == (bodies, list(range(5000)))
+    assert ([body for *_, body in before], [offset for offset, *_ in before]) == (bodies, list(range(2000)))
     node = node.killed()
     assert read_all(node, "t", 0, log=log) == before
     assert read_all(node, "t", "1970-01-01T00:00:00Z") == before
-    assert (read_all(node, "t", middle), read_all(node, "t", "-1h")) == (before[2000:], before)
+    assert (read_all(node, "t", middle), read_all(node, "t", "-1h")) == (before[800:], before)
     found = get(node, "/topic/offsets", topic="t", time=middle)
-    assert found == found | {"topic": "t", "log": log, "first": 0, "next": 5000, "offset": 2000}
+    assert found == found | {"topic": "t", "log": log, "first": 0, "next": 2000, "offset": 800}
     assert found["bytes"] > sum(map(len, bodies))
     assert before[0][1] <= found["first_timestamp"] <= found["last_timestamp"]
-    assert get(node, "/topic/offsets", topic="t", time="2100-01-01T00:00:00+02:00")["offset"] == 5000
+    assert get(node, "/topic/offsets", topic="t", time="2100-01-01T00:00:00+02:00")["offset"] == 2000
 
 
 def test_lines_and_limits(node: LocalNode) -> None:
@@ -206,28 +206,28 @@ def test_reading_changes_nothing(node: LocalNode) -> None:
 
 
 def test_a_channel_begins_with_what_others_have_finished() -> None:
-    bodies = [b"%d" % number for number in range(3000)]
+    bodies = [b"%d" % number for number in range(1200)]
     node = LocalNode("-mem-budget", "65536")
     post(node, "/topic/create", topic="t", retention="1h")
     post(node, "/channel/create", topic="t", channel="first")
-    publish(node, "t", bodies[:2000])
-    assert drained(node, "t", "first", 2000) == bodies[:2000]
+    publish(node, "t", bodies[:800])
+    assert drained(node, "t", "first", 800) == bodies[:800]
     middle = as_time(node.clock.wall)
     node.advance(MS)
-    publish(node, "t", bodies[2000:])
-    for channel, place in {"all": "earliest", "some": 2990, "time": middle, "none": "latest"}.items():
+    publish(node, "t", bodies[800:])
+    for channel, place in {"all": "earliest", "some": 1190, "time": middle, "none": "latest"}.items():
         assert ask(node, "POST", "/channel/create", topic="t", channel=channel, from_=place).content == b""
     (topic,) = get(node, "/stats", format="json")["topics"]
     depths = {channel["channel_name"]: channel["depth"] for channel in topic["channels"]}
-    assert depths == {"first": 1000, "all": 3000, "some": 10, "time": 1000, "none": 0}
-    assert drained(node, "t", "some", 10) == bodies[2990:]
+    assert depths == {"first": 400, "all": 1200, "some": 10, "time": 400, "none": 0}
+    assert drained(node, "t", "some", 10) == bodies[1190:]
     node = node.killed()
-    assert (drained(node, "t", "all", 3000), drained(node, "t", "time", 1000)) == (bodies, bodies[2000:])
-    assert drained(node, "t", "first", 1000) == bodies[2000:]
+    assert (drained(node, "t", "all", 1200), drained(node, "t", "time", 400)) == (bodies, bodies[800:])
+    assert drained(node, "t", "first", 400) == bodies[800:]
     publish(node, "t", [b"new"])
     for channel in ("all", "some", "none"):
         assert drained(node, "t", channel, 1) == [b"new"]
-    assert len(read_all(node, "t", 0)) == 3001
+    assert len(read_all(node, "t", 0)) == 1201
 
 
 @each("arguments, error", [

@@ -1,5 +1,6 @@
 """The import of Disque's append-only file into a broker: which jobs come, as what, and under which names."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,13 @@ def job(number: int, body: bytes = b"x", queue: bytes = b"q", **fields: Any) -> 
     return load(number, body, queue, **{"created": AGO + number, "expires": LATER, **fields})
 
 
-def imported(path: Path, data: bytes, node: Node | None = None) -> tuple[Node, DisqueImport]:
+def imported(
+    path: Path, data: bytes, node: Node | None = None, commit: Callable[[], None] | None = None
+) -> tuple[Node, DisqueImport]:
     (path / FILE).write_bytes(data)
     node, taking = node or Node(), DisqueImport(path)
     assert taking.prepare()
-    taking.run(node.broker, node.turn)
+    taking.run(node.broker, commit or node.turn)
     return node, taking
 
 
@@ -161,31 +164,18 @@ def test_renamed_queues_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_groups_are_bounded(tmp_path: Path) -> None:
-    commits = 0
-
-    def commit() -> None:
-        nonlocal commits
-        commits += 1
-        node.turn()
-
-    node = Node()
+    node, commits = Node(), list[None]()
     data = b"".join(job(number, b"x" * 300_000) for number in range(9))
-    (tmp_path / FILE).write_bytes(data)
-    taking = DisqueImport(tmp_path)
-    taking.prepare()
-    taking.run(node.broker, commit)
-    assert commits == 3
+    imported(tmp_path, data, node, lambda: commits.append(node.turn()))
+    assert len(commits) == 3
 
 
 def test_a_commit_that_fails_ends_it(tmp_path: Path) -> None:
     def commit() -> None:
         raise OSError("disk full")
 
-    (tmp_path / FILE).write_bytes(job(1))
-    taking = DisqueImport(tmp_path)
-    taking.prepare()
     with pytest.raises(OSError, match="disk full"):
-        taking.run(Node().broker, commit)
+        imported(tmp_path, job(1), None, commit)
     assert (tmp_path / FILE).exists()
 
 

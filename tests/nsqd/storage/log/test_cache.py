@@ -53,7 +53,7 @@ def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
     node = new_node(SimDisk())
     for name in ("a", "b"):
         node.broker.topic(name).channel("c")
-    for _ in range(2000):
+    for _ in range(1000):
         node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
     assert node.cache.cached_bytes == held(node) <= BUDGET
     assert remembered(node) <= 10

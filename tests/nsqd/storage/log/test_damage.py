@@ -19,7 +19,7 @@ from tests.nsqd.storage.sim_node import SimNode
 from tests.nsqd.storage.survey import survey
 
 MESSAGES = 40
-CASES = tries(60)
+CASES = tries(40)
 
 
 def open_node(disk: SimDisk, tail_records: int = 1 << 30) -> SimNode:
