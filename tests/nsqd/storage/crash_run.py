@@ -59,8 +59,9 @@ def world(found: Replay, now: int) -> World:
             if job.state is JobState.RESERVED:
                 job.state, job.due = JobState.READY, 0
             counts = job.reserves, job.timeouts, job.releases, job.buries, job.kicks
-            if job.state is JobState.READY and not any(counts):  # as what has not been read from the disk yet
-                tube.coming[job.ordinal] = JobOptions(job.priority, job.ttr, job.delay, 0, False, job.ttl, job.copies)
+            if job.state is not JobState.BURIED and not any(counts):  # as what has not been read from the disk yet
+                due = job.due if job.state is JobState.DELAYED else 0
+                tube.coming[job.ordinal] = JobOptions(job.priority, job.ttr, job.delay, due, False, job.ttl, job.copies)
                 del tube.jobs[job.ordinal]
     return topics
 
