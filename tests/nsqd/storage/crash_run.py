@@ -216,5 +216,8 @@ class CrashRun:
         self.noted = {position: state for position, state in self.noted.items() if position < end}
         self._note(end)
         records, now = self.noted[end]
-        assert world(replay(records), now) == world(LogReading(self.disk.kill()).replay, now), "a start lost something"
+        if positions[place] == end:  # what a part of a group has published is given to its readers only now
+            assert world(replay(records), now) == world(LogReading(self.disk.kill()).replay, now), (
+                "a start lost something"
+            )
         node.broker.check()
