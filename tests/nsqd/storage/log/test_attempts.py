@@ -24,7 +24,7 @@ def killed(node: SimNode, limits: Limits = LIMITS) -> SimNode:
 
 
 @pytest.mark.parametrize("delay", [0, 10 * MS])
-def test_a_kill_right_after_a_delivery_forgets_it_not_and_is_no_failure(delay: int) -> None:
+def test_a_kill_right_after_a_delivery_does_not_forget_it_and_is_no_failure(delay: int) -> None:
     node = start(SimDisk(), limits=LIMITS)
     node.broker.topic("t").channel("a")
     publish(node, b"innocent", delay=delay)
