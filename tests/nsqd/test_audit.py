@@ -1,7 +1,5 @@
 """The audit in the reactor's thread: changes by themselves, and the topic to which records are published."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 
@@ -19,8 +17,7 @@ class World:
     """A trail without its thread, and a node that publishes its records to the topic `audit`."""
 
     def __init__(self, limits: Limits | None = None, topic: str = "audit") -> None:
-        self.node = Node(limits)
-        self.trail = Trail("", 7, publishes=True)
+        self.node, self.trail = Node(limits), Trail("", 7, publishes=True)
         self.woken = 0
         self.audit = NodeAudit(self.trail, self.node.broker, topic, self._wake)
         self.later: list[Callable[[], None]] = []
@@ -30,7 +27,6 @@ class World:
         self.woken += 1
 
     def note(self) -> None:
-        assert self.audit.note is not None
         self.audit.note(Event("http", "topic/delete", "t"))
         self.trail.write()
         for function in self.later:
@@ -68,8 +64,7 @@ def test_a_node_that_drains_counts_what_its_topic_lacks(
     world.node.broker.drain(True)
     world.note()
     world.note()
-    assert (world.depth(), world.trail.figures().unpublished) == (0, 2)
-    assert len(caplog.records) == 1
+    assert (world.depth(), world.trail.figures().unpublished, len(caplog.records)) == (0, 2, 1)
     world.node.broker.drain(False)
     world.note()
     assert world.depth() == 1
@@ -99,21 +94,16 @@ def test_topics_and_channels_that_come_and_go() -> None:
     world.audit.note = events.append
     world.audit.record_changes(
         [
-            Change(ChangeKind.TOPIC_CREATED, "t"),
-            Change(ChangeKind.CHANNEL_CREATED, "t", "c"),
-            Change(ChangeKind.PAUSED, "t", "c"),
-            Change(ChangeKind.CHANNEL_CREATED, "t", "c#ephemeral"),
-            Change(ChangeKind.TOPIC_CREATED, "t#ephemeral"),
-            Change(ChangeKind.CHANNEL_DELETED, "t", "c"),
+            Change(ChangeKind.TOPIC_CREATED, "t"), Change(ChangeKind.CHANNEL_CREATED, "t", "c"),
+            Change(ChangeKind.PAUSED, "t", "c"), Change(ChangeKind.CHANNEL_CREATED, "t", "c#ephemeral"),
+            Change(ChangeKind.TOPIC_CREATED, "t#ephemeral"), Change(ChangeKind.CHANNEL_DELETED, "t", "c"),
             Change(ChangeKind.TOPIC_DELETED, "t"),
         ]
-    )
+    )  # fmt: skip
     assert [(event.action, event.target, event.port, event.who) for event in events] == [
-        ("topic/created", "t", "process", ""),
-        ("channel/created", "t c", "process", ""),
-        ("channel/deleted", "t c", "process", ""),
-        ("topic/deleted", "t", "process", ""),
-    ]
+        ("topic/created", "t", "process", ""), ("channel/created", "t c", "process", ""),
+        ("channel/deleted", "t c", "process", ""), ("topic/deleted", "t", "process", ""),
+    ]  # fmt: skip
 
 
 def test_a_refused_node() -> None:

@@ -1,7 +1,5 @@
 """What nsqd logs of its clients: errors and cut-off bodies at ERROR, connects, IDENTIFY and exits at INFO."""
 
-from __future__ import annotations
-
 import logging
 import socket
 
@@ -12,16 +10,13 @@ from tests.daemons import OK, Conversation, sized
 from tests.local_node import LocalNode
 
 
-@pytest.mark.parametrize(
-    ("sent", "error"),
-    [
-        (b"NIX\n", "E_INVALID invalid command NIX"),
-        (b"PUB no/name\n" + sized(b"x"), 'E_BAD_TOPIC PUB topic name "no/name" is not valid'),
-        (b"PUB t\n" + sized(b""), "E_BAD_MESSAGE PUB invalid message body size 0"),
-        (b"PUB t\n" + sized(b"whole")[:-1], "E_BAD_MESSAGE PUB failed to read message body"),
-        (b"IDENTIFY\n" + sized(b"{"), "E_BAD_BODY IDENTIFY failed to decode JSON body"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "error"), [
+    (b"NIX\n", "E_INVALID invalid command NIX"),
+    (b"PUB no/name\n" + sized(b"x"), 'E_BAD_TOPIC PUB topic name "no/name" is not valid'),
+    (b"PUB t\n" + sized(b""), "E_BAD_MESSAGE PUB invalid message body size 0"),
+    (b"PUB t\n" + sized(b"whole")[:-1], "E_BAD_MESSAGE PUB failed to read message body"),
+    (b"IDENTIFY\n" + sized(b"{"), "E_BAD_BODY IDENTIFY failed to decode JSON body"),
+])  # fmt: skip
 def test_errors_of_a_client_are_lines(sent: bytes, error: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, log.name)
     node = LocalNode()

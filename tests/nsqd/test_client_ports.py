@@ -1,7 +1,5 @@
 """When a node that starts opens its clients' ports, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import trio

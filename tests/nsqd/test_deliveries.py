@@ -1,7 +1,5 @@
 """The statistics topic: what it tells of each second adds up to what was done."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any
@@ -37,7 +35,6 @@ def told(node: LocalNode) -> list[dict[str, Any]]:
 
 
 def sums(rows: list[dict[str, Any]], channel: str) -> dict[str, int]:
-    """Return the sums over all seconds that are not 0."""
     found = Counter[str]()
     for one in rows:
         if "at" in one and one["topic"] == "t" and one.get("channel", "") == channel:

@@ -1,7 +1,5 @@
 """A node whose log is another one's does not open it again, and its listeners keep the connections that wait."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -44,9 +42,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_leade
     (tmp_path / "log").mkdir()
     for name in node.disk.names():
         (tmp_path / "log" / name).write_bytes(node.disk.content(name))
-    identity = read_identity(node.disk)
-    assert identity is not None
-    asked = 0
+    identity, asked = read_identity(node.disk), 0
 
     async def signals() -> AsyncIterator[int]:
         nonlocal asked
@@ -72,8 +68,7 @@ def test_a_log_that_is_fenced_off_is_not_opened_before_a_node_tells_of_its_leade
                 raise AssertionError("only iterated")
 
         assert trio.run(open_patiently, options, directory, found, Again(), fence) is None
-    assert asked == 3
-    assert caplog.text.count("this node cannot continue") == 1
+    assert (asked, caplog.text.count("this node cannot continue")) == (3, 1)
     assert before == {one.name: one.read_bytes() for one in (tmp_path / "log").iterdir()}
 
 

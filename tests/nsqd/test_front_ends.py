@@ -1,7 +1,5 @@
 """What a node says when it is started without the options of its cluster, and how channels are attached in slices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

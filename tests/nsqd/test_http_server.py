@@ -3,8 +3,6 @@
 A header that the reactor does not know makes the same request go to uvicorn.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -63,13 +61,11 @@ def node() -> LocalNode:
 
 
 def answer(sock: MemorySocket) -> bytes:
-    """One answer with its body."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += sock.recv(1)
         assert data
     match = re.search(rb"content-length: (\d+)", data)
-    assert match is not None
     size = int(match[1])
     while size:
         part = sock.recv(size)
@@ -88,7 +84,6 @@ def is_closed(sock: MemorySocket) -> bool:
 
 
 def like(text: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
-    """An answer without its date, and without the order of its headers."""
     head, _, body = text.partition(b"\r\n\r\n")
     first, *headers = head.split(b"\r\n")
     return first, frozenset(one for one in headers if not one.startswith(b"date: ")), body
@@ -117,15 +112,6 @@ def test_answers_come_in_order_when_the_connection_changes_hands(node: LocalNode
         assert firsts == [b"200"] * 5 + [b"400"] + [b"200"] * 2
         sock.sendall(PING)
         assert answer(sock).endswith(b"OK")
-
-
-def test_a_request_cut_anywhere_is_answered(node: LocalNode) -> None:
-    request = REQUESTS["pub"]
-    with node.connect("HTTP") as sock:
-        for cut in range(1, len(request), 7):
-            sock.sendall(request[:cut])
-            sock.sendall(request[cut:])
-            assert answer(sock).endswith(b"\r\n\r\nOK")
 
 
 def test_a_client_that_leaves_in_a_request_harms_nobody(node: LocalNode) -> None:

@@ -1,7 +1,5 @@
 """What a node takes from the nsqd.dat that it finds at its start, beside a log or where there is none yet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -33,7 +31,6 @@ def started(path: Path, **options: Any) -> Iterator[Broker]:
 
 
 def paused(broker: Broker) -> dict[str, tuple[bool, dict[str, bool]]]:
-    """Return topics and their channels by name, and whether they are paused."""
     return {
         topic.name: (topic.paused, {channel.name: channel.paused for channel in topic.channels})
         for topic in snapshot(broker)
@@ -41,7 +38,6 @@ def paused(broker: Broker) -> dict[str, tuple[bool, dict[str, bool]]]:
 
 
 def provision(path: Path, *topics: dict[str, Any]) -> None:
-    """Write nsqd.dat as another program does."""
     (path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
 
 

@@ -1,7 +1,5 @@
 """What nsqd's flags change for clients of NSQ's protocol and of HTTP."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -24,25 +22,13 @@ def consume(node: LocalNode, topic: bytes = b"t") -> Conversation:
 
 
 def channel_stats(node: LocalNode, topic: str = "t") -> dict[str, Any]:
-    found: dict[str, Any] = node.client.get(f"/stats?format=json&topic={topic}").json()["topics"][0]["channels"][0]
-    return found
+    return node.client.get(f"/stats?format=json&topic={topic}").json()["topics"][0]["channels"][0]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["-no-such-flag"],
-        ["-msg-timeout", "soon"],
-        ["-msg-timeout=-1s"],
-        ["-max-msg-size", "1e6"],
-        ["-max-msg-size"],
-        ["-log-level", "loud"],
-        ["-verbose=maybe"],
-        ["--=x"],
-        ["-tcp-address"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("flags", [
+    ["-no-such-flag"], ["-msg-timeout", "soon"], ["-msg-timeout=-1s"], ["-max-msg-size", "1e6"], ["-max-msg-size"],
+    ["-log-level", "loud"], ["-verbose=maybe"], ["--=x"], ["-tcp-address"],
+], ids=" ".join)  # fmt: skip
 def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Exit) as ended:
         read_options(NsqdOptions, "nsqd", flags, {})
@@ -50,9 +36,6 @@ def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], capfd: pytest.Cap
     printed = capfd.readouterr()
     assert printed.out == ""
     assert re.fullmatch(r"nsqd: [^\n]+\n", printed.err)
-
-
-# -max-attempts, -requeue-on-disconnect
 
 
 @pytest.mark.parametrize(
@@ -82,15 +65,11 @@ def test_requeue_on_disconnect(flags: tuple[str, ...], seconds: int) -> None:
     node = LocalNode(*flags)
     with consume(node) as client:
         client.send(b"PUB t\n" + X)
-        assert client.frame() == OK
-        assert client.message().attempts == 1
+        assert (client.frame(), client.message().attempts) == (OK, 1)
         began = node.clock.now
     with consume(node) as other:
         assert other.message().attempts == 2
     assert seconds <= (node.clock.now - began) / SECOND < seconds + 5
-
-
-# limits
 
 
 def test_topics_and_channels_are_bounded() -> None:
@@ -140,9 +119,6 @@ def test_silence_is_not_kept() -> None:
         assert talking.frame() == OK
 
 
-# -statistics-topic, -statistics-events
-
-
 @pytest.mark.parametrize("word", ["some", "2", "-1", "nan", "", "1.01"])
 def test_a_share_of_events_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(OptionError, match=r"expected off, full, or a share of the messages such as 0\.01") as refused:
@@ -159,9 +135,6 @@ def test_a_name_of_a_statistics_topic_that_is_none_is_refused() -> None:
 def test_events_without_a_topic_are_odd() -> None:
     (warning,) = LocalNode("-statistics-events", "full").options.warnings
     assert warning == "--statistics-events 'full' has no effect without --statistics-topic"
-
-
-# -topology-zone, -topology-region
 
 
 def test_without_zone_and_region_no_answer_has_a_key_of_theirs() -> None:
@@ -181,9 +154,7 @@ def test_a_consumer_in_the_same_zone_is_served_first() -> None:
             asked = {"feature_negotiation": True, "topology_zone": zone, "topology_region": "r"}
             client.send(b"  V2IDENTIFY\n" + sized(json.dumps(asked).encode()) + b"SUB t c\nRDY 1\n")
             identified = client.frame()
-            assert identified is not None
-            assert json.loads(identified[1])["topology_zone"] == "z1"
-            assert client.frame() == OK
+            assert (json.loads(identified[1])["topology_zone"], client.frame()) == ("z1", OK)
         node.advance(SECOND)
         for _ in range(5):
             assert node.client.post("/pub?topic=t", content=b"x").text == "OK"

@@ -7,8 +7,6 @@ from nsqd.queue_expiry import AT_ONCE, EVERY, delete_idle_queues
 
 
 class FewQueues:
-    """Queues of which so many are idle."""
-
     def __init__(self, idle: int) -> None:
         self.idle = idle
 

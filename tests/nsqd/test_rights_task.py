@@ -1,7 +1,5 @@
 """Connections look again who their clients are when the auth file has changed."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -10,8 +10,7 @@ import pytest
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.shared_port import SharedPort
 from shared.listen import Listener, bind_shared, listen
-from tests.nsqd.core.node import Node
-from tests.nsqd.net.test_reactor import Bench, frames
+from tests.nsqd.net.bench import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body
 
 pytestmark = pytest.mark.process
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    bench = Bench(Node())
+    bench = Bench()
     yield bench
     bench.close()
 

@@ -1,7 +1,5 @@
 """The log's lines for topics and channels."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

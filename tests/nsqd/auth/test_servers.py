@@ -3,15 +3,13 @@
 See docs/design/nsq-protocol.md#auth.
 """
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import pytest
@@ -43,27 +41,29 @@ async def asking(*addresses: str, **options: Any) -> AsyncIterator[AuthServers]:
         await servers.close()
 
 
-async def refusal(mood: Mood, **options: Any) -> str:
-    """Why a server in this mood authorizes nobody."""
+async def asked(mood: Mood, *questions: Question, url: str = "{}", **options: Any) -> AuthServer:
+    """Ask a server in this mood, and return it."""
     with AuthServer(mood) as server:
-        async with asking(server.address, **options) as servers:
-            with pytest.raises(AuthRefused) as refused:
+        async with asking(url.format(server.address), **options) as servers:
+            for question in questions or (QUESTION,):
+                assert (await servers.ask(question)).identity == "ann"
+    return server
+
+
+async def refused(mood: Mood, url: str = "{}", **options: Any) -> tuple[str, AuthServer]:
+    """Why a server in this mood authorizes nobody, and the server."""
+    with AuthServer(mood) as server:
+        async with asking(url.format(server.address), **options) as servers:
+            with pytest.raises(AuthRefused) as error:
                 await servers.ask(QUESTION)
-    text = str(refused.value)
+    text = str(error.value)
     assert "sesame" not in text
-    start = f"failed to auth against {server.address} - "
-    assert text.startswith(start)
-    return text.removeprefix(start)
-
-
-# the question
+    assert text.startswith("failed to auth against ")
+    return text.removeprefix(f"failed to auth against {server.address} - "), server
 
 
 async def test_a_question_is_a_get_with_a_sorted_query() -> None:
-    with AuthServer(GOOD) as server:
-        async with asking(server.address) as servers:
-            ann = await servers.ask(Question("10.0.0.1", True, "c n", b"a&b=%20+~-_.\xff/\xc3\xa9"))
-    assert (ann.identity, ann.permission_count) == ("ann", 1)
+    server = await asked(GOOD, Question("10.0.0.1", True, "c n", b"a&b=%20+~-_.\xff/\xc3\xa9"))
     request = server.requests[0]
     expected = "/auth?common_name=c+n&remote_ip=10.0.0.1&secret=a%26b%3D%2520%2B~-_.%FF%2F%C3%A9&tls=true"
     assert (request.method, request.target, request.body) == ("GET", expected, b"")
@@ -73,10 +73,7 @@ async def test_a_question_is_a_get_with_a_sorted_query() -> None:
 
 
 async def test_a_secret_of_any_bytes_arrives_as_it_was() -> None:
-    with AuthServer(GOOD) as server:
-        async with asking(server.address) as servers:
-            for secret in (bytes(range(256)), b" ", b"#?&%%41"):
-                await servers.ask(Question("", False, "", secret))
+    server = await asked(GOOD, *(Question("", False, "", secret) for secret in (bytes(range(256)), b" ", b"#?&%%41")))
     assert [request.target.partition("secret=")[2] for request in server.requests] == [
         "%00%01%02%03%04%05%06%07%08%09%0A%0B%0C%0D%0E%0F%10%11%12%13%14%15%16%17%18%19%1A%1B%1C%1D%1E%1F"
         "+%21%22%23%24%25%26%27%28%29%2A%2B%2C-.%2F0123456789%3A%3B%3C%3D%3E%3F%40ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -89,9 +86,7 @@ async def test_a_secret_of_any_bytes_arrives_as_it_was() -> None:
 
 
 async def test_post_sends_json() -> None:
-    with AuthServer(GOOD) as server:
-        async with asking(server.address, method="post") as servers:
-            await servers.ask(Question("::1", False, "", b"<\xff\xe2\x82>"))
+    server = await asked(GOOD, Question("::1", False, "", b"<\xff\xe2\x82>"), method="post")
     request = server.requests[0]
     assert (request.method, request.target) == ("POST", "/auth")
     assert request.headers["content-type"] == "application/json"
@@ -103,28 +98,21 @@ async def test_post_sends_json() -> None:
 
 QUERY = "common_name=&remote_ip=127.0.0.1&secret=sesame&tls=false"
 URLS = [
-    ("http://{}/who/may", f"/who/may?{QUERY}"),
-    ("http://{}", f"/?{QUERY}"),
-    ("http://{}/who?tenant=a%20b", f"/who?tenant=a%20b&{QUERY}"),
-    ("{}/below", f"/below/auth?{QUERY}"),
-]
+    ("http://{}/who/may", f"/who/may?{QUERY}"), ("http://{}", f"/?{QUERY}"),
+    ("http://{}/who?tenant=a%20b", f"/who?tenant=a%20b&{QUERY}"), ("{}/below", f"/below/auth?{QUERY}"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("url", "target"), URLS)
 async def test_an_address_may_be_a_url(url: str, target: str) -> None:
-    with AuthServer(GOOD) as server:
-        async with asking(url.format(server.address)) as servers:
-            await servers.ask(QUESTION)
+    server = await asked(GOOD, url=url)
     assert server.requests[0].target == target
 
 
 async def test_a_url_with_user_and_password_authenticates_and_shows_neither() -> None:
-    with AuthServer(says(500)) as server:
-        async with asking(f"http://nsqd:hush@{server.address}/auth?key=hush") as servers:
-            with pytest.raises(AuthRefused) as refused:
-                await servers.ask(QUESTION)
+    text, server = await refused(says(500), "http://nsqd:hush@{}/auth?key=hush")
     assert server.requests[0].headers["authorization"] == "Basic bnNxZDpodXNo"
-    assert str(refused.value) == f"failed to auth against {server.address}/auth - got response 500"
+    assert text == f"failed to auth against {server.address}/auth - got response 500"
 
 
 async def test_no_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,20 +124,10 @@ async def test_no_proxy_is_taken_from_the_environment(monkeypatch: pytest.Monkey
     assert not proxy.requests
 
 
-async def test_cookies_of_one_answer_do_not_go_out_with_the_next_question() -> None:
-    with AuthServer(says(200, allowing(), Set_Cookie="session=ann; Path=/")) as server:
-        async with asking(server.address) as servers:
-            await servers.ask(QUESTION)
-            await servers.ask(QUESTION)
-    assert not any("cookie" in request.headers for request in server.requests)
-
-
-async def test_one_connection_serves_questions_that_follow_each_other() -> None:
-    with AuthServer(GOOD) as server:
-        async with asking(server.address) as servers:
-            for _ in range(5):
-                await servers.ask(QUESTION)
+async def test_questions_that_follow_each_other_share_a_connection_and_no_cookies() -> None:
+    server = await asked(says(200, allowing(), Set_Cookie="session=ann; Path=/"), *[QUESTION] * 5)
     assert {request.connection for request in server.requests} == {0}
+    assert not any("cookie" in request.headers for request in server.requests)
 
 
 async def test_a_secret_that_no_server_would_take_is_not_asked_about() -> None:
@@ -198,9 +176,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ),
     ("endless head", never_ends(b"HTTP/1.1 200 OK\r\n", b"X: " + b"y" * 4096 + b"\r\n"), "RemoteProtocolError"),
     (
-        "a bomb",
-        says(200, BOMB, Content_Encoding="gzip"),
-        "answered with a Content-Encoding that was not requested",
+        "a bomb", says(200, BOMB, Content_Encoding="gzip"), "answered with a Content-Encoding that was not requested",
     ),
     (
         "a redirect with a bomb leads on at once",
@@ -213,12 +189,12 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("hangs up in the body", says_raw(response(200, JSON)[:-1]), "RemoteProtocolError"),
     ("a length of letters", says_raw(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), "RemoteProtocolError"),
     ("a bad chunk", says_raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), "RemoteProtocolError"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("mood", "reason"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 async def test_a_server_in_a_bad_mood_authorizes_nobody(mood: Mood, reason: str) -> None:
-    text = await refusal(mood)
+    text, _ = await refused(mood)
     assert text == reason or text.startswith(reason + " ")
 
 
@@ -233,7 +209,7 @@ SLOW = [
 
 @pytest.mark.parametrize("mood", [row[1] for row in SLOW], ids=[row[0] for row in SLOW])
 async def test_a_slow_server_is_not_waited_for_longer_than_told(mood: Mood) -> None:
-    assert await refusal(mood, request_timeout=0.3) == "no answer within 0.3 s"
+    assert (await refused(mood, request_timeout=0.3))[0] == "no answer within 0.3 s"
 
 
 async def test_a_server_that_does_not_accept_is_given_up_on() -> None:
@@ -246,23 +222,9 @@ async def test_a_server_that_does_not_accept_is_given_up_on() -> None:
 
 
 ADDRESSES = [
-    "127.0.0.1:1",
-    "",
-    ":80",
-    "a b",
-    "http://",
-    "http://[",
-    "ftp://127.0.0.1/",
-    "127.0.0.1:x",
-    "127.0.0.1:99999",
-    "a..b:80",
-    "x" * 300 + ".invalid:80",
-    "\x00:80",
-    "é..é:1",
-    "http://127.0.0.1:1/\n",
-    "unix:///run/auth",
-    "-1:-1",
-]
+    "127.0.0.1:1", "", ":80", "a b", "http://", "http://[", "ftp://127.0.0.1/", "127.0.0.1:x", "127.0.0.1:99999",
+    "a..b:80", "x" * 300 + ".invalid:80", "\x00:80", "é..é:1", "http://127.0.0.1:1/\n", "unix:///run/auth", "-1:-1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -285,9 +247,7 @@ async def test_redirects_are_followed_without_the_question() -> None:
     def mood(visit: Visit) -> None:
         visit.send(response(302, b"", Location="/else") if "secret" in visit.request.query else response(200, JSON))
 
-    with AuthServer(mood) as server:
-        async with asking(server.address) as servers:
-            await servers.ask(QUESTION)
+    server = await asked(mood)
     assert [request.target for request in server.requests] == [f"/auth?{QUERY}", "/else"]
 
 
@@ -297,15 +257,10 @@ async def test_a_post_stays_one_after_some_redirects(status: int, method: str) -
         here = visit.request.target == "/auth"
         visit.send(response(status, b"", Location="/else") if here else response(200, JSON))
 
-    with AuthServer(mood) as server:
-        async with asking(server.address, method="post") as servers:
-            await servers.ask(QUESTION)
+    server = await asked(mood, method="post")
     assert [request.method for request in server.requests] == ["POST", method]
     assert bool(server.requests[1].body) is (method == "POST")
     assert ("content-type" in server.requests[1].headers) is (method == "POST")
-
-
-# several
 
 
 async def test_the_next_server_is_asked_when_one_fails() -> None:
@@ -381,9 +336,6 @@ async def test_failures_and_cancelled_questions_leave_no_turn_taken() -> None:
                     nursery.start_soon(servers.ask, QUESTION)
 
 
-# HTTPS
-
-
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
@@ -433,8 +385,7 @@ async def test_403_of_plain_http_leads_to_the_https_port(authority: trustme.CA, 
         async with asking(plain.address, tls=trusting(authority), method=method) as servers:
             assert (await servers.ask(QUESTION)).identity == "ann"
     assert secure.requests[0].target == plain.requests[0].target
-    assert secure.requests[0].body == plain.requests[0].body
-    assert secure.requests[0].method == method.upper()
+    assert (secure.requests[0].body, secure.requests[0].method) == (plain.requests[0].body, method.upper())
 
 
 async def test_403_of_https_is_final(authority: trustme.CA) -> None:
@@ -444,18 +395,11 @@ async def test_403_of_https_is_final(authority: trustme.CA) -> None:
                 await servers.ask(QUESTION)
 
 
-# the old generation is never collected
-
-
 LEAKS: list[tuple[str, Callable[[], Mood]]] = [
-    ("a good answer", lambda: GOOD),
-    ("500", lambda: says(500)),
-    ("no HTTP", lambda: says_raw(b"x\r\n")),
-    ("hangs up", lambda: says_raw(b"")),
-    ("too long", lambda: says(200, b" " * (MAX_BODY + 1))),
-    ("hangs", lambda: hangs(b"HTTP/1.1 200 OK\r\n")),
-    ("hangs in the body", lambda: hangs(response(200, JSON)[:-1])),
-]
+    ("a good answer", lambda: GOOD), ("500", lambda: says(500)), ("no HTTP", lambda: says_raw(b"x\r\n")),
+    ("hangs up", lambda: says_raw(b"")), ("too long", lambda: says(200, b" " * (MAX_BODY + 1))),
+    ("hangs", lambda: hangs(b"HTTP/1.1 200 OK\r\n")), ("hangs in the body", lambda: hangs(response(200, JSON)[:-1])),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("mood", [row[1] for row in LEAKS], ids=[row[0] for row in LEAKS])
@@ -474,10 +418,8 @@ async def test_a_question_leaves_no_cycle_behind(mood: Callable[[], Mood]) -> No
 
 
 async def _try(servers: AuthServers) -> None:
-    try:
+    with suppress(AuthRefused):
         await servers.ask(QUESTION)
-    except AuthRefused:
-        pass
 
 
 def _ours_in_garbage() -> list[str]:

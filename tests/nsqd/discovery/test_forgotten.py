@@ -1,18 +1,14 @@
 """nsqd beside an nsqlookupd at which somebody deletes what nsqd has: it registers that again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import trio
 
 from lookupd.protocol import Session
 from lookupd.registry import Registry
-from nsqd.core.broker import Broker
 from nsqd.core.registry import Change, ChangeKind
 from nsqd.discovery import lookupds as module
 from nsqd.discovery.comparison import Comparison
@@ -68,28 +64,19 @@ def run(
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(partial(trio.serve_listeners, serve, [listener]))
-                broker = SimpleNamespace(directory=SimpleNamespace(), topics=Topics(topics))
-                lookupds = Lookupds(
-                    cast(Broker, broker), IDENTITY, (1.0, 1.0), lambda: None, nursery, ping_interval=0.005
+                view = SimpleNamespace(  # the topics as the broker has them
+                    values=lambda: [SimpleNamespace(name=name, channels=channels) for name, channels in topics.items()]
                 )
+                broker = SimpleNamespace(directory=SimpleNamespace(), topics=view)
+                lookupds = Lookupds(broker, IDENTITY, (1.0, 1.0), lambda: None, nursery, ping_interval=0.005)
                 node = Node(lookupds, topics, registry)
                 lookupds.set_addresses([f"127.0.0.1:{listener.socket.getsockname()[1]}"])
-                await use(node)  # type: ignore[misc]
+                await use(node)
                 nursery.cancel_scope.cancel()
         registry.check()
 
-    node = cast(Node, None)
+    node = None
     trio.run(main)
-
-
-class Topics(dict[str, list[str]]):
-    """The topics as the broker has them, by name."""
-
-    def __init__(self, channels: dict[str, list[str]]) -> None:
-        self._channels = channels
-
-    def values(self) -> list[SimpleNamespace]:  # type: ignore[override]
-        return [SimpleNamespace(name=name, channels=channels) for name, channels in self._channels.items()]
 
 
 @pytest.mark.parametrize("is_original", [False, True])

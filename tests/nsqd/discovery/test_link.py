@@ -1,7 +1,5 @@
 """nsqd's connection to an nsqlookupd that is not what it should be."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -51,34 +49,30 @@ def converse(serve: Serve, use: Callable[[Link], Awaitable[None]], tls: ClientCe
     trio.run(main)
 
 
-def no_topics() -> list[tuple[str, str | None]]:
-    return []
-
-
 async def connect(one: Link) -> None:
-    await one.connect(no_topics)
+    await one.connect(list)
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (b"\x7f\xff\xff\xff", "length 2147483647 is not in"),
-        (b"\xff\xff\xff\xff", "length -1 is not in"),
-        (pack_length(link.MAX_REPLY + 1), "length 16385 is not in"),
-        (framed(HELLO, b"OK"), "it sent more than one response"),
-        (framed(b"E_INVALID " + b"x" * 9_000), "^E_INVALID x{190}$"),
-        (b"\0\0\0\2O", "timed out"),
-    ],
-)
-def test_an_answer_that_is_none(answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if why == "timed out":
-        monkeypatch.setattr(link, "TIMEOUT", 0.05)
+def refusing(why: str) -> Callable[[Link], Awaitable[None]]:
+    """Use a link whose connecting fails for this reason."""
 
     async def use(one: Link) -> None:
         with pytest.raises(LinkError, match=why):
             await connect(one)
 
-    converse(lambda stream: stream.send_all(answer), use)
+    return use
+
+
+@pytest.mark.parametrize(("answer", "why"), [
+    (b"\x7f\xff\xff\xff", "length 2147483647 is not in"), (b"\xff\xff\xff\xff", "length -1 is not in"),
+    (pack_length(link.MAX_REPLY + 1), "length 16385 is not in"),
+    (framed(HELLO, b"OK"), "it sent more than one response"),
+    (framed(b"E_INVALID " + b"x" * 9_000), "^E_INVALID x{190}$"), (b"\0\0\0\2O", "timed out"),
+])  # fmt: skip
+def test_an_answer_that_is_none(answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why == "timed out":
+        monkeypatch.setattr(link, "TIMEOUT", 0.05)
+    converse(lambda stream: stream.send_all(answer), refusing(why))
 
 
 def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,25 +83,15 @@ def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
             await stream.send_all(bytes([byte]))
             await trio.sleep(0.01)
 
-    async def use(one: Link) -> None:
-        with pytest.raises(LinkError, match="timed out"):
-            await connect(one)
-
-    converse(drip, use)
+    converse(drip, refusing("timed out"))
 
 
-@pytest.mark.parametrize(
-    ("told", "address"),
-    [
-        (HELLO, "10.0.0.1:4161"),
-        (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
-        (b'{"broadcast_address":"h","http_port":65536}', ""),
-        (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
-        (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""),
-        (b"OK", ""),
-        (b"[" * 10_000, ""),
-    ],
-)
+@pytest.mark.parametrize(("told", "address"), [
+    (HELLO, "10.0.0.1:4161"), (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
+    (b'{"broadcast_address":"h","http_port":65536}', ""),
+    (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
+    (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""), (b"OK", ""), (b"[" * 10_000, ""),
+])  # fmt: skip
 def test_where_its_http_api_is(told: bytes, address: str) -> None:
     async def use(one: Link) -> None:
         await connect(one)
@@ -182,26 +166,23 @@ def test_an_nsqlookupd_without_https_is_not_asked_in_clear_text(
 
 
 def test_an_nsqlookupd_of_another_authority_is_refused(tmp_path: Path) -> None:
-    async def use(one: Link) -> None:
-        with pytest.raises(LinkError, match=r"TLS: certificate verify failed: .*; -lookupd-tls-root-ca-file must name"):
-            await connect(one)
-
-    over_tls(tmp_path / "ours", use, trusts=Authority(tmp_path / "other").root)
+    over_tls(
+        tmp_path / "ours",
+        refusing(r"TLS: certificate verify failed: .*; -lookupd-tls-root-ca-file must name"),
+        trusts=Authority(tmp_path / "other").root,
+    )
 
 
 def test_a_node_without_the_certificate_that_is_wanted_learns_so(tmp_path: Path) -> None:
-    async def use(one: Link) -> None:
-        with pytest.raises(LinkError, match=r"TLS: tlsv13 alert certificate required; -lookupd-tls-cert must name"):
-            await connect(one)
-
-    over_tls(tmp_path, use, "require-verify")
+    over_tls(
+        tmp_path, refusing(r"TLS: tlsv13 alert certificate required; -lookupd-tls-cert must name"), "require-verify"
+    )
 
 
 def test_an_nsqlookupd_without_tls_is_told_apart(tmp_path: Path) -> None:
     tls = ClientCertificates(partial(load_client, Authority(tmp_path).root))
-
-    async def use(one: Link) -> None:
-        with pytest.raises(LinkError, match="it does not speak TLS there: give it -tls-cert and -tls-key"):
-            await connect(one)
-
-    converse(lambda stream: stream.send_all(framed(b"E_BAD_PROTOCOL")), use, tls)
+    converse(
+        lambda stream: stream.send_all(framed(b"E_BAD_PROTOCOL")),
+        refusing("it does not speak TLS there: give it -tls-cert and -tls-key"),
+        tls,
+    )

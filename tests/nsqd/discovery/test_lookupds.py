@@ -1,19 +1,16 @@
 """What nsqd takes from an nsqlookupd about a new topic's channels: bounded in bytes, memory, names and time."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import ssl
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
 
-from nsqd.core.broker import Broker
 from nsqd.discovery.lookupds import Lookupds, _Lookupd
 from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from shared.auth import own_token as own_token_module
@@ -24,13 +21,19 @@ from tests.certificates import Authority
 pytestmark = pytest.mark.process
 
 
-async def found(mood: Mood, read_timeout: float = 5.0) -> list[str]:
+async def queried(server: AuthServer, scheme: str = "http", read_timeout: float = 5.0, **more: Any) -> list[str]:
     names: dict[str, None] = {}
-    with AuthServer(mood) as server:
-        async with trio.open_nursery() as nursery:
-            lookupds = Lookupds(cast(Broker, None), {}, (1.0, read_timeout), lambda: None, nursery)
-            await lookupds._query(f"http://{server.address}", "t", names)
+    async with trio.open_nursery() as nursery:
+        lookupds = Lookupds(None, {}, (1.0, read_timeout), lambda: None, nursery, **more)
+        await lookupds._query(f"{scheme}://{server.address}", "t", names)
     return list(names)
+
+
+async def found(mood: Mood, read_timeout: float = 5.0) -> list[str]:
+    with AuthServer(mood) as server:
+        names = await queried(server, read_timeout=read_timeout)
+    assert server.requests[0].headers["accept-encoding"] == "identity", "nothing that is packed is asked for"
+    return names
 
 
 def channels(*names: Any) -> bytes:
@@ -43,27 +46,14 @@ async def test_channels_are_valid_names_each_once() -> None:
     ]  # fmt: skip
 
 
-async def test_nothing_that_is_packed_is_asked_for() -> None:
-    with AuthServer(says(200, channels("a"))) as server:
-        async with trio.open_nursery() as nursery:
-            await Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery)._query(
-                f"http://{server.address}", "t", {}
-            )
-    assert server.requests[0].headers["accept-encoding"] == "identity"
-
-
 BAD: list[tuple[str, Mood]] = [
     ("a bomb", says(200, gzip.compress(channels(*["a" * 60] * 20)), Content_Encoding="gzip")),
     ("too long", says(200, b" " * MOST_ANSWER + channels("a"))),
     ("endless", never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + b" " * 4096 + b"\r\n")),
     ("too much memory", says(200, channels(*[[]] * (MOST_ANSWER_MEMORY // 160), "a"))),
-    ("too many", says(200, channels(*["a"] * (MOST_CHANNELS + 1)))),
-    ("no list", says(200, b'{"channels":{"a":1}}')),
-    ("no object", says(200, b'["channels"]')),
-    ("no channels", says(200, b"{}")),
-    ("no JSON", says(200, b"a")),
-    ("deep", says(200, b'{"channels":["a",' + b"[" * 1000 + b"]" * 1000 + b"]}")),
-    ("404", says(404, channels("a"))),
+    ("too many", says(200, channels(*["a"] * (MOST_CHANNELS + 1)))), ("no list", says(200, b'{"channels":{"a":1}}')),
+    ("no object", says(200, b'["channels"]')), ("no channels", says(200, b"{}")), ("no JSON", says(200, b"a")),
+    ("deep", says(200, b'{"channels":["a",' + b"[" * 1000 + b"]" * 1000 + b"]}")), ("404", says(404, channels("a"))),
 ]  # fmt: skip
 
 
@@ -82,8 +72,8 @@ async def test_an_answer_that_drips_is_not_waited_for() -> None:
 def warnings_for(addresses: list[str], token: str, tls: object, caplog: pytest.LogCaptureFixture) -> list[str]:
     async def run() -> None:
         async with trio.open_nursery() as nursery:
-            broker = cast(Broker, SimpleNamespace(directory=SimpleNamespace(), topics={}))
-            lookupds = Lookupds(broker, {}, (1.0, 1.0), lambda: None, nursery, tls=cast(ClientCertificates, tls))
+            broker = SimpleNamespace(directory=SimpleNamespace(), topics={})
+            lookupds = Lookupds(broker, {}, (1.0, 1.0), lambda: None, nursery, tls=tls)
             lookupds.set_addresses(addresses)
             nursery.cancel_scope.cancel()
 
@@ -101,9 +91,9 @@ async def test_an_nsqlookupd_whose_http_api_cannot_be_asked_is_told_once_while_t
     answers = [says(404, b""), says(404, b""), says(200, b'{"producers":[]}'), says(404, b"")]
     with AuthServer(lambda request: answers.pop(0)(request)) as server:
         async with trio.open_nursery() as nursery:
-            lookupds = Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery)
+            lookupds = Lookupds(None, {}, (1.0, 5.0), lambda: None, nursery)
             link = SimpleNamespace(http_url=f"http://{server.address}", connected=True, address="lookup:4160")
-            lookupds._lookupds["lookup:4160"] = _Lookupd(cast(Any, link))
+            lookupds._lookupds["lookup:4160"] = _Lookupd(link)
             found = [await lookupds.find_cluster_peers("c") for _ in range(4)]
     assert found == [None, None, [], None]
     told = [record.getMessage() for record in caplog.records]
@@ -129,11 +119,7 @@ async def test_a_question_over_tls_is_for_an_authority_that_is_trusted(
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(authority.cert, authority.key)
     tls = ClientCertificates(partial(load_client, authority.root if is_trusted else other.root))
-    known: dict[str, None] = {}
     with AuthServer(says(200, channels("a")), server_side) as server:
-        async with trio.open_nursery() as nursery:
-            lookupds = Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery, tls=tls)
-            await lookupds._query(f"https://127.0.0.1:{server.port}", "t", known)
-    assert list(known) == names
+        assert await queried(server, "https", tls=tls) == names
     told = "certificate verify failed" in caplog.text and "-lookupd-tls-root-ca-file must name" in caplog.text
     assert told is not is_trusted

@@ -1,7 +1,5 @@
 """What an nsqlookupd answers about the nodes of a cluster, and what is left of an answer that lies."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -31,9 +29,8 @@ async def ask() -> list[str]:
 
 
 async def test_the_nodes_of_the_cluster_are_found_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(
-        monkeypatch, {"producers": [node("c", "a:1"), node("d", "b:1"), {"hostname": "nsq"}, node("c", "[::1]:2")]}
-    )
+    nodes = [node("c", "a:1"), node("d", "b:1"), {"hostname": "nsq"}, node("c", "[::1]:2")]
+    answering(monkeypatch, {"producers": nodes})
     assert await ask() == ["a:1", "[::1]:2"]
 
 

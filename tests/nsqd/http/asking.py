@@ -1,9 +1,17 @@
-"""Requests to a node within the test's process: for tests of several routes."""
+"""Requests to a node within the test's process, and to handlers without a server: for tests of several routes."""
 
+import asyncio
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
+from starlette.requests import Request
 
+from nsqd.core.broker import Broker
+from shared.http.api import Handler
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 
@@ -49,3 +57,30 @@ def drained(node: LocalNode, topic: str, channel: str, count: int) -> list[bytes
         client.send(b"CLS\n")
         assert client.frame() == (0, b"CLOSE_WAIT"), "there are more, or not all were finished"
     return found
+
+
+class Bridge:
+    """A bridge with one thread at both ends."""
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+    observe = call
+
+
+def http_node(broker: Broker, **more: Any) -> Any:
+    """Return a node of which handlers see the broker, and what is named."""
+    parts: dict[str, Any] = {"info": SimpleNamespace(version="1", start_time=2), "peers": list, "health": lambda: "OK"}
+    parts |= {"memory": lambda: {"heap_objects": 3}, "history": None, "accounts": None}
+    return SimpleNamespace(broker=broker, bridge=Bridge(), **parts | more)
+
+
+def handled(handler: Handler, **arguments: Any) -> bytes:
+    """Call a handler, and return the body of its answer."""
+    query = urlencode(arguments).encode()
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": query}
+    return bytes(asyncio.run(handler(Request(scope))).body)
+
+
+def handled_json(handler: Handler, **arguments: Any) -> Any:
+    return json.loads(handled(handler, **arguments))

@@ -16,16 +16,13 @@ ANSWER_TIME = 9.0  # s; answers take milliseconds, and after 10 s who says nothi
 MAX_MSG, MAX_BODY = 2000, 5000  # bytes: small limits, so that what is beyond them fits in one send
 
 
-def small_node() -> LocalNode:
-    """Return a node with these limits."""
-    flags = ("-max-msg-size", str(MAX_MSG), "-max-body-size", str(MAX_BODY), "-node-id", "7")
-    return LocalNode(*flags, "-broadcast-address", "node.example")
+SMALL = (
+    "-max-msg-size", str(MAX_MSG), "-max-body-size", str(MAX_BODY), "-node-id", "7", "-broadcast-address", "node.example",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One response; names of headers in lower case."""
-
     status: int
     headers: dict[str, str]
     body: bytes
@@ -47,7 +44,6 @@ def parse(data: bytes) -> Answer:
 
 
 def ask(node: LocalNode, method: str, target: str, body: bytes = b"", *headers: str) -> Answer:
-    """Send one request."""
     lines = [f"{method} {target} HTTP/1.1", "Connection: close", f"Content-Length: {len(body)}", *headers]
     if not any(header.startswith("Host:") for header in headers):
         lines.append("Host: localhost")
@@ -71,19 +67,15 @@ def is_error(answer: Answer, status: int, text: str) -> bool:
 
 
 def stats(node: LocalNode, query: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ask(node, "GET", f"/stats?format=json&{query}").body)
-    return found
+    return json.loads(ask(node, "GET", f"/stats?format=json&{query}").body)
 
 
 def topic_of(node: LocalNode, topic: str) -> dict[str, Any]:
-    found: dict[str, Any] = stats(node, f"topic={topic}")["topics"][0]
-    return found
+    return stats(node, f"topic={topic}")["topics"][0]
 
 
 def channel_of(node: LocalNode, topic: str) -> dict[str, Any]:
-    """Return the statistics of the topic's first channel."""
-    found: dict[str, Any] = topic_of(node, topic)["channels"][0]
-    return found
+    return topic_of(node, topic)["channels"][0]
 
 
 def busy_node() -> LocalNode:
@@ -98,6 +90,5 @@ def busy_node() -> LocalNode:
     hello = b"  V2IDENTIFY\n" + sized(b'{"client_id":"<me>","hostname":"h&1","user_agent":"ua/1"}')
     commands = b"SUB beta a\nRDY 5\nPUB beta\n" + sized(b"hello") + b"DPUB beta 60000\n" + sized(b"later")
     both, producer = Conversation(node, hello + commands), Conversation(node, b"  V2PUB alpha\n" + sized(b"x"))
-    assert sorted([both.frame() or (9, b"") for _ in range(5)])[:4] == [OK] * 4
-    assert producer.frame() == OK
+    assert (sorted([both.frame() or (9, b"") for _ in range(5)])[:4], producer.frame()) == ([OK] * 4, OK)
     return node

@@ -33,7 +33,6 @@ def read(client: httpx.Client, arguments: str) -> list[dict[str, Any]]:
 
 
 def listed(client: httpx.Client, topic: str) -> dict[str, dict[str, Any]]:
-    """Return the attributes of the listed messages, by body."""
     answer = client.get(f"/channel/messages?topic={topic}&channel=c&state=ready").raise_for_status()
     names = ("headers", "key", "producer", "sequence")
     return {one["body"]: {name: one[name] for name in names if name in one} for one in answer.json()["messages"]}
@@ -54,8 +53,7 @@ def test_attributes_are_told_where_messages_are_read_back_and_listed(client: htt
         {"offset": 2, "body": "two", "headers": {"n": ""}, "producer": "p", "sequence": 41},
         {"offset": 3, "body": "three", "headers": {"n": ""}, "producer": "p", "sequence": 42},
     ]
-    assert read(client, "topic=headed") == told
-    assert read(client, "topic=headed&from=3") == told[3:]
+    assert (read(client, "topic=headed"), read(client, "topic=headed&from=3")) == (told, told[3:])
     answer = client.get("/topic/read?topic=headed&to=3", headers={"Accept": "application/msgpack"})
     batches = list(msgpack.Unpacker(io.BytesIO(answer.content)))
     assert [(first, count, more) for first, count, _, *more in batches] == [
@@ -67,11 +65,8 @@ def test_attributes_are_told_where_messages_are_read_back_and_listed(client: htt
     assert listed(client, "headed")["three"] == {"headers": {"n": ""}, "producer": "p", "sequence": 42}
     post(client, "/channel/messages/move?topic=headed&channel=c&state=ready&count=4&to=elsewhere")
     assert listed(client, "elsewhere") == {
-        "plain": {},
-        "one": {"headers": headers},
-        "two": {"headers": {"n": ""}},
-        "three": {"headers": {"n": ""}},
-    }
+        "plain": {}, "one": {"headers": headers}, "two": {"headers": {"n": ""}}, "three": {"headers": {"n": ""}},
+    }  # fmt: skip
 
 
 def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
@@ -79,27 +74,19 @@ def header(name: str, value: bytes = b"x") -> tuple[str, bytes]:
 
 
 @each("path", ["pub", "mpub"])
-@each(
-    "arguments, headers, message",
-    [
-        ({"key": ""}, [], "INVALID_KEY"),
-        ({"key": "two words"}, [], "INVALID_KEY"),
-        ({"key": "\u00e4"}, [], "INVALID_KEY"),
-        ({"key": "k" * 129}, [], "INVALID_KEY"),
-        ({"key": "k", "producer": "p", "sequence": "1"}, [], "INVALID_KEY"),
-        ({"producer": "p\n", "sequence": "1"}, [], "INVALID_PRODUCER"),
-        ({"producer": "p"}, [], "MISSING_ARG_SEQUENCE"),
-        ({"sequence": "1"}, [], "MISSING_ARG_PRODUCER"),
-        ({"producer": "p", "sequence": "-1"}, [], "INVALID_SEQUENCE"),
-        ({"producer": "p", "sequence": str(2**62)}, [], "INVALID_SEQUENCE"),
-        ({"producer": "p", "sequence": "9" * 5000}, [], "INVALID_SEQUENCE"),
-        ({}, [header(str(number)) for number in range(33)], "TOO_MANY_HEADERS"),
-        ({}, [header("a", b"x" * 8192)], "TOO_MANY_HEADERS"),
-        ({}, [header("a", b"1"), ("x-nsq-header-A", b"2")], "INVALID_HEADER"),
-        ({}, [header("")], "INVALID_HEADER"),
-        ({}, [header("a", b"\xff")], "INVALID_HEADER"),
-    ],
-)
+@each("arguments, headers, message", [
+    ({"key": ""}, [], "INVALID_KEY"), ({"key": "two words"}, [], "INVALID_KEY"),
+    ({"key": "\u00e4"}, [], "INVALID_KEY"), ({"key": "k" * 129}, [], "INVALID_KEY"),
+    ({"key": "k", "producer": "p", "sequence": "1"}, [], "INVALID_KEY"),
+    ({"producer": "p\n", "sequence": "1"}, [], "INVALID_PRODUCER"), ({"producer": "p"}, [], "MISSING_ARG_SEQUENCE"),
+    ({"sequence": "1"}, [], "MISSING_ARG_PRODUCER"), ({"producer": "p", "sequence": "-1"}, [], "INVALID_SEQUENCE"),
+    ({"producer": "p", "sequence": str(2**62)}, [], "INVALID_SEQUENCE"),
+    ({"producer": "p", "sequence": "9" * 5000}, [], "INVALID_SEQUENCE"),
+    ({}, [header(str(number)) for number in range(33)], "TOO_MANY_HEADERS"),
+    ({}, [header("a", b"x" * 8192)], "TOO_MANY_HEADERS"),
+    ({}, [header("a", b"1"), ("x-nsq-header-A", b"2")], "INVALID_HEADER"), ({}, [header("")], "INVALID_HEADER"),
+    ({}, [header("a", b"\xff")], "INVALID_HEADER"),
+])  # fmt: skip
 def test_attributes_that_are_refused(
     client: httpx.Client, path: str, arguments: dict[str, str], headers: list[tuple[str, bytes]], message: str
 ) -> None:

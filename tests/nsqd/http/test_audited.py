@@ -39,7 +39,7 @@ def asked(
     }  # fmt: skip
     routes = audited({template: {method: handler or usual}}, NEEDS, events.append)
     try:
-        asyncio.run(routes[template][method](Request(scope)))  # type: ignore[arg-type]
+        asyncio.run(routes[template][method](Request(scope)))
     except (HttpError, ZeroDivisionError):
         pass
     return events
@@ -61,35 +61,27 @@ def test_which_routes_are_recorded() -> None:
     assert {bool(asked(route)) for route in set(NEEDS) - recorded} == {False}
 
 
-@each(
-    "route, query, target, path",
-    [
-        ("PUT /config/{option}", "", "log_level", "/config/log_level"),
-        ("POST /channel/messages/move", "topic=a&channel=b&to=c&state=ready&count=5", "a b c", ""),
-        ("POST /tube/jobs/kick", "tube=mail&id=1,2", "mail 1,2", ""),
-        ("POST /cluster/forget", "node=3", "3", ""),
-        ("POST /topic/delete", "topic=%zz", "", ""),
-        ("POST /node/drain", "topic=%zz&secret=x", "", ""),
-        ("POST /topic/delete", "topic=a%0Ab", "a\nb", ""),
-    ],
-)
+@each("route, query, target, path", [
+    ("PUT /config/{option}", "", "log_level", "/config/log_level"),
+    ("POST /channel/messages/move", "topic=a&channel=b&to=c&state=ready&count=5", "a b c", ""),
+    ("POST /tube/jobs/kick", "tube=mail&id=1,2", "mail 1,2", ""), ("POST /cluster/forget", "node=3", "3", ""),
+    ("POST /topic/delete", "topic=%zz", "", ""), ("POST /node/drain", "topic=%zz&secret=x", "", ""),
+    ("POST /topic/delete", "topic=a%0Ab", "a\nb", ""),
+])  # fmt: skip
 def test_what_a_request_is_about(route: str, query: str, target: str, path: str) -> None:
     assert [event.target for event in asked(route, query, path=path)] == [target]
 
 
-@each(
-    "route, answer, count",
-    [
-        ("POST /tube/jobs/kick", json_response({"kicked": 3}), 3),
-        ("POST /channel/messages/finish", json_response({"finished": 0}), 0),
-        ("POST /channel/messages/finish", json_response({"finished": 1, "other": 2}), UNKNOWN),
-        ("POST /channel/messages/finish", json_response({"finished": True}), UNKNOWN),
-        ("POST /channel/messages/finish", json_response({"finished": "3"}), UNKNOWN),
-        ("POST /topic/empty", Response(), UNKNOWN),
-        ("POST /cluster/forget", json_response({"forgotten": 3}), UNKNOWN),
-        ("GET /backup", StreamingResponse(iter(())), UNKNOWN),
-    ],
-)
+@each("route, answer, count", [
+    ("POST /tube/jobs/kick", json_response({"kicked": 3}), 3),
+    ("POST /channel/messages/finish", json_response({"finished": 0}), 0),
+    ("POST /channel/messages/finish", json_response({"finished": 1, "other": 2}), UNKNOWN),
+    ("POST /channel/messages/finish", json_response({"finished": True}), UNKNOWN),
+    ("POST /channel/messages/finish", json_response({"finished": "3"}), UNKNOWN),
+    ("POST /topic/empty", Response(), UNKNOWN),
+    ("POST /cluster/forget", json_response({"forgotten": 3}), UNKNOWN),
+    ("GET /backup", StreamingResponse(iter(())), UNKNOWN),
+])  # fmt: skip
 def test_how_many(route: str, answer: Response, count: int) -> None:
     assert [event.count for event in asked(route, answer=answer)] == [count]
 

@@ -1,29 +1,23 @@
 """The client that has a message, and its end; and where a channel has shards: one connection, and messages of several logs."""
 
-import asyncio
-import json
-from types import SimpleNamespace
-from typing import Any, cast
-from urllib.parse import urlencode
+from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from nsqd.http.client_actions import ClientActions
 from nsqd.http.messages import Messages
-from nsqd.http.node import Node as HttpNode
 from shared.http.errors import HttpError
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import promote
-from tests.nsqd.http.asking import ask, consumer, post, told
-from tests.nsqd.http.test_messages import look, publish
-from tests.nsqd.http.test_stats_in_turn import Bridge
+from tests.nsqd.http.asking import ask, consumer, handled_json, http_node, post, told
+from tests.nsqd.http.test_messages import STATES, look, publish
 from tests.nsqd.protocols.nsq.wire import Wire
 
 CHANNEL = {"topic": "t", "channel": "c"}
 ADDRESS = "10.0.0.1:5555"
+NOTHING = dict.fromkeys(STATES, 0)
 
 
 class World:
@@ -36,23 +30,18 @@ class World:
         promote(self.node, 8, "t", "c", b"a0", b"a1")
         self.wire, self.other = Wire(self.node), Wire(self.node, address="10.0.0.2")
         peers = [self.other.peer, self.wire.peer]
-        http_node = cast(
-            HttpNode, SimpleNamespace(broker=self.node.broker, bridge=Bridge(), history=None, peers=lambda: peers)
-        )
-        self._routes = {**Messages(http_node).routes(), **ClientActions(http_node).routes()}
+        inner = http_node(self.node.broker, peers=lambda: peers)
+        self._routes = {**Messages(inner).routes(), **ClientActions(inner).routes()}
         for wire, ready in ((self.other, 0), (self.wire, 3)):
             wire.send(b"SUB t c\nRDY %d\n" % ready)
 
     def __call__(self, path: str, **arguments: str) -> dict[str, Any]:
         (handler,) = self._routes[path].values()
-        asked = urlencode(CHANNEL | arguments).encode()
-        scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": asked}
-        answer = asyncio.run(handler(Request(scope)))  # type: ignore[arg-type]
+        answer = handled_json(handler, **CHANNEL | arguments)
         self.node.turn()
-        return dict(json.loads(bytes(answer.body)))
+        return answer
 
     def in_flight(self) -> list[dict[str, Any]]:
-        """Return the messages in flight, of all logs."""
         page = self("/channel/messages", state="in_flight")
         found: list[dict[str, Any]] = page["messages"]
         while "next" in page:
@@ -72,35 +61,19 @@ def test_messages_of_all_logs_have_the_client_of_the_connection() -> None:
 
 def test_a_client_that_is_disconnected_gives_back_what_it_has_of_all_logs() -> None:
     world = World()
-    assert world("/channel/messages", state="ready")["counts"] == {
-        "ready": 1,
-        "in_flight": 3,
-        "deferred": 0,
-        "buried": 0,
-    }
+    assert world("/channel/messages", state="ready")["counts"] == NOTHING | {"ready": 1, "in_flight": 3}
     assert world("/client/disconnect", client=ADDRESS) == {"disconnected": 1, "requeued": 3}
-    assert world.wire.peer.closing
-    assert not world.other.peer.closing
-    assert world("/channel/messages", state="ready")["counts"] == {
-        "ready": 4,
-        "in_flight": 0,
-        "deferred": 0,
-        "buried": 0,
-    }
+    assert (world.wire.peer.closing, world.other.peer.closing) == (True, False)
+    assert world("/channel/messages", state="ready")["counts"] == NOTHING | {"ready": 4}
     world.node.broker.check()
 
 
-@each(
-    "arguments, error",
-    [
-        ({}, "MISSING_ARG_CLIENT"),
-        ({"client": "@"}, "CLIENT_NOT_FOUND"),
-        ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"),
-        ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
-        ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
-        ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
-    ],
-)
+@each("arguments, error", [
+    ({}, "MISSING_ARG_CLIENT"), ({"client": "@"}, "CLIENT_NOT_FOUND"),
+    ({"client": "10.0.0.3:5555"}, "CLIENT_NOT_FOUND"), ({"client": ADDRESS, "channel": "d"}, "CHANNEL_NOT_FOUND"),
+    ({"client": ADDRESS, "topic": "u"}, "TOPIC_NOT_FOUND"),
+    ({"client": ADDRESS, "topic": "no name!"}, "INVALID_ARG_TOPIC"),
+])  # fmt: skip
 def test_what_is_refused(arguments: dict[str, str], error: str) -> None:
     world = World()
     with pytest.raises(HttpError, match=error):
@@ -121,6 +94,6 @@ def test_a_consumer_at_an_address_is_disconnected() -> None:
         assert told(ask(node, "POST", "/client/disconnect", **CHANNEL)) == (400, "MISSING_ARG_CLIENT")
         answer = post(node, "/client/disconnect", **CHANNEL, client=address)
         assert answer.json() == {"disconnected": 1, "requeued": 2}
-        assert look(node, "t", "ready")["counts"] == {"ready": 2, "in_flight": 0, "deferred": 0, "buried": 0}
+        assert look(node, "t", "ready")["counts"] == NOTHING | {"ready": 2}
         assert client.frames() == [(1, b"E_INVALID disconnected by an operator")]
         assert ask(node, "POST", "/client/disconnect", **CHANNEL, client=address).status_code == 404

@@ -15,14 +15,12 @@ def replica(number: int, written: int, connected: bool, failure: str = "") -> di
 
 
 def failover_figures(**more: Any) -> dict[str, Any]:
-    """What a node tells of failovers: none yet."""
     elections = {"won": {"clean": 0, "unclean": 0}, "failed": 0, "called_off": 0, "postponed": 0, "logs": []}
     failovers = {"last_seconds": None, "possible_duplicates": {}}
     return {"led": [{"state": "serving"}], "elections": elections, "closed": [], "failovers": failovers} | more
 
 
 def series(figures: dict[str, Any]) -> dict[str, float]:
-    """By name and the values of the labels."""
     found: dict[str, float] = {}
     for family in cluster_families(0, figures):
         for sample in family.samples:
@@ -38,11 +36,9 @@ def test_each_other_member_is_in_one_state() -> None:
         node(5, standing="left"), node(6, standing="forgotten"),
     ]  # fmt: skip
     assert series({"nodes": nodes}) == {
-        "nsqd_cluster_nodes connected": 1,
-        "nsqd_cluster_nodes suspected": 1,
-        "nsqd_cluster_nodes restarting": 1,
+        "nsqd_cluster_nodes connected": 1, "nsqd_cluster_nodes suspected": 1, "nsqd_cluster_nodes restarting": 1,
         "nsqd_cluster_nodes away": 1,
-    }
+    }  # fmt: skip
 
 
 def test_a_follower_without_a_connection_is_not_in_sync() -> None:
@@ -52,15 +48,11 @@ def test_a_follower_without_a_connection_is_not_in_sync() -> None:
     found = series({"nodes": [node(0)], "copies": copies, "followers": followers} | replicas | failover_figures())
     of_copies = ("follower_", "copies_", "replies_", "replica_")
     assert {name: value for name, value in found.items() if any(one in name for one in of_copies)} == {
-        "nsqd_cluster_follower_behind_bytes 1": 7,
-        "nsqd_cluster_follower_behind_bytes 2": 900,
-        "nsqd_cluster_follower_in_sync 1": 1,
-        "nsqd_cluster_follower_in_sync 2": 0,
-        "nsqd_cluster_follower_in_sync 3": 0,
-        "nsqd_cluster_copies_available": 2,
-        "nsqd_cluster_replies_given_up_total": 4,
-        "nsqd_cluster_replica_failures_total": 3,
-    }
+        "nsqd_cluster_follower_behind_bytes 1": 7, "nsqd_cluster_follower_behind_bytes 2": 900,
+        "nsqd_cluster_follower_in_sync 1": 1, "nsqd_cluster_follower_in_sync 2": 0,
+        "nsqd_cluster_follower_in_sync 3": 0, "nsqd_cluster_copies_available": 2,
+        "nsqd_cluster_replies_given_up_total": 4, "nsqd_cluster_replica_failures_total": 3,
+    }  # fmt: skip
 
 
 def test_of_two_replicas_of_one_node_the_one_that_is_written_is_shown() -> None:
@@ -69,12 +61,10 @@ def test_of_two_replicas_of_one_node_the_one_that_is_written_is_shown() -> None:
     held: dict[str, Any] = {"replicas": replicas, "replica_failures": 0}
     found = series({"nodes": [node(0)], "copies": copies, "followers": []} | held | failover_figures())
     assert {name: value for name, value in found.items() if "replica" in name} == {
-        "nsqd_cluster_replica_position_bytes 1": 5,
-        "nsqd_cluster_replica_failed 1": 0,
-        "nsqd_cluster_replica_position_bytes 2": 8,
-        "nsqd_cluster_replica_failed 2": 1,
+        "nsqd_cluster_replica_position_bytes 1": 5, "nsqd_cluster_replica_failed 1": 0,
+        "nsqd_cluster_replica_position_bytes 2": 8, "nsqd_cluster_replica_failed 2": 1,
         "nsqd_cluster_replica_failures_total": 0,
-    }
+    }  # fmt: skip
 
 
 def test_elections_promoted_logs_and_possible_duplicates_are_counted() -> None:
@@ -93,17 +83,12 @@ def test_elections_promoted_logs_and_possible_duplicates_are_counted() -> None:
     }
     others = ("elections", "lost_logs", "closed_logs", "failover", "duplicates")
     assert {name: value for name, value in found.items() if any(one in name for one in others)} == {
-        "nsqd_cluster_elections_total won_clean": 3,
-        "nsqd_cluster_elections_total won_unclean": 1,
-        "nsqd_cluster_elections_total failed": 7,
-        "nsqd_cluster_elections_total called_off": 2,
-        "nsqd_cluster_elections_total postponed": 5,
-        "nsqd_cluster_lost_logs": 2,
-        "nsqd_cluster_closed_logs": 2,
-        "nsqd_cluster_failover_seconds": 1.5,
-        "nsqd_cluster_possible_duplicates_total ready_again": 9,
+        "nsqd_cluster_elections_total won_clean": 3, "nsqd_cluster_elections_total won_unclean": 1,
+        "nsqd_cluster_elections_total failed": 7, "nsqd_cluster_elections_total called_off": 2,
+        "nsqd_cluster_elections_total postponed": 5, "nsqd_cluster_lost_logs": 2, "nsqd_cluster_closed_logs": 2,
+        "nsqd_cluster_failover_seconds": 1.5, "nsqd_cluster_possible_duplicates_total ready_again": 9,
         "nsqd_cluster_possible_duplicates_total unclean": 0,
-    }
+    }  # fmt: skip
     assert not any(
         "failover_seconds" in name for name in series(copies | {"nodes": [], "followers": []} | failover_figures())
     )

@@ -7,11 +7,10 @@ import pytest
 
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.metrics import MetricsRoute
+from tests.async_tests import on_asyncio
 
 
 class Workshop:
-    """What is made here is done when the test says so."""
-
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.under_way = 0
@@ -34,70 +33,61 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_those_who_ask_meanwhile_share_the_next() -> None:
-    async def run() -> None:
-        coalescing: Coalescing[str] = Coalescing()
-        workshop = Workshop()
-        first = asyncio.create_task(coalescing.get("a", lambda: workshop.make("first")))
-        await settle()
-        later = [asyncio.create_task(coalescing.get("a", lambda: workshop.make("second"))) for _ in range(5)]
-        other = asyncio.create_task(coalescing.get("b", lambda: workshop.make("other")))
-        await settle()
-        assert workshop.begun == ["first"]
-        workshop.gates[0].set_result("old")
-        await settle()
-        assert workshop.begun == ["first", "second"]
-        later[0].cancel()  # one goes away: the others do not notice
-        workshop.gates[1].set_result("new")
-        await settle()
-        assert first.result() == "old"
-        assert [task.result() for task in later[1:]] == ["new"] * 4
-        assert workshop.begun == ["first", "second", "other"]
-        workshop.gates[2].set_result("b")
-        assert await other == "b"
-
-    asyncio.run(run())
+@on_asyncio
+async def test_those_who_ask_meanwhile_share_the_next() -> None:
+    coalescing: Coalescing[str] = Coalescing()
+    workshop = Workshop()
+    first = asyncio.create_task(coalescing.get("a", lambda: workshop.make("first")))
+    await settle()
+    later = [asyncio.create_task(coalescing.get("a", lambda: workshop.make("second"))) for _ in range(5)]
+    other = asyncio.create_task(coalescing.get("b", lambda: workshop.make("other")))
+    await settle()
+    assert workshop.begun == ["first"]
+    workshop.gates[0].set_result("old")
+    await settle()
+    assert workshop.begun == ["first", "second"]
+    later[0].cancel()  # one goes away: the others do not notice
+    workshop.gates[1].set_result("new")
+    await settle()
+    assert (first.result(), [task.result() for task in later[1:]]) == ("old", ["new"] * 4)
+    assert workshop.begun == ["first", "second", "other"]
+    workshop.gates[2].set_result("b")
+    assert await other == "b"
 
 
-def test_a_failure_is_everybodys_who_asked_for_it_and_nobody_elses() -> None:
-    async def run() -> None:
-        coalescing: Coalescing[str] = Coalescing()
-        workshop = Workshop()
-        asked = [asyncio.create_task(coalescing.get("a", lambda: workshop.make("bad"))) for _ in range(2)]
-        await settle()
-        workshop.gates[0].set_exception(KeyError("x"))
-        for task in asked:
-            with pytest.raises(KeyError):
-                await task
-        good = asyncio.create_task(coalescing.get("a", lambda: workshop.make("good")))
-        await settle()
-        workshop.gates[1].set_result("good")
-        assert await good == "good"
-
-    asyncio.run(run())
+@on_asyncio
+async def test_a_failure_is_everybodys_who_asked_for_it_and_nobody_elses() -> None:
+    coalescing: Coalescing[str] = Coalescing()
+    workshop = Workshop()
+    asked = [asyncio.create_task(coalescing.get("a", lambda: workshop.make("bad"))) for _ in range(2)]
+    await settle()
+    workshop.gates[0].set_exception(KeyError("x"))
+    for task in asked:
+        with pytest.raises(KeyError):
+            await task
+    good = asyncio.create_task(coalescing.get("a", lambda: workshop.make("good")))
+    await settle()
+    workshop.gates[1].set_result("good")
+    assert await good == "good"
 
 
-def test_metrics_that_took_long_serve_for_as_long_again_and_tell_their_age() -> None:
-    async def run() -> None:
-        route = MetricsRoute(cast(Any, None))
-        made = 0
+@on_asyncio
+async def test_metrics_that_took_long_serve_for_as_long_again_and_tell_their_age() -> None:
+    route, made = MetricsRoute(cast(Any, None)), 0
 
-        async def write() -> bytes:
-            nonlocal made
-            made += 1
-            return b"%d" % made
+    async def write() -> bytes:
+        nonlocal made
+        made += 1
+        return b"%d" % made
 
-        route._write = write  # type: ignore[method-assign]
-        request = cast(Any, None)
-        assert (await route.metrics(request)).body == b"1"
-        assert (await route.metrics(request)).body == b"2"  # it is quick: each is a new one
-        now = asyncio.get_running_loop().time()
-        route._made, route._took = now - 3.5, 5.0
-        old = await route.metrics(request)
-        assert (old.body, old.headers["age"]) == (b"2", "3")
-        route._made = now - 6
-        new = await route.metrics(request)
-        assert new.body == b"3"
-        assert "age" not in new.headers
-
-    asyncio.run(run())
+    route._write, request = write, cast(Any, None)
+    assert (await route.metrics(request)).body == b"1"
+    assert (await route.metrics(request)).body == b"2"  # it is quick: each is a new one
+    now = asyncio.get_running_loop().time()
+    route._made, route._took = now - 3.5, 5.0
+    old = await route.metrics(request)
+    assert (old.body, old.headers["age"]) == (b"2", "3")
+    route._made = now - 6
+    new = await route.metrics(request)
+    assert new.body == b"3"
+    assert "age" not in new.headers

@@ -1,4 +1,4 @@
-"""Named cursors over HTTP: where they stand, over kills; what is refused; what /metrics tells of them."""
+"""Named cursors over HTTP: where they stand, over kills; what is refused; /metrics; the listing of all topics."""
 
 from typing import Any
 
@@ -22,7 +22,6 @@ def cursors(node: LocalNode) -> dict[str, Any]:
 
 
 def retained() -> LocalNode:
-    """Return a node with ten messages in topic `t`, which is retained."""
     node = LocalNode()
     post(node, "/topic/create", topic="t", retention="1h")
     post(node, "/mpub", b"\n".join([b"x" * 5] * 10), topic="t")
@@ -55,41 +54,32 @@ def test_a_cursor_stands_where_it_was_put_over_kills() -> None:
 
 @pytest.fixture(scope="module")
 def node() -> LocalNode:
-    """Return a node for all tests of what is refused."""
     node = retained()
     post(node, "/topic/create", topic="plain")
     cursor(node, "own", owner="me")
     return node
 
 
-@each(
-    "arguments, error",
-    [
-        ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
-        ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
-        ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")),
-        ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
-        ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
-        ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
-        ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
-        ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
-        ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")),
-        ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
-        ({"name": "new", "log": "other"}, (409, "OTHER_LOG")),
-        ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
-        ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
-    ],
-)
+@each("arguments, error", [
+    ({"name": "own", "to": 1}, (403, "OTHER_OWNER")),
+    ({"name": "own", "to": 1, "owner": "you"}, (403, "OTHER_OWNER")),
+    ({"name": "new", "to": 11}, (416, "OFFSET_IN_FUTURE")), ({"name": "new", "to": "x"}, (400, "INVALID_ARG_TO")),
+    ({"name": "new", "hold": "long"}, (400, "INVALID_ARG_HOLD")),
+    ({"name": "new", "hold": "-1h"}, (400, "INVALID_ARG_HOLD")),
+    ({"name": "new", "hold_bytes": "-1"}, (400, "INVALID_ARG_HOLD_BYTES")),
+    ({"name": "new", "owner": "x" * 201}, (400, "INVALID_ARG_OWNER")),
+    ({"name": "new", "owner": "a\nb"}, (400, "INVALID_ARG_OWNER")), ({"name": "no name"}, (400, "INVALID_ARG_NAME")),
+    ({"name": "new", "log": "other"}, (409, "OTHER_LOG")), ({"name": "new", "topic": "plain"}, (409, "NOT_RETAINED")),
+    ({"name": "new", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
+])  # fmt: skip
 def test_what_is_refused(node: LocalNode, arguments: dict[str, Any], error: tuple[int, str]) -> None:
-    assert cursor(node, **arguments) == error
-    assert cursors(node).keys() == {"own"}
+    assert (cursor(node, **arguments), cursors(node).keys()) == (error, {"own"})
     assert cursors(node)["own"]["offset"] == 0
 
 
 def test_only_its_owner_deletes_a_cursor(node: LocalNode) -> None:
     assert delete(node, "own", owner="you") == (403, "OTHER_OWNER")
-    assert delete(node, "unknown") == (404, "CURSOR_NOT_FOUND")
-    assert list(cursors(node)) == ["own"]
+    assert (delete(node, "unknown"), list(cursors(node))) == ((404, "CURSOR_NOT_FOUND"), ["own"])
 
 
 def test_metrics_tell_how_far_readers_are() -> None:
@@ -107,3 +97,33 @@ def test_they_are_bounded() -> None:
         assert cursor(node, f"c{number}")["lag"] == 10
     assert cursor(node, "one-more") == (429, "TOO_MANY_CURSORS")
     assert cursor(node, "c7", to="latest")["lag"] == 0
+
+
+def test_cursors_of_all_topics() -> None:
+    node = LocalNode()
+    assert get(node, "/cursors") == {"cursor_count": 0, "cursors": []}
+    for topic in ("a", "a-b", "z"):
+        post(node, "/topic/create", topic=topic, retention="1h")
+        post(node, "/mpub", b"1\n2\n3", topic=topic)
+    for topic, name in (("z", "spark"), ("a", "y"), ("a", "x"), ("a-b", "x")):
+        post(node, "/topic/cursor", topic=topic, name=name, to=1, owner="me", hold="1h")
+    told = get(node, "/cursors")
+    assert told["cursor_count"] == 4
+    names = [(one["topic"], one["name"]) for one in told["cursors"]]
+    assert names == [("a", "x"), ("a", "y"), ("a-b", "x"), ("z", "spark")]
+    listed = get(node, "/topic/cursors", topic="z")
+    (same,) = listed["cursors"]
+    assert told["cursors"][3] == {"topic": "z", "log": listed["log"], **same}
+    assert (same["owner"], same["offset"], same["lag"]) == ("me", 1, 2)
+    page = get(node, "/cursors", limit=2, after="a/x")
+    assert page == {"cursor_count": 4, "cursors": told["cursors"][1:3]}
+    assert get(node, "/cursors", limit=0)["cursors"] == []
+    assert get(node, "/cursors", after="z/spark")["cursors"] == []
+
+
+@each("limit", ["-1", "1001", "x", "1e2", "\u0661"])
+def test_hostile_arguments_of_the_listing(limit: str) -> None:
+    node = LocalNode()
+    assert get(node, "/cursors", limit=limit) == (400, "INVALID_ARG_LIMIT")
+    assert get(node, "/cursors", after="t") == (400, "INVALID_ARG_AFTER")
+    assert ask(node, "POST", "/cursors").status_code == 405

@@ -19,13 +19,11 @@ def healths(node: LocalNode) -> list[tuple[int, str]]:
 
 def published_statistics(node: LocalNode) -> int:
     node.advance(2 * SECOND)
-    following: int = get(node, "/topic/offsets", topic="_stats")["next"]
-    return following
+    return get(node, "/topic/offsets", topic="_stats")["next"]
 
 
 @pytest.fixture
 def node() -> LocalNode:
-    """Return a node with three messages, and one job."""
     node = LocalNode("-statistics-topic", "_stats")
     post(node, "/topic/create", topic="t", retention="1h")
     post(node, "/channel/create", topic="t", channel="c")
@@ -41,8 +39,7 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     before = published_statistics(node)  # nobody consumes them
     assert before > 0
     post(node, "/pub", "later", topic="t", defer=300)
-    answer = post(node, "/node/drain")
-    since = node.clock.wall // SECOND
+    answer, since = post(node, "/node/drain"), node.clock.wall // SECOND
     draining = NOT_DRAINING | {"draining": True, "since": since}
     assert answer.json() == draining | {"depth": 3, "deferred": 1, "jobs": 1}
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
@@ -55,36 +52,27 @@ def test_a_node_is_drained(node: LocalNode, caplog: pytest.LogCaptureFixture) ->
     with consumer(node, "t", ready=10) as client:
         bodies = []
         for left in (4, 3, 2, 1):
-            message = client.message()
-            found = get(node, "/node/drain")
+            message, found = client.message(), get(node, "/node/drain")
             assert (found["in_flight"] + found["deferred"], found["done"]) == (left, False)
             bodies.append(message.body)
             client.send(b"FIN " + message.id + b"\n")
             node.advance(10 * MS)
         assert bodies == [b"one", b"two", b"three", b"later"]
         assert get(node, "/node/drain") == draining | {"done": True}
-    assert published_statistics(node) == before
-    assert post(node, "/node/drain").json()["since"] == since
+    assert (published_statistics(node), post(node, "/node/drain").json()["since"]) == (before, since)
 
-    assert post(node, "/node/undrain").json() == NOT_DRAINING
-    assert healths(node) == [(200, "OK")] * 3
+    assert (post(node, "/node/undrain").json(), healths(node)) == (NOT_DRAINING, [(200, "OK")] * 3)
     assert post(node, "/pub", "x", topic="t").text == "OK"
     assert published_statistics(node) > before
     assert sum("DRAIN:" in line for line in caplog.messages) == 2
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "arguments"),
-    [
-        ("/pub", "x", {}),
-        ("/pub", "x", {"topic": "new", "defer": 5}),
-        ("/pub", "x", {"key": "k"}),
-        ("/pub", "x", {"channel": "c"}),
-        ("/mpub", "x\ny", {}),
-        ("/channel/messages/move", "", {"channel": "c", "offset": 0, "to": "u"}),
-        ("/channel/create", "", {"channel": "again", "from": "earliest"}),
-    ],
-)
+@pytest.mark.parametrize(("path", "content", "arguments"), [
+    ("/pub", "x", {}), ("/pub", "x", {"topic": "new", "defer": 5}), ("/pub", "x", {"key": "k"}),
+    ("/pub", "x", {"channel": "c"}), ("/mpub", "x\ny", {}),
+    ("/channel/messages/move", "", {"channel": "c", "offset": 0, "to": "u"}),
+    ("/channel/create", "", {"channel": "again", "from": "earliest"}),
+])  # fmt: skip
 def test_what_is_refused_meanwhile(node: LocalNode, path: str, content: str, arguments: dict[str, object]) -> None:
     post(node, "/node/drain")
     assert told(ask(node, "POST", path, content, **{"topic": "t"} | arguments)) == (503, "DRAINING")
@@ -100,5 +88,4 @@ def test_a_restart_forgets_it_and_only_some_methods_are_there() -> None:
     assert get(node, "/node/drain") == post(node, "/node/undrain").json() == NOT_DRAINING
     assert post(node, "/node/drain").json()["done"] is True
     node = node.killed()
-    assert get(node, "/node/drain") == NOT_DRAINING
-    assert post(node, "/pub", "x", topic="t").text == "OK"
+    assert (get(node, "/node/drain"), post(node, "/pub", "x", topic="t").text) == (NOT_DRAINING, "OK")

@@ -21,8 +21,7 @@ def test_as_long_as_they_are_few_all_are_chosen() -> None:
 def test_of_many_the_largest_backlogs_are_chosen() -> None:
     many = rows(*range(MOST + 3))
     chosen, rest = RowChoice(MOST).choose(many)
-    assert chosen == many[3:]
-    assert rest == FigureRow((), (0 + 1 + 2, 3), (0 + 10 + 20,))
+    assert (chosen, rest) == (many[3:], FigureRow((), (0 + 1 + 2, 3), (0 + 10 + 20,)))
 
 
 def test_of_equal_ones_the_first_by_name() -> None:
@@ -36,20 +35,16 @@ def test_who_was_chosen_stays_until_it_is_gone() -> None:
     chosen.choose(rows(*[5] * MOST))
     larger = rows(9, first=MOST)
     kept, rest = chosen.choose(rows(*[0] * MOST) + larger)
-    assert kept == rows(*[0] * MOST)
-    assert rest == FigureRow((), (9, 1), (90,))
+    assert (kept, rest) == (rows(*[0] * MOST), FigureRow((), (9, 1), (90,)))
     kept, rest = chosen.choose(rows(*[0] * (MOST - 1)) + larger)  # one was deleted: there is room
     assert kept == rows(*[0] * (MOST - 1)) + larger
-    assert rest is not None
     assert rest.counters == (90,)  # what the others gained while they had no series of their own
 
 
 def test_a_counter_that_began_anew_adds_what_it_has() -> None:
-    chosen = RowChoice(MOST)
-    all_but_one = rows(*[9] * MOST)
+    chosen, all_but_one = RowChoice(MOST), rows(*[9] * MOST)
     for size, total in ((5, 50), (2, 50 + 20), (3, 50 + 20 + 10)):
         _, rest = chosen.choose(all_but_one + rows(size, first=MOST))
-        assert rest is not None
         assert rest.counters == (total,)
 
 
@@ -70,5 +65,4 @@ def test_the_number_is_bounded_and_the_sum_never_falls(looks: list[list[int]]) -
 
 def test_the_sum_of_very_many_is_taken_in_parts() -> None:
     many = [(number, 1) for number in range(2 * SUMMED_AT_ONCE * 10 + 1)]
-    assert add(many) == (sum(range(len(many))), len(many))
-    assert add([]) == ()
+    assert (add(many), add([])) == ((sum(range(len(many))), len(many)), ())

@@ -1,15 +1,10 @@
 """What load balancers and clients ask first: /ping, /livez, /readyz and /info."""
 
-import pytest
-
 from tests.cases import each
 from tests.local_node import SECOND, START, LocalNode
-from tests.nsqd.http.raw import JSON, V1, ask, is_ok, small_node
+from tests.nsqd.http.raw import JSON, SMALL, V1, ask, is_ok
 
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return small_node()
+FLAGS = SMALL
 
 
 @each("target", ["/ping", "/livez", "/readyz", "/ping?a=%zz"])

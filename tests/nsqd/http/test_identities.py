@@ -12,7 +12,6 @@ NOW = 1000 * SECOND
 
 
 def by_name(families: list[Metric]) -> dict[str, dict[str, float]]:
-    """The samples, by metric and identity."""
     return {
         family.name: {
             sample.labels["identity"]: sample.value for sample in family.samples if "_created" not in sample.name
@@ -27,9 +26,7 @@ def test_those_with_the_most_messages_have_series_of_their_own() -> None:
         accounts.account(f"n{number:03}").admit(Limits(), number + 1, 10, NOW)
     found = by_name(list(identity_families(*choice.choose(identity_rows(accounts)), "(other)")))
     messages = found["nsqd_identity_messages"]
-    assert len(messages) == LABELLED + 1
-    assert messages["(other)"] == sum(range(1, 21))
-    assert messages["n020"] == 21
+    assert (len(messages), messages["(other)"], messages["n020"]) == (LABELLED + 1, sum(range(1, 21)), 21)
     assert found["nsqd_identity_message_bytes"]["(other)"] == 200
     accounts.account("n000").admit(Limits(), 1000, 10, NOW)  # it keeps its place among the others
     found = by_name(list(identity_families(*choice.choose(identity_rows(accounts)), "(other)")))

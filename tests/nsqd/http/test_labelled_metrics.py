@@ -1,4 +1,4 @@
-"""/metrics of topics and channels: what is told of each, and of all together where there are too many."""
+"""/metrics: what is told of each topic and channel, of all together where there are too many, and of the node."""
 
 import re
 
@@ -39,8 +39,9 @@ def test_metrics_of_topics_and_channels() -> None:
 def test_the_number_of_labels_is_capped() -> None:
     node = LocalNode()
     for number in range(LABELLED + 10):
-        node.broker.topic(f"t{number}").channel("c")
-        post(node, "/mpub", b"x\n" * (number // LABELLED + 1), topic=f"t{number}")
+        topic = node.broker.topic(f"t{number}")
+        topic.channel("c")
+        topic.publish([b"x"] * (number // LABELLED + 1), number // LABELLED + 1)
     text = node.client.get("/metrics").text
     assert len(re.findall(r"^nsqd_topic_messages_total\{", text, re.MULTILINE)) == LABELLED + 1
     assert len(re.findall(r"^nsqd_channel_depth\{", text, re.MULTILINE)) == LABELLED + 1
@@ -52,3 +53,9 @@ def test_the_number_of_labels_is_capped() -> None:
     post(node, "/mpub", b"x\n" * 50, topic="t198")
     again = node.client.get("/metrics").text
     assert set(re.findall(r"^nsqd_topic_depth\{(.*)\}", again, re.MULTILINE)) == before
+
+
+def test_the_figures_of_a_node_have_the_names_that_dashboards_for_nsqd_ask_for() -> None:
+    text = LocalNode().client.get("/metrics").text
+    for name in ("topics", "queue_scan_workers", "queue_scan_passes_total", "queue_scan_dirty_ratio"):
+        assert re.search(rf"^nsqd_{name} \d", text, re.MULTILINE), name

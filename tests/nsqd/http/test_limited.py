@@ -6,19 +6,12 @@ from typing import Any
 import pytest
 
 from shared.auth.tokens import digest
+from tests.auth_files import bearer, token
 from tests.daemons import OK, Conversation, sized
 from tests.local_node import SECOND, LocalNode
 
 ENTRY = '[[token]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{2}"]\n'
 PUB = b"PUB t\n" + sized(b"x")
-
-
-def token(name: str) -> str:
-    return "pst_" + name.ljust(43, "_")
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token(name)}"}
 
 
 class Limited:
@@ -31,7 +24,6 @@ class Limited:
         self.client = self.node.client
 
     def limit(self, limits: str) -> None:
-        """Write the auth file."""
         people = ("viewer", "viewer"), ("free", "producer"), ("slow", "producer")
         entries = [ENTRY.format(name, digest(token(name).encode()), role) for name, role in people]
         self._file.write_text("".join(entries) + (f"limits = {limits}\n" if limits else ""))
@@ -40,7 +32,6 @@ class Limited:
     def connect(self, name: str) -> Conversation:
         conversation = Conversation(self.node, b"  V2AUTH\n" + sized(token(name).encode()))
         frame = conversation.frame()
-        assert frame is not None
         assert b'"identity":"%s"' % name.encode() in frame[1]
         return conversation
 

@@ -13,6 +13,7 @@ from nsqd.core.retention.history import PastTopic, Window
 from nsqd.http import logs
 from nsqd.http.logs import OWN, PROMOTED, REPLICA, Replicas, find_topic
 from shared.http.errors import HttpError
+from tests.async_tests import on_asyncio
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -49,101 +50,86 @@ def replicas_of(cluster: Cluster | None) -> Replicas:
     return Replicas(cast(Any, SimpleNamespace(cluster=cluster, bridge=Bridge())))
 
 
-def test_a_replica_is_read_once_until_its_files_change_or_another_one_is_wanted() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        replicas = replicas_of(cluster)
-        first = await replicas.open(A.hex())
-        assert await replicas.open(f"{A.hex()}-7") is first
-        cluster.replicas[A] = (1, 20)
-        assert await replicas.open(A.hex()) is first, "it is longer, and was read just now"
-        cluster.replicas[A] = (2, 20)
-        second = await replicas.open(A.hex())
-        assert second is not first
-        assert cluster.read == [A, A]
-        await replicas.open(B.hex())
-        assert await replicas.open(A.hex()) is not second, "one is open at a time"
-        assert cluster.read == [A, A, B, A]
-
-    asyncio.run(run())
+@on_asyncio
+async def test_a_replica_is_read_once_until_its_files_change_or_another_one_is_wanted() -> None:
+    cluster = Cluster()
+    replicas = replicas_of(cluster)
+    first = await replicas.open(A.hex())
+    assert await replicas.open(f"{A.hex()}-7") is first
+    cluster.replicas[A] = (1, 20)
+    assert await replicas.open(A.hex()) is first, "it is longer, and was read just now"
+    cluster.replicas[A] = (2, 20)
+    second = await replicas.open(A.hex())
+    assert second is not first
+    assert cluster.read == [A, A]
+    await replicas.open(B.hex())
+    assert await replicas.open(A.hex()) is not second, "one is open at a time"
+    assert cluster.read == [A, A, B, A]
 
 
-def test_what_has_grown_is_read_again_when_it_is_not_fresh_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        replicas = replicas_of(cluster)
-        monkeypatch.setattr(logs, "FRESH", 0.0)
-        monkeypatch.setattr(logs, "SHARE", 10**9)
-        first = await replicas.open(A.hex())
-        assert await replicas.open(A.hex()) is first
-        cluster.replicas[A] = (1, 20)
-        assert await replicas.open(A.hex()) is first, "reading it again and again would take all the time"
-        monkeypatch.setattr(logs, "SHARE", 0)
-        assert await replicas.open(A.hex()) is not first
-
-    asyncio.run(run())
+@on_asyncio
+async def test_what_has_grown_is_read_again_when_it_is_not_fresh_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    replicas = replicas_of(cluster)
+    monkeypatch.setattr(logs, "FRESH", 0.0)
+    monkeypatch.setattr(logs, "SHARE", 10**9)
+    first = await replicas.open(A.hex())
+    assert await replicas.open(A.hex()) is first
+    cluster.replicas[A] = (1, 20)
+    assert await replicas.open(A.hex()) is first, "reading it again and again would take all the time"
+    monkeypatch.setattr(logs, "SHARE", 0)
+    assert await replicas.open(A.hex()) is not first
 
 
-def test_what_names_no_replica_is_not_read() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        for log_id in ("", "x", A.hex()[:-1], A.hex().upper() + "-x", "c" * 32, f"{A.hex()}-", "\n" + A.hex()):
-            assert await replicas_of(cluster).open(log_id) is None
-        assert await replicas_of(None).open(A.hex()) is None
-        assert cluster.read == []
-
-    asyncio.run(run())
+@on_asyncio
+async def test_what_names_no_replica_is_not_read() -> None:
+    cluster = Cluster()
+    for log_id in ("", "x", A.hex()[:-1], A.hex().upper() + "-x", "c" * 32, f"{A.hex()}-", "\n" + A.hex()):
+        assert await replicas_of(cluster).open(log_id) is None
+    assert await replicas_of(None).open(A.hex()) is None
+    assert cluster.read == []
 
 
-def test_it_is_dropped_when_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        replicas = replicas_of(cluster)
-        monkeypatch.setattr(logs, "IDLE", 0.0)
+@on_asyncio
+async def test_it_is_dropped_when_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    replicas = replicas_of(cluster)
+    monkeypatch.setattr(logs, "IDLE", 0.0)
+    await replicas.open(A.hex())
+    while replicas._opened is not None:  # the timer of the loop is due at once
+        await asyncio.sleep(0)
+    await replicas.open(A.hex())
+    assert cluster.read == [A, A]
+
+
+@on_asyncio
+async def test_a_client_that_goes_away_leaves_no_second_reading_beside_its_own() -> None:
+    cluster = Cluster()
+    cluster.hold, replicas = threading.Event(), replicas_of(cluster)
+    gone = asyncio.ensure_future(replicas.open(A.hex()))
+    while not cluster.read:
+        await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    other = asyncio.ensure_future(replicas.open(B.hex()))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert cluster.read == [A], "it waits until the first one is over"
+    cluster.hold.set()
+    found = await other
+    assert found.log_id == B
+
+
+@on_asyncio
+async def test_a_replica_that_cannot_be_read_is_refused_and_tried_again() -> None:
+    cluster = Cluster()
+    replicas, cluster.is_broken = replicas_of(cluster), True
+    with pytest.raises(HttpError) as refused:
         await replicas.open(A.hex())
-        while replicas._opened is not None:  # the timer of the loop is due at once
-            await asyncio.sleep(0)
-        await replicas.open(A.hex())
-        assert cluster.read == [A, A]
-
-    asyncio.run(run())
-
-
-def test_a_client_that_goes_away_leaves_no_second_reading_beside_its_own() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        cluster.hold = threading.Event()
-        replicas = replicas_of(cluster)
-        gone = asyncio.ensure_future(replicas.open(A.hex()))
-        while not cluster.read:
-            await asyncio.sleep(0)
-        gone.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-        other = asyncio.ensure_future(replicas.open(B.hex()))
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert cluster.read == [A], "it waits until the first one is over"
-        cluster.hold.set()
-        found = await other
-        assert found is not None
-        assert found.log_id == B
-
-    asyncio.run(run())
-
-
-def test_a_replica_that_cannot_be_read_is_refused_and_tried_again() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        replicas = replicas_of(cluster)
-        cluster.is_broken = True
-        with pytest.raises(HttpError) as refused:
-            await replicas.open(A.hex())
-        assert refused.value.status == 503
-        cluster.is_broken = False
-        assert await replicas.open(A.hex()) is not None
-
-    asyncio.run(run())
+    assert refused.value.status == 503
+    cluster.is_broken = False
+    assert await replicas.open(A.hex()) is not None
 
 
 # a node that has returned with the log C, which continues A from offset 20 on, and has promoted the log B
@@ -178,8 +164,7 @@ def returned_node() -> Any:
 
 
 def past_of(log_id: bytes) -> Any:
-    past = History(log_id, 0, 20)
-    topic = PastTopic(7, {})
+    past, topic = History(log_id, 0, 20), PastTopic(7, {})
     return SimpleNamespace(log_id=log_id, node=3, history=past, topic=lambda name: topic if name == "t" else None)
 
 
@@ -200,9 +185,7 @@ def test_a_log_is_found_by_its_id_or_as_offsets_tell_it() -> None:
     for log_id in (B.hex(), f"{B.hex()}-7"):
         assert found(log_id) == (PROMOTED, 9, 0)
     assert refusal(f"{B.hex()}-8")[0] == refusal(f"{C.hex()}-8")[0] == 409
-    assert refusal("d" * 32)[0] == 404
-    assert refusal(("o" * 16).encode().hex())[0] == 503
-    assert refusal("x")[0] == 409
+    assert (refusal("d" * 32)[0], refusal(("o" * 16).encode().hex())[0], refusal("x")[0]) == (404, 503, 409)
 
 
 def test_of_a_log_that_the_node_had_before_the_replica_has_the_beginning_and_its_own_log_the_rest() -> None:
@@ -210,8 +193,7 @@ def test_of_a_log_that_the_node_had_before_the_replica_has_the_beginning_and_its
     assert found(old, 24, None, 20) == (OWN, 3, 20)
     assert refusal(old, 26)[0] == 409, "the parent ends at 25"
     assert found(old, 24, replica, 5) == (REPLICA, 3, 0), "it begins to read where its own log has nothing"
-    assert found(old, 24, replica, 20) == (OWN, 3, 20)
-    assert found(A.hex(), 0, replica) == (REPLICA, 3, 0)
+    assert (found(old, 24, replica, 20), found(A.hex(), 0, replica)) == ((OWN, 3, 20), (REPLICA, 3, 0))
     assert found(A.hex(), 21, None, 21) == (OWN, 3, 20)
 
 

@@ -37,7 +37,6 @@ def http_of(node: Node, accounts: Accounts | None = None) -> HttpNode:
 
 
 def using(node: Node, tube: str) -> None:
-    """Have a client use a tube."""
     BeanstalkWire(node).ask(b"use %s\r\n" % tube.encode())
 
 

@@ -2,23 +2,15 @@
 
 from typing import Any
 
-import pytest
-
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import consumer, drained, get
 from tests.nsqd.http.test_messages import STATES, act, in_every_state, look, publish
 
 
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    """Return a node for all tests of the file. Each test takes a topic of its own."""
-    return LocalNode()
-
-
 def counts(node: LocalNode, topic: str) -> tuple[int, ...]:
     """Return how many are ready, in flight, deferred and buried."""
-    return tuple(look(node, topic, state)["total"] for state in STATES)
+    return tuple(look(node, topic, "ready")["counts"][state] for state in STATES)
 
 
 @each("state", STATES)
@@ -76,27 +68,24 @@ def test_a_consumer_loses_what_is_taken_from_it(node: LocalNode) -> None:
         assert counts(node, "taken") == (0, 0, 0, 0)
 
 
-@each(
-    "what, arguments, error",
-    [
-        ("finish", {}, (400, "MISSING_ARG_OFFSET")),
-        ("finish", {"offset": "a"}, (400, "INVALID_ARG_OFFSET")),
-        ("finish", {"offset": "-1"}, (400, "INVALID_ARG_OFFSET")),
-        ("finish", {"offset": "1,,2"}, (400, "INVALID_ARG_OFFSET")),
-        ("finish", {"offset": "9" * 40}, (400, "INVALID_ARG_OFFSET")),
-        ("finish", {"offset": ",".join(map(str, range(1001)))}, (400, "INVALID_ARG_OFFSET")),
-        ("finish", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),
-        ("finish", {"state": "gone", "count": 1}, (400, "INVALID_ARG_STATE")),
-        ("finish", {"state": "ready", "count": 1001}, (400, "INVALID_ARG_COUNT")),
-        ("requeue", {"offset": "1", "delay": "soon"}, (400, "INVALID_ARG_DELAY")),
-        ("requeue", {"offset": "1", "delay": 10**12}, (400, "INVALID_ARG_DELAY")),
-        ("bury", {"offset": "1", "reason": "x" * 201}, (400, "INVALID_ARG_REASON")),
-        ("move", {"offset": "1"}, (400, "INVALID_ARG_TO")),
-        ("move", {"offset": "1", "to": "no name!"}, (400, "INVALID_ARG_TO")),
-        ("finish", {"offset": "77", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
-        ("bury", {"offset": "77,10000000000"}, {"buried": 0}),
-    ],
-)
+@each("what, arguments, error", [
+    ("finish", {}, (400, "MISSING_ARG_OFFSET")),
+    ("finish", {"offset": "a"}, (400, "INVALID_ARG_OFFSET")),
+    ("finish", {"offset": "-1"}, (400, "INVALID_ARG_OFFSET")),
+    ("finish", {"offset": "1,,2"}, (400, "INVALID_ARG_OFFSET")),
+    ("finish", {"offset": "9" * 40}, (400, "INVALID_ARG_OFFSET")),
+    ("finish", {"offset": ",".join(map(str, range(1001)))}, (400, "INVALID_ARG_OFFSET")),
+    ("finish", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),
+    ("finish", {"state": "gone", "count": 1}, (400, "INVALID_ARG_STATE")),
+    ("finish", {"state": "ready", "count": 1001}, (400, "INVALID_ARG_COUNT")),
+    ("requeue", {"offset": "1", "delay": "soon"}, (400, "INVALID_ARG_DELAY")),
+    ("requeue", {"offset": "1", "delay": 10**12}, (400, "INVALID_ARG_DELAY")),
+    ("bury", {"offset": "1", "reason": "x" * 201}, (400, "INVALID_ARG_REASON")),
+    ("move", {"offset": "1"}, (400, "INVALID_ARG_TO")),
+    ("move", {"offset": "1", "to": "no name!"}, (400, "INVALID_ARG_TO")),
+    ("finish", {"offset": "77", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
+    ("bury", {"offset": "77,10000000000"}, {"buried": 0}),
+])  # fmt: skip
 def test_what_cannot_be_done(node: LocalNode, what: str, arguments: dict[str, Any], error: Any) -> None:
     publish(node, "bad")
     assert act(node, what, **({"topic": "bad"} | arguments)) == error

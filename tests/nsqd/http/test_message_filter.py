@@ -13,31 +13,18 @@ HEADERS = Attributes((("Trace", "7f"), ("kind", "Test")))
 FRAME = encode_one(b"a Needle \xff in hay", b"0123456789abcdef", 1000)
 
 
-@each(
-    "wanted, matches",
-    [
-        (MessageFilter(), True),
-        (MessageFilter(min_attempts=3), True),
-        (MessageFilter(min_attempts=4), False),
-        (MessageFilter(reason="TIMED"), True),
-        (MessageFilter(reason="requeued"), False),
-        (MessageFilter(published_before=1001), True),
-        (MessageFilter(published_before=1000), False),
-        (MessageFilter(published_after=1000), True),
-        (MessageFilter(published_after=1001), False),
-        (MessageFilter(header="trace"), True),
-        (MessageFilter(header="TRACE=7f"), True),
-        (MessageFilter(header="trace=7F"), False),
-        (MessageFilter(header="trace="), False),
-        (MessageFilter(header="key"), False),
-        (MessageFilter(contains="needle"), True),
-        (MessageFilter(contains="NEEDLE \N{REPLACEMENT CHARACTER} in"), True),
-        (MessageFilter(contains="kind: test"), True),
-        (MessageFilter(contains="0123456789ABCDEF"), True),
-        (MessageFilter(contains="needles"), False),
-        (MessageFilter(contains="needle", header="trace=8"), False),
-    ],
-)
+@each("wanted, matches", [
+    (MessageFilter(), True), (MessageFilter(min_attempts=3), True), (MessageFilter(min_attempts=4), False),
+    (MessageFilter(reason="TIMED"), True), (MessageFilter(reason="requeued"), False),
+    (MessageFilter(published_before=1001), True), (MessageFilter(published_before=1000), False),
+    (MessageFilter(published_after=1000), True), (MessageFilter(published_after=1001), False),
+    (MessageFilter(header="trace"), True), (MessageFilter(header="TRACE=7f"), True),
+    (MessageFilter(header="trace=7F"), False), (MessageFilter(header="trace="), False),
+    (MessageFilter(header="key"), False), (MessageFilter(contains="needle"), True),
+    (MessageFilter(contains="NEEDLE \N{REPLACEMENT CHARACTER} in"), True),
+    (MessageFilter(contains="kind: test"), True), (MessageFilter(contains="0123456789ABCDEF"), True),
+    (MessageFilter(contains="needles"), False), (MessageFilter(contains="needle", header="trace=8"), False),
+])  # fmt: skip
 def test_a_message_matches_if_it_meets_all_conditions(wanted: MessageFilter, matches: bool) -> None:
     one = ListedMessage(5, 3, reason="timed out")
     found = [one] if wanted.meets_listing(one) else []
@@ -63,18 +50,10 @@ def test_only_the_beginning_of_a_body_is_searched() -> None:
     assert not found(b"x" * (MOST_SEARCHED - 2) + b"end")
 
 
-@each(
-    "arguments",
-    [
-        {"min_attempts": "-1"},
-        {"min_attempts": "65536"},
-        {"published_before": "soon"},
-        {"published_after": "9" * 30},
-        {"reason": "x" * 257},
-        {"header": "x" * 257},
-        {"contains": "x" * 257},
-    ],
-)
+@each("arguments", [
+    {"min_attempts": "-1"}, {"min_attempts": "65536"}, {"published_before": "soon"}, {"published_after": "9" * 30},
+    {"reason": "x" * 257}, {"header": "x" * 257}, {"contains": "x" * 257},
+])  # fmt: skip
 def test_arguments_out_of_bounds_are_refused(arguments: dict[str, str]) -> None:
     (name,) = arguments
     with pytest.raises(HttpError, match=f"INVALID_ARG_{name.upper()}"):

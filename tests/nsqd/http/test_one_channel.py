@@ -1,55 +1,42 @@
 """Publishing to one channel of a topic: the others never see it, not after a kill either."""
 
-from __future__ import annotations
-
-import httpx
-import pytest
-
+from tests.cases import each
 from tests.local_node import LocalNode
-
-
-def post(node: LocalNode, path: str, body: str = "", **arguments: str) -> httpx.Response:
-    return node.client.post(path, params=arguments, content=body)
+from tests.nsqd.http.asking import ask, get, post, told
 
 
 def ready(node: LocalNode, channel: str) -> list[str]:
-    params = {"topic": "t", "channel": channel, "state": "ready"}
-    told = node.client.get("/channel/messages", params=params).raise_for_status().json()
-    return [one["body"] for one in told["messages"]]
+    found = get(node, "/channel/messages", topic="t", channel=channel, state="ready")
+    return [one["body"] for one in found["messages"]]
 
 
 def test_over_a_kill() -> None:
     node = LocalNode("-retention", "1h")
     post(node, "/topic/create", topic="t")
     for channel in ("a", "b"):
-        post(node, "/channel/create", topic="t", channel=channel).raise_for_status()
+        post(node, "/channel/create", topic="t", channel=channel)
     assert post(node, "/pub", "all", topic="t").text == "OK"
     assert post(node, "/pub", "one", topic="t", channel="a").text == "OK"
     assert post(node, "/mpub", "two\nthree", topic="t", channel="a", key="k").text == "OK"
     again = post(node, "/mpub", "two\nthree", topic="t", channel="a", key="k")
     assert (again.text, again.headers["x-nsq-duplicates"]) == ("OK", "2")
     for life in (node, node.killed("-retention", "1h")):
-        assert ready(life, "a") == ["all", "one", "two", "three"]
-        assert ready(life, "b") == ["all"]
+        assert (ready(life, "a"), ready(life, "b")) == (["all", "one", "two", "three"], ["all"])
 
 
-@pytest.mark.parametrize(
-    ("path", "arguments", "status", "message"),
-    [
-        ("/pub", {"topic": "t", "channel": "nope"}, 404, "CHANNEL_NOT_FOUND"),
-        ("/mpub", {"topic": "t", "channel": ""}, 404, "CHANNEL_NOT_FOUND"),
-        ("/pub", {"topic": "nope", "channel": "c"}, 404, "TOPIC_NOT_FOUND"),
-        ("/pub", {"topic": "t", "channel": "c", "defer": "1000"}, 400, "INVALID_DEFER"),
-        ("/pub", {"topic": "paused", "channel": "c"}, 409, "TOPIC_PAUSED"),
-    ],
-)
+@each("path, arguments, status, message", [
+    ("/pub", {"topic": "t", "channel": "nope"}, 404, "CHANNEL_NOT_FOUND"),
+    ("/mpub", {"topic": "t", "channel": ""}, 404, "CHANNEL_NOT_FOUND"),
+    ("/pub", {"topic": "nope", "channel": "c"}, 404, "TOPIC_NOT_FOUND"),
+    ("/pub", {"topic": "t", "channel": "c", "defer": "1000"}, 400, "INVALID_DEFER"),
+    ("/pub", {"topic": "paused", "channel": "c"}, 409, "TOPIC_PAUSED"),
+])  # fmt: skip
 def test_what_is_refused_publishes_nothing(path: str, arguments: dict[str, str], status: int, message: str) -> None:
     node = LocalNode()
     for topic in ("t", "paused"):
         post(node, "/topic/create", topic=topic)
         post(node, "/channel/create", topic=topic, channel="c")
     post(node, "/topic/pause", topic="paused")
-    answer = post(node, path, "body", **arguments)
-    assert (answer.status_code, answer.json()) == (status, {"message": message})
-    topics = node.client.get("/stats?format=json").json()["topics"]
+    assert told(ask(node, "POST", path, "body", **arguments)) == (status, message)
+    topics = get(node, "/stats", format="json")["topics"]
     assert [(topic["topic_name"], topic["message_count"]) for topic in topics] == [("paused", 0), ("t", 0)]

@@ -1,23 +1,16 @@
 """What /topics/figures, /topics/rows and /topic/ages tell, by a broker that is looked at directly, and over HTTP."""
 
-import asyncio
-import json
-from types import SimpleNamespace
-from typing import Any, cast
-
-from starlette.requests import Request
+from typing import Any
 
 from nsqd.core.observation.series import FINE, Series
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.pause import NOT_KNOWN
-from nsqd.http.node import Node as HttpNode
 from nsqd.http.overview import COLUMNS, MOST_BACKLOGS, MOST_NAMES, PORTION, STALLED, Backlog, Overview, OverviewRows
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.observation.test_series import T0, note
-from tests.nsqd.http.asking import ask, get, post, told
-from tests.nsqd.http.test_stats_in_turn import Bridge
+from tests.nsqd.http.asking import ask, get, handled_json, http_node, post, told
 
 
 def look(node: Node, series: Series | None = None) -> OverviewRows:
@@ -29,8 +22,7 @@ def look(node: Node, series: Series | None = None) -> OverviewRows:
 
 def test_of_no_topic() -> None:
     told = look(Node()).as_answer(["depth", "oldest"])
-    assert told["totals"] == dict.fromkeys(told["totals"], 0)
-    assert told["oldest"] == 0
+    assert (told["totals"], told["oldest"]) == (dict.fromkeys(told["totals"], 0), 0)
     assert (told["names"], told["columns"]) == ([], {"depth": (), "oldest": ()})
 
 
@@ -48,28 +40,15 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     consumer.channel.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted all the same
     found = look(node)
     columns = {name: list(values) for name, values in found.as_answer(COLUMNS)["columns"].items()}
-    assert found.names == ["alone", "busy"]
-    assert columns["depth"] == [2, 1 + 3]
-    assert columns["in_flight"] == [0, 1]
-    assert columns["deferred"] == [0, 2 + 1]
-    assert columns["buried"] == [0, 1]
-    assert columns["messages"] == [2, 4]
-    assert columns["channels"] == [0, 2]
-    assert columns["clients"] == [0, 1]
-    assert columns["requeued"] == [0, 1]
-    assert columns["timed_out"] == [0, 0]
-    assert columns["held"] == [2, 8]
+    assert (found.names, columns["depth"], columns["in_flight"]) == (["alone", "busy"], [2, 1 + 3], [0, 1])
+    assert (columns["deferred"], columns["buried"], columns["messages"]) == ([0, 2 + 1], [0, 1], [2, 4])
+    assert (columns["channels"], columns["clients"], columns["requeued"]) == ([0, 2], [0, 1], [0, 1])
+    assert (columns["timed_out"], columns["held"]) == ([0, 0], [2, 8])
     assert columns["oldest"][1] == second.timestamp == found.as_answer(None)["oldest"]
     assert found.as_answer(None)["totals"] == {
-        "topics": 2,
-        "channels": 2,
-        "depth": 6,
-        "in_flight": 1,
-        "deferred": 3,
-        "buried": 1,
-        "clients": 1,
+        "topics": 2, "channels": 2, "depth": 6, "in_flight": 1, "deferred": 3, "buried": 1, "clients": 1,
         "messages": 6,
-    }
+    }  # fmt: skip
 
 
 def test_what_is_not_asked_for_is_not_told() -> None:
@@ -89,8 +68,7 @@ def test_what_is_paused_and_what_nobody_reads() -> None:
     node.channel("t0001", "c").pause(NOT_KNOWN)
     node.subscribe("t0000", "c")  # it takes nothing, but it is there
     told = look(node).as_answer(None)
-    assert told["paused"] == ["t0001/c", "t0002"]
-    assert told["paused_count"] == 2
+    assert (told["paused"], told["paused_count"]) == (["t0001/c", "t0002"], 2)
     assert told["idle"]["count"] == MOST_NAMES + 4
     assert told["idle"]["names"] == [f"t{number:04}/c" for number in range(1, MOST_NAMES + 1)]
 
@@ -105,22 +83,12 @@ def test_rows() -> None:
     assert t.pop("backlogs") == [{"channel": "c", "depth": 1, "change": None, "seconds": 0}]
     assert u.pop("backlogs") == []
     assert t | {"oldest": 0} == dict.fromkeys(COLUMNS, 0) | {
-        "topic_name": "t",
-        "paused": True,
-        "topic_paused": False,
-        "paused_channels": 1,
-        "depth": 1,
-        "held": 1,
-        "messages": 1,
-        "channels": 1,
-    }
+        "topic_name": "t", "paused": True, "topic_paused": False, "paused_channels": 1, "depth": 1, "held": 1,
+        "messages": 1, "channels": 1,
+    }  # fmt: skip
     assert u == dict.fromkeys(COLUMNS, 0) | {
-        "topic_name": "u",
-        "paused": False,
-        "topic_paused": False,
-        "paused_channels": 0,
-        "channels": 1,
-    }
+        "topic_name": "u", "paused": False, "topic_paused": False, "paused_channels": 0, "channels": 1,
+    }  # fmt: skip
 
 
 def test_the_slowest_parts_of_a_topic() -> None:
@@ -175,11 +143,8 @@ def test_ages_tell_the_changes_of_channels() -> None:
         node.publish("t", *[b"x"] * count)
         note(series, node, T0 + count * FINE)
     node.channel("t", "new")
-    http_node = cast(HttpNode, SimpleNamespace(broker=node.broker, bridge=Bridge(), series=series))
-    request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"topic=t"})
-    told = json.loads(bytes(asyncio.run(Overview(http_node).ages(request)).body))
-    assert told["changes"] == {"c": [3, 2 * FINE]}
-    assert told["channels"].keys() == {"c", "new"}
+    told = handled_json(Overview(http_node(node.broker, series=series)).ages, topic="t")
+    assert (told["changes"], told["channels"].keys()) == ({"c": [3, 2 * FINE]}, {"c", "new"})
 
 
 def test_figures_rows_and_ages_over_http() -> None:

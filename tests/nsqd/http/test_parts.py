@@ -1,14 +1,11 @@
 """Messages and jobs of several logs, as operators list them and act on them: by offsets that mean one message."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, cast
-from urllib.parse import urlencode
+from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
@@ -16,14 +13,13 @@ from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.jobs import Jobs
 from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
-from nsqd.http.node import Node as HttpNode
 from nsqd.http.parts import at_page, following_page, ordinals_in, parts_of_channel
 from nsqd.protocols.disque.ids import JobIds
 from shared.http.api import Routes
 from shared.http.errors import HttpError
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import PromotedLog, promote
-from tests.nsqd.http.test_stats_in_turn import Bridge
+from tests.nsqd.http.asking import handled, http_node
 
 SHARD = 1 << 48  # the offset of the first message of the first promoted log
 
@@ -33,40 +29,21 @@ class Http:
 
     def __init__(self, node: Node) -> None:
         options = SimpleNamespace(max_req_timeout=10**12)
-        http_node = cast(
-            HttpNode,
-            SimpleNamespace(
-                broker=node.broker,
-                bridge=Bridge(),
-                options=options,
-                history=None,
-                job_ids=JobIds(b"c"),
-                peers=list,
-                accounts=None,
-            ),
-        )
-        parts = (Messages(http_node), MessageActions(http_node), DeadLetters(http_node), Jobs(http_node))
+        inner = http_node(node.broker, options=options, job_ids=JobIds(b"c"))
+        parts = (Messages(inner), MessageActions(inner), DeadLetters(inner), Jobs(inner))
         self._routes: Routes = {path: methods for part in parts for path, methods in part.routes().items()}
         self._node = node
 
     def raw(self, path: str, **arguments: Any) -> bytes:
         (handler,) = self._routes[path].values()
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": path,
-            "headers": [],
-            "query_string": urlencode(arguments).encode(),
-        }
-        answer = asyncio.run(handler(Request(scope)))  # type: ignore[arg-type]
+        answer = handled(handler, **arguments)
         self._node.turn()
-        return bytes(answer.body)
+        return answer
 
     def __call__(self, path: str, **arguments: Any) -> dict[str, Any]:
-        return dict(json.loads(self.raw(path, **arguments)))
+        return json.loads(self.raw(path, **arguments))
 
     def pages(self, path: str, key: str, **arguments: Any) -> list[dict[str, Any]]:
-        """Return the entries of all pages."""
         found, page = [], self(path, **arguments)
         while True:
             assert len(page[key]) <= arguments["limit"]
@@ -135,8 +112,7 @@ def test_the_first_n_are_taken_from_one_log_after_the_other(node: Node, http: Ht
     assert http("/channel/messages/bury", **CHANNEL, state="ready", count=5) == {"buried": 5}
     assert counts(node) == [(0, 0, 0, 3), (1, 0, 0, 2), (2, 0, 0, 0)]
     found = http("/channel/buried", **CHANNEL, limit=4, body="true")
-    assert found["buried_count"] == 5
-    assert len(found["messages"]) == 4
+    assert (found["buried_count"], len(found["messages"])) == (5, 4)
     last = found["messages"][-1]["id"]
     (rest,) = http("/channel/buried", **CHANNEL, after=last)["messages"]
     assert http("/channel/buried/finish", **CHANNEL, id=rest["id"]) == {"finished": 1}

@@ -3,42 +3,36 @@
 import logging
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.daemons import OK, Conversation
 from tests.local_node import SECOND, LocalNode
+from tests.nsqd.http.asking import ask, get, post, told
 
 SOON = 4  # s
 MONTH = 30 * 24 * 3600  # s
 ARABIC = {ord("0") + digit: 0x660 + digit for digit in range(10)}
 
 
-def post(node: LocalNode, path: str, body: str = "", **arguments: str | int) -> httpx.Response:
-    return node.client.post(path, params=arguments, content=body)
-
-
 def pauses(node: LocalNode) -> dict[str, Any]:
-    found: dict[str, Any] = node.client.get("/pauses").raise_for_status().json()
-    return found
+    return get(node, "/pauses")
 
 
 def is_paused(node: LocalNode, channel: str = "") -> bool:
-    topic = node.client.get("/stats?format=json&topic=t").json()["topics"][0]
+    (topic,) = get(node, "/stats", format="json", topic="t")["topics"]
     found = next(one for one in topic["channels"] if one["channel_name"] == channel) if channel else topic
     return bool(found["paused"])
 
 
 def wall(node: LocalNode) -> int:
-    """Return the node's s since the epoch."""
     return node.clock.wall // SECOND
 
 
 @pytest.fixture
 def node() -> LocalNode:
     node = LocalNode()
-    post(node, "/topic/create", topic="t").raise_for_status()
-    post(node, "/channel/create", topic="t", channel="c").raise_for_status()
+    post(node, "/topic/create", topic="t")
+    post(node, "/channel/create", topic="t", channel="c")
     return node
 
 
@@ -50,8 +44,8 @@ def test_a_pause_ends_by_itself_and_delivery_goes_on(node: LocalNode, caplog: py
         until = began + SOON
         answer = post(node, "/topic/pause", topic="t", by="ann", until=until)
         assert (answer.status_code, answer.content) == (200, b"")
-        post(node, "/channel/pause", topic="t", channel="c", until=until, by="z\u00f6lf").raise_for_status()
-        post(node, "/pub", "x", topic="t").raise_for_status()
+        post(node, "/channel/pause", topic="t", channel="c", until=until, by="z\u00f6lf")
+        post(node, "/pub", "x", topic="t")
         assert pauses(node) == {
             "pauses": [
                 {"topic": "t", "channel": "", "by": "ann", "at": began, "until": until},
@@ -71,27 +65,27 @@ def test_a_pause_ends_by_itself_and_delivery_goes_on(node: LocalNode, caplog: py
 
 def test_over_a_kill(node: LocalNode) -> None:
     """One ends while the node is down, one after it is there again, two do not end."""
-    post(node, "/channel/create", topic="t", channel="later").raise_for_status()
+    post(node, "/channel/create", topic="t", channel="later")
     now = wall(node)
-    post(node, "/channel/pause", topic="t", channel="c", by="ann", until=now + SOON).raise_for_status()
-    post(node, "/channel/pause", topic="t", channel="later", by="bob", until=now + MONTH).raise_for_status()
-    post(node, "/topic/pause", topic="t", by="cid").raise_for_status()
-    told = {one["channel"]: one for one in pauses(node)["pauses"]}
+    post(node, "/channel/pause", topic="t", channel="c", by="ann", until=now + SOON)
+    post(node, "/channel/pause", topic="t", channel="later", by="bob", until=now + MONTH)
+    post(node, "/topic/pause", topic="t", by="cid")
+    known = {one["channel"]: one for one in pauses(node)["pauses"]}
     node = node.killed(down=SOON * SECOND)
     assert [is_paused(node, channel) for channel in ("", "c", "later")] == [True, False, True]
-    assert pauses(node)["pauses"] == [told[""], told["later"]]
+    assert pauses(node)["pauses"] == [known[""], known["later"]]
     until = wall(node) + SOON
-    post(node, "/channel/pause", topic="t", channel="later", until=until).raise_for_status()
+    post(node, "/channel/pause", topic="t", channel="later", until=until)
     node = node.killed()
     assert is_paused(node, "later")
     node.advance((SOON + 1) * SECOND)
     assert not is_paused(node, "later")
-    assert pauses(node)["pauses"] == [told[""]]
-    post(node, "/topic/pause", topic="t").raise_for_status()
+    assert pauses(node)["pauses"] == [known[""]]
+    post(node, "/topic/pause", topic="t")
     assert [(one["by"], one["until"]) for one in pauses(node)["pauses"]] == [("", 0)]
     node = node.killed()
     assert [(one["by"], one["until"]) for one in pauses(node)["pauses"]] == [("", 0)]
-    post(node, "/topic/unpause", topic="t", by="ann", until="never").raise_for_status()
+    post(node, "/topic/unpause", topic="t", by="ann", until="never")
     assert pauses(node) == {"pauses": [], "count": 0}
 
 
@@ -99,22 +93,18 @@ def test_over_a_kill(node: LocalNode) -> None:
 def test_errors(path: str, node: LocalNode) -> None:
     now = wall(node)
     for by in ("x" * 101, "a\nb", "\x00", "\u202e", "\x7f"):
-        assert error(post(node, path, topic="t", channel="c", by=by)) == (400, "INVALID_ARG_BY")
+        assert told(ask(node, "POST", path, topic="t", channel="c", by=by)) == (400, "INVALID_ARG_BY")
     for until in (
         "", "0", "-1", "+5", "soon", "1e10", str(now), str(now + 0.5), str(now + MONTH + 1), "9" * 400,
         str(now + 60).translate(ARABIC),
     ):  # fmt: skip
-        assert error(post(node, path, topic="t", channel="c", until=until)) == (400, "INVALID_ARG_UNTIL")
-    assert error(post(node, path, channel="c", by="\n")) == (400, "MISSING_ARG_TOPIC")
-    assert error(post(node, path, topic="nope", channel="c", by="ann")) == (404, "TOPIC_NOT_FOUND")
+        assert told(ask(node, "POST", path, topic="t", channel="c", until=until)) == (400, "INVALID_ARG_UNTIL")
+    assert told(ask(node, "POST", path, channel="c", by="\n")) == (400, "MISSING_ARG_TOPIC")
+    assert told(ask(node, "POST", path, topic="nope", channel="c", by="ann")) == (404, "TOPIC_NOT_FOUND")
     assert pauses(node) == {"pauses": [], "count": 0}
     limits = {"by": "\u00e9" * 100, "until": wall(node) + MONTH}
     assert post(node, path, topic="t", channel="c", **limits).status_code == 200
     assert {key: pauses(node)["pauses"][0][key] for key in limits} == limits
-
-
-def error(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["message"]
 
 
 def test_five_hundred_are_told_sorted_and_all_are_counted() -> None:
@@ -122,11 +112,11 @@ def test_five_hundred_are_told_sorted_and_all_are_counted() -> None:
     topic = node.broker.topic("b")
     for number in reversed(range(510)):
         node.broker.pause(topic.channel(f"{number:03}"), True)
-    post(node, "/topic/create", topic="a#ephemeral").raise_for_status()
-    post(node, "/topic/pause", topic="a#ephemeral", by="ann").raise_for_status()
-    told = pauses(node)
-    assert told["count"] == 511
-    names = [(one["topic"], one["channel"]) for one in told["pauses"]]
+    post(node, "/topic/create", topic="a#ephemeral")
+    post(node, "/topic/pause", topic="a#ephemeral", by="ann")
+    listed = pauses(node)
+    assert listed["count"] == 511
+    names = [(one["topic"], one["channel"]) for one in listed["pauses"]]
     assert names == [("a#ephemeral", ""), *(("b", f"{number:03}") for number in range(499))]
-    post(node, "/topic/delete", topic="b").raise_for_status()
+    post(node, "/topic/delete", topic="b")
     assert [one["by"] for one in pauses(node)["pauses"]] == ["ann"]

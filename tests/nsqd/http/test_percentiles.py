@@ -25,7 +25,6 @@ def consume(node: LocalNode, count: int, after: int) -> None:
 
 @pytest.fixture(scope="module")
 def node() -> LocalNode:
-    """Return a node on which seven messages took some 200 ms each."""
     node = LocalNode(*FLAGS)
     consume(node, 7, after=200 * MS)
     post(node, "/channel/create", topic="t", channel="idle")
@@ -54,8 +53,7 @@ def test_a_topics_percentiles_are_of_all_its_channels(node: LocalNode) -> None:
 
 
 def test_percentiles_as_text(node: LocalNode) -> None:
-    text = node.client.get("/stats").text
-    value = r"2[01][0-9]\.[0-9]ms"
+    text, value = node.client.get("/stats").text, r"2[01][0-9]\.[0-9]ms"
     assert re.search(rf"^   \[t +\] .* e2e%: {value}, {value}, {value}$", text, re.MULTILINE)
     assert re.search(r"^      \[idle +\] .* e2e%: 0\.0ns, 0\.0ns, 0\.0ns$", text, re.MULTILINE)
     assert re.search(r"^   \[alone +\] .* e2e%: $", text, re.MULTILINE)

@@ -2,18 +2,13 @@
 
 import re
 
-import pytest
-
 from tests.cases import each
 from tests.daemons import several, sized
 from tests.local_node import SECOND, LocalNode
 from tests.nsqd.http.asking import drained
-from tests.nsqd.http.raw import MAX_BODY, MAX_MSG, V1, ask, exchange, is_error, is_ok, parse, small_node, topic_of
+from tests.nsqd.http.raw import MAX_BODY, MAX_MSG, SMALL, V1, ask, exchange, is_error, is_ok, parse, topic_of
 
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return small_node()
+FLAGS = SMALL
 
 
 def test_pub(node: LocalNode) -> None:
@@ -28,28 +23,18 @@ def test_pub(node: LocalNode) -> None:
     assert drained(node, "pub", "c", 3) == [b"hello \x00\xff\n", b"x" * MAX_MSG, b"chunks"]
 
 
-@each(
-    "query, body, status, text",
-    [
-        ("", b"x" * (MAX_MSG + 1), 413, "MSG_TOO_BIG"),  # in the order of checking: the size first
-        ("%zz", b"", 400, "MSG_EMPTY"),
-        ("topic=%zz", b"x", 400, "INVALID_REQUEST"),
-        ("", b"x", 400, "MISSING_ARG_TOPIC"),
-        ("topic=", b"x", 400, "INVALID_TOPIC"),
-        ("topic=a%2Fb", b"x", 400, "INVALID_TOPIC"),
-        ("topic=.", b"x", 400, "INVALID_TOPIC"),
-        ("topic=" + "x" * 65, b"x", 400, "INVALID_TOPIC"),
-        ("topic=a/b&defer=x", b"x", 400, "INVALID_TOPIC"),
-        ("topic=never&defer=", b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=x", b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=-1", b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=1.5", b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=3600001", b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=99999999999999999999", b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=" + "9" * 5000, b"x", 400, "INVALID_DEFER"),
-        ("topic=never&defer=%D9%A1", b"x", 400, "INVALID_DEFER"),  # an Arabic digit
-    ],
-)
+@each("query, body, status, text", [
+    ("", b"x" * (MAX_MSG + 1), 413, "MSG_TOO_BIG"),  # in the order of checking: the size first
+    ("%zz", b"", 400, "MSG_EMPTY"), ("topic=%zz", b"x", 400, "INVALID_REQUEST"), ("", b"x", 400, "MISSING_ARG_TOPIC"),
+    ("topic=", b"x", 400, "INVALID_TOPIC"), ("topic=a%2Fb", b"x", 400, "INVALID_TOPIC"),
+    ("topic=.", b"x", 400, "INVALID_TOPIC"), ("topic=" + "x" * 65, b"x", 400, "INVALID_TOPIC"),
+    ("topic=a/b&defer=x", b"x", 400, "INVALID_TOPIC"), ("topic=never&defer=", b"x", 400, "INVALID_DEFER"),
+    ("topic=never&defer=x", b"x", 400, "INVALID_DEFER"), ("topic=never&defer=-1", b"x", 400, "INVALID_DEFER"),
+    ("topic=never&defer=1.5", b"x", 400, "INVALID_DEFER"), ("topic=never&defer=3600001", b"x", 400, "INVALID_DEFER"),
+    ("topic=never&defer=99999999999999999999", b"x", 400, "INVALID_DEFER"),
+    ("topic=never&defer=" + "9" * 5000, b"x", 400, "INVALID_DEFER"),
+    ("topic=never&defer=%D9%A1", b"x", 400, "INVALID_DEFER"),  # an Arabic digit
+])  # fmt: skip
 def test_pub_errors(node: LocalNode, query: str, body: bytes, status: int, text: str) -> None:
     assert is_error(ask(node, "POST", f"/pub?{query}", body), status, text)
 
@@ -93,8 +78,7 @@ def test_mpub_of_lines(node: LocalNode) -> None:
     for value in ("0", "false"):
         assert is_ok(ask(node, "POST", f"/mpub?topic=lines&binary={value}", b"text"))
     expected = [b"a", b"b", b"c", b"d", b"e\r", b"x" * MAX_MSG, b"text", b"text"]
-    assert drained(node, "lines", "c", 8) == expected
-    assert topic_of(node, "lines")["message_count"] == 8
+    assert (drained(node, "lines", "c", 8), topic_of(node, "lines")["message_count"]) == (expected, 8)
 
 
 def test_binary_mpub(node: LocalNode) -> None:
@@ -105,37 +89,24 @@ def test_binary_mpub(node: LocalNode) -> None:
     assert drained(node, "binary", "c", 18) == [b"one", b"\n\x00", b"x" * MAX_MSG] * 6
 
 
-@each(
-    "body, text",
-    [
-        (b"", "BAD_BODY"),
-        (b"\x00\x00\x00", "BAD_BODY"),
-        (b"\x00\x00\x00\x00", "BAD_BODY"),
-        (b"\xff\xff\xff\xff" + sized(b"a"), "BAD_BODY"),
-        (b"\x7f\xff\xff\xff" + sized(b"a"), "BAD_BODY"),
-        (b"\x00\x00\x00\x01", "BAD_MESSAGE"),
-        (b"\x00\x00\x00\x02" + sized(b"a"), "BAD_MESSAGE"),
-        (b"\x00\x00\x00\x02" + sized(b"a") + b"\x00\x00\x00\x05ab", "BAD_MESSAGE"),
-        (b"\x00\x00\x00\x01" + sized(b""), "BAD_MESSAGE"),
-        (b"\x00\x00\x00\x01\xff\xff\xff\xffa", "BAD_MESSAGE"),
-        (b"\x00\x00\x00\x01" + sized(b"x" * (MAX_MSG + 1)), "BAD_MESSAGE"),
-    ],
-)
+@each("body, text", [
+    (b"", "BAD_BODY"), (b"\x00\x00\x00", "BAD_BODY"), (b"\x00\x00\x00\x00", "BAD_BODY"),
+    (b"\xff\xff\xff\xff" + sized(b"a"), "BAD_BODY"), (b"\x7f\xff\xff\xff" + sized(b"a"), "BAD_BODY"),
+    (b"\x00\x00\x00\x01", "BAD_MESSAGE"), (b"\x00\x00\x00\x02" + sized(b"a"), "BAD_MESSAGE"),
+    (b"\x00\x00\x00\x02" + sized(b"a") + b"\x00\x00\x00\x05ab", "BAD_MESSAGE"),
+    (b"\x00\x00\x00\x01" + sized(b""), "BAD_MESSAGE"), (b"\x00\x00\x00\x01\xff\xff\xff\xffa", "BAD_MESSAGE"),
+    (b"\x00\x00\x00\x01" + sized(b"x" * (MAX_MSG + 1)), "BAD_MESSAGE"),
+])  # fmt: skip
 def test_malformed_binary_mpub_publishes_nothing(node: LocalNode, body: bytes, text: str) -> None:
     assert is_error(ask(node, "POST", "/mpub?topic=malformed&binary=true", body), 413, text)
     assert topic_of(node, "malformed")["message_count"] == 0
 
 
-@each(
-    "query, body, status, text",
-    [
-        ("%zz", b"x" * (MAX_BODY + 1), 413, "BODY_TOO_BIG"),
-        ("%zz", b"", 400, "INVALID_REQUEST"),
-        ("", b"", 400, "MISSING_ARG_TOPIC"),
-        ("topic=a/b", b"x" * (MAX_MSG + 1), 400, "INVALID_TOPIC"),
-        ("topic=some", b"fine\n" + b"x" * (MAX_MSG + 1), 413, "MSG_TOO_BIG"),
-    ],
-)
+@each("query, body, status, text", [
+    ("%zz", b"x" * (MAX_BODY + 1), 413, "BODY_TOO_BIG"), ("%zz", b"", 400, "INVALID_REQUEST"),
+    ("", b"", 400, "MISSING_ARG_TOPIC"), ("topic=a/b", b"x" * (MAX_MSG + 1), 400, "INVALID_TOPIC"),
+    ("topic=some", b"fine\n" + b"x" * (MAX_MSG + 1), 413, "MSG_TOO_BIG"),
+])  # fmt: skip
 def test_mpub_errors(node: LocalNode, query: str, body: bytes, status: int, text: str) -> None:
     assert is_error(ask(node, "POST", f"/mpub?{query}", body), status, text)
     if query == "topic=some":

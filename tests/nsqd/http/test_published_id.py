@@ -4,19 +4,14 @@ import http.client
 from typing import Any, cast
 
 import httpx
-import pytest
 
 from tests.local_node import LocalNode
 from tests.nsqd.http.asking import get
 from tests.nsqd.http.test_messages import publish
 
+FLAGS = ("-mem-queue-size", "2")
+
 HEADER = "x-nsq-message-id"
-
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    """Return a node for all tests of the file. Each test takes a topic of its own."""
-    return LocalNode("-mem-queue-size", "2")
 
 
 def pub(node: LocalNode, body: str, headers: dict[str, str] | None = None, **arguments: str) -> httpx.Headers:
@@ -26,7 +21,6 @@ def pub(node: LocalNode, body: str, headers: dict[str, str] | None = None, **arg
 
 
 def bodies(node: LocalNode, topic: str, state: str = "ready") -> dict[str, str]:
-    """Return the bodies of a channel's messages by message id."""
     told = get(node, "/channel/messages", topic=topic, channel="c", state=state, limit=1000)
     return {one["id"]: one["body"] for one in told["messages"]}
 
@@ -34,13 +28,9 @@ def bodies(node: LocalNode, topic: str, state: str = "ready") -> dict[str, str]:
 def test_however_it_is_published(node: LocalNode) -> None:
     publish(node, "t")
     ways: list[tuple[str, dict[str, str], dict[str, str]]] = [
-        ("plain", {}, {}),
-        ("keyed", {"key": "k"}, {}),
-        ("headed", {}, {"X-Nsq-Header-Kind": "k"}),
-        ("only", {"channel": "c"}, {}),
-        ("at once", {"defer": "0"}, {}),
-        ("later", {"defer": "900000"}, {}),
-    ]
+        ("plain", {}, {}), ("keyed", {"key": "k"}, {}), ("headed", {}, {"X-Nsq-Header-Kind": "k"}),
+        ("only", {"channel": "c"}, {}), ("at once", {"defer": "0"}, {}), ("later", {"defer": "900000"}, {}),
+    ]  # fmt: skip
     ids = {body: pub(node, body, headers, topic="t", id="true", **more)[HEADER] for body, more, headers in ways}
     assert {body: name for name, body in (bodies(node, "t") | bodies(node, "t", "deferred")).items()} == ids
     assert all(len(name) == 16 and int(name, 16) for name in ids.values())

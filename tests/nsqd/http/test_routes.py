@@ -6,7 +6,9 @@ import pytest
 
 from tests.cases import each
 from tests.local_node import LocalNode
-from tests.nsqd.http.raw import ask, exchange, is_empty, is_error, is_ok, small_node, stats, topic_of
+from tests.nsqd.http.raw import SMALL, ask, exchange, is_empty, is_error, is_ok, stats, topic_of
+
+FLAGS = SMALL
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
 GET_ROUTES = ("/ping", "/info", "/stats", "/metrics", "/livez", "/readyz")
@@ -15,11 +17,6 @@ POST_ROUTES = (
     "/channel/create", "/channel/delete", "/channel/empty", "/channel/pause", "/channel/unpause",
 )  # fmt: skip
 METHOD_OF = dict.fromkeys(GET_ROUTES, "GET") | dict.fromkeys(POST_ROUTES, "POST")
-
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return small_node()
 
 
 @each("path", METHOD_OF)
@@ -92,27 +89,20 @@ def test_queries_are_read_as_go_does(node: LocalNode) -> None:
     assert names & {"first", "second", "encoded"} == {"first", "encoded"}
 
 
-@each(
-    "data",
-    [
-        b"  V2IDENTIFY\n\x00\x00\x00\x02{}",
-        b"PUB t\n\x00\x00\x00\x01x",
-        b"\x00\x01\x02\x03\x04\x05",
-        b"GET\r\n\r\n",
-        b"GET /ping\r\nHost: localhost\r\n\r\n",
-        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n",
-        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
-        b"GET /p\x00ing HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhelloo",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n",
-        b"GET /ping HTTP/1.1\r\n\r\n",  # no Host
-        b"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
-        b"GET /ping HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n",
-    ],
-)
+@each("data", [
+    b"  V2IDENTIFY\n\x00\x00\x00\x02{}", b"PUB t\n\x00\x00\x00\x01x", b"\x00\x01\x02\x03\x04\x05", b"GET\r\n\r\n",
+    b"GET /ping\r\nHost: localhost\r\n\r\n", b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n",
+    b"GET /ping HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+    b"GET /p\x00ing HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhelloo",
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n",
+    b"GET /ping HTTP/1.1\r\n\r\n",  # no Host
+    b"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+    b"GET /ping HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n",
+])  # fmt: skip
 def test_what_is_not_http_gets_400_and_is_closed(node: LocalNode, data: bytes) -> None:
     assert exchange(node, data).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 

@@ -105,8 +105,7 @@ def test_what_a_client_calls_itself_does_no_harm() -> None:
     odd = rb'{"client_id":"\ud800","hostname":"\u0000\n\r\u2028</script>","user_agent":"' + b"\xff" + rb'\udfff"}'
     node = LocalNode()
     with Conversation(node, b"  V2IDENTIFY\n" + sized(odd) + b"PUB t\n" + sized(b"x") + b"SUB t c\n") as client:
-        assert [client.frame() for _ in range(3)] == [OK] * 3
-        assert channel_of(node, "t")["client_count"] == 1
+        assert ([client.frame() for _ in range(3)], channel_of(node, "t")["client_count"]) == ([OK] * 3, 1)
         for target in ("/stats?format=json", "/stats"):
             assert ask(node, "GET", target).status == 200
     assert is_ok(ask(node, "GET", "/livez"))

@@ -1,48 +1,22 @@
 """The statistics of a topic that the reactor answers in the turn are those that the HTTP thread would answer, byte for byte."""
 
 import asyncio
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.timing.pause import NOT_KNOWN
-from nsqd.http.node import Node as HttpNode
 from nsqd.http.stats import MOST_CHANNELS, MOST_CLIENTS, Stats, StatsArguments
 from tests.nsqd.core.node import SECOND, Node
-
-
-class Bridge:
-    """A bridge with one thread at both ends."""
-
-    async def call(self, function: Callable[[], Any]) -> Any:
-        return function()
-
-    observe = call
-
-
-def http_node(broker: Broker) -> HttpNode:
-    info = SimpleNamespace(version="1", start_time=2)
-    return cast(
-        HttpNode,
-        SimpleNamespace(
-            broker=broker,
-            bridge=Bridge(),
-            info=info,
-            peers=list,
-            health=lambda: "OK",
-            memory=lambda: {"heap_objects": 3},
-        ),
-    )
+from tests.nsqd.http.asking import http_node
+from tests.nsqd.protocols.nsq.wire import Wire
 
 
 def slow(stats: Stats, *wanted: Any) -> bytes:
-    """What the HTTP thread answers."""
     return bytes(asyncio.run(stats._answer(StatsArguments(*wanted), True)).body)
 
 
@@ -50,12 +24,9 @@ STEPS = ("publish", "publish deferred", "channel", "finish", "requeue", "time ou
 
 
 @given(
-    steps=st.lists(st.sampled_from(STEPS), max_size=20),
-    ready=st.integers(0, 3),
-    channel=st.sampled_from(["", "c", "d"]),
-    clients=st.booleans(),
-    memory=st.booleans(),
-)
+    steps=st.lists(st.sampled_from(STEPS), max_size=20), ready=st.integers(0, 3),
+    channel=st.sampled_from(["", "c", "d"]), clients=st.booleans(), memory=st.booleans(),
+)  # fmt: skip
 def test_both_threads_tell_the_same(steps: list[str], ready: int, channel: str, clients: bool, memory: bool) -> None:
     node = Node()
     consumer, inbox = node.subscribe("t", "c", ready)
@@ -105,3 +76,12 @@ def test_many_clients_are_left_to_the_other_thread(count: int, is_shown: bool) -
     stats = Stats(http_node(node.broker))
     assert (stats.answer_in_turn("t", "", True, True) is not None) == is_shown
     assert stats.answer_in_turn("t", "", False, True) is not None
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_errors_of_a_client_are_shown_to_those_who_know_the_key(extended: bool) -> None:
+    wire = Wire()
+    wire.send(b"SUB t c\nFIN 0123456789abcdef\nFIN 0123456789abcdef\n")
+    stats = Stats(http_node(wire.node.broker, peers=lambda: [wire.peer]))
+    (told,) = json.loads(slow(stats, "t", "", True, False, extended))["topics"][0]["channels"][0]["clients"]
+    assert told.get("error_count") == (2 if extended else None)

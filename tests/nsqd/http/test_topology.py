@@ -1,18 +1,11 @@
 """The routes below /topic and /channel: what they do, and their errors, which NSQ spells differently from route to route."""
 
-import pytest
-
 from tests.cases import each
 from tests.daemons import OK, Conversation
 from tests.local_node import LocalNode
 from tests.nsqd.http.raw import Answer, ask, channel_of, is_empty, is_error, is_ok, stats, topic_of
 
 ACTIONS = ("create", "delete", "empty", "pause", "unpause")
-
-
-@pytest.fixture(scope="module")
-def node() -> LocalNode:
-    return LocalNode()
 
 
 def act(node: LocalNode, path: str) -> None:

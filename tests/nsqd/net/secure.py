@@ -1,12 +1,12 @@
 """A reactor with a certificate, and clients of it that speak TLS, snappy and deflate."""
 
 import json
-import select
 import socket
 import ssl
 import struct
 from collections.abc import Callable
-from pathlib import Path
+
+import pytest
 
 from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME
@@ -16,7 +16,7 @@ from penstock.protocol.compression import Deflate, Snappy
 from shared.tls import Certificates, TlsFiles
 from tests.certificates import Authority
 from tests.nsqd.core.node import Node
-from tests.nsqd.net.test_reactor import Bench
+from tests.nsqd.net.bench import Bench, received, send_some
 from tests.nsqd.protocols.nsq.wire import body
 
 
@@ -30,23 +30,19 @@ class Secure(Bench):
     ) -> None:
         self.authority = authority
         self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
-        admission = Admission(
-            wrap=Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap,
-        )
-        super().__init__(node or Node(), settings or Settings(tls=True), admission)
+        wrap = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap
+        super().__init__(node, settings or Settings(tls=True), Admission(wrap=wrap))
         self.context.ask = lambda *asked: self.asked.append(asked)
 
     def asking(self, codec: str = "") -> "Client":
         """One that has asked for TLS, and for the codec if one is named, and has read the answer."""
         client = Client(self, self.connect())
-        asked = {"feature_negotiation": True, "tls_v1": True} | ({codec: True} if codec else {})
-        client.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+        client.ask(True, codec)
         client.agreed = json.loads(client.frame())
         assert client.plain == b""
         return client
 
     def client(self, tls: bool = False, codec: str = "", **asked: object) -> "Client":
-        """One that has upgraded as told."""
         client = Client(self, self.connect())
         client.identify(tls, codec, **asked)
         return client
@@ -62,18 +58,20 @@ class Client:
 
     def __init__(self, bench: Secure, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self.bench = bench
-        self.socket = sock
+        self.bench, self.socket = bench, sock
         self.tls: ssl.SSLObject | None = None
         self.codec: Snappy | Deflate | None = None
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.plain = b""  # what came through the layers and was not asked for yet
         self.ended = False
 
-    def identify(self, tls: bool = False, codec: str = "", **asked: object) -> None:
-        """IDENTIFY, and each upgrade up to its OK."""
+    def ask(self, tls: bool = False, codec: str = "", first: bytes = b"", **asked: object) -> None:
+        """Say IDENTIFY, behind what is said first."""
         asked |= {"feature_negotiation": True, "tls_v1": tls} | ({codec: True} if codec else {})
-        self.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+        self.say(first + b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+
+    def identify(self, tls: bool = False, codec: str = "", **asked: object) -> None:
+        self.ask(tls, codec, **asked)
         self.agreed = json.loads(self.frame())
         if tls:
             self.shake_hands(self.bench.authority.client())
@@ -91,7 +89,6 @@ class Client:
 
     def do_handshake(self) -> None:
         """All but its last flight, which is not sent yet."""
-        assert self.tls is not None
         for _ in range(9):
             try:
                 self.tls.do_handshake()
@@ -110,10 +107,7 @@ class Client:
         self.plain = self.decompress(self.plain)
 
     def encode(self, data: bytes) -> bytes:
-        """As it goes to the network."""
-        if self.codec is not None:
-            data = self.codec.compress(data)
-        return self.encipher(data)
+        return self.encipher(data if self.codec is None else self.codec.compress(data))
 
     def encipher(self, data: bytes) -> bytes:
         if self.tls is None:
@@ -127,12 +121,15 @@ class Client:
     def say_raw(self, data: bytes) -> None:
         """Bytes to the network, with turns until all of them have been taken."""
         while data:
-            try:
-                data = data[self.socket.send(data) :]
-            except BlockingIOError:
-                pass
+            data = send_some(self.socket, data)
             self.bench.turn(1)
         self.bench.turn()
+
+    def goodbye(self) -> bytes:
+        """Return a close_notify."""
+        with pytest.raises(ssl.SSLWantReadError):
+            self.tls.unwrap()
+        return self.outgoing.read()
 
     def flush(self) -> None:
         if self.outgoing.pending:
@@ -140,19 +137,13 @@ class Client:
 
     def read_network(self) -> bytes:
         """What has come, as it came; for TLS it waits to be deciphered."""
-        data = b""
-        try:
-            while part := self.socket.recv(1 << 20):
-                data += part
-            self.ended = True
-        except BlockingIOError:
-            pass
+        data, ended = received(self.socket)
+        self.ended |= ended
         if self.tls is not None:
             self.incoming.write(data)
         return data
 
     def read(self) -> bytes:
-        """What has come, without its layers."""
         data = self.read_network()
         if self.tls is not None:
             data = b""
@@ -164,7 +155,6 @@ class Client:
         return data if self.codec is None else self.decompress(data)
 
     def decompress(self, data: bytes) -> bytes:
-        assert self.codec is not None
         self.codec.feed(data)
         data = b""
         while self.codec.has_more:
@@ -172,14 +162,12 @@ class Client:
         return data
 
     def frame(self) -> bytes:
-        """The data of the first frame that has come."""
         data = self.plain + self.read()
         (size,) = struct.unpack_from(">i", data)
         self.plain = data[4 + size :]
         return data[8 : 4 + size]
 
     def frames(self) -> list[bytes]:
-        """The data of each frame that has come."""
         data = self.plain + self.read()
         found, at = [], 0
         while at + 4 <= len(data):
@@ -193,25 +181,5 @@ class Client:
 
 
 def finish_with(client: Client, more: Callable[[], bytes]) -> None:
-    """The handshake, its last flight and more in one segment."""
     client.do_handshake()
-    last = client.outgoing.read()
-    client.say_raw(last + more())
-
-
-def nothing_is_left(bench: Secure) -> bool:
-    """No connection, nothing of one that waits for a turn, and nothing but listener and wake-up in the epoll."""
-    reactor = bench.reactor
-    left = (
-        reactor.connections,
-        reactor.unflushed,
-        reactor._unread.connections,
-        reactor._promised.marks,
-        reactor._limiter._by_ip,
-    )
-    return not any(left) and not len(reactor.timers) and registered(reactor._epoll) == 2
-
-
-def registered(epoll: select.epoll) -> int:
-    info = Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text()
-    return sum(line.startswith("tfd:") for line in info.splitlines())
+    client.say_raw(client.outgoing.read() + more())

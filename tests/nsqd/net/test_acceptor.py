@@ -4,17 +4,17 @@ import errno
 import select
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor
+from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, QUIET, Accepted, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.protocols.transport import NEVER
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
-from tests.nsqd.core.node import SECOND, Node
-from tests.nsqd.net.test_reactor import Bench, frames
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.net.bench import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body
 
 pytestmark = pytest.mark.process
@@ -23,26 +23,24 @@ pytestmark = pytest.mark.process
 class Door:
     """An acceptor with one listener, and those who knock."""
 
-    def __init__(self, limits: ConnectionLimits, listener: socket.socket) -> None:
-        listener.setblocking(False)
-        self.listener = listener
+    def __init__(self, total: int = 10_000, per_ip: int = 0, path: Path | None = None) -> None:
+        family, address = (socket.AF_INET, ("127.0.0.1", 0)) if path is None else (socket.AF_UNIX, str(path))
+        self.listener = socket.create_server(address, family=family, backlog=256)
+        self.listener.setblocking(False)
         self.refused: Counter[str] = Counter()
         self.epoll = select.epoll()
         self.acceptor = Acceptor(self.epoll)
-        self.limiter = ConnectionLimiter("TCP", limits, self.refused)
-        self.acceptor.listen(listener, self.limiter)
-        self.open: list[socket.socket] = []
+        self.limiter = ConnectionLimiter("TCP", ConnectionLimits(total, per_ip), self.refused)
+        self.acceptor.listen(self.listener, self.limiter)
+        self.open: list[socket.socket] = [self.listener]
 
     def knock(self, count: int = 1, ip: str = "127.0.0.1") -> list[socket.socket]:
-        """So many clients connect from that address."""
-        clients = []
-        for _ in range(count):
-            client = socket.socket(self.listener.family)
+        clients = [socket.socket(self.listener.family) for _ in range(count)]
+        for client in clients:
             client.settimeout(5)
             if ip:
                 client.bind((ip, 0))
             client.connect(self.listener.getsockname())
-            clients.append(client)
         self.open += clients
         return clients
 
@@ -51,55 +49,44 @@ class Door:
         self.open += [accepted.socket for accepted in accepted]
         return accepted
 
+    def accept_from(self, listener: object) -> None:
+        self.acceptor._listeners[self.listener.fileno()] = listener, self.limiter
+
     def is_watched(self) -> bool:
-        """True if epoll tells of who waits at the listener."""
         return self.epoll.poll(0) == [(self.listener.fileno(), select.EPOLLIN)]
 
-    def close(self) -> None:
-        for sock in (*self.open, self.listener):
-            sock.close()
-        self.epoll.close()
+
+MakeDoor = Callable[..., Door]
 
 
 @pytest.fixture
-def doors() -> Iterator[list[Door]]:
+def door() -> Iterator[MakeDoor]:
     doors: list[Door] = []
-    yield doors
+    yield lambda *args, **more: doors.append(Door(*args, **more)) or doors[-1]
     for door in doors:
-        door.close()
+        for sock in (*door.open, door.epoll):
+            sock.close()
 
 
-def door(doors: list[Door], limits: ConnectionLimits | None = None, path: Path | None = None) -> Door:
-    if path is None:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-    else:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(path))
-        listener.listen()
-    doors.append(Door(limits or ConnectionLimits(), listener))
-    return doors[-1]
-
-
-def test_who_comes_in_is_known_by_address_and_port(doors: list[Door]) -> None:
-    here = door(doors)
+def test_who_comes_in_is_known_by_address_and_port(door: MakeDoor) -> None:
+    here = door()
     (client,) = here.knock(ip="127.0.0.9")
     (accepted,) = here.accept()
-    assert (accepted.ip, accepted.port) == ("127.0.0.9", str(client.getsockname()[1]))
-    assert here.accept() == []
+    assert (accepted.ip, accepted.port, here.accept()) == ("127.0.0.9", str(client.getsockname()[1]), [])
     assert here.listener.fileno() in here.acceptor
     assert -1 not in here.acceptor
 
 
-def test_a_turn_lets_in_a_bounded_number(doors: list[Door]) -> None:
-    here = door(doors)
+def test_a_turn_lets_in_a_bounded_number(door: MakeDoor) -> None:
+    here = door()
     here.knock(ACCEPT_BATCH + 3)
     assert len(here.accept()) == ACCEPT_BATCH
     assert here.is_watched()
     assert len(here.accept()) == 3
 
 
-def test_who_waits_when_it_stops_is_let_in(doors: list[Door]) -> None:
-    here = door(doors, ConnectionLimits(total=ACCEPT_BATCH + 3))
+def test_who_waits_when_it_stops_is_let_in(door: MakeDoor) -> None:
+    here = door(total=ACCEPT_BATCH + 3)
     clients = here.knock(ACCEPT_BATCH + 5)
     waiting = here.acceptor.stop(here.listener.fileno(), 0)
     here.open += [accepted.socket for accepted in waiting]
@@ -109,37 +96,18 @@ def test_who_waits_when_it_stops_is_let_in(doors: list[Door]) -> None:
     assert not here.is_watched()
 
 
-def test_beyond_the_limit_the_door_is_shut_without_a_word(doors: list[Door]) -> None:
-    here = door(doors, ConnectionLimits(total=2))
-    clients = here.knock(4)
-    accepted = here.accept()
-    assert len(accepted) == 2
-    assert here.refused == {"max_connections": 2}
+def test_beyond_the_limit_the_door_is_shut_without_a_word(door: MakeDoor) -> None:
+    here = door(total=2)
+    clients, accepted = here.knock(4), here.accept()
+    assert (len(accepted), here.refused) == (2, {"max_connections": 2})
     assert [client.recv(1) for client in clients[2:]] == [b"", b""]
     here.limiter.count_off(accepted[0].ip)
     here.knock(2)
-    assert len(here.accept()) == 1
-    assert here.refused == {"max_connections": 3}
+    assert (len(here.accept()), here.refused) == (1, {"max_connections": 3})
 
 
-def test_each_address_has_its_own_limit(doors: list[Door]) -> None:
-    here = door(doors, ConnectionLimits(total=5, per_ip=2))
-    here.knock(3, "127.0.0.2")
-    first = here.accept()
-    assert [accepted.ip for accepted in first] == ["127.0.0.2"] * 2
-    here.knock(3, "127.0.0.3")
-    here.knock(1, "127.0.0.4")
-    here.knock(1, "127.0.0.5")
-    assert [accepted.ip for accepted in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
-    assert here.refused == {"max_connections_per_ip": 2, "max_connections": 1}
-    here.limiter.count_off("127.0.0.2")
-    here.knock(2, "127.0.0.2")
-    assert len(here.accept()) == 1
-    assert here.refused["max_connections"] == 2  # told first: it is full for everybody
-
-
-def test_unix_sockets_have_no_address_to_count(doors: list[Door], tmp_path: Path) -> None:
-    here = door(doors, ConnectionLimits(total=4, per_ip=1), tmp_path / "socket")
+def test_unix_sockets_have_no_address_to_count(door: MakeDoor, tmp_path: Path) -> None:
+    here = door(4, 1, tmp_path / "socket")
     here.knock(5, ip="")
     assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
     assert here.refused == {"max_connections": 1}
@@ -149,36 +117,20 @@ def test_unix_sockets_have_no_address_to_count(doors: list[Door], tmp_path: Path
     assert len(here.accept()) == 1
 
 
-def test_nothing_is_remembered_of_those_who_left(doors: list[Door]) -> None:
-    here = door(doors, ConnectionLimits(per_ip=3))
+def test_nothing_is_remembered_of_those_who_left(door: MakeDoor) -> None:
+    here = door(per_ip=3)
     for number in range(1, 50):
         here.knock(2, f"127.0.1.{number}")
         for accepted in here.accept():
             here.limiter.count_off(accepted.ip)
-    assert here.limiter._by_ip == {}
-    assert here.limiter._open == 0
-
-
-def test_refusals_are_logged_now_and_then(doors: list[Door], caplog: pytest.LogCaptureFixture) -> None:
-    here = door(doors, ConnectionLimits(total=1))
-    here.knock(5)
-    here.accept(SECOND)
-    here.knock(1)
-    here.accept(2 * SECOND)
-    here.knock(1)
-    here.accept(12 * SECOND)
-    assert here.refused == {"max_connections": 6}
-    assert [record.getMessage() for record in caplog.records] == [
-        "TCP: refusing connections: 1 connections are open"
-    ] * 2
+    assert (here.limiter._by_ip, here.limiter._open) == ({}, 0)
 
 
 class Exhausted:
     """A listener of a machine that has no descriptor left, or of one that is broken off."""
 
     def __init__(self, listener: socket.socket, number: int) -> None:
-        self._listener = listener
-        self._number = number
+        self._listener, self._number = listener, number
         self.asked = 0
 
     def accept(self) -> tuple[socket.socket, object]:
@@ -189,36 +141,43 @@ class Exhausted:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_without_descriptors_it_pauses_and_comes_back(doors: list[Door], number: int) -> None:
-    here = door(doors)
+def test_without_descriptors_it_pauses_and_comes_back(door: MakeDoor, number: int) -> None:
+    here = door()
     here.knock()
     exhausted = Exhausted(here.listener, number)
-    here.acceptor._listeners[here.listener.fileno()] = exhausted, here.limiter  # type: ignore[assignment]
-    assert here.accept(SECOND) == []
-    assert exhausted.asked == 1
-    assert here.acceptor.again == SECOND + ACCEPT_PAUSE
+    here.accept_from(exhausted)
+    assert (here.accept(SECOND), exhausted.asked, here.acceptor.again) == ([], 1, SECOND + ACCEPT_PAUSE)
     assert not here.is_watched()
-    here.acceptor._listeners[here.listener.fileno()] = here.listener, here.limiter
+    here.accept_from(here.listener)
     here.acceptor.resume(SECOND + ACCEPT_PAUSE - 1)
     assert not here.is_watched()
     here.acceptor.resume(SECOND + ACCEPT_PAUSE)
     assert here.is_watched()
-    assert here.acceptor.again == NEVER
-    assert len(here.accept()) == 1
+    assert (here.acceptor.again, len(here.accept())) == (NEVER, 1)
 
 
-def test_one_that_was_aborted_does_not_stop_the_next(doors: list[Door]) -> None:
-    here = door(doors)
+def test_a_machine_without_descriptors_says_so_once_in_a_while(
+    door: MakeDoor, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = door()
+    here.accept_from(Exhausted(here.listener, errno.EMFILE))
+    for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):
+        here.acceptor.resume(now)
+        assert here.accept(now) == []
+    assert caplog.messages == ["TCP: cannot accept: no; trying again"]
+
+
+def test_one_that_was_aborted_does_not_stop_the_next(door: MakeDoor) -> None:
+    here = door()
     here.knock()
-    aborted = Exhausted(here.listener, errno.ECONNABORTED)
-    here.acceptor._listeners[here.listener.fileno()] = aborted, here.limiter  # type: ignore[assignment]
+    here.accept_from(Exhausted(here.listener, errno.ECONNABORTED))
     assert len(here.accept()) == 1
     assert here.is_watched() is False
 
 
 def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
     admission = Admission(limits=ConnectionLimits(total=1))
-    bench = Bench(Node(), admission=admission)
+    bench = Bench(edge=admission)
     hellos = [b"  V2BAD\n", b"nope", b"  V2PUB t\n" + body(b"x"), b""]
     for hello in hellos:
         bench.connect(hello)
@@ -228,16 +187,13 @@ def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
     assert not admission.refused
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     assert frames(client) == [b"OK"]
-    bench.close()
 
 
 def test_who_says_nothing_is_thrown_out_and_counted() -> None:
-    bench = Bench(Node())
+    bench = Bench()
     for hello in (b"", b"  V", b"  V2", b"  V2PUB t\n\0\0"):
         bench.connect(hello)
     bench.connect(b"  V2NOP\n")
     bench.advance(10 * SECOND)
     bench.advance(SECOND)
-    assert len(bench.reactor.connections) == 1
-    assert bench.node.broker.refused == {"identify_timeout": 4}
-    bench.close()
+    assert (len(bench.reactor.connections), bench.node.broker.refused) == (1, {"identify_timeout": 4})

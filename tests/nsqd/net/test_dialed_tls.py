@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from nsqd.net.connection import DRAIN_TIME
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
-from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.transport import NEVER, Fact, Transport, Upgrade
+from nsqd.protocols.transport import Transport, Upgrade
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.node_certificates import node_uri
 from shared.tls_info import TlsInfo
 from shared.tls_mutual import MutualCertificates
 from tests.node_certificates import load, make_certificates
-from tests.nsqd.core.node import Node
-from tests.nsqd.net.test_reactor import Bench
+from tests.nsqd.net.bench import Bench, PlainConversation, reset
 
 pytestmark = pytest.mark.process
 
 
-class Talker:
+class Talker(PlainConversation):
     """A Conversation that asks for TLS at once, says hello when TLS is there, and keeps what it hears."""
 
-    waiting = has_more = False
-    buffered, body_since, patience = 0, -1, 0
-
     def __init__(
-        self, made: list[Talker], hello: bytes, transport: Transport, ip: str, port: str, now: int, wall: int
+        self, made: list[Talker], hello: bytes, transport: Transport, ip: str = "", port: str = "", *_: int
     ) -> None:
+        super().__init__(transport, ip, port)
         made.append(self)
-        self.remote_ip, self.port = ip, port
-        self.outbox = Outbox(transport)
-        self.hello = hello
-        self.heard = b""
+        self.hello, self.heard, self.why = hello, b"", ""
         self.tls: TlsInfo | None = None
-        self.why = ""
         self.is_eof = False
         transport.upgrade(Upgrade(tls=True))
         transport.output_ready()
@@ -52,9 +43,7 @@ class Talker:
 
     def receive_eof(self) -> None:
         self.is_eof = True
-        self.outbox.end()
-
-    def resume(self, now: int) -> None: ...
+        super().receive_eof()
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         assert self.tls is None
@@ -63,30 +52,19 @@ class Talker:
 
     def break_off(self, why: str = "") -> None:
         self.why = why
-        self.outbox.break_off()
-
-    def disconnected(self) -> None: ...
-
-    def take_output(self) -> list[bytes]:
-        return self.outbox.drain()
-
-    def network_ready(self) -> None: ...
-
-    def next_timer(self) -> int:
-        return NEVER
-
-    def tick(self, now: int) -> None: ...
+        super().break_off()
 
 
 class Ends(Bench):
     """A reactor that accepts a connection and has dialed it, too; each end has certificates of its own."""
 
     def __init__(self, dialer: MutualCertificates, acceptor: MutualCertificates) -> None:
-        super().__init__(Node())
+        super().__init__()
         self._dialer = dialer
         self._made: list[Talker] = []
         self._limiter = ConnectionLimiter("TEST", ConnectionLimits(9), self.edge.refused)
         self.other = socket.create_server(("127.0.0.1", 0))
+        self.clients.append(self.other)  # to be closed
         self.other.setblocking(False)
         make_peer = partial(Talker, self._made, b"from the acceptor")
         self.reactor.listen(self.other, make_peer, self._limiter, wrap=acceptor.accept)
@@ -106,10 +84,6 @@ class Ends(Bench):
         (acceptor,) = (one for one in self._made if one is not dialer)
         return dialer, acceptor
 
-    def close(self) -> None:
-        super().close()
-        self.other.close()
-
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -117,16 +91,12 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ends(own: Path) -> Iterator[Ends]:
-    made = Ends(load(own, 1), load(own, 0))
-    yield made
-    made.close()
+def ends(own: Path) -> Ends:
+    return Ends(load(own, 1), load(own, 0))
 
 
 def test_both_sides_know_who_the_other_is_before_they_speak(ends: Ends) -> None:
     dialer, acceptor = ends.connect_both()
-    assert dialer.tls is not None
-    assert acceptor.tls is not None
     assert (dialer.tls.uris, acceptor.tls.uris) == ((node_uri(0),), (node_uri(1),))
     assert (dialer.heard, acceptor.heard) == (b"from the acceptor", b"from the dialer")
 
@@ -162,9 +132,7 @@ def test_each_side_learns_why_a_handshake_failed(
     refusing, refused = (acceptor, dialer) if wrong == "dialer" else (dialer, acceptor)
     assert "certificate verify failed" in refusing.why
     assert "alert unknown ca" in refused.why
-    assert (dialer.heard, acceptor.heard) == (b"", b"")
-    assert ends.edge.refused["tls_or_compression"] == 2
-    ends.close()
+    assert (dialer.heard, acceptor.heard, ends.edge.refused["tls_or_compression"]) == (b"", b"", 2)
 
 
 def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: Ends) -> None:
@@ -189,50 +157,21 @@ def test_a_server_that_is_silent_gets_a_client_hello_and_no_other_byte(ends: End
 
 def test_a_side_that_accepts_says_nothing_first(own: Path) -> None:
     for wrap, says_something in ((load(own, 0).accept, False), (load(own, 0).dial, True)):
-        layers = Layers(Upgrade(tls=True), wrap)
-        talker = Talker([], b"", FakeTransport(), "", "", 0, 0)
+        layers, talker = Layers(Upgrade(tls=True), wrap), Talker([], b"", Mock())
         assert bool(layers.encode_output(talker)) is says_something
         assert layers.handshaking
         assert layers.encode_output(talker) == []
-
-
-class FakeTransport:
-    """Takes what a peer asks for."""
-
-    is_scarce = False
-
-    def output_ready(self) -> None: ...
-
-    def timer_changed(self) -> None: ...
-
-    def peer_user(self) -> int:
-        raise AssertionError("it is no unix socket")
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        pass
-
-    def note_foreign(self, port: str, data: bytes) -> None: ...
-
-    def upgrade(self, upgrade: Upgrade) -> None: ...
-
-    def suspend(self, begin: object) -> None: ...
-
-    def meter(self, usage: object) -> None: ...
-
-    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None: ...
 
 
 def test_a_connection_that_was_reset_before_it_is_served_is_closed(ends: Ends) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname(), timeout=5)
         accepted, _ = server.accept()
-    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    accepted.close()  # resets it
+    reset(accepted)
     assert select.select([sock], [], [], 5)[0]
     with pytest.raises(OSError, match="not connected"):
         ends.serve(sock)
-    assert sock.fileno() == -1
-    assert ends.reactor.connections == {}
+    assert (sock.fileno(), ends.reactor.connections) == (-1, {})
 
 
 def test_one_connection_too_many_is_closed(ends: Ends) -> None:

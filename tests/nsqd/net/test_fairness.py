@@ -1,24 +1,18 @@
 """Nobody's input takes a turn for himself, and none of it is lost, however much there is of it."""
 
-import errno
 import json
-import select
 import socket
 import ssl
 import struct
 import zlib
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.protocols.nsq.peer import MOST_COMMANDS
 from nsqd.protocols.nsq.settings import Settings
-from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from tests.nsqd.core.node import SECOND, Node
-from tests.nsqd.net.test_reactor import Bench, frames
+from tests.nsqd.net.bench import Bench, frames
 from tests.nsqd.protocols.nsq.wire import Wire, body
 
 pytestmark = pytest.mark.process
@@ -27,16 +21,12 @@ FLOOD = 5 * MOST_COMMANDS + 7
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench(Node(), Settings(max_rdy_count=10 * FLOOD))
-    yield bench
-    bench.node.broker.check()
-    bench.close()
+def bench() -> Bench:
+    return Bench(settings=Settings(max_rdy_count=10 * FLOOD))
 
 
 def rdy_in_force(bench: Bench) -> int:
-    (channel,) = bench.node.broker.topics["t"].channels.values()
-    (consumer,) = channel.consumers
+    (consumer,) = bench.node.channel("t", "c").consumers
     return consumer.ready
 
 
@@ -54,8 +44,7 @@ def test_a_turn_does_a_bounded_number_of_commands_and_later_turns_the_rest(bench
     bench.turn(1)
     assert rdy_in_force(bench) == FLOOD
     assert bench.reactor._due() != bench.node.now
-    client.sendall(b"RDY 1\n")
-    bench.turn()
+    bench.send(client, b"RDY 1\n")
     assert rdy_in_force(bench) == 1
 
 
@@ -66,7 +55,7 @@ def test_so_does_a_turn_with_a_compressed_stream(bench: Bench) -> None:
     client.sendall(deflate.compress(b"SUB t c\n" + ascending(FLOOD)) + deflate.flush(zlib.Z_FINISH))
     bench.turn(2)
     assert rdy_in_force(bench) < FLOOD
-    channel = bench.node.broker.topics["t"].channels["c"]
+    channel = bench.node.channel("t", "c")
     (consumer,) = channel.consumers
     bench.turn(10)
     assert consumer.ready == 0  # the stream's end came, and it went
@@ -78,8 +67,7 @@ def test_what_was_sent_before_the_end_is_done_before_the_end(bench: Bench) -> No
     client.sendall((b"PUB t\n" + body(b"x")) * FLOOD)
     client.shutdown(socket.SHUT_WR)
     bench.turn(20)
-    assert frames(client) == [b"OK"] * FLOOD
-    assert bench.reactor.connections == {}
+    assert (frames(client), bench.reactor.connections) == ([b"OK"] * FLOOD, {})
 
 
 def test_the_command_that_is_cut_off_by_the_bound_is_not_torn() -> None:
@@ -104,8 +92,7 @@ class SlowHandshakes:
     """A TLS whose every handshake takes a second of the turn's clock, and fails."""
 
     def __init__(self, node: Node) -> None:
-        self.node = node
-        self.done = 0
+        self.node, self.done = node, 0
 
     def do_handshake(self) -> None:
         self.done += 1
@@ -118,7 +105,7 @@ class SlowHandshakes:
 def test_handshakes_at_once_are_not_one_turn() -> None:
     node = Node()
     tls = SlowHandshakes(node)
-    bench = Bench(node, Settings(tls=True), Admission(wrap=lambda incoming, outgoing: tls))  # type: ignore[arg-type, return-value]
+    bench = Bench(node, Settings(tls=True), Admission(wrap=lambda incoming, outgoing: tls))
     hello = json.dumps({"feature_negotiation": True, "tls_v1": True}).encode()
     clients = [bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello) for _ in range(3)]
     for client in clients:
@@ -132,23 +119,3 @@ def test_handshakes_at_once_are_not_one_turn() -> None:
     assert tls.done == 2
     bench.turn(1)
     assert tls.done == 3
-    bench.close()
-
-
-class NoDescriptors:
-    """A listener on a machine that has run out of them."""
-
-    def accept(self) -> tuple[socket.socket, object]:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-
-def test_a_machine_without_descriptors_says_so_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    with select.epoll() as epoll, socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
-        acceptor, limiter = Acceptor(epoll), ConnectionLimiter("TCP", ConnectionLimits(), Counter())
-        acceptor.listen(listener, limiter)
-        acceptor._listeners[listener.fileno()] = NoDescriptors(), limiter  # type: ignore[assignment]
-        for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):
-            acceptor.resume(now)
-            assert list(acceptor.accept(listener.fileno(), now)) == []
-        assert caplog.messages == ["TCP: cannot accept: Too many open files; trying again"]

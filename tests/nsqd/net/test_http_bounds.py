@@ -1,18 +1,14 @@
 """How much output an HTTP connection on the reactor may hold before nothing more is read from it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from nsqd.http_server import HTTP_BOUNDS
-from nsqd.net.connection import Connection
 from nsqd.protocols.http.peer import UNITS_OF_A_REQUEST, UNITS_OF_A_TURN, Context, HttpPeer
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.slow_store import SlowStore
-from tests.nsqd.net.test_reactor import Bench
+from tests.nsqd.net.bench import Bench, received, send_some
 
 pytestmark = pytest.mark.process
 
@@ -34,17 +30,10 @@ class HttpBench(Bench):
         )
         self.speak(partial(HttpPeer, context), HTTP_BOUNDS)
 
-    @property
-    def connection(self) -> Connection:
-        (connection,) = self.reactor.connections.values()
-        return connection
-
 
 @pytest.fixture
-def bench() -> Iterator[HttpBench]:
-    bench = HttpBench()
-    yield bench
-    bench.close()
+def bench() -> HttpBench:
+    return HttpBench()
 
 
 def test_a_client_that_reads_no_answers_is_not_read_from(bench: HttpBench) -> None:
@@ -52,10 +41,7 @@ def test_a_client_that_reads_no_answers_is_not_read_from(bench: HttpBench) -> No
     client.setblocking(False)
     for _ in range(3000):
         bench.store.sync()
-        try:
-            client.send(PUB * 100)
-        except BlockingIOError:
-            pass
+        send_some(client, PUB * 100)
         bench.turn(1)
         if not bench.connection.reading and bench.connection.backlog >= HTTP_BOUNDS.unsent:
             break
@@ -79,9 +65,6 @@ def test_requests_wait_while_answers_wait_for_the_log_and_all_are_answered(bench
     for _ in range(20):
         bench.store.sync()
         bench.turn(1)
-        try:
-            answers += client.recv(1 << 20)
-        except BlockingIOError:
-            pass
+        answers += received(client)[0]
     assert answers.count(b"HTTP/1.1 200 OK") == count == bench.topic.intake.message_count
     assert bench.connection.reading

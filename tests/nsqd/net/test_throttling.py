@@ -1,23 +1,16 @@
 """Connections whose client has published more than its rate: not read for a while, not closed, and no burden to others."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest
 
-from nsqd.net.connection import Connection
 from nsqd.net.inflow import BODY_TIMEOUT
 from nsqd.net.reactor import FIRST_READ_SIZE
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
-from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
-from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.disque.peer import Peer as Disque
 from nsqd.protocols.nsq.settings import Settings
-from nsqd.protocols.transport import Transport
-from tests.nsqd.core.node import MS, SECOND, Node
-from tests.nsqd.net.test_reactor import Bench, frames
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.net.bench import Bench, frames
 from tests.nsqd.protocols.beanstalk.wire import put
 from tests.nsqd.protocols.disque.wire import context_of, request
 from tests.nsqd.protocols.nsq.wire import body, mpub
@@ -34,41 +27,28 @@ PUBLISH = {"nsq": b"PUB work\n" + body(b"x"), "beanstalk": put(b"x"), "disque": 
 
 
 class Port(Bench):
-    """A reactor with an auth file, whose listener meets clients of one protocol."""
-
     def __init__(self, protocol: str = "nsq", **limits: int) -> None:
-        super().__init__(Node(), Settings(auth_required=True))
+        super().__init__(settings=Settings(auth_required=True))
         self.protocol, self.proofs, self.accounts = protocol, Proofs("worker", "orders", **limits), Accounts()
-        self.context.proofs, self.context.accounts = self.proofs, self.accounts
-        jobs = BeanstalkContext(proofs=self.proofs, accounts=self.accounts)
-        queues = context_of(self.node)
-        queues.proofs, queues.accounts = self.proofs, self.accounts
-
-        def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
-            if protocol == "beanstalk":
-                return Beanstalk(self.node.broker, jobs, transport, ip, port, now)
-            return Disque(self.node.broker, queues, transport, ip, port, now)
-
+        jobs, queues = BeanstalkContext(), context_of(self.node)
+        for context in (self.context, jobs, queues):
+            context.proofs, context.accounts = self.proofs, self.accounts
         if protocol != "nsq":
-            self.speak(make_peer)
+            self.speak_of_jobs(jobs if protocol == "beanstalk" else queues)
 
-    def client(self) -> socket.socket:
-        return self.connect(HELLO[self.protocol])
+    def client(self, *said: bytes) -> socket.socket:
+        return self.connect(b"".join((HELLO[self.protocol], *said)))
 
-    def of(self, client: socket.socket) -> Connection:
-        """The node's end."""
-        port = str(client.getsockname()[1])
-        (found,) = (one for one in self.reactor.connections.values() if one.peer.port == port)
-        return found
-
-    def publish(self, client: socket.socket, count: int = 1) -> None:
-        client.sendall(PUBLISH[self.protocol] * count)
+    def set(self, client: socket.socket, *names: str, **limits: int) -> None:
+        self.proofs.set(*names, **limits)
+        self.of(client).peer.rights_changed()
         self.turn()
 
-    @property
-    def published(self) -> int:
-        topic = self.node.broker.topics.get("work")
-        return topic.intake.message_count if topic is not None else 0
+    def publish(self, client: socket.socket, count: int = 1) -> None:
+        self.send(client, PUBLISH[self.protocol] * count)
+
+    def published(self, name: str = "work") -> int:
+        return super().published(name)
 
 
 @pytest.fixture(params=HELLO)
@@ -82,82 +62,34 @@ def test_who_is_over_its_rate_is_not_read_until_it_is_not(protocol: str) -> None
     port.publish(client, 10)
     assert port.of(client).reading
     port.publish(client, 5)  # taken, and to be waited for
-    assert port.published == 15
+    assert port.published() == 15
     assert not port.of(client).reading
     port.publish(client, 5)
     port.advance(499 * MS)
-    assert port.published == 15
+    assert port.published() == 15
     port.advance(MS)
-    assert port.published == 20
+    assert port.published() == 20
     assert not port.of(client).reading
     port.advance(500 * MS)
     assert port.of(client).reading
     one = port.accounts.account("worker").figures()
     assert (one.messages, one.throttled, one.throttled_ms) == (20, 2, 1000)
-    port.close()
-
-
-def test_in_the_long_run_it_is_the_rate(protocol: str) -> None:
-    port = Port(protocol, messages=100)
-    clients = [port.client() for _ in range(3)]
-    for client in clients:
-        client.sendall(PUBLISH[protocol] * 400)
-    port.turn()
-    for seconds in range(1, 8):
-        port.advance(SECOND)
-        # one portion of a client is what a turn takes of it: 128 commands of NSQ, and all that came of the others
-        assert port.published <= 100 + 100 * seconds + (128 if protocol == "nsq" else 400)
-    for _ in range(20):
-        port.advance(SECOND)
-    assert port.published == 1200
-    port.close()
-
-
-def test_bytes_are_limited_too() -> None:
-    port = Port(bytes=1000)
-    client = port.client()
-    client.sendall(b"PUB work\n" + body(bytes(3000)))
-    port.turn()
-    assert port.published == 1
-    port.publish(client)
-    port.advance(2 * SECOND - 1)
-    assert port.published == 1
-    port.advance(1)
-    assert port.published == 2
-    port.close()
-
-
-def test_a_batch_is_taken_whole_in_its_portions() -> None:
-    port = Port(messages=1000)
-    client = port.client()
-    client.sendall(mpub(b"work", *[b"x"] * 20_000))
-    port.turn(20)
-    assert frames(client)[1:] == [b"OK"]
-    assert port.published == 20_000
-    assert port.of(client).paused_until == port.node.now + 19 * SECOND
-    port.close()
 
 
 def test_a_pause_ends_in_no_time_out() -> None:
     port = Port(messages=1)
-    client = port.client()
-    publish = PUBLISH["nsq"]
-    client.sendall(publish * 100 + publish[:-1])  # the last one is half-received
-    port.turn()
-    assert port.published == 100
+    client, publish = port.client(), PUBLISH["nsq"]
+    port.send(client, publish * 100 + publish[:-1])  # the last one is half-received
+    assert port.published() == 100
     heartbeats = 0
     for _ in range(97):
         port.advance(SECOND)
         heartbeats += frames(client).count(b"_heartbeat_")
-    assert heartbeats == 3
-    assert len(port.reactor.connections) == 1
+    assert (heartbeats, len(port.reactor.connections)) == (3, 1)
     port.advance(2 * SECOND)
     port.advance(BODY_TIMEOUT - 1)  # which begins anew
-    client.sendall(b"x")
-    port.turn()
-    assert port.published == 101
-    assert len(port.reactor.connections) == 1
-    port.close()
+    port.send(client, b"x")
+    assert (port.published(), len(port.reactor.connections)) == (101, 1)
 
 
 def test_who_is_silent_after_a_pause_is_given_up_as_ever() -> None:
@@ -171,7 +103,6 @@ def test_who_is_silent_after_a_pause_is_given_up_as_ever() -> None:
     port.advance(2 * SECOND)
     port.advance(2 * SECOND)
     assert not port.reactor.connections
-    port.close()
 
 
 def test_others_are_read_as_ever() -> None:
@@ -179,20 +110,16 @@ def test_others_are_read_as_ever() -> None:
     limited = port.client()
     port.publish(limited, 1000)
     assert not port.of(limited).reading
-    consumer = port.client()  # of the same identity
-    consumer.sendall(b"SUB work api\nRDY 1\n")
+    consumer = port.client(b"SUB work api\nRDY 1\n")  # of the same identity
     other = port.connect(b"  V2AUTH\n" + body(token("orders")))
     port.turn()
     assert port.of(consumer).reading
     assert port.reactor._inflow.retry_at > port.node.now + SECOND  # nothing is looked at in between
-    other.sendall(b"PUB orders\n" + body(bytes(2 * FIRST_READ_SIZE)))
-    port.turn()
-    assert port.node.broker.topics["orders"].intake.message_count == 1
+    port.send(other, b"PUB orders\n" + body(bytes(2 * FIRST_READ_SIZE)))
+    assert port.published("orders") == 1
     got = [frame for frame in frames(consumer) if frame.endswith(b"x")]
-    consumer.sendall(b"FIN %s\n" % got[0][10:26])
-    port.turn()
+    port.send(consumer, b"FIN %s\n" % got[0][10:26])
     assert port.node.broker.topics["work"].channels["api"].in_flight_count == 1  # the next one
-    port.close()
 
 
 def test_another_rate_counts_at_once() -> None:
@@ -201,21 +128,16 @@ def test_another_rate_counts_at_once() -> None:
     port.publish(client, 101)
     port.publish(client)
     port.advance(10 * SECOND)
-    assert port.published == 101
-    port.proofs.set("worker", "orders")
-    port.of(client).peer.rights_changed()
-    port.turn()
-    assert port.published == 102
+    assert port.published() == 101
+    port.set(client, "worker", "orders")
+    assert port.published() == 102
     port.publish(client, 128)
-    assert port.published == 230
+    assert port.published() == 230
     assert port.of(client).reading
     assert not port.of(client).metered
-    port.proofs.set("worker", "orders", messages=5)
-    port.of(client).peer.rights_changed()
-    port.turn()
+    port.set(client, "worker", "orders", messages=5)
     port.publish(client, 100)
     assert not port.of(client).reading
-    port.close()
 
 
 def test_a_connection_that_goes_in_a_pause_is_forgotten(protocol: str) -> None:
@@ -228,31 +150,25 @@ def test_a_connection_that_goes_in_a_pause_is_forgotten(protocol: str) -> None:
     assert not port.reactor.connections
     assert port.accounts.account("worker").figures().connections == 0
     assert port.accounts.account("worker").figures().messages == 50
-    port.close()
 
 
 def test_a_token_that_is_revoked_ends_a_pause_and_the_connection() -> None:
     port = Port(messages=1)
     client = port.client()
     port.publish(client, 50)
-    port.proofs.set("orders")
-    port.of(client).peer.rights_changed()
-    port.turn()
+    port.set(client, "orders")
     assert frames(client)[-1] == b"E_UNAUTHORIZED AUTH is no longer valid"
     port.advance(SECOND)
     assert not port.reactor.connections
-    port.close()
 
 
 def test_output_of_an_account_stops_reading_where_it_is_not_taken() -> None:
     port = Port(output=1000)
     client, other = port.client(), port.client()
     peer = port.of(client)
-    peer.peer.outbox.unsent = 2000
-    peer._unsent = b"x" * 2000
+    peer.peer.outbox.unsent, peer._unsent = 2000, b"x" * 2000
     assert not peer.wants_input
     assert port.of(other).wants_input
-    port.close()
 
 
 BATCH = {
@@ -271,36 +187,10 @@ def test_a_connection_that_is_gone_leaves_its_debt(protocol: str) -> None:
         port.turn(20)
         client.close()
         port.turn(20)
-    assert port.published == SIZE[protocol]
-    assert port.reactor.connections == {}
+    assert (port.published(), port.reactor.connections) == (SIZE[protocol], {})
     port.advance(SECOND * SIZE[protocol] // 50)
     port.publish(port.client())
-    assert port.published == SIZE[protocol] + 1
-    port.close()
-
-
-def test_connections_that_wait_with_their_batches_are_taken_one_after_the_other(protocol: str) -> None:
-    port = Port(protocol, messages=50)
-    clients = [port.client() for _ in range(5)]
-    for client in clients:
-        client.sendall(BATCH[protocol])
-    for number in range(1, 6):
-        port.turn(40)
-        assert port.published == number * SIZE[protocol]
-        port.advance(SECOND * SIZE[protocol] // 50 - SECOND * (number == 1))
-    port.close()
-
-
-def test_one_that_consumes_goes_on_while_its_account_is_in_debt() -> None:
-    port = Port(messages=10)
-    port.publish(port.client(), 1)
-    consumer = port.client()
-    consumer.sendall(b"SUB work c\nRDY 1\n")
-    port.turn()
-    port.publish(port.client(), 100)
-    assert len([one for one in frames(consumer) if b"x" in one[-1:]]) == 1
-    assert port.of(consumer).reading
-    port.close()
+    assert port.published() == SIZE[protocol] + 1
 
 
 def test_a_large_batch_that_comes_in_pieces_waits_whole_until_the_debt_is_paid() -> None:
@@ -311,16 +201,14 @@ def test_a_large_batch_that_comes_in_pieces_waits_whole_until_the_debt_is_paid()
     port.turn(20)
     fast.sendall(batch)
     port.turn(40)
-    assert port.published == 20_000
+    assert port.published() == 20_000
     slow.sendall(batch[-1:])
     port.turn(20)
-    assert port.published == 20_000
+    assert port.published() == 20_000
     assert not port.of(slow).reading
     port.advance(19 * SECOND)
     port.turn(40)
-    assert port.published == 40_000
-    assert frames(slow)[1:] == [b"OK"]
-    port.close()
+    assert (port.published(), frames(slow)[1:]) == (40_000, [b"OK"])
 
 
 def test_who_leaves_while_it_is_not_read_is_closed_at_once(protocol: str) -> None:
@@ -333,5 +221,3 @@ def test_who_leaves_while_it_is_not_read_is_closed_at_once(protocol: str) -> Non
         end(client)
         port.turn()
         assert port.reactor.connections == {}
-    port.node.broker.check()
-    port.close()

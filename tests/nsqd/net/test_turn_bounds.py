@@ -1,7 +1,5 @@
 """No turn is long because many clients ask for much at once: what may take long waits, and others do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,11 +8,8 @@ from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.waiters import MOST_NAMES
 from nsqd.net.reactor import DUE_AT_ONCE
-from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Transport
 from tests.nsqd.core.node import MS, Node
-from tests.nsqd.net.test_reactor import Bench
+from tests.nsqd.net.bench import Bench
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire, context_of, request
 
@@ -29,12 +24,7 @@ class SlowBench(Bench):
     def __init__(self) -> None:
         super().__init__(Node(Limits(whole_job_ids=True)))
         self.step = 0
-        queues = context_of(self.node)
-
-        def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
-            return Peer(self.node.broker, queues, transport, ip, port, now)
-
-        self.speak(make_peer)
+        self.speak_of_jobs(context_of(self.node))
         self.reactor._clock = self.reactor._unread._clock = self.look
 
     def look(self) -> tuple[int, int]:
@@ -46,7 +36,6 @@ class SlowBench(Bench):
         return self.node.broker.tubes.waiters.count
 
     def wait_for_input(self, count: int) -> list[tuple[int, int]]:
-        """The events of epoll when so many connections have sent something."""
         while True:
             events = self.reactor._epoll.poll(5)
             if len(events) >= count:
@@ -69,7 +58,6 @@ def test_what_may_take_long_waits_behind_what_does_not() -> None:
     assert 0 < bench.waiting < COUNT
     while bench.waiting < COUNT:
         bench.turn(1)
-    bench.close()
 
 
 def test_many_that_give_up_at_once_do_so_in_several_turns() -> None:
@@ -86,7 +74,6 @@ def test_many_that_give_up_at_once_do_so_in_several_turns() -> None:
     while bench.waiting:
         bench.turn(1)
     assert all(client.recv(100) == b"*-1\r\n" for client in clients)
-    bench.close()
 
 
 def waiting_wires(wire: Wire) -> list[Any]:

@@ -12,16 +12,9 @@ from tests.cases import each
 from tests.nsqd.core.node import SECOND, Node, ids
 
 FIGURES = {
-    "heap_objects": 1,
-    "heap_idle_bytes": 2,
-    "heap_in_use_bytes": 3,
-    "heap_released_bytes": 4,
-    "gc_pause_usec_100": 5,
-    "gc_pause_usec_99": 6,
-    "gc_pause_usec_95": 7,
-    "next_gc_bytes": 8,
-    "gc_total_runs": 9,
-}
+    "heap_objects": 1, "heap_idle_bytes": 2, "heap_in_use_bytes": 3, "heap_released_bytes": 4, "gc_pause_usec_100": 5,
+    "gc_pause_usec_99": 6, "gc_pause_usec_95": 7, "next_gc_bytes": 8, "gc_total_runs": 9,
+}  # fmt: skip
 
 
 def report(node: Node, before: Report | None = None, exclude_ephemeral: bool = False) -> Report:
@@ -48,27 +41,16 @@ def test_a_topic_and_its_channels() -> None:
     consumer.requeue(second.id, 60 * SECOND, node.now)
     node.turn()
     assert lines(report(node)) == [
-        "p.topic.a.message_count:3|c",
-        "p.topic.a.message_bytes:15|c",
-        "p.topic.a.depth:0|g",
-        "p.topic.a.backend_depth:0|g",
-        "p.topic.a.channel.B.message_count:3|c",
-        "p.topic.a.channel.B.depth:3|g",
-        "p.topic.a.channel.B.backend_depth:0|g",
-        "p.topic.a.channel.B.in_flight_count:0|g",
-        "p.topic.a.channel.B.deferred_count:0|g",
-        "p.topic.a.channel.B.requeue_count:0|c",
-        "p.topic.a.channel.B.timeout_count:0|c",
-        "p.topic.a.channel.B.clients:0|g",
-        "p.topic.a.channel.c.message_count:3|c",
-        "p.topic.a.channel.c.depth:0|g",
-        "p.topic.a.channel.c.backend_depth:0|g",
-        "p.topic.a.channel.c.in_flight_count:1|g",
-        "p.topic.a.channel.c.deferred_count:1|g",
-        "p.topic.a.channel.c.requeue_count:1|c",
-        "p.topic.a.channel.c.timeout_count:0|c",
-        "p.topic.a.channel.c.clients:1|g",
-    ]
+        "p.topic.a.message_count:3|c", "p.topic.a.message_bytes:15|c", "p.topic.a.depth:0|g",
+        "p.topic.a.backend_depth:0|g", "p.topic.a.channel.B.message_count:3|c", "p.topic.a.channel.B.depth:3|g",
+        "p.topic.a.channel.B.backend_depth:0|g", "p.topic.a.channel.B.in_flight_count:0|g",
+        "p.topic.a.channel.B.deferred_count:0|g", "p.topic.a.channel.B.requeue_count:0|c",
+        "p.topic.a.channel.B.timeout_count:0|c", "p.topic.a.channel.B.clients:0|g",
+        "p.topic.a.channel.c.message_count:3|c", "p.topic.a.channel.c.depth:0|g",
+        "p.topic.a.channel.c.backend_depth:0|g", "p.topic.a.channel.c.in_flight_count:1|g",
+        "p.topic.a.channel.c.deferred_count:1|g", "p.topic.a.channel.c.requeue_count:1|c",
+        "p.topic.a.channel.c.timeout_count:0|c", "p.topic.a.channel.c.clients:1|g",
+    ]  # fmt: skip
 
 
 def test_counters_are_what_was_added() -> None:
@@ -80,11 +62,9 @@ def test_counters_are_what_was_added() -> None:
     node.publish("later", b"678")
     assert lines(second)[:2] == ["p.topic.a.message_count:1|c", "p.topic.a.message_bytes:1|c"]
     assert [line for line in lines(report(node, second)) if line.endswith("|c")] == [
-        "p.topic.a.message_count:0|c",
-        "p.topic.a.message_bytes:0|c",
-        "p.topic.later.message_count:1|c",
+        "p.topic.a.message_count:0|c", "p.topic.a.message_bytes:0|c", "p.topic.later.message_count:1|c",
         "p.topic.later.message_bytes:3|c",
-    ]
+    ]  # fmt: skip
 
 
 def test_a_topic_that_went_and_came_again_counts_down() -> None:
@@ -154,32 +134,20 @@ def test_memory() -> None:
     made = Report("p.", 1_000_000, None, False)
     made.memory(FIGURES)
     assert lines(made) == [
-        "p.mem.heap_objects:1|g",
-        "p.mem.heap_idle_bytes:2|g",
-        "p.mem.heap_in_use_bytes:3|g",
-        "p.mem.heap_released_bytes:4|g",
-        "p.mem.gc_pause_usec_100:5|g",
-        "p.mem.gc_pause_usec_99:6|g",
-        "p.mem.gc_pause_usec_95:7|g",
-        "p.mem.next_gc_bytes:8|g",
-        "p.mem.gc_runs:9|c",
-    ]
+        "p.mem.heap_objects:1|g", "p.mem.heap_idle_bytes:2|g", "p.mem.heap_in_use_bytes:3|g",
+        "p.mem.heap_released_bytes:4|g", "p.mem.gc_pause_usec_100:5|g", "p.mem.gc_pause_usec_99:6|g",
+        "p.mem.gc_pause_usec_95:7|g", "p.mem.next_gc_bytes:8|g", "p.mem.gc_runs:9|c",
+    ]  # fmt: skip
     again = Report("p.", 1_000_000, made, False)
     again.memory(FIGURES | {"gc_total_runs": 12})
     assert lines(again)[-1] == "p.mem.gc_runs:3|c"
 
 
-@each(
-    "template, host, port, prefix",
-    [
-        ("nsq.%s", "host.example", 4151, "nsq.host_example_4151."),
-        ("nsq.%s.", "10.0.0.1", 80, "nsq.10_0_0_1_80."),
-        ("%s%s", "h", 1, "h_1h_1."),
-        ("nsq.%s", "::1", 4151, "nsq.[__1]_4151."),
-        ("plain", "h", 1, "plain."),
-        ("", "h", 1, ""),
-    ],
-)
+@each("template, host, port, prefix", [
+    ("nsq.%s", "host.example", 4151, "nsq.host_example_4151."), ("nsq.%s.", "10.0.0.1", 80, "nsq.10_0_0_1_80."),
+    ("%s%s", "h", 1, "h_1h_1."), ("nsq.%s", "::1", 4151, "nsq.[__1]_4151."), ("plain", "h", 1, "plain."),
+    ("", "h", 1, ""),
+])  # fmt: skip
 def test_prefix(template: str, host: str, port: int, prefix: str) -> None:
     assert statsd_prefix(template, host, port) == prefix
 

@@ -7,10 +7,12 @@ from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import MessageState, list_messages
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic import Topic
@@ -28,9 +30,14 @@ DELAYS = (0, 0, 50, 3000, 90_000)  # ms
 CONFIGS = (TopicConfig(), TopicConfig(Durability.OS, 3600 * SECOND, max_attempts=3), TopicConfig(retention_bytes=3000))
 
 
-class Anybody:
-    """Clients and operators who do anything that is allowed, chosen by a seed."""
+def any_limits(random: Random) -> Limits:
+    return Limits(
+        mem_queue_size=random.choice((0, 2, 1000)), max_attempts={"u": random.choice((1, 3))},
+        requeue_on_disconnect=random.random() < 0.3, dedup=DedupLimits(window=86_400 * SECOND),
+    )  # fmt: skip
 
+
+class Anybody:
     def __init__(self, node: SimNode, random: Random) -> None:
         self._node, self._broker, self._random = node, node.broker, random
         self._consumers: list[tuple[Client, Inbox]] = []
@@ -48,7 +55,6 @@ class Anybody:
         ]  # fmt: skip
 
     def commands(self) -> list[Callable[[], None]]:
-        """Return the commands for the next turn."""
         random = self._random
         return [
             random.choice(self._rare if random.random() < 0.3 else self._usual)
@@ -69,8 +75,6 @@ class Anybody:
         delay = self._random.choice(DELAYS) * MS
         return self._now + delay if delay else 0
 
-    # producers
-
     def publish(self) -> None:
         count = self._random.choice((1, 1, 3, 20))
         self._topic().publish([b"x" * self._random.choice((0, 7, 700))] * count, 700 * count)
@@ -90,8 +94,6 @@ class Anybody:
         if channel is not None and not self._of(channel).paused and not self._of(channel).ephemeral:
             self._broker.seal()
             self._of(channel).publish_to(channel, [b"for one"] * 2, Attributes())
-
-    # operators
 
     def _channel(self) -> Channel | None:
         channels = [channel for topic in self._broker.topics.values() for channel in topic.channels.values()]
@@ -172,8 +174,6 @@ class Anybody:
         else:
             actions.requeue(topic, channel, chosen, self._due(), self._now, afresh=deed == 2)
 
-    # consumers
-
     def subscribe(self) -> None:
         channel = self._channel()
         if channel is None:
@@ -218,8 +218,6 @@ class Anybody:
             consumer, inbox = self._consumers.pop(self._random.randrange(len(self._consumers)))
             if not inbox.gone:
                 consumer.leave(self._broker)
-
-    # workers
 
     def reserved(self, tube: str, job: Job, body: bytes) -> None:
         """Do nothing: this sink never waits for a job."""

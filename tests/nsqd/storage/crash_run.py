@@ -1,24 +1,36 @@
-"""One run of a node through several lives, chosen by a seed: commands, crashes, and what must be there afterwards."""
+"""One run of a node through several lives, chosen by a seed: clients and operators, crashes, and what is there afterwards.
 
+Behind each group the state of the live node is noted, as a checkpoint tells it. After a crash the log gives the state behind
+its last whole group. If it ends within a group, what was owed before and after that one is owed, and nothing that was done with
+comes back.
+"""
+
+from bisect import bisect_right
 from random import Random
 
-from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.policy import Durability
-from nsqd.core.sequence.dedup import DedupLimits
-from nsqd.core.story import Story
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import JobState
 from nsqd.storage.log import checkpoint, tidying
+from nsqd.storage.log.reader import Record
+from nsqd.storage.log.reading import LogReading
+from nsqd.storage.log.replay import Replay
+from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.tidying import Census
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.storage.history import History, judge
+from tests.nsqd.storage.anybody import Anybody, any_limits
+from tests.nsqd.storage.log.test_succession import Messages, told
+from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
-from tests.nsqd.storage.stories import told_of
-from tests.nsqd.storage.survey import survey
-from tests.nsqd.storage.users import Users
+from tests.nsqd.storage.test_one_state_machine import replay, written_by
 
 LIVES = 4
 LARGEST_TURN = 25_000  # bytes, about, that a turn may write: commands, and messages that time out together
+CUT = 1 << 62  # stands for the position of a group that was cut off
+World = dict[int, NormalTopic]
+State = tuple[list[Record], int]  # what a checkpoint tells, and the log's time
 
 
 def assert_bounded(node: SimNode, more: int) -> None:
@@ -27,8 +39,6 @@ def assert_bounded(node: SimNode, more: int) -> None:
     Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
     """
     segments, checkpoints = node.log.tidying, node.log.upkeep.checkpoints
-    assert segments is not None
-    assert checkpoints is not None
     census = Census(node.store.logged(), frozenset(segments.segments), 0)
     for topic in census.topics:
         sequence = node.store.find_sequence(topic)
@@ -40,50 +50,73 @@ def assert_bounded(node: SimNode, more: int) -> None:
     assert segments.size <= most, f"the log has {segments.size} bytes, which may be {most}: {wanted} are wanted"
 
 
+def world(found: Replay, now: int) -> World:
+    """Return the state of each topic, at a time of the log's clock. Nobody holds a job: a start ends all reservations."""
+    found.conclude()
+    topics = {number: normal(state, found.sequences[number], now, True) for number, state in found.topics.items()}
+    for tube in (one for topic in topics.values() for one in topic.readers.values() if isinstance(one, NormalTube)):
+        for job in [*tube.jobs.values()]:
+            if job.state is JobState.RESERVED:
+                job.state, job.due = JobState.READY, 0
+            counts = job.reserves, job.timeouts, job.releases, job.buries, job.kicks
+            if job.state is not JobState.BURIED and not any(counts):  # as what has not been read from the disk yet
+                due = job.due if job.state is JobState.DELAYED else 0
+                tube.coming[job.ordinal] = JobOptions(job.priority, job.ttr, job.delay, due, False, job.ttl, job.copies)
+                del tube.jobs[job.ordinal]
+    return topics
+
+
+def owed(reader: NormalChannel | NormalTube) -> set[int]:
+    if isinstance(reader, NormalTube):
+        return reader.jobs.keys() | reader.coming.keys()
+    return {*reader.ready, *reader.waiting, *(grave.ordinal for _, grave in reader.buried)}
+
+
+def judge_torn(before: World, after: World, seen: World) -> None:
+    """Of a log that ends within a group, by the states before and after it."""
+    for number in before.keys() & after.keys():
+        assert number in seen, f"topic {number} was lost"
+        old, new, there = before[number], after[number], seen[number]
+        assert there.end >= old.end, f"topic {old.name} lost messages"
+        assert {there.config, there.paused} <= {old.config, new.config, old.paused, new.paused}
+        for reader in old.readers.keys() & new.readers.keys():
+            assert reader in there.readers, f"{old.name} lost the reader {reader}"
+            was, becomes, found = (owed(one.readers[reader]) for one in (old, new, there))
+            assert was & becomes <= found, f"{old.name}/{reader} lost {was & becomes - found}"
+            done = {one for one in found - was - becomes if one < old.distributed}
+            assert not done, f"{old.name}/{reader} has {done} again"
+
+
 class CrashRun:
     """One run of a node through several lives, all of it chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
-        self.random = Random(seed)
-        self.durability = durability
-        self.history = History()
-        self.story = Story(keeps_bodies=True)
-        self.clock = Clock()
-        self.limits = Limits(
-            mem_queue_size=self.random.choice((0, 2, 10, 1000)),
-            max_attempts={"u": self.random.choice((1, 2, 3))},
-            requeue_on_disconnect=self.random.random() < 0.3,
-            dedup=DedupLimits(window=86_400 * SECOND),
-        )
-        self.segment_size = self.random.choice((500, 2000, 10_000))
-        self.budget = self.random.choice((0, 2000, 1 << 30))
-        self.tail_records = self.random.choice((10, 50, 1 << 30))
-        self.tail_bytes = self.random.choice((1000, 20_000, 1 << 40))
-        self.slice = self.random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
-        self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
-        self.disk.cached = self.random.choice((0, 0.5, 1))
+        self.random = random = Random(seed)
+        self.durability, self.clock = durability, Clock()
+        self.limits = any_limits(random)
+        self.sizes = random.choice((500, 2000, 10_000)), random.choice((0, 2000, 1 << 30))  # segments, memory
+        self.tail = random.choice((10, 50, 1 << 30)), random.choice((1000, 20_000, 1 << 40))  # records, bytes
+        self.slice = random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
+        self.disk = SimDisk(random, random.choice((512, 4096)))
+        self.disk.cached = random.choice((0, 0.5, 1))
         # the wall clock is set now and then, and the machine never started anew
-        self.jumps = self.random.random() < 0.3
+        self.jumps = random.random() < 0.3
         self.node: SimNode | None = None
         self.written = 0  # where the log ends for all that a kill may do
         self.safe = 0  # the log must not end before this, whatever happens
+        self.noted: dict[int, State] = {0: ([], 0)}  # by position of the log
 
     def run(self) -> None:
-        """All lives. AssertionError if something is wrong."""
         before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
         ids.LEASE, checkpoint.SLICE, tidying.SLICE = 64, self.slice, self.slice
         try:
-            with told_of(self.story):
-                for _ in range(LIVES):
-                    self._live()
+            for _ in range(LIVES):
+                self._live()
         finally:
             ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
 
-    # a life
-
     def _live(self) -> None:
-        random = self.random
-        self.node = None
+        random, self.node = self.random, None
         try:
             self.disk.cut_in = random.randrange(8) if random.random() < 0.2 else None  # in the middle of the restart
             self.node = node = self._open(self.disk, self.clock)
@@ -91,9 +124,9 @@ class CrashRun:
             node.broker.check()
             assert not any(name.endswith(".tmp") for name in self.disk.names()), "what was half cleaned is still there"
             assert self.disk.open_files <= 1, f"{self.disk.open_files} files are open"
-            users = Users(node, self.history, random)
-            node.after_commit = self._committed
-            steps = random.choice((3, 20, 60, 200))
+            self._note(node.log.writer.written.position)
+            node.after_commit, users = self._note, Anybody(node, random)
+            steps = random.choice((3, 20, 60, 120))
             self.disk.cut_in = random.randrange(2 * steps) if random.random() < 0.5 else None
             self.disk.cut_write_in = random.randrange(steps) if random.random() < 0.5 else None
             for _ in range(steps):
@@ -101,44 +134,36 @@ class CrashRun:
             node.broker.check()
             if random.random() < 0.3:
                 node.log.close()
-                self.written = node.log.writer.written.position
+                self._note(node.log.writer.written.position)
         except PowerCut:
-            self.history.cut()
+            if self.node is not None:
+                self.noted[CUT] = self._state()  # a part of it may be in the log
         self._crash()
 
     def _open(self, disk: SimDisk, clock: Clock) -> SimNode:
-        return SimNode(
-            disk,
-            self.durability,
-            clock,
-            self.random,
-            self.limits,
-            self.segment_size,
-            self.budget,
-            self.tail_records,
-            self.tail_bytes,
-            self.story,
-        )
+        return SimNode(disk, self.durability, clock, self.random, self.limits, *self.sizes, *self.tail)
 
-    def _committed(self, position: int) -> None:
-        self.history.sealed(position)
+    def _note(self, position: int) -> None:
+        self.noted[position] = self._state()
         self.written = position
 
-    def _step(self, node: SimNode, users: Users) -> None:
+    def _state(self) -> State:
+        node = self.node
+        records = [one._replace(content=bytes(one.content)) for one in written_by(LiveSource(node.broker, node.store))]
+        return records, node.clock.now + node.store.clock_offset
+
+    def _step(self, node: SimNode, users: Anybody) -> None:
         random = self.random
         node.turn(*users.commands())
         if random.random() < 0.3:
             node.advance(random.choice((1, 20, 300, 2500)) * MS)
         for _ in range(random.randrange(3)):
             node.syncer.step()
-        if random.random() < 0.1:
-            node.syncer.timer()
-        if random.random() < 0.7:
-            node.cache.step()
-        if random.random() < 0.3:
-            node.cleaner.step()
-        if random.random() < 0.3:
-            node.spare.step()
+        for step, share in (
+            (node.syncer.timer, 0.1), (node.cache.step, 0.7), (node.cleaner.step, 0.3), (node.spare.step, 0.3),
+        ):  # fmt: skip
+            if random.random() < share:
+                step()
         if random.random() < 0.005:
             self._idle(node)
         if self.jumps and random.random() < 0.05:
@@ -154,29 +179,45 @@ class CrashRun:
                     node.syncer.step()
                 node.cleaner.step()
                 node.turn()
-        if self.tail_bytes < 1 << 40:
-            # behind each of two checkpoints
-            assert_bounded(node, 2 * (self.tail_bytes + self.segment_size + LARGEST_TURN))
+        if self.tail[1] < 1 << 40:  # behind each of two checkpoints
+            assert_bounded(node, 2 * (self.tail[1] + self.sizes[0] + LARGEST_TURN))
 
     def _crash(self) -> None:
         random = self.random
         if self.node is not None:
             self.safe = max(self.safe, self.node.log.writer.durable.position)
             self.safe = max(self.safe, self.node.store.durable.position)  # replies may have left
+        whole = told(self.disk.kill())[1]
         cut = not self.jumps and random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS
         self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)
-        self._look(self.safe if cut else self.written)
+        self._look(self.safe if cut else self.written, whole)
 
-    def _look(self, least: int) -> None:
-        """See what is there, with a copy of the disk. The log must not end before `least`."""
-        node = self._open(self.disk.kill(), self.clock.after(0, self.clock.now, rebooted=False))
-        assert not node.log.start_results.damage.spots, (
-            f"a crash looks like damage: {node.log.start_results.damage.spots}"
-        )
-        assert node.end >= least, f"the log ends at {node.end}, but everything up to {least} was promised"
+    def _look(self, least: int, whole: Messages) -> None:
+        """See what is there, with copies of the disk. The log must not end before `least`."""
+        reading = LogReading(self.disk.kill())
+        spots, end = reading.log_records.damage.spots, reading.log_records.end
+        assert not spots, f"a crash looks like damage: {spots}"
+        assert end >= least, f"the log ends at {end}, but everything up to {least} was promised"
+        positions = sorted(self.noted)
+        place = bisect_right(positions, end) - 1
+        records, now = self.noted[positions[place]]
+        before, seen = world(replay(records), now), world(reading.replay, now)
+        if positions[place] == end or positions[place] == positions[-1]:
+            assert seen == before, "something was lost, or came back"
+        else:
+            judge_torn(before, world(replay(self.noted[positions[place + 1]][0]), now), seen)
+        for topic, frames in told(self.disk.kill())[1].items():  # all of them can be read
+            for ordinal, frame in frames.items():
+                assert whole.get(topic, {}).get(ordinal, frame) == frame, f"message {ordinal} of {topic} is another"
+        clock = self.clock.after(0, self.clock.now, rebooted=False)
+        self.node = node = self._open(self.disk.kill(), clock)
+        self.noted = {position: state for position, state in self.noted.items() if position < end}
+        self._note(end)
+        records, now = self.noted[end]
+        if positions[place] == end:  # what a part of a group has published is given to its readers only now
+            assert world(replay(records), now) == world(LogReading(self.disk.kill()).replay, now), (
+                "a start lost something"
+            )
         node.broker.check()
-        seen = judge(self.history, node.end, self.clock.true, survey(node, self.history.ids))
-        self.history.restart(node.end, seen)
-        self.written = node.end

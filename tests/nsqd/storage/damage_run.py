@@ -58,8 +58,7 @@ class DamageRun:
     """One run of a node whose log is damaged between its lives, chosen by a seed."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
-        self.random = Random(seed)
-        self.durability = durability
+        self.random, self.durability = Random(seed), durability
         self.clock = Clock()
         self.segment_size = self.random.choice((500, 2000, 20_000))
         self.tail_records = self.random.choice((10, 50, 1 << 30))
@@ -69,14 +68,11 @@ class DamageRun:
         self.told = 0  # bytes that starts have told as damaged or torn
 
     def run(self) -> None:
-        """All lives. AssertionError if something is wrong."""
         for _ in range(LIVES):
             settled = self._live()
             self.clock = self.clock.after(SECOND, self.clock.now, rebooted=False)
             whole = self._look(settled)
             self._damage(whole)
-
-    # a life
 
     def _open(self, disk: SimDisk) -> SimNode:
         node = SimNode(
@@ -141,8 +137,6 @@ class DamageRun:
             while node.syncer.job is not None:
                 node.syncer.step()
 
-    # before the damage
-
     def _look(self, settled: bool) -> Whole:
         """What is there, with a copy of the disk. A crash is no damage, and an end in order tears nothing."""
         disk = self.disk.kill()
@@ -156,8 +150,6 @@ class DamageRun:
         seen = survey(self._open(self.disk.kill()), {})
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         return Whole(found, served, reader.segments[-1].name if reader.segments else "")
-
-    # the damage
 
     def _damage(self, whole: Whole) -> None:
         before = self.disk.kill()

@@ -17,8 +17,6 @@ from nsqd.storage.sequence import Sequence
 
 @dataclass(frozen=True)
 class NormalChannel:
-    """The state of a channel in a form that two states can be compared in."""
-
     name: str
     paused: Pause | None
     start: int
@@ -29,8 +27,6 @@ class NormalChannel:
 
 @dataclass(frozen=True)
 class NormalTube:
-    """The state of a tube in a form that two states can be compared in."""
-
     start: int
     paused: Pause | None
     jobs: dict[int, Job]
@@ -39,8 +35,6 @@ class NormalTube:
 
 @dataclass(frozen=True)
 class NormalTopic:
-    """The state of a topic in a form that two states can be compared in."""
-
     name: str
     paused: Pause | None
     end: int
@@ -57,18 +51,12 @@ class NormalTopic:
 def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> NormalTopic:
     """Of a state that is settled, at `now` by its clock. `ephemeral`: readers that are not logged owe messages, too."""
     return NormalTopic(
-        name=state.name,
-        paused=state.paused,
-        end=state.end,
-        distributed=state.distributed,
-        config=state.config,
-        cursors=state.cursors,
-        delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},
+        name=state.name, paused=state.paused, end=state.end, distributed=state.distributed, config=state.config,
+        cursors=state.cursors, delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},
         readers={number: _reader(reader, state.distributed, sequence, now) for number, reader in state.readers.items()},
-        keys=dict(state.publishers.keys),
-        producers=dict(state.publishers.producers),
+        keys=dict(state.publishers.keys), producers=dict(state.publishers.producers),
         owed={} if ephemeral or not state.readers else _owed(sequence, state.distributed),
-    )
+    )  # fmt: skip
 
 
 def _reader(reader: ReaderState, distributed: int, sequence: Sequence, now: int) -> NormalChannel | NormalTube:
@@ -83,13 +71,10 @@ def _channel(state: ChannelState, distributed: int, sequence: Sequence, now: int
     passed = {ordinal for first, end in state.passed.spans(state.cursor) for ordinal in range(first, end)}
     waiting = {ordinal: (attempts, due) for ordinal, due, attempts in state.pages.entries()} | state.returned
     return NormalChannel(
-        name=state.name,
-        paused=state.paused,
-        start=state.start,
-        ready=sorted(plain - passed),
+        name=state.name, paused=state.paused, start=state.start, ready=sorted(plain - passed),
         waiting={one: (attempts, due if due > now else 0) for one, (attempts, due) in sorted(waiting.items())},
         buried=list(state.buried.values()),
-    )
+    )  # fmt: skip
 
 
 def _tube(state: TubeState, distributed: int, sequence: Sequence, now: int) -> NormalTube:

@@ -61,11 +61,8 @@ class _Node:
 
 
 class SimFile:
-    """An open file of the simulated disk."""
-
     def __init__(self, disk: "SimDisk", node: _Node) -> None:
-        self._disk = disk
-        self._node = node
+        self._disk, self._node = disk, node
         self.closed = False
 
     def append(self, pieces: Sequence[bytes | memoryview], at: int) -> None:
@@ -131,8 +128,7 @@ class SimDisk:
     """One directory. `random` decides how much of a failing write is done."""
 
     def __init__(self, random: Random | None = None, block: int = BLOCK) -> None:
-        self.random = random or Random(1)
-        self.block = block
+        self.random, self.block = random or Random(1), block
         self.capacity: int | None = None  # bytes; None: no end
         self.others = 0  # bytes of it that others have filled
         self.held = 0  # bytes of the reserve
@@ -207,15 +203,12 @@ class SimDisk:
         self.act("release")
         self.held = 0
 
-    # what happens to it
-
     def fail(self, operation: str, number: int, code: int, times: int = 1) -> None:
         """The operation fails with that errno from the `number`th from now on (1: the next), so many times."""
         first = self.operations[operation] + number
         self._faults.update(dict.fromkeys([(operation, first + i) for i in range(times)], code))
 
     def repair(self) -> None:
-        """Make the disk work again: from now on no operation fails."""
         self._faults.clear()
 
     def kill(self) -> "SimDisk":
@@ -236,8 +229,7 @@ class SimDisk:
 
     def crash(self, random: Random) -> "SimDisk":
         """The power is cut, and comes back."""
-        names = dict(self._synced)
-        in_order = random.random() < 0.5
+        names, in_order = dict(self._synced), random.random() < 0.5
         done = random.randrange(len(self._pending) + 1)
         for number, (what, name, other) in enumerate(self._pending):
             if number < done if in_order else random.random() < 0.5:
@@ -258,6 +250,21 @@ class SimDisk:
     def put(self, name: str, data: bytes) -> None:
         """A file with that content, safely on disk."""
         self._nodes[name] = self._synced[name] = _Node(data)
+
+    def flip(self, name: str, at: int, mask: int = 1) -> None:
+        """Some bits of a byte are wrong."""
+        wrong = bytearray(self.content(name))
+        wrong[at] ^= mask
+        self.put(name, bytes(wrong))
+
+    def spoil(self, name: str, start: int = 0, stop: int = 0, data: bytes = b"") -> None:
+        """Other bytes stand there; zeros if none are given."""
+        content = self.content(name)
+        self.put(name, content[:start] + (data or bytes(stop - start)) + content[stop:])
+
+    def segments(self) -> list[str]:
+        """Return the names of the files that are the log's segments."""
+        return [name for name in sorted(self._nodes) if name.endswith(".log")]
 
     def synced(self, name: str) -> bytes:
         """Return the bytes of a file that survive a power cut; none if its name does not."""
@@ -284,8 +291,6 @@ class SimDisk:
         del self._nodes[name]
         self._synced = {one: other for one, other in self._synced.items() if other is not node}
         self._pending = [one for one in self._pending if one[2] is not node and one[1] != name]
-
-    # helpers
 
     def act(self, operation: str) -> None:
         """An operation begins. Raises what was planned for it."""
@@ -360,7 +365,6 @@ def _tear(content: bytearray, parts: list[tuple[int, bytes]], random: Random, se
 
 
 def _change(names: dict[str, _Node], what: str, name: str, other: str | _Node) -> None:
-    """One change of the directory, if what it needs is there."""
     if isinstance(other, _Node):
         names[name] = other
     elif what == "remove":

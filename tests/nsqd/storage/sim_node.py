@@ -20,7 +20,8 @@ from nsqd.storage.log.opening import Extend, LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
-from tests.nsqd.core.node import SECOND
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
 
 NODE = 7
@@ -34,8 +35,7 @@ class Clock:
         """Of a machine that was just started, for the `boots`th time. `wall` is right."""
         self.now = now
         self.true = self.wall = wall
-        self.boot = 0
-        self.boots = boots
+        self.boot, self.boots = 0, boots
 
     def advance(self, ns: int) -> None:
         """Let `ns` nanoseconds pass on all clocks."""
@@ -52,7 +52,6 @@ class Clock:
         return clock
 
     def clocks(self) -> Clocks:
-        """Return the clocks as the log sees them."""
         return Clocks(lambda: self.now, lambda: self.wall, lambda: self.boot, b"%016d" % self.boots)
 
 
@@ -67,8 +66,7 @@ class SteppedSyncer(Syncer):
         super()._sync(in_turn and self.random.random() < 0.5)  # not by how long it took: a seed replays exactly
 
     def _hand_over(self, job: SyncJob) -> None:
-        self.job = job
-        self.steps = [file.sync for file in job.files]
+        self.job, self.steps = job, [file.sync for file in job.files]
         if job.disk is not None:
             self.steps.append(job.disk.sync_directory)
 
@@ -180,8 +178,7 @@ class SimNode:
         assert isinstance(self.log.syncer, SteppedSyncer)
         assert isinstance(self.log.cache, SteppedCache)
         self.syncer, self.cache = self.log.syncer, self.log.cache
-        self.syncer.random = random
-        self.store = self.log.store
+        self.syncer.random, self.store = random, self.log.store
         ids = IdSource(number, max(first_id, self.log.start_results.lease, least_id()), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, policy=replace(limits.policy, durability=durability))
@@ -200,17 +197,35 @@ class SimNode:
         self.log.serve(self.broker)
         cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
-        self.cleaner = cleaner
-        spare = self.log.writer._spare
+        self.cleaner, spare = cleaner, self.log.writer._spare
         assert isinstance(spare, SteppedSpare)
         self.spare = spare
 
     def _wake(self) -> None:
         self.woken = True
 
-    def publish(self, count: int = 1, topic: str = "t") -> None:
-        """Publish `count` messages of one byte to the topic, in a turn of their own."""
-        self.turn(lambda: self.broker.topic(topic).publish([b"x"] * count, count))
+    def publish(self, count: int = 1, topic: str = "t", body: bytes = b"x") -> None:
+        """Publish `count` such messages to the topic, in a turn of their own."""
+        self.turn(lambda: self.broker.topic(topic).publish([body] * count, len(body) * count))
+
+    def subscribe(
+        self, topic: str = "t", channel: str = "a", ready: int = 1000, timeout: int = 60 * SECOND
+    ) -> tuple[Client, Inbox]:
+        """Return a consumer of the channel, which is made if need be, and what it gets."""
+        inbox = Inbox(1 << 30)
+        consumer = Client(self.broker.topic(topic).channel(channel), inbox, timeout, 0)
+        consumer.set_ready(ready)
+        return consumer, inbox
+
+    def checkpoint(self) -> None:
+        """Write one."""
+        self.log.upkeep.checkpoints._begin()
+        self.advance(0)
+
+    @property
+    def checkpoints(self) -> int:
+        """Return how many were written."""
+        return self.log.upkeep.checkpoints.written
 
     def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
         """A turn. A command may return a reply: it is called when it may leave."""

@@ -1,5 +1,7 @@
 """Small logs, written by the real Writer, for tests that spoil them."""
 
+from typing import Any
+
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.epochs import Epoch
@@ -18,7 +20,6 @@ IDENTITY = LogIdentity(7, LOG_ID, EPOCH)
 
 
 def frozen_clock() -> LogClock:
-    """A clock that stands still at WALL."""
     return LogClock(Clocks(lambda: 1, lambda: WALL, lambda: 1, NO_BOOT))
 
 
@@ -27,7 +28,6 @@ def new_disk() -> SimDisk:
 
 
 def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, spare: type[Spare] = Spare) -> Writer:
-    """Return the writer of a log that begins on this disk."""
     return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), spare(disk, segment_size), segment_size)
 
 
@@ -38,6 +38,16 @@ def write(writer: Writer, *contents: bytes) -> int:
     return writer.write()
 
 
+def log_of(*contents: bytes, **more: Any) -> tuple[SimDisk, Writer]:
+    """Each in a group of its own, which is synced. `more`: as for `new_writer`."""
+    disk = new_disk()
+    writer = new_writer(disk, **more)
+    for content in contents:
+        write(writer, content)
+        writer.sync()
+    return disk, writer
+
+
 def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
     """Everything there is: the reader, and the records' contents without those of groups and epochs."""
     reader = LogRecords(disk)
@@ -45,5 +55,4 @@ def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
 
 
 def all_records(reader: LogRecords) -> list[Record]:
-    """Return the records of the whole log."""
     return list(reader.records())

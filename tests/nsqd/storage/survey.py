@@ -1,28 +1,46 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
-from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.failures import LOWERED
-from nsqd.core.message.attributes import NONE, Attributes
+from dataclasses import dataclass, field
+
 from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
-from tests.nsqd.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.nsqd.storage.sim_node import SimNode
 
-PRODUCER = "p"
 PROBE = "probe"  # a channel that shows what a topic has given to none
 LONG = 300 * SECOND  # beyond every delay
 RDY = 1_000_000
+
+
+@dataclass(slots=True)
+class Arrival:
+    attempts: int  # before it was delivered
+    at: int  # ns since the epoch
+    buried: str = ""
+
+
+@dataclass(slots=True)
+class SeenChannel:
+    """What a node shows of a channel after a restart."""
+
+    arrivals: dict[bytes, Arrival] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SeenTopic:
+    """What a node shows of a topic after a restart."""
+
+    keys: set[str]  # what it knows to have been published under
+    backlog: dict[bytes, Arrival] = field(default_factory=dict)
+    channels: dict[str, SeenChannel] = field(default_factory=dict)
 
 
 def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     """Everything there is. Uses the node up. `ids`: by body, as far as they are known; it learns the rest."""
     found = {}
     for name, topic in node.broker.topics.items():
-        channels = {channel.name: SeenChannel(bool(channel.paused)) for channel in topic.channels.values()}
-        keys, last = set(topic.intake.dedup.keys), topic.intake.dedup.producers.get(PRODUCER, -1)
-        found[name] = SeenTopic(bool(topic.paused), topic.config, keys, last, retained(node, topic), channels=channels)
+        found[name] = SeenTopic(set(topic.intake.dedup.keys), channels={one: SeenChannel() for one in topic.channels})
     node.eager = True
     bodies = {message_id: body for body, message_id in ids.items()}
     readers = []
@@ -32,13 +50,11 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
             consumer = Client(channel, inbox, 2 * LONG, 0)
             consumer.set_ready(RDY)
             readers.append((name, consumer, inbox))
-            _look_at_graves(found, name, channel, node, bodies)
+            for message_id, grave in channel.buried.after(None, 1 << 30):
+                arrival = Arrival(grave.attempts, node.clock.true, grave.reason)
+                found[name].channels[channel.name].arrivals[bodies[message_id]] = arrival
 
-    def after_serve() -> None:
-        _collect(readers, found, ids, node.clock.true)
-        _look_at_new_graves(readers, found, node, bodies)
-
-    node.after_serve = after_serve
+    node.after_serve = lambda: _collect(readers, found, ids, node.clock.true)
     for topic in node.broker.topics.values():
         for channel in topic.channels.values():
             node.broker.pause(channel, False)
@@ -74,45 +90,13 @@ def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
         assert batches, f"{topic.name} retains no message {at}"
         for batch in batches:
             assert batch.first == at, f"{topic.name}: {batch.first} follows upon {at}"
-            new = [frame for _, frame in batch.messages()]
-            for index, frame in enumerate(new):
-                assert batch.attributes.behind(index) == attributes_in(frame[HEADER_SIZE:])
-            frames += new
+            frames += [frame for _, frame in batch.messages()]
             at += batch.count
         assert at == following
     assert at == window.next
     whole, _ = history.plan(topic.number, window.first, window.next, 1 << 40).read()
     assert b"".join(batch.frames for batch in whole) == b"".join(frames)
     return [frame[HEADER_SIZE:] for frame in frames]
-
-
-def attributes_in(body: bytes) -> Attributes:
-    """What it was published with: its body says so."""
-    number, kind, *_ = body.split(b".")
-    if kind.startswith(b"k"):
-        return Attributes(headers=(("n", number.decode()),), key=kind.decode())
-    if kind.startswith(b"p"):
-        return Attributes(producer=PRODUCER, sequence=int(kind[1:]))
-    return NONE
-
-
-def _look_at_graves(
-    found: dict[str, SeenTopic], topic: str, channel: Channel, node: SimNode, bodies: dict[bytes, bytes]
-) -> None:
-    for message_id, grave in channel.buried.after(None, 1 << 30):
-        arrival = Arrival(grave.attempts, node.clock.true, grave.reason)
-        found[topic].channels[channel.name].arrivals[bodies[message_id]] = arrival
-
-
-def _look_at_new_graves(
-    readers: list[tuple[str, Client, Inbox]], found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]
-) -> None:
-    """What had failed too often for a limit that was lowered is buried when its turn comes."""
-    for topic, consumer, _ in readers:
-        for message_id, grave in consumer.channel.buried.after(None, 1 << 30):
-            arrivals = found[topic].channels[consumer.channel.name].arrivals
-            if grave.reason == LOWERED and bodies[message_id] not in arrivals:
-                arrivals[bodies[message_id]] = Arrival(grave.attempts, node.clock.true)
 
 
 def _collect(
@@ -122,8 +106,7 @@ def _collect(
         deliveries = inbox.take()
         if not deliveries:
             continue
-        channel = consumer.channel.name
-        seen = found[topic]
+        channel, seen = consumer.channel.name, found[topic]
         arrivals = seen.backlog if channel == PROBE else seen.channels[channel].arrivals
         for delivery in deliveries:
             assert delivery.body not in arrivals, f"{topic}/{channel} delivered {delivery.body!r} twice"

@@ -22,8 +22,7 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
 
 
 def reread(directory: DataDirectory) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory.path / FILE).read_bytes())
-    return found
+    return json.loads((directory.path / FILE).read_bytes())
 
 
 def test_a_directory_has_one_owner(directory: DataDirectory) -> None:
@@ -76,17 +75,14 @@ def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: DataD
     assert directory.load().is_ours
 
 
-@each(
-    "after, words",
-    [
-        ([], ["delete topic t", "delete channel c of topic t"]),
-        ([TopicEntry("t", False, (ChannelEntry("c", True),))], ["unpause topic t", "pause channel c of topic t"][::-1]),
-        (
-            [TopicEntry("t", True, (ChannelEntry("c", False),)), TopicEntry("u", True, ())],
-            ["create topic u", "pause topic u"],
-        ),
-        ([TopicEntry("t", True, (ChannelEntry("c", False),))], []),
-    ],
-)
+@each("after, words", [
+    ([], ["delete topic t", "delete channel c of topic t"]),
+    ([TopicEntry("t", False, (ChannelEntry("c", True),))], ["unpause topic t", "pause channel c of topic t"][::-1]),
+    (
+        [TopicEntry("t", True, (ChannelEntry("c", False),)), TopicEntry("u", True, ())],
+        ["create topic u", "pause topic u"],
+    ),
+    ([TopicEntry("t", True, (ChannelEntry("c", False),))], []),
+])  # fmt: skip
 def test_changes_are_told_in_words(after: list[TopicEntry], words: list[str]) -> None:
     assert changes([TopicEntry("t", True, (ChannelEntry("c", False),))], after) == words

@@ -78,24 +78,15 @@ def test_a_job_with_all_its_fields(tmp_path: Path) -> None:
     assert read(tmp_path, b"*2\r\n$7\r\nLOADJOB\r\n$178\r\n" + one + b"\r\n") == AofJobs(
         (
             AofJob(
-                id=b"D-8d2f0a4c-000000000000000000000007-05a1",
-                queue=b"a queue",
-                body=b"\r\n\0body",
-                created=1_700_000_000_000_000_005,
-                expires=1_700_086_400,
-                delay=9,
-                retry=8,
-                replicate=3,
-                nacks=2,
-                additional_deliveries=4,
-                state=AofState.ACTIVE,
-                is_delivered=True,
+                id=b"D-8d2f0a4c-000000000000000000000007-05a1", queue=b"a queue", body=b"\r\n\0body",
+                created=1_700_000_000_000_000_005, expires=1_700_086_400, delay=9, retry=8, replicate=3, nacks=2,
+                additional_deliveries=4, state=AofState.ACTIVE, is_delivered=True,
             ),
         ),
         expired=0,
         cut_at=None,
         size=4 + 13 + 6 + 178 + 2,
-    )
+    )  # fmt: skip
 
 
 def test_an_empty_job_without_nodes(tmp_path: Path) -> None:
@@ -115,34 +106,23 @@ def test_all_numbers_at_their_limits(tmp_path: Path) -> None:
     assert (job.state, job.is_delivered) == (AofState.ACTIVE, False)
 
 
-def test_jobs_come_in_the_order_of_creation_and_then_of_the_id(tmp_path: Path) -> None:
-    data = load(3, b"3", created=6) + load(1, b"1", created=7) + load(2, b"2", created=6) + load(9, b"9", created=5)
-    assert bodies(read(tmp_path, data)) == [b"9", b"2", b"3", b"1"]
+EXPIRING = load(1, b"1", expires=NOW) + load(2, b"2", expires=NOW + 1) + load(3, b"3", expires=0)
 
 
-def test_deleted_jobs_are_gone(tmp_path: Path) -> None:
-    data = load(1, b"1") + load(2, b"2") + delete(1) + load(3, b"3") + load(4, b"4") + delete(3, 77, 3, 4)
-    assert bodies(read(tmp_path, data)) == [b"2"]
-
-
-def test_of_two_jobs_with_one_id_the_first_counts_until_it_is_deleted(tmp_path: Path) -> None:
-    assert bodies(read(tmp_path, load(1, b"first") + load(1, b"second"))) == [b"first"]
-    assert bodies(read(tmp_path, load(1, b"first") + delete(1) + load(1, b"second"))) == [b"second"]
-
-
-def test_expired_jobs_are_counted_only(tmp_path: Path) -> None:
-    data = load(1, b"1", expires=NOW) + load(2, b"2", expires=NOW + 1) + load(3, b"3", expires=0)
+@each("data, left, expired", [
+    # in the order of creation, and then of the id
+    (load(3, b"3", created=6) + load(1, b"1", created=7) + load(2, b"2", created=6) + load(9, b"9", created=5), b"9231", 0),
+    (load(1, b"1") + load(2, b"2") + delete(1) + load(3, b"3") + load(4, b"4") + delete(3, 77, 3, 4), b"2", 0),
+    (load(1, b"f") + load(1, b"s"), b"f", 0),  # of two with one id the first counts until it is deleted
+    (load(1, b"f") + delete(1) + load(1, b"s"), b"s", 0),
+    (EXPIRING, b"2", 2), (EXPIRING + delete(3), b"2", 1),
+    (EXPIRING + load(2, expires=NOW) + load(3, b"a"), b"2a", 1),
+    (command(b"loadjob", serialized(1, b"1")) + load(2) + command(b"DelJob", job_id(2)), b"1", 0),  # names in any case
+    (load(2999) + load(3000, b"x") + delete(*range(3000)), b"x", 0),
+])  # fmt: skip
+def test_which_jobs_there_are(tmp_path: Path, data: bytes, left: bytes, expired: int) -> None:
     aof = read(tmp_path, data)
-    assert (bodies(aof), aof.expired) == ([b"2"], 2)
-    aof = read(tmp_path, data + delete(3))
-    assert (bodies(aof), aof.expired) == ([b"2"], 1)
-    aof = read(tmp_path, data + load(2, expires=NOW) + load(3, b"again"))
-    assert (bodies(aof), aof.expired) == ([b"2", b"again"], 1)
-
-
-def test_names_of_commands_in_any_case(tmp_path: Path) -> None:
-    data = command(b"loadjob", serialized(1)) + load(2) + command(b"DelJob", job_id(2))
-    assert len(read(tmp_path, data).jobs) == 1
+    assert (b"".join(bodies(aof)), aof.expired) == (left, expired)
 
 
 def test_an_empty_file_has_no_jobs_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
@@ -177,12 +157,6 @@ def test_a_string_that_ends_beyond_the_file_is_a_cut_and_takes_no_memory(tmp_pat
     finally:
         tracemalloc.stop()
     assert (len(aof.jobs), aof.cut_at) == (1, len(load(1)))
-
-
-def test_a_deletion_of_many(tmp_path: Path) -> None:
-    numbers = range(3000)
-    data = load(2999) + load(3000) + delete(*numbers)
-    assert [job.id for job in read(tmp_path, data).jobs] == [job_id(3000)]
 
 
 DAMAGE = {
@@ -284,8 +258,7 @@ WORDS = st.sampled_from([
 def test_any_bytes_are_jobs_or_a_cut_or_damage(
     tmp_path_factory: pytest.TempPathFactory, words: list[bytes], random: Random
 ) -> None:
-    path = tmp_path_factory.getbasetemp()
-    data = bytearray(b"".join(words))
+    path, data = tmp_path_factory.getbasetemp(), bytearray(b"".join(words))
     for _ in range(random.choice((0, 0, 1, 3)) if data else 0):
         data[random.randrange(len(data))] = random.randrange(256)
     try:
@@ -308,8 +281,7 @@ def test_a_cut_history_against_a_dictionary(
 ) -> None:
     path = tmp_path_factory.getbasetemp()
     model: dict[bytes, bytes] = {}
-    data = b""
-    end = None
+    data, end = b"", None
     for number, body in history:
         more = delete(number) if body is None else load(number, body)
         if len(data + more) > cut:
@@ -321,13 +293,10 @@ def test_a_cut_history_against_a_dictionary(
         else:
             model.setdefault(job_id(number), body)
     aof = read(path, data)
-    assert {job.id: job.body for job in aof.jobs} == model
-    assert aof.cut_at == end
+    assert ({job.id: job.body for job in aof.jobs}, aof.cut_at) == (model, end)
 
 
 class Disque:
-    """A connection to a real Disque."""
-
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self._replies = self._socket.makefile("rb")
@@ -429,8 +398,7 @@ def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
         assert ask("DELJOB", *gone[2:]) == 2
         now = int(time.time())
         aof = read_aof(tmp_path / FILE, now)
-        assert [job.id for job in aof.jobs] == ids
-        assert (aof.expired, aof.cut_at) == (0, None)
+        assert ([job.id for job in aof.jobs], aof.expired, aof.cut_at) == (ids, 0, None)
         for job in aof.jobs:
             check(ask, job)
         assert [job.is_delivered for job in aof.jobs] == [False] * 6
@@ -438,14 +406,12 @@ def test_what_the_real_disque_wrote(tmp_path: Path) -> None:
         assert ([job.id for job in aof.jobs], aof.expired) == ([ids[0], *ids[2:]], 1)
 
         assert [job[2] for job in ask("GETJOB", "COUNT", "2", "FROM", "q", "once")] == [b"one", b"four"]
-        assert ask("NACK", ids[0]) == 1
-        assert ask("GETJOB", "FROM", "big")[0][1] == ids[5]
+        assert (ask("NACK", ids[0]), ask("GETJOB", "FROM", "big")[0][1]) == (1, ids[5])
         (one, *_) = read_aof(tmp_path / FILE, now).jobs
         assert one.nacks == 0  # nothing of this is logged
         ask("BGREWRITEAOF")
         eventually(lambda: b"aof_rewrite_in_progress:0" in ask("INFO", "persistence"))
-        last = ask("ADDJOB", "q", "after", "0")
-        aof = read_aof(tmp_path / FILE, now)
+        last, aof = ask("ADDJOB", "q", "after", "0"), read_aof(tmp_path / FILE, now)
         assert [job.id for job in aof.jobs] == [*ids, last]
         for job in aof.jobs:
             check(ask, job)
@@ -475,13 +441,10 @@ def test_the_real_disque_loads_the_same_jobs(tmp_path: Path) -> None:
 
 @original
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
-        "too few nodes",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", [
+    "an inline command", "zeros", "no words", "a number where a string is due", "a job that claims too much",
+    "too few nodes",
+])  # fmt: skip
 def test_the_real_disque_loads_no_damaged_file(tmp_path: Path, damage: str) -> None:
     data = load(1, expires=int(time.time()) + 1000) + DAMAGE[damage][0] + load(2)
     with pytest.raises(AofError):

@@ -1,5 +1,6 @@
 """The import of Disque's append-only file into a broker: which jobs come, as what, and under which names."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,17 @@ def job(number: int, body: bytes = b"x", queue: bytes = b"q", **fields: Any) -> 
     return load(number, body, queue, **{"created": AGO + number, "expires": LATER, **fields})
 
 
-def imported(path: Path, data: bytes, node: Node | None = None) -> tuple[Node, DisqueImport]:
+def imported(
+    path: Path, data: bytes, node: Node | None = None, commit: Callable[[], None] | None = None
+) -> tuple[Node, DisqueImport]:
     (path / FILE).write_bytes(data)
-    node = node or Node()
-    taking = DisqueImport(path)
+    node, taking = node or Node(), DisqueImport(path)
     assert taking.prepare()
-    taking.run(node.broker, node.turn)
+    taking.run(node.broker, commit or node.turn)
     return node, taking
 
 
 def jobs(node: Node) -> dict[bytes, Job]:
-    """All jobs, by body."""
     found = {}
     for tube in node.broker.tubes.all():
         for one in tube.jobs:
@@ -62,8 +63,7 @@ def test_a_job_keeps_what_it_can(tmp_path: Path) -> None:
     node, _ = imported(tmp_path, job(1, b"one", b"a;b", created=AGO + 500, **fields))
     (one,) = jobs(node).values()
     assert (one.state, one.ttr, one.delay, one.copies, one.created) == (JobState.READY, 30, 0, 3, AGO + 500)
-    assert (one.releases, one.timeouts, one.reserves) == (2, 3, 5)
-    assert one.ttl == 1100
+    assert (one.releases, one.timeouts, one.reserves, one.ttl) == (2, 3, 5, 1100)
     assert node.broker.tubes.tube("a;b") is not None
 
 
@@ -73,7 +73,6 @@ def test_jobs_leave_in_the_order_of_their_creation(tmp_path: Path) -> None:
     found = jobs(node)
     assert found[b"1"].id < found[b"2"].id < found[b"3"].id
     tube = node.broker.tubes.tube("q")
-    assert tube is not None
     assert (head := tube.table.head()) is not None
     assert tube.body(head) == b"1"
 
@@ -90,7 +89,6 @@ def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:
     data = job(1, b"1", expires=WALL + 10, created=AGO + 7) + job(2, b"2", expires=WALL + 1, created=AGO)
     data += job(3, b"from the future", created=(WALL + 5000) * SECOND, expires=WALL + 20)
     node, taking = imported(tmp_path, data + job(4, b"over", expires=WALL))
-    assert taking.aof is not None
     assert (taking.imported, taking.aof.expired) == (3, 1)
     wall = WALL + node.now // SECOND - 1000  # the clock of later turns is not that of the first
     assert wall == WALL
@@ -99,18 +97,15 @@ def test_it_ends_when_it_would_have_ended(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@each(
-    "fields, left",
-    [
-        ({"delay": 160, "state": ACTIVE}, 60),
-        ({"delay": 100, "state": ACTIVE}, 0),  # it would have been queued just now
-        ({"delay": 40, "state": ACTIVE}, 0),
-        ({"delay": 160, "state": QUEUED}, 0),  # somebody queued it before its time
-        ({"state": ACTIVE}, 0),  # it was out, or is the copy of another node's job
-        ({"state": ACTIVE, "flags": DELIVERED}, 0),
-        ({"state": QUEUED}, 0),
-    ],
-)
+@each("fields, left", [
+    ({"delay": 160, "state": ACTIVE}, 60),
+    ({"delay": 100, "state": ACTIVE}, 0),  # it would have been queued just now
+    ({"delay": 40, "state": ACTIVE}, 0),
+    ({"delay": 160, "state": QUEUED}, 0),  # somebody queued it before its time
+    ({"state": ACTIVE}, 0),  # it was out, or is the copy of another node's job
+    ({"state": ACTIVE, "flags": DELIVERED}, 0),
+    ({"state": QUEUED}, 0),
+])  # fmt: skip
 def test_delays_go_on(tmp_path: Path, fields: dict[str, int], left: int) -> None:
     node, _ = imported(tmp_path, job(0, retry=5, **fields))
     (one,) = jobs(node).values()
@@ -119,19 +114,13 @@ def test_delays_go_on(tmp_path: Path, fields: dict[str, int], left: int) -> None
     assert one.delay == fields.get("delay", 0)
 
 
-@each(
-    "fields, comes",
-    [
-        ({"delay": 160, "state": ACTIVE, "flags": 0}, True),
-        ({"delay": 160, "state": QUEUED}, False),
-        ({"delay": 160, "state": ACTIVE, "flags": DELIVERED}, False),
-        ({"delay": 160, "state": ACTIVE, "nacks": 1}, False),
-        ({"delay": 160, "state": ACTIVE, "deliveries": 1}, False),
-        ({"delay": 100, "state": ACTIVE, "flags": 0}, False),
-        ({"state": ACTIVE, "flags": 0}, False),
-        ({"state": QUEUED}, False),
-    ],
-)
+@each("fields, comes", [
+    ({"delay": 160, "state": ACTIVE, "flags": 0}, True), ({"delay": 160, "state": QUEUED}, False),
+    ({"delay": 160, "state": ACTIVE, "flags": DELIVERED}, False),
+    ({"delay": 160, "state": ACTIVE, "nacks": 1}, False), ({"delay": 160, "state": ACTIVE, "deliveries": 1}, False),
+    ({"delay": 100, "state": ACTIVE, "flags": 0}, False), ({"state": ACTIVE, "flags": 0}, False),
+    ({"state": QUEUED}, False),
+])  # fmt: skip
 def test_a_job_with_retry_0_comes_only_if_it_is_certainly_undelivered(
     tmp_path: Path, fields: dict[str, int], comes: bool
 ) -> None:
@@ -144,17 +133,9 @@ def test_a_job_with_retry_0_comes_only_if_it_is_certainly_undelivered(
 
 
 NAMES = {
-    b"q": "q",
-    b"a/b;c%20": "a/b;c%20",
-    b"a b": "a%20b",
-    b"\xff\n": "%ff%0a",
-    b"": "%",
-    b"#x": "%23x",
-    b"x#y": "x#y",
-    b"x#ephemeral": "x%23ephemeral",
-    b"#ephemeral": "%23ephemeral",
-    b"x" * 200: "x" * 200,
-}
+    b"q": "q", b"a/b;c%20": "a/b;c%20", b"a b": "a%20b", b"\xff\n": "%ff%0a", b"": "%", b"#x": "%23x", b"x#y": "x#y",
+    b"x#ephemeral": "x%23ephemeral", b"#ephemeral": "%23ephemeral", b"x" * 200: "x" * 200,
+}  # fmt: skip
 
 
 @each("name", NAMES)
@@ -183,31 +164,18 @@ def test_renamed_queues_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_groups_are_bounded(tmp_path: Path) -> None:
-    commits = 0
-
-    def commit() -> None:
-        nonlocal commits
-        commits += 1
-        node.turn()
-
-    node = Node()
+    node, commits = Node(), list[None]()
     data = b"".join(job(number, b"x" * 300_000) for number in range(9))
-    (tmp_path / FILE).write_bytes(data)
-    taking = DisqueImport(tmp_path)
-    taking.prepare()
-    taking.run(node.broker, commit)
-    assert commits == 3
+    imported(tmp_path, data, node, lambda: commits.append(node.turn()))
+    assert len(commits) == 3
 
 
 def test_a_commit_that_fails_ends_it(tmp_path: Path) -> None:
     def commit() -> None:
         raise OSError("disk full")
 
-    (tmp_path / FILE).write_bytes(job(1))
-    taking = DisqueImport(tmp_path)
-    taking.prepare()
     with pytest.raises(OSError, match="disk full"):
-        taking.run(Node().broker, commit)
+        imported(tmp_path, job(1), None, commit)
     assert (tmp_path / FILE).exists()
 
 

@@ -26,7 +26,6 @@ def finish(memory: MemoryTopic, first: int, count: int) -> None:
 
 
 def held(memory: MemoryTopic) -> tuple[int, int]:
-    """Messages in memory, and the bytes of their frames."""
     frames = [frame for one in memory.sequence.extents if one.extent for frame in one.extent.frames if frame]
     return len(frames), sum(map(len, frames))
 
@@ -39,8 +38,7 @@ def test_small_batches_share_an_extent_and_a_full_one_is_closed() -> None:
     memory = topic()
     for first in range(0, EXTENT_MESSAGES + 10, 2):
         publish(memory, first, 2)
-    assert extents(memory) == 2
-    assert memory.read(5).frames[5] == b"frame 5"
+    assert (extents(memory), memory.read(5).frames[5]) == (2, b"frame 5")
     assert memory.read(EXTENT_MESSAGES + 3).first == EXTENT_MESSAGES
 
 
@@ -50,8 +48,7 @@ def test_delayed_messages_stand_apart() -> None:
     publish(memory, 1, 1, due=5)
     publish(memory, 2, 1, due=9)
     publish(memory, 3, 1)
-    assert [memory.read(i).delayed for i in range(4)] == [False, True, True, False]
-    assert extents(memory) == 3
+    assert ([memory.read(i).delayed for i in range(4)], extents(memory)) == ([False, True, True, False], 3)
 
 
 def test_finished_extents_are_dropped() -> None:
@@ -83,8 +80,7 @@ def test_more_channels_than_a_byte_counts() -> None:
 def test_a_large_batch_is_split() -> None:
     memory = topic()
     publish(memory, 0, 3 * EXTENT_MESSAGES + 1)
-    assert extents(memory) == 4
-    assert memory.read(2 * EXTENT_MESSAGES).first == 2 * EXTENT_MESSAGES
+    assert (extents(memory), memory.read(2 * EXTENT_MESSAGES).first) == (4, 2 * EXTENT_MESSAGES)
 
 
 def test_what_is_gone_leads_to_what_comes_next() -> None:
@@ -94,8 +90,7 @@ def test_what_is_gone_leads_to_what_comes_next() -> None:
     publish(memory, 2, 1)
     finish(memory, 1, 1)
     memory.sequence.sweep()
-    assert extents(memory) == 2
-    assert memory.read(1).first == 2
+    assert (extents(memory), memory.read(1).first) == (2, 2)
     assert (memory.read(3).first, memory.read(3).frames) == (3, [])
 
 
@@ -112,14 +107,12 @@ def test_a_hole_takes_the_end_away() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=30),
-    st.integers(1, 4),
-    st.randoms(use_true_random=False),
+    st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False),
     st.booleans(),
-)
+)  # fmt: skip
 def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(
     sizes: list[int], channels: int, random, at_once: bool
-) -> None:  # type: ignore[no-untyped-def]
+) -> None:
     memory, first = topic(), 0
     for size in sizes:
         publish(memory, first, size, channels=channels, at_once=at_once)
@@ -137,8 +130,7 @@ def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(
 
 def test_large_messages_make_small_extents() -> None:
     """An extent is kept in memory, and read back, as a whole: a gigabyte would be too much."""
-    memory = topic()
-    frames = [bytes(EXTENT_BYTES // 2)] * 5
+    memory, frames = topic(), [bytes(EXTENT_BYTES // 2)] * 5
     memory.publish(0, frames, bytes(5 * 16), len(frames[0]), 0, b"", 0)
     assert [len(one.extent.frames) for one in memory.sequence.extents if one.extent] == [2, 2, 1]
     memory.publish(5, [b"small"], bytes(16), 5, 0, b"", 0)

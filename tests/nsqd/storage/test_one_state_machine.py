@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
-from nsqd.core.limits import Limits
 from nsqd.core.message.frame import message_id
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability, TopicConfig
-from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
@@ -27,7 +25,7 @@ from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, con
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import MS, SECOND
-from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.normal import NormalTopic, normal
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -44,16 +42,9 @@ class Node:
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
-        limits = Limits(
-            mem_queue_size=random.choice((0, 2, 1000)),
-            max_attempts={"u": random.choice((1, 3))},
-            requeue_on_disconnect=random.random() < 0.3,
-            dedup=DedupLimits(window=86_400 * SECOND),
-        )
-        clock = Clock()
-        budget = random.choice((2000, 1 << 30))
+        limits = any_limits(random)
+        clock, budget = Clock(), random.choice((2000, 1 << 30))
         self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
-        assert self.node.log.tidying is not None
         self.node.log.tidying.hold_for("test", WHOLE)  # replay begins at the beginning, too
         self.users = Anybody(self.node, random)
 
@@ -71,7 +62,6 @@ class Node:
 
     def checkpoint(self) -> None:
         """Begin one; it is complete some turns later."""
-        assert self.node.log.upkeep is not None
         checkpoints = self.node.log.upkeep.checkpoints
         if checkpoints._contents is None and not checkpoints._ended:
             checkpoints._begin()
@@ -82,8 +72,7 @@ class Node:
         node.turn()
         node.broker.agenda.reclaimer.finish()  # what an emptied channel has not released yet is live here, and nowhere else
         node.broker.check()
-        expected = self._live()
-        reader = LogRecords(node.disk.kill())
+        expected, reader = self._live(), LogRecords(node.disk.kill())
         written = list(reader.records())
         alone = self._told(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
         assert alone == expected, "the records alone"
@@ -156,10 +145,8 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     replay.conclude()
     offset, states = node.store.clock_offset, replay.topics[topic.number].readers
     assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
-        {0: due + offset},
-        {0: 0},
-        {0: due + offset},
-    ]
+        {0: due + offset}, {0: 0}, {0: due + offset},
+    ]  # fmt: skip
 
 
 @each("deed", ["bury", "requeue", "finish"])
@@ -169,8 +156,7 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     node = Node(1).node
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
-    channel = topic.channel("a")
-    due = node.clock.now + 60 * SECOND
+    channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
     node.turn(lambda: topic.publish_deferred(b"x", due))
 
     def act() -> None:
@@ -204,8 +190,7 @@ def test_a_delay_from_the_checkpoint_holds_for_a_channel_that_begins_in_the_past
     node = whole.node
     topic = node.broker.topic("t")
     topic.configure(TopicConfig(retention=86_400 * SECOND))
-    channel = topic.channel("a")
-    due = node.clock.now + 60 * SECOND
+    channel, due = topic.channel("a"), node.clock.now + 60 * SECOND
     node.turn(lambda: topic.publish_deferred(b"x", due))
     whole.checkpoint()
     for _ in range(8):

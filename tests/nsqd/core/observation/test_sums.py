@@ -20,7 +20,7 @@ from nsqd.statsd.report import Report
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.promoted import PromotedLog, promote
-from tests.nsqd.http.test_stats_in_turn import http_node
+from tests.nsqd.http.asking import http_node
 
 T0 = 1_800_000_000  # s
 

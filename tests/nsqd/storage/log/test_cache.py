@@ -12,7 +12,6 @@ from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.stored_extent import EXTENT_MESSAGES
-from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -26,7 +25,6 @@ def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
 
 
 def publish(node: SimNode, topic: str, count: int) -> None:
-    """Publish `count` messages in the turn that runs."""
     node.broker.topic(topic).publish([BODY] * count, len(BODY) * count)
 
 
@@ -38,16 +36,24 @@ def held(node: SimNode) -> int:
 
 
 def remembered(node: SimNode) -> int:
-    """Extents that the cache knows of."""
-    cache = node.cache
-    return len(cache._new) + len(cache._old) + len(cache._read_back)
+    return sum(map(len, (node.cache._new, node.cache._old, node.cache._read_back)))
+
+
+def have_no_budget(node: SimNode) -> None:
+    node.cache.budget = 0
+    node.cache.share(0)
+
+
+def restarted(node: SimNode) -> SimNode:
+    node.log.close()
+    return new_node(node.disk.kill())
 
 
 def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
     node = new_node(SimDisk())
     for name in ("a", "b"):
-        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
-    for _ in range(2000):
+        node.broker.topic(name).channel("c")
+    for _ in range(1000):
         node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
     assert node.cache.cached_bytes == held(node) <= BUDGET
     assert remembered(node) <= 10
@@ -55,7 +61,7 @@ def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
 
 def test_what_was_finished_is_not_remembered() -> None:
     node = new_node(SimDisk())
-    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node.broker.topic("a").channel("c")
     channel = node.broker.topics["a"].channels["c"]
     for _ in range(50):
         node.turn(lambda: publish(node, "a", 5))
@@ -76,22 +82,20 @@ def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
 
 def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
     node = new_node(SimDisk(), Limits(mem_queue_size=10))
-    node.turn(lambda: node.broker.topic("a").channel("c#ephemeral") and None)
+    channel = node.broker.topic("a").channel("c#ephemeral")
     for _ in range(20):
         node.turn(lambda: publish(node, "a", 100))
     assert node.cache.cached_bytes == held(node)
-    node.turn(node.broker.topics["a"].channels["c#ephemeral"].empty)
+    node.turn(channel.empty)
     assert node.cache.cached_bytes == held(node) == 0
 
 
 def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:
-    disk = SimDisk()
-    node = new_node(disk)
-    node.turn(lambda: node.broker.topic("a").channel("slow") and None)
+    node = new_node(SimDisk())
+    node.broker.topic("a").channel("slow")
     for _ in range(20):
         node.turn(lambda: publish(node, "a", 500))
-    node.log.close()
-    node = new_node(disk.kill())
+    node = restarted(node)
     topic = node.broker.topics["a"]
     position, most = 0, 0
     while position < topic.offsets.end:
@@ -106,17 +110,11 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
 
 
 def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
-    disk = SimDisk()
-    node = new_node(disk)
-    node.cache.budget = 0
-    node.cache.share(0)
-    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node = new_node(SimDisk())
+    node.broker.topic("a").channel("c")
     node.turn(lambda: publish(node, "a", 2000))
-    topic = node.broker.topics["a"]
-    node.log.close()
-    node = new_node(disk.kill())
-    node.cache.budget = 0
-    node.cache.share(0)
+    node = restarted(node)
+    have_no_budget(node)
     topic = node.broker.topics["a"]
     assert topic.journal.read(0) is None
     node.cache.step()
@@ -132,13 +130,12 @@ def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
 def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None:
     disk = SimDisk()
     node = new_node(disk)
-    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node.broker.topic("a").channel("c")
     for _ in range(2 * cache.MOST_INLINE + 1):
         node.turn(lambda: publish(node, "a", EXTENT_MESSAGES))
     node.log.close()
     disk = disk.kill()
-    disk.cached = 1.0
-    node = new_node(disk)
+    disk.cached, node = 1.0, new_node(disk)
     topic = node.broker.topics["a"]
     position, turns = 0, 1
     while position < topic.offsets.end and turns < 10:
@@ -165,53 +162,46 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
     assert len(node.cache._old) == 1  # the extent of "slow", which still grows
     disk.capacity = 0
     node.turn(lambda: publish(node, "slow", 1))
-    node.cache.budget = 0
-    node.cache.share(0)
+    have_no_budget(node)
     node.turn()
     topic = node.broker.topics["slow"]
     extent = topic.journal.read(1)
-    assert extent is not None
     assert extent.frames[1].endswith(BODY)
 
 
-def cold_node() -> tuple[SimNode, SimDisk, Inbox]:
+def cold_node() -> tuple[SimNode, Inbox]:
     """Ten messages that are on disk only, and somebody who wants them."""
-    disk = SimDisk()
-    node = new_node(disk)
-    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node = new_node(SimDisk())
+    node.broker.topic("a").channel("c")
     node.turn(lambda: publish(node, "a", 10))
-    node.log.close()
-    disk = disk.kill()
-    node = new_node(disk)
-    inbox = Inbox()
-    Client(node.broker.topics["a"].channels["c"], inbox, 60 * SECOND, 0).set_ready(100)
-    return node, disk, inbox
+    node = restarted(node)
+    _, inbox = node.subscribe("a", "c")
+    return node, inbox
+
+
+def read(node: SimNode, times: int = 3) -> None:
+    for _ in range(times):
+        node.turn()
+        node.cache.step()
+    node.turn()
 
 
 def test_a_read_that_fails_is_tried_again_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "PAUSE", 0)
     for operation, code in (("read", errno.EIO), ("open", errno.EIO), ("open", errno.EMFILE), ("open", errno.EACCES)):
-        node, disk, inbox = cold_node()
-        disk.fail(operation, 1, code, times=3)
-        for _ in range(10):
-            node.turn()
-            node.cache.step()
-        node.turn()
+        node, inbox = cold_node()
+        node.disk.fail(operation, 1, code, times=3)
+        read(node, 10)
         assert len(inbox.take()) == 10
         assert node.cache.retries == 3 - (operation == "open")  # the turn itself had tried that once
         assert node.cache.failures == 0
 
 
 def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
-    node, disk, inbox = cold_node()
-    for name in disk.names()[:1]:
-        disk.remove(name)
-    for _ in range(3):
-        node.turn()
-        node.cache.step()
-    node.turn()
-    assert inbox.take() == []
-    assert (node.cache.retries, node.cache.failures) == (0, 10)
+    node, inbox = cold_node()
+    node.disk.remove(node.disk.names()[0])
+    read(node)
+    assert (inbox.take(), node.cache.retries, node.cache.failures) == ([], 0, 10)
     assert node.broker.topics["a"].channels["c"].depth == 0
 
 
@@ -234,22 +224,15 @@ class Mends:
 @pytest.mark.parametrize("is_reached", [True, False])
 def test_damaged_messages_wait_for_a_node_that_may_have_them(is_reached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "PAUSE", 0)
-    node, disk, inbox = cold_node()
+    node, inbox = cold_node()
+    disk = node.disk
     name = next(name for name in disk.names() if BODY in disk.content(name))
     node.log.writer.files.mend = mends = Mends(disk, name)
     disk.overwrite(name, disk.content(name).index(BODY), b"?")
-
-    def read() -> None:
-        for _ in range(3):
-            node.turn()
-            node.cache.step()
-        node.turn()
-
-    read()
-    assert inbox.take() == []
-    assert node.cache.failures == 0
+    read(node)
+    assert (inbox.take(), node.cache.failures) == ([], 0)
     mends.is_reachable, mends.is_patient = is_reached, False
-    read()
+    read(node)
     assert len(inbox.take()) == (10 if is_reached else 0)
     assert node.cache.failures == (0 if is_reached else 10)
 
@@ -258,8 +241,8 @@ def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None
     node = new_node(SimDisk())
     names = [f"a{number}" for number in range(10)]
     for name in names:
-        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
-        node.turn(lambda name=name: publish(node, name, 150))  # type: ignore[misc]
+        node.broker.topic(name).channel("c")
+        node.turn(lambda name=name: publish(node, name, 150))
     lane = node.broker.topics["a0"].channels["c"].deferred
     for waiting in (BUDGET // 4, BUDGET // 2, BUDGET * 10):
         while lane.memory < waiting:

@@ -15,7 +15,6 @@ def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records
     clock = Clock()
     tail = {"tail_records": records, "tail_bytes": size}
     node = SimNode(SimDisk(), Durability.OS, clock, segment_size=1 << 20, **tail)
-    assert node.log.upkeep is not None
     written = [0]
     for _ in range(10 * MOST):
         node.turn(lambda: node.broker.topic("t").publish([b"x" * 20], 20))
@@ -28,9 +27,8 @@ def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records
 def test_the_records_of_a_checkpoint_do_not_ask_for_the_next_one() -> None:
     clock = Clock()
     node = SimNode(SimDisk(), Durability.OS, clock, segment_size=1 << 20, tail_records=MOST)
-    assert node.log.upkeep is not None
     for number in range(2 * MOST):  # as many records in a checkpoint
-        node.turn(lambda n=number: node.broker.topic(f"t{n}").publish([b"x"], 1))  # type: ignore[misc]
+        node.turn(lambda n=number: node.broker.topic(f"t{n}").publish([b"x"], 1))
         node.syncer.step()
     for _ in range(10):
         node.turn()

@@ -75,17 +75,13 @@ def test_a_log_of_format_1_goes_on_by_the_wall_clock() -> None:
 
 def test_dues_go_to_and_fro() -> None:
     log = clock(WALL, 0, OTHER)
-    assert log.at(0) == 0
-    assert log.monotonic(0) == 0
-    assert log.monotonic(log.at(123)) == 123
+    assert (log.at(0), log.monotonic(0), log.monotonic(log.at(123))) == (0, 0, 123)
     assert log.at(7 * SECOND) == log.now() == WALL
 
 
 def test_an_anchor_is_made_once_a_second() -> None:
     log = clock(WALL, 5, OTHER)
-    assert log.anchor_due == 0
-    assert log.anchor() == Anchor(WALL, WALL, 5, OTHER)
-    assert log.anchor_due == 8 * SECOND
+    assert (log.anchor_due, log.anchor(), log.anchor_due) == (0, Anchor(WALL, WALL, 5, OTHER), 8 * SECOND)
 
 
 def test_this_machine_tells_its_clocks() -> None:

@@ -25,8 +25,7 @@ def test_fewer_copies_than_the_log_states_do_not_count_yet() -> None:
 
 def test_what_waits_for_too_long_is_given_up() -> None:
     copies = Copies(100)
-    copies.patience = 10
-    mark = copies.copied(2, False)
+    copies.patience, mark = 10, copies.copied(2, False)
     assert copies.wait({mark}, 150, 0) == (True, False)
     assert not copies.expire(9)
     assert copies.expire(10)

@@ -10,25 +10,20 @@ from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE
-from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
+from tests.cases import each
 from tests.effort import tries
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox
+from tests.nsqd.core.node import SECOND, ids
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode
 from tests.nsqd.storage.survey import survey
 
 MESSAGES = 40
-CASES = tries(60)
-
-
-def clock() -> Clock:
-    return Clock()
+CASES = tries(40)
 
 
 def open_node(disk: SimDisk, tail_records: int = 1 << 30) -> SimNode:
-    return SimNode(disk, Durability.ALWAYS, clock(), segment_size=1000, tail_records=tail_records)
+    return SimNode(disk, Durability.ALWAYS, segment_size=1000, tail_records=tail_records)
 
 
 def body(number: int) -> bytes:
@@ -37,17 +32,12 @@ def body(number: int) -> bytes:
 
 def filled(tail_records: int = 1 << 30) -> SimDisk:
     """Messages, each published in a turn of its own, to two channels; one of these has finished every third."""
-    disk = SimDisk()
-    node = open_node(disk, tail_records)
-    topic = node.broker.topic("t")
-    kept, busy = topic.channel("kept"), topic.channel("busy")
-    inbox = Inbox()
-    consumer = Client(busy, inbox, 60 * SECOND, 0)
-    consumer.set_ready(1000)
+    node = open_node(SimDisk(), tail_records)
+    kept = node.broker.topic("t").channel("kept")
+    consumer, inbox = node.subscribe(channel="busy")
     node.turn()
     for number in range(MESSAGES):
-        topic.publish([body(number)], len(body(number)))
-        node.turn()
+        node.publish(body=body(number))
         if number % 3 == 0:
             consumer.finish(inbox.take()[-1].id)
         node.syncer.step()
@@ -56,16 +46,15 @@ def filled(tail_records: int = 1 << 30) -> SimDisk:
     assert node.log.writer.sync()
     node.turn(lambda: node.broker.pause(kept, False))  # one more group, which states that all before it is durable
     assert node.log.writer.sync()
-    return disk
+    return node.disk
 
 
 def served(disk: SimDisk) -> tuple[set[bytes], int]:
     """What the channel that finished nothing gets, and how many spots of damage there are."""
     node = open_node(disk)
     node.broker.check()
-    seen = survey(node, {})
+    bodies = set(survey(node, {})["t"].channels["kept"].arrivals)
     assert node.cache.failures == 0
-    bodies = set(seen["t"].channels["kept"].arrivals)
     assert bodies <= {body(number) for number in range(MESSAGES)}
     return bodies, len(node.log.start_results.damage.spots)
 
@@ -86,13 +75,10 @@ def test_a_wrong_bit_costs_no_more_than_its_record() -> None:
     places = behind_the_topology(disk)
     for _ in range(CASES):
         name, start, end, messages = random.choice(places)
-        wrong = bytearray(disk.content(name))
-        wrong[random.randrange(start, end)] ^= 1 << random.randrange(8)
         spoiled = disk.kill()
-        spoiled.put(name, bytes(wrong))
+        spoiled.flip(name, random.randrange(start, end), 1 << random.randrange(8))
         bodies, spots = served(spoiled)
-        assert len(bodies) == MESSAGES - messages
-        assert spots == 1
+        assert (len(bodies), spots) == (MESSAGES - messages, 1)
 
 
 def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
@@ -100,10 +86,8 @@ def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
     places = behind_the_topology(disk)
     for _ in range(CASES // 5):
         name, start, _, _ = random.choice(places)
-        stop = start + 256
-        spoiled = disk.kill()
-        content = disk.content(name)
-        spoiled.put(name, (content[:start] + bytes(256) + content[stop:])[: len(content)])
+        spoiled, stop = disk.kill(), min(start + 256, disk.size(name))
+        spoiled.spoil(name, start, stop)
         hit = sum(count for other, first, end, count in places if other == name and first < stop and end > start)
         assert len(served(spoiled)[0]) >= MESSAGES - hit - 1  # one more if what follows the page is no group
 
@@ -111,25 +95,11 @@ def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
 def test_a_message_whose_finish_is_damaged_comes_again() -> None:
     disk = filled()
     finish = next(r for r in LogRecords(disk.kill()).records() if r.kind == RecordKind.FINISH)
-    name = f"{finish.segment:020d}.0.log"
-    wrong = bytearray(disk.content(name))
-    wrong[finish.end - 1] ^= 1
-    disk.put(name, bytes(wrong))
-    node = open_node(disk)
-    before = survey(open_node(filled()), {})["t"].channels["busy"].arrivals
-    after = survey(node, {})["t"].channels["busy"].arrivals
+    before = survey(open_node(disk.kill()), {})["t"].channels["busy"].arrivals
+    disk.flip(f"{finish.segment:020d}.0.log", finish.end - 1)
+    after = survey(open_node(disk), {})["t"].channels["busy"].arrivals
     assert len(after) == len(before) + 1
     assert all(len(seen) == len(body(0)) or seen in before for seen in after)
-
-
-def test_swapped_segments_are_refused() -> None:
-    disk = filled()
-    first, second = disk.names()[1:3]
-    one, other = disk.content(first), disk.content(second)
-    disk.put(first, other)
-    disk.put(second, one)
-    with pytest.raises(LogError, match="was renamed"):
-        open_node(disk)
 
 
 def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
@@ -137,90 +107,71 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
     reader = LogRecords(whole.kill())
     roots = [reader.segments[place].name for place in reader.roots()]
     assert len(roots) > 2
-    name = roots[0]
-    parts = [
-        r
-        for r in reader.records(reader.roots()[0])
-        if r.kind in (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
-    ]
+    kinds = (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
+    parts = [r for r in reader.records(reader.roots()[0]) if r.kind in kinds]
     assert len(parts) == 3
-    for at in [at for part in parts for at in range(part.start, part.end, 11)]:
+    for at in [at for part in parts for at in range(part.start, part.end, 23)]:
         disk = whole.kill()
-        wrong = bytearray(whole.content(name))
-        wrong[at] ^= 4
-        disk.put(name, bytes(wrong))
+        disk.flip(roots[0], at, 4)
         node = open_node(disk)
         assert f"{node.log.start_results.roots[0]:020d}.0.log" == roots[1]
         assert len(survey(node, {})["t"].channels["kept"].arrivals) == MESSAGES
 
 
-def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_it() -> None:
-    for delivered in (False, True):  # messages that the cursor comes by, or each by itself
-        disk = SimDisk()
-        node = open_node(disk)
-        topic = node.broker.topic("t")
-        inbox = Inbox(1 << 30)
-        Client(topic.channel("a"), inbox, 60 * SECOND, 0).set_ready(2000 if delivered else 0)
-        bodies = [body(number) for number in range(1000)]
-        node.turn(lambda topic=topic, bodies=bodies: topic.publish(bodies, sum(map(len, bodies))))  # type: ignore[misc]
-        node.turn()
-        assert len(inbox.take()) == len(bodies) * delivered
-        node = open_node(disk.kill())
-        for name in node.disk.names():
-            node.disk.put(name, node.disk.content(name)[:200])
-        channel = node.broker.topics["t"].channels["a"]
-        assert channel.depth == len(bodies)
-        node.eager = True
-        Client(channel, inbox, 60 * SECOND, 0).set_ready(2000)
-        node.advance(SECOND)
-        assert inbox.take() == []
-        assert channel.depth == 0
-        assert node.cache.failures == 1000
-        node.broker.check()
-        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
-        node.turn()
-        assert [one.body for one in inbox.take()] == [b"new"]
+@each("delivered", [False, True])  # messages that the cursor comes by, or each by itself
+def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_it(delivered: bool) -> None:
+    node = open_node(SimDisk())
+    _, inbox = node.subscribe(ready=2000 if delivered else 0)
+    node.publish(1000, body=body(1))
+    node.turn()
+    assert len(inbox.take()) == 1000 * delivered
+    node = open_node(node.disk.kill())
+    for name in node.disk.names():
+        node.disk.put(name, node.disk.content(name)[:200])
+    channel = node.broker.topics["t"].channels["a"]
+    assert channel.depth == 1000
+    node.eager = True
+    _, inbox = node.subscribe(ready=2000)
+    node.advance(SECOND)
+    assert (inbox.take(), channel.depth, node.cache.failures) == ([], 0, 1000)
+    node.broker.check()
+    node.publish(body=b"new")
+    node.turn()
+    assert [one.body for one in inbox.take()] == [b"new"]
 
 
-def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
-    for late in (False, True):  # the channel is made before the messages, or after somebody had them
-        disk = SimDisk()
-        node = open_node(disk)
-        topic = node.broker.topic("t")
-        inbox = Inbox()
-        consumer = Client(topic.channel("early"), inbox, 60 * SECOND, 0)
-        consumer.set_ready(10)
-        node.turn(lambda topic=topic: topic.publish([b"damaged one", b"damaged two"], 22))  # type: ignore[misc]
-        if late:
-            node.turn(lambda topic=topic: topic.channel("late") and None)  # type: ignore[misc]
-        else:
-            consumer.finish(b"".join(message.id for message in inbox.take()))
-        node.turn()
-        node.log.close()
-        name = next(iter(disk.names()))
-        disk.put(name, disk.content(name).replace(b"damaged two", b"damaged ---"))
-        node = open_node(disk)
-        node.broker.check()
-        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
-        seen = survey(open_node(disk.kill()), {})["t"].channels
-        assert all(b"new" in channel.arrivals for channel in seen.values())
+@each("late", [False, True])  # the channel is made before the messages, or after somebody had them
+def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones(late: bool) -> None:
+    node = open_node(SimDisk())
+    consumer, inbox = node.subscribe(channel="early", ready=10)
+    topic = node.broker.topics["t"]
+    node.turn(lambda: topic.publish([b"damaged one", b"damaged two"], 22))
+    if late:
+        node.turn(lambda: topic.channel("late") and None)
+    else:
+        consumer.finish(ids(inbox.take()))
+    node.turn()
+    node.log.close()
+    spoil(node.disk, b"damaged two")
+    node = open_node(node.disk)
+    node.broker.check()
+    node.publish(body=b"new")
+    seen = survey(open_node(node.disk.kill()), {})["t"].channels
+    assert all(b"new" in channel.arrivals for channel in seen.values())
 
 
 def spoil(disk: SimDisk, text: bytes) -> None:
-    """One record has another body than its CRC says."""
-    name = next(name for name in disk.names() if name.endswith(".log") and text in disk.content(name))
+    name = next(name for name in disk.segments() if text in disk.content(name))
     disk.put(name, disk.content(name).replace(text, b"#" * len(text)))
 
 
 @pytest.mark.parametrize("how", ["finished ahead", "distributed later", "emptied"])
 def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how: str) -> None:
     """Records behind the damaged publish speak of its messages: a channel is done with some, or the topic is."""
-    node = SimNode(SimDisk(), Durability.ALWAYS, clock())
+    node = SimNode()
     topic = node.broker.topic("t")
-    inbox = Inbox()
     if how != "emptied":
-        consumer = Client(topic.channel("c"), inbox, 60 * SECOND, 0)
-        consumer.set_ready(1000)
+        consumer, inbox = node.subscribe()
         node.turn()
     if how == "distributed later":
         node.turn(lambda: node.broker.pause(topic, True))
@@ -237,18 +188,16 @@ def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how
     node.log.close()
     disk = node.disk.kill()
     spoil(disk, b"damaged")
-    node = SimNode(disk, Durability.ALWAYS, clock())
+    node = SimNode(disk)
     node.broker.check()
-    topic, inbox = node.broker.topics["t"], Inbox()
-    consumer = Client(topic.channel("c"), inbox, 60 * SECOND, 0)
-    consumer.set_ready(1000)
+    _, inbox = node.subscribe()
     node.eager = True
     new = [b"new %d" % number for number in range(5)]
-    for body in new:
-        node.turn(lambda body=body: topic.publish([body], len(body)))  # type: ignore[misc]
+    for one in new:
+        node.publish(body=one)
     node.advance(SECOND)
-    assert [one.body for one in inbox.take()] == new
-    assert topic.depth == topic.channels["c"].depth == 0
+    topic = node.broker.topics["t"]
+    assert ([one.body for one in inbox.take()], topic.depth, topic.channels["a"].depth) == (new, 0, 0)
     node.broker.check()
 
 
@@ -259,10 +208,9 @@ def test_verify_tells_of_a_segment_that_ends_too_early_also_before_the_checkpoin
     found = 0
     for segment in before:  # a start does not read them
         spoiled = disk.kill()
-        whole = spoiled.content(segment.name).rstrip(b"\0")
         stands = [record for record in LogRecords(disk.kill()).records() if record.segment == segment.base]
         last = max((record.end for record in stands if record.kind == RecordKind.PUBLISH), default=0)
-        spoiled.put(segment.name, whole[: stands[0].end])  # behind a whole record
+        spoiled.put(segment.name, disk.content(segment.name)[: stands[0].end])  # behind a whole record
         told = [spot for spot in verify(spoiled, lambda done, total: None).damage if spot[0] == segment.name]
         assert told == ([(segment.name, stands[0].end, last)] if last else [])
         found += len(told)
@@ -272,26 +220,22 @@ def test_verify_tells_of_a_segment_that_ends_too_early_also_before_the_checkpoin
 
 def test_verify_takes_no_removed_segment_for_damage() -> None:
     """Segments that nobody needs are removed from the middle of the log."""
-    disk = SimDisk()
-    node = open_node(disk, tail_records=100)
-    kept, busy = node.broker.topic("kept"), node.broker.topic("busy")
-    kept.channel("c")
-    inbox = Inbox()
-    consumer = Client(busy.channel("c"), inbox, 60 * SECOND, 0)
-    consumer.set_ready(1000)
+    node = open_node(SimDisk(), tail_records=100)
+    node.broker.topic("kept").channel("c")
+    consumer, inbox = node.subscribe("busy")
 
     def work(publishing: Callable[[], object], turns: int) -> None:
         for _ in range(turns):
-            node.turn(publishing)
+            publishing()
             for message in inbox.take():
                 consumer.finish(message.id)
             for part in (node.syncer, node.cleaner, node.syncer):
                 part.step()
 
-    work(lambda: kept.publish([b"k" * 100], 100), 40)
-    work(lambda: busy.publish([b"b" * 100], 100), 400)
-    work(lambda: None, 50)
-    bases = [segment.base for segment in LogRecords(node.disk.kill()).segments]
-    sizes = [node.disk.size(segment.name) - HEADER_SIZE for segment in LogRecords(node.disk.kill()).segments]
-    assert any(base + size < following for base, size, following in zip(bases, sizes, bases[1:], strict=False))
+    work(lambda: node.publish(1, "kept", b"k" * 100), 40)
+    work(lambda: node.publish(1, "busy", b"b" * 100), 400)
+    work(node.turn, 50)
+    segments = LogRecords(node.disk.kill()).segments
+    ends = [one.base + node.disk.size(one.name) - HEADER_SIZE for one in segments]
+    assert any(end < following.base for end, following in zip(ends, segments[1:], strict=False))
     assert verify(node.disk.kill(), lambda done, total: None).whole

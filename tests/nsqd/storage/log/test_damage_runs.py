@@ -4,14 +4,12 @@ PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it
 failure names its seed, which replays exactly. Bugs that are planted here must be found within 200 seeds.
 """
 
-from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.quarantine import Quarantine
-from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.writer import Writer
 from tests.effort import seeds
 from tests.nsqd.storage.damage_run import DamageRun
 
@@ -24,6 +22,7 @@ FOUND_WITHIN = 200  # seeds
 @pytest.mark.parametrize("durability", list(Durability))
 def test_nothing_is_lost_silently_and_below_the_mark_only_what_was_hit(durability: Durability) -> None:
     missing = told = 0
+    copies: set[str] = set()
     for seed in SEEDS:
         run = DamageRun(seed, durability)
         try:
@@ -31,8 +30,10 @@ def test_nothing_is_lost_silently_and_below_the_mark_only_what_was_hit(durabilit
         except Exception as error:
             raise AssertionError(f"seed {seed}, {durability.value}: {error}") from error
         missing, told = missing + run.missing, told + run.told
+        copies |= {name.rpartition(".")[2] for name, _ in Quarantine(run.disk.kill()).copies}
     assert missing > 0
     assert told > 0
+    assert copies == {"torn", "damaged"}
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -44,43 +45,20 @@ def test_a_seed_replays_exactly() -> None:
         assert first == second
 
 
-def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
-    """Some seed fails, with one of these complaints."""
-    for seed in range(FOUND_WITHIN):
-        try:
+@pytest.mark.parametrize(("where", "wrong", "durability", "complaint"), [
+    ("reader.LogRecords._highest_mark", lambda reader, place, at: 0, Durability.ALWAYS, "not served"),
+    ("reader.LogRecords.torn", property(lambda reader: 0), Durability.OS, "silently lost"),
+    ("writer.Writer.unstated", property(lambda writer: False), Durability.OS, "does not state its mark"),
+    ("reader.resume", lambda data, at, seed, start=0: len(data), Durability.ALWAYS, "not served"),
+], ids=["all that is wrong is a torn tail", "what is cut off is not told", "no mark", "too much is passed over"])  # fmt: skip
+def test_each_planted_bug_is_found(
+    where: str, wrong: Any, durability: Durability, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"nsqd.storage.log.{where}", wrong)
+
+    def run() -> None:
+        for seed in range(FOUND_WITHIN):
             DamageRun(seed, durability).run()
-        except AssertionError as error:
-            found = str(error)
-            break
-    else:
-        raise AssertionError("the bug was not found")
-    assert any(complaint in found for complaint in complaints), found
 
-
-def test_taking_all_that_is_wrong_for_a_torn_tail_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogRecords, "_highest_mark", lambda reader, place, at: 0)
-    assert_found(Durability.ALWAYS, ["not served"])
-
-
-def test_not_telling_what_is_cut_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogRecords, "torn", property(lambda reader: 0))
-    assert_found(Durability.OS, ["silently lost"])
-
-
-def test_not_stating_the_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Writer, "unstated", property(lambda writer: False))
-    assert_found(Durability.OS, ["does not state its mark"])
-
-
-def test_passing_over_more_than_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsqd.storage.log.reader.resume", lambda data, at, seed, start=0: len(data))
-    assert_found(Durability.ALWAYS, ["not served"])
-
-
-def test_a_run_makes_copies() -> None:
-    kept: list[str] = []
-    for seed in range(20):
-        run = DamageRun(seed, Durability.OS)
-        run.run()
-        kept += [name for name, _ in Quarantine(run.disk.kill()).copies]
-    assert {name.rpartition(".")[2] for name in kept} == {"torn", "damaged"}
+    with pytest.raises(AssertionError, match=complaint):
+        run()

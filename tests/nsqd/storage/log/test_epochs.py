@@ -29,8 +29,19 @@ EPOCHS = st.builds(Epoch, st.integers(1, 2**32 - 1), st.integers(0, 2**16 - 1), 
 
 
 def publish(node: SimNode, count: int = 1, size: int = 10) -> None:
-    for number in range(count):
-        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * size], size))  # type: ignore[misc]
+    for _ in range(count):
+        node.publish(body=b"x" * size)
+
+
+def lives(count: int, messages: int, size: int = 10, segment_size: int = 1000) -> SimDisk:
+    """A node starts so often, and publishes each time."""
+    disk = SimDisk()
+    for _ in range(count):
+        node = open_node(disk)
+        node.log.writer.segment_size = segment_size
+        publish(node, messages, size)
+        disk = node.disk.kill()
+    return disk
 
 
 def begun(disk: SimDisk) -> list[tuple[Epoch, int]]:
@@ -41,8 +52,7 @@ def begun(disk: SimDisk) -> list[tuple[Epoch, int]]:
 
 @given(EPOCHS, st.binary(max_size=5))
 def test_an_epoch_is_read_as_it_was_packed(epoch: Epoch, before: bytes) -> None:
-    assert len(epoch.pack()) == SIZE
-    assert unpack(before + epoch.pack() + b"x", len(before)) == epoch
+    assert (len(epoch.pack()), unpack(before + epoch.pack() + b"x", len(before))) == (SIZE, epoch)
 
 
 @given(st.lists(st.tuples(EPOCHS, st.integers(0, 50)), max_size=8, unique_by=lambda one: one[0]), st.randoms())
@@ -52,8 +62,7 @@ def test_a_table_tells_the_epoch_of_each_position(given_: list[tuple[Epoch, int]
     table = EpochTable()
     for epoch, start in epochs * 2:  # as a checkpoint and the records before it tell them
         table.begin(epoch, start)
-    assert list(table) == epochs
-    assert table.highest == max((epoch.number for epoch, _ in epochs), default=0)
+    assert (list(table), table.highest) == (epochs, max((epoch.number for epoch, _ in epochs), default=0))
     expected = [NO_EPOCH, *(epoch for epoch, _ in epochs)]
     told = [table.at(position) for position in range(60)]
     assert told == [expected[sum(start <= position for start in starts)] for position in range(60)]
@@ -73,11 +82,7 @@ def test_a_table_forgets_but_the_last_epochs_that_have_ended(monkeypatch: pytest
 
 
 def test_each_start_begins_an_epoch_with_its_first_record() -> None:
-    disk = SimDisk()
-    for _ in range(3):
-        node = open_node(disk)
-        publish(node, 2)
-        disk = node.disk.kill()
+    disk = lives(3, 2)
     found = begun(disk)
     assert [(epoch.number, epoch.node) for epoch, _ in found] == [(1, 7), (2, 7), (3, 7)]
     assert len({epoch.random for epoch, _ in found}) == 3
@@ -110,16 +115,11 @@ def test_a_checkpoint_tells_the_epochs_that_still_have_segments() -> None:
 
 @pytest.mark.parametrize("lost", [HEADER_SIZE, 4096])
 def test_each_header_is_rebuilt_with_the_epoch_of_its_segment(lost: int) -> None:
-    disk = SimDisk()
-    for _ in range(3):
-        node = open_node(disk)
-        node.log.writer.segment_size = 1 << 20
-        publish(node, 20, 1000)
-        disk = node.disk.kill()
+    disk = lives(3, 20, 1000, 1 << 20)
     names = [segment.name for segment in LogRecords(disk.kill()).segments]
     headers = [decode_header(disk.content(name)) for name in names]
     for name in names:  # all of them at once: only log.id knows the epochs
-        disk.put(name, bytes(lost) + disk.content(name)[lost:])
+        disk.spoil(name, 0, lost)
     segments = LogRecords(disk).segments
     assert [segment.header for segment in segments] == headers
     if lost == HEADER_SIZE:
@@ -154,9 +154,7 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
     disk = SimDisk()
     disk.put(NAME, encode_identity(StoredIdentity(7, bytes(16), epochs)))
     stored = read_identity(disk)
-    assert stored is not None
-    assert stored.epochs == epochs[2:]
-    assert len(read_from(disk, NAME, 0, 1000)) == 32 + 3 * SIZE
+    assert (stored.epochs, len(read_from(disk, NAME, 0, 1000))) == (epochs[2:], 32 + 3 * SIZE)
 
 
 @each("number", range(1, 6))
@@ -164,8 +162,7 @@ def test_the_oldest_epochs_are_left_out_of_a_log_id_that_has_too_many(monkeypatc
 def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_record(
     operation: str, number: int
 ) -> None:
-    disk = new_disk()
-    epoch = Epoch(3, 7, b"eightby!")
+    disk, epoch = new_disk(), Epoch(3, 7, b"eightby!")
     writer = Writer(disk, LogIdentity(7, LOG_ID, epoch), 0, frozen_clock(), Space(disk), Spare(disk, 4096))
     disk.fail(operation, number, errno.EIO)
     for content in (b"a", b"b", b"c"):
@@ -176,23 +173,17 @@ def test_a_disk_that_fails_at_the_start_leaves_no_segment_without_its_epochs_rec
     assert list(writer.epochs) == [(epoch, 0)]
     reader, contents = read(disk.kill())
     assert [content for content in contents if len(content) == 1] == [b"a", b"b", b"c", b"d"]
-    assert begun(disk) == [(epoch, 0)]
-    assert {segment.header.epoch for segment in reader.segments} == {epoch}
+    assert (begun(disk), {segment.header.epoch for segment in reader.segments}) == ([(epoch, 0)], {epoch})
 
 
 def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimDisk()
-    node = open_node(disk)
-    node.log.writer.segment_size = 1 << 20
-    publish(node, 20, 1000)
-    disk = node.disk.kill()
+    disk = lives(1, 20, 1000, 1 << 20)
     stored = read_identity(disk)
-    assert stored is not None
     (name,) = (segment.name for segment in LogRecords(disk.kill()).segments)
     header = decode_header(disk.content(name))
     others = tuple(Epoch(number, 7, number.to_bytes(8)) for number in range(2, 5000))
     disk.put(NAME, encode_identity(StoredIdentity(7, stored.log_id, (*stored.epochs, *others))))
-    disk.put(name, bytes(4096) + disk.content(name)[4096:])
+    disk.spoil(name, 0, 4096)
     calls: list[int] = []
     monkeypatch.setattr(segments_module, "decode", lambda *arguments: calls.append(1) or decode(*arguments))
     assert LogRecords(disk).segments[0].header == header
@@ -200,18 +191,11 @@ def test_the_epoch_is_found_among_very_many(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_headers_know_the_epochs_whose_records_are_damaged() -> None:
-    disk = SimDisk()
-    for _ in range(3):
-        node = open_node(disk)
-        publish(node, 3)
-        disk = node.disk.kill()
+    disk = lives(3, 3)
     expected = begun(disk)
     record = next(one for one in LogRecords(disk.kill()).records() if one.kind == RecordKind.EPOCH and one.segment)
     name = next(one.name for one in LogRecords(disk.kill()).segments if one.base == record.segment)
-    content = disk.content(name)
-    disk.put(
-        name, content[: record.start + 12] + bytes((content[record.start + 12] ^ 255,)) + content[record.start + 13 :]
-    )
+    disk.flip(name, record.start + 12, 255)
     assert list(open_node(disk).log.writer.epochs)[:-1] == expected
 
 
@@ -228,10 +212,9 @@ def test_a_header_is_rebuilt_though_log_id_could_not_be_written(monkeypatch: pyt
     publish(node, 5)
     disk = node.disk.kill()
     last = LogRecords(disk.kill()).segments[-1]
-    disk.put(last.name, bytes(HEADER_SIZE) + disk.content(last.name)[HEADER_SIZE:])
+    disk.spoil(last.name, 0, HEADER_SIZE)
     node = open_node(disk)  # the segment's own record tells its epoch
-    assert node.broker.topics["t"].depth == 10
-    assert node.log.start_results.torn == 0
+    assert (node.broker.topics["t"].depth, node.log.start_results.torn) == (10, 0)
 
 
 @pytest.mark.parametrize("size", [1000, 1 << 20, 3 << 20])
@@ -247,11 +230,9 @@ def test_a_cleaned_segment_of_one_record_is_rebuilt_whatever_its_size(size: int)
 
 
 def test_a_header_whose_epoch_is_unknown_is_not_written() -> None:
-    disk = new_disk()
-    later = Epoch(2, 7, b"eightby?")
+    disk, later = new_disk(), Epoch(2, 7, b"eightby?")
     disk.put(NAME, encode_identity(StoredIdentity(7, LOG_ID, (later,))))
     content = bytes(HEADER_SIZE) + b"no record at all" * 400
     disk.put(segment_name(0, 1), content)
     reader = LogRecords(disk)
-    assert reader.files.rebuilt == [segment_name(0, 1)]
-    assert disk.content(segment_name(0, 1)) == content
+    assert (reader.files.rebuilt, disk.content(segment_name(0, 1))) == ([segment_name(0, 1)], content)

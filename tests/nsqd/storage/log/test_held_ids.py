@@ -7,8 +7,7 @@ import pytest
 from nsqd.core.message.id_ranges import NO_END
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.storage.log.records import decode_header
-from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import SECOND, Inbox
+from tests.nsqd.core.node import SECOND, ids
 from tests.nsqd.storage import sim_node
 from tests.nsqd.storage.log.test_cleaner import is_cleaned, new_node, work_until
 from tests.nsqd.storage.log.test_restore import start
@@ -43,13 +42,10 @@ def with_six(retention: int = 0) -> SimNode:
 
 def finish_all(node: SimNode, *topics: str) -> None:
     for topic in topics:
-        inbox = Inbox()
-        consumer = Client(node.broker.topic(topic).channel("c"), inbox, 60 * SECOND, 0)
-        consumer.set_ready(100)
+        consumer, inbox = node.subscribe(topic, "c")
         node.eager = True
         node.advance(0)
-        for message in inbox.take():
-            consumer.finish(message.id)
+        consumer.finish(ids(inbox.take()))
         node.turn()
 
 
@@ -83,28 +79,20 @@ def test_what_is_retained_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_of_damaged_messages_the_worst_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     node = with_six()
     node = renumbered(node, monkeypatch)
-    for name in node.disk.names():
-        if name.endswith(".log"):
-            node.disk.put(name, node.disk.content(name).replace(b"x", b"y"))
+    for name in node.disk.segments():
+        node.disk.put(name, node.disk.content(name).replace(b"x", b"y"))
     assert held(node) == {NODE: (0, 7), OTHER: (7, NO_END)}
 
 
 def test_cleaning_keeps_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = new_node(SimDisk())
-    before = 0
-
-    def many() -> bool:
-        nonlocal before
-        before += 1
-        return before > 200
-
-    work_until(node, many)
+    node, counts = new_node(SimDisk()), iter(range(200))
+    work_until(node, lambda: next(counts, None) is None)
     node.log.close()
     monkeypatch.setattr(sim_node, "NODE", OTHER)
     node = new_node(node.disk.kill())
     last = node.broker.ids.next
     work_until(node, partial(is_cleaned, node))
-    headers = [decode_header(node.disk.content(name)) for name in node.disk.names() if name.endswith(".log")]
+    headers = [decode_header(node.disk.content(name)) for name in node.disk.segments()]
     assert NODE in {header.node for header in headers if header.generation}
     first, end = held(node)[NODE]
     assert 1 <= first < end <= last

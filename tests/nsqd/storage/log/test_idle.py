@@ -11,7 +11,7 @@ from nsqd.storage.log.store import LogStore
 from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
-from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.core.node import MS, SECOND, Inbox, ids
 from tests.nsqd.storage.crash_run import assert_bounded
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -39,11 +39,6 @@ def rest(node: SimNode, seconds: int) -> None:
             node.turn()
 
 
-def checkpoints(node: SimNode) -> int:
-    assert node.log.upkeep is not None
-    return node.log.upkeep.checkpoints.written
-
-
 def files(node: SimNode) -> int:
     return sum(node.disk.size(name) for name in node.disk.names())
 
@@ -52,15 +47,18 @@ class Backlog:
     """A topic with a channel that has all of what was published, and one consumer."""
 
     def __init__(self, node: SimNode, count: int, batch: int = 20) -> None:
-        self.node = node
-        self.topic = node.broker.topic("t")
+        self.node, self.topic = node, node.broker.topic("t")
         self.topic.channel("a")
-        for first in range(0, count, batch):
-            bodies = [b"%d." % number + b"x" * BODY for number in range(first, first + batch)]
-            node.turn(lambda bodies=bodies: self.topic.publish(bodies, sum(map(len, bodies))))
+        for _ in range(0, count, batch):
+            node.publish(batch, body=b"x" * BODY)
             node.syncer.step()
-        self.inbox = Inbox(1 << 30)
-        self.consumer = Client(self.topic.channel("a"), self.inbox, 36_000 * SECOND, 0)
+        self.consumer, self.inbox = node.subscribe(ready=0, timeout=36_000 * SECOND)
+
+    def finish_first(self, count: int) -> None:
+        self.consumer.set_ready(count)
+        self.node.advance(10 * MS)
+        self.consumer.finish(ids(self.inbox.take()))
+        self.consumer.set_ready(0)
 
     def finish(self, keep: int = 0) -> None:
         """All of it, but for each `keep`th message; 0: all of it."""
@@ -86,24 +84,20 @@ def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
     backlog = Backlog(node, 1000)
     rest(node, 60)
     assert files(node) > 500_000
-    before = checkpoints(node)
+    before = node.checkpoints
     backlog.finish()
     rest(node, 60)
     assert files(node) < CHEAP + 2 * SEGMENT
-    assert checkpoints(node) == before + 1, "most of it was before the newest checkpoint already"
+    assert node.checkpoints == before + 1, "most of it was before the newest checkpoint already"
 
 
 def test_a_backlog_of_which_most_is_owed_stays_as_it_is(node: SimNode) -> None:
     backlog = Backlog(node, 1000)
     rest(node, 60)
-    before, size = checkpoints(node), files(node)
-    backlog.consumer.set_ready(400)
-    node.advance(10 * MS)
-    for message in backlog.inbox.take():
-        backlog.consumer.finish(message.id)
-    backlog.consumer.set_ready(0)
+    before, size = node.checkpoints, files(node)
+    backlog.finish_first(400)
     rest(node, 120)
-    assert checkpoints(node) == before
+    assert node.checkpoints == before
     assert files(node) >= size
 
 
@@ -111,27 +105,21 @@ def test_more_must_be_finished_than_is_owed_for_a_checkpoint() -> None:
     clock = Clock()
     for part, count in ((400, 1), (600, 2)):
         node = start(SimDisk(), clock, cheap=1 << 40)
-        backlog = Backlog(node, 1000)
-        backlog.consumer.set_ready(part)
-        node.advance(10 * MS)
-        for message in backlog.inbox.take():
-            backlog.consumer.finish(message.id)
-        backlog.consumer.set_ready(0)
+        Backlog(node, 1000).finish_first(part)
         node.turn()
         again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False))
         rest(again, 60)
-        assert checkpoints(again) == count, "the first for want of any, the second for the sake of what is finished"
+        assert again.checkpoints == count, "the first for want of any, the second for the sake of what is finished"
 
 
 def test_what_is_finished_is_counted_only_if_something_happened(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
     Backlog(node, 1000)
     rest(node, 60)
-    counted = []
-    logged = LogStore.logged
+    counted, logged = [], LogStore.logged
     monkeypatch.setattr(LogStore, "logged", lambda store: counted.append(store) or logged(store))
     rest(node, 600)
     assert counted == []
-    node.turn(lambda: node.broker.topics["t"].publish([b"x"], 1))
+    node.publish()
     rest(node, 60)
     assert len(counted) == 1
 
@@ -146,13 +134,12 @@ def test_a_small_log_is_not_looked_at(node: SimNode, monkeypatch: pytest.MonkeyP
 
 def test_under_load_there_are_no_more_checkpoints(node: SimNode) -> None:
     backlog = Backlog(node, 1000)
-    before, written = checkpoints(node), node.log.writer.written.position
+    before, written = node.checkpoints, node.log.writer.written.position
     for _ in range(90):
-        bodies = [b"x" * BODY] * 20
-        node.turn(lambda bodies=bodies: backlog.topic.publish(bodies, len(bodies) * BODY))
+        node.publish(20, body=b"x" * BODY)
         backlog.finish()
         rest(node, 1)
-    assert checkpoints(node) - before <= (node.log.writer.written.position - written) // CHEAP
+    assert node.checkpoints - before <= (node.log.writer.written.position - written) // CHEAP
 
 
 def test_a_backlog_that_came_and_went_between_two_looks_goes(node: SimNode) -> None:
@@ -186,11 +173,10 @@ def test_what_is_left_of_it_here_and_there_is_written_together(node: SimNode) ->
 
 @each("keep", [0, 2, 20, 1], node=lambda: start(SimDisk(), Clock(1000 * SECOND, 1800000000 * SECOND)))
 def test_an_idle_node_comes_to_rest(node: SimNode, keep: int) -> None:
-    backlog = Backlog(node, 600)
-    before = checkpoints(node)
+    backlog, before = Backlog(node, 600), node.checkpoints
     backlog.finish(keep)
     rest(node, 120)
-    assert checkpoints(node) - before <= 3
+    assert node.checkpoints - before <= 3
     operations = {name: count for name, count in node.disk.operations.items() if name not in ("read", "open")}
     rest(node, 600)
     assert {name: node.disk.operations[name] for name in operations} == operations, "something is written for ever"
@@ -205,9 +191,9 @@ def test_large_checkpoints_are_no_reason_for_more_of_them(node: SimNode) -> None
         node.turn()
     Backlog(node, 600).finish()
     rest(node, 120)
-    before = checkpoints(node)
+    before = node.checkpoints
     rest(node, 600)
-    assert checkpoints(node) == before
+    assert node.checkpoints == before
 
 
 def test_a_trickle_does_not_keep_a_finished_backlog(node: SimNode) -> None:
@@ -226,13 +212,11 @@ class IdleRun:
         self.random = random = Random(seed)
         self.cheap, self.segment = random.choice((2000, 10_000)), random.choice((1000, 5000))
         self.policy = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
-        self.clock = Clock()
-        self.disk = SimDisk(random)
+        self.clock, self.disk = Clock(), SimDisk(random)
         self.inbox = Inbox(1 << 30)
         self.consumers: list[Client] = []
 
     def run(self) -> None:
-        """AssertionError if the log does not become small, or never comes to rest."""
         for _ in range(3):
             node = self._open()
             if self.random.random() < 0.8:
@@ -241,11 +225,9 @@ class IdleRun:
             rest(node, 90)
             assert_bounded(node, self.cheap + 2 * self.segment + 2000)
             if not any(consumer.in_flight for consumer in self.consumers):
-                before, written = checkpoints(node), node.log.writer.written.position
+                before, written = node.checkpoints, node.log.writer.written.position
                 rest(node, 90)
-                assert (checkpoints(node), node.log.writer.written.position) == (before, written), (
-                    "it does not come to rest"
-                )
+                assert (before, written) == (node.checkpoints, node.log.writer.written.position), "there is no rest"
             self._end(node)
 
     def _open(self) -> SimNode:

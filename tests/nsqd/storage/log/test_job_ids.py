@@ -81,7 +81,6 @@ def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
         node = node_on(disk)
         numbers += put(node, 3)
         found = node.broker.tubes.find(numbers[-1])
-        assert found is not None
         node.turn(partial(found[0].kick, found[1]))  # it has a JOB record, too
         if is_stopped:
             node.log.close()
@@ -111,7 +110,6 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
     assert following == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
     assert tubes.find(1) is None
     found = tubes.find(9 << 48 | 1)
-    assert found is not None
     found[0].finish(found[1])
     assert list(told(node)) == [7 << 48 | 1, 7 << 48 | 2, 9 << 48 | 2]
 
@@ -123,8 +121,7 @@ def test_rows_behind_a_header_that_was_damaged_keep_their_ids() -> None:
     job = tube.jobs.get(1)
     assert job is not None
     node.turn(lambda: tube.bury(job, 9))  # a JOB record
-    expected = told(node)
-    disk = node.disk.kill()
+    expected, disk = told(node), node.disk.kill()
     (name,) = (name for name in disk.names() if name.endswith(".log"))
     disk.put(name, bytes(40) + disk.content(name)[40:])
     assert told(node_on(disk)) == expected

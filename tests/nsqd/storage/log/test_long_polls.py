@@ -1,24 +1,24 @@
 """Readers that wait for more: told once, when it is durable, and not kept for ever."""
 
-from random import Random
-
 import pytest
 
-from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log.long_polls import LongPoll, LongPolls
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode
 
 
 @pytest.fixture
 def node() -> SimNode:
-    random = Random(1)
-    clock = Clock()
-    node = SimNode(SimDisk(random, 512), Durability.OS, clock, random, Limits(), 10_000, 1 << 30, 1 << 30, 1 << 40)
+    node = SimNode(durability=Durability.OS, segment_size=10_000)
     node.turn(lambda: node.broker.topic("t").configure(TopicConfig(retention=3600 * SECOND)))
     return node
+
+
+def work(node: SimNode) -> None:
+    for _ in range(3):
+        node.syncer.step()
+        node.turn()
 
 
 def watch(node: SimNode, end: int, seconds: int = 60) -> list[int]:
@@ -33,16 +33,12 @@ def watch(node: SimNode, end: int, seconds: int = 60) -> list[int]:
 def test_it_is_told_once_when_so_much_is_durable(node: SimNode) -> None:
     told = watch(node, 3)
     node.publish(2)
-    for _ in range(3):
-        node.syncer.step()
-        node.turn()
+    work(node)
     assert told == []
     node.publish(1)
     node.turn()  # it asks for a sync, for in this mode nobody else does
     assert told == []
-    for _ in range(3):
-        node.syncer.step()
-        node.turn()
+    work(node)
     assert told == [3]
     node.publish(1)
     node.turn()

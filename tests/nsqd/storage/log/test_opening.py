@@ -74,7 +74,6 @@ class Life:
         return found
 
     def stop(self) -> None:
-        """Give up the broker, and close the log."""
         self.broker.commit()
         self.log.close()
 

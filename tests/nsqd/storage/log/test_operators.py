@@ -4,15 +4,15 @@ from functools import partial
 
 from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
-from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
 
 
-def start(disk: SimDisk, clock: Clock) -> SimNode:
-    node = SimNode(disk, Durability.ALWAYS, clock, segment_size=1 << 20)
+def start(disk: SimDisk | None = None, clock: Clock | None = None) -> SimNode:
+    node = SimNode(disk, clock=clock, segment_size=1 << 20)
     node.eager = True
     return node
 
@@ -22,15 +22,14 @@ def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[ChosenMessage]:
 
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:
-    clock = Clock()
-    node = start(SimDisk(), clock)
-    topic = node.broker.topic("t")
+    node = start()
+    clock, topic = node.clock, node.broker.topic("t")
     channel = topic.channel("c")
     for number in range(12):
         if number == 7:
             node.turn(partial(topic.publish_deferred, b"7", clock.now + 600 * SECOND))
         else:
-            node.turn(partial(topic.publish, [b"x"], 1))
+            node.publish()
     requeue(topic, channel, chosen(node, topic, 5), 0, clock.now)
     finish(topic, channel, chosen(node, topic, *range(3, 11)))
     node.turn()
@@ -40,10 +39,10 @@ def test_a_delayed_message_that_was_finished_stays_finished() -> None:
 
 
 def test_every_message_of_a_large_turn_is_found_on_disk() -> None:
-    node = start(SimDisk(), Clock())
+    node = start()
     topic = node.broker.topic("t")
     topic.channel("c")
-    node.turn(partial(topic.publish, [b"x" * 900] * 1500, 900 * 1500))
+    node.publish(1500, body=b"x" * 900)
     node.advance(SECOND)
     ordinals = [0, 1020, 1023, 1024, 1499]
     plans = node.log.history().plans_of(topic.number, ordinals)
@@ -52,15 +51,11 @@ def test_every_message_of_a_large_turn_is_found_on_disk() -> None:
 
 
 def test_what_is_damaged_does_not_hide_what_stands_behind_it() -> None:
-    disk = SimDisk()
-    node = start(disk, Clock())
-    topic = node.broker.topic("t")
+    node = start()
     for _ in range(3):
-        node.turn(partial(topic.publish, [b"x" * 200] * 1024, 200 * 1024))
-    (name,) = [one for one in disk.names() if one.endswith(".log")]
-    content = bytearray(disk.content(name))
-    content[50_000] ^= 1
-    disk.put(name, bytes(content))
+        node.publish(1024, body=b"x" * 200)
+    topic = node.broker.topics["t"]
+    node.disk.flip(*node.disk.segments(), 50_000)
     history, at, seen = node.log.history(), 0, 0
     while at < 3072:
         batches, at = history.plan(topic.number, at, 3072, 100_000).read()
@@ -69,19 +64,15 @@ def test_what_is_damaged_does_not_hide_what_stands_behind_it() -> None:
 
 
 def test_no_place_is_noted_twice() -> None:
-    node = start(SimDisk(), Clock())
-    topic = node.broker.topic("t")
-    node.turn(partial(topic.publish, [b"x" * 1000] * 1024, 1000 * 1024))
-    sequence = node.store.find_sequence(topic.number)
-    assert sequence is not None
-    for held in sequence.extents:
+    node = start()
+    node.publish(1024, body=b"x" * 1000)
+    for held in node.store.find_sequence(node.broker.topics["t"].number).extents:
         assert len(set(held.locations)) == len(held.locations)
 
 
 def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:
-    clock = Clock()
-    node = start(SimDisk(), clock)
-    topic = node.broker.topic("t")
+    node = start()
+    clock, topic = node.clock, node.broker.topic("t")
     topic.configure(TopicConfig(retention=3600 * SECOND))
     topic.channel("a")
     topic.channel("b")

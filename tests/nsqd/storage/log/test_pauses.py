@@ -28,14 +28,19 @@ PAUSES = st.builds(
 def test_a_pause_is_read_as_it_was_written(topic: int, channel: int, pause: Pause | None) -> None:
     content = records.pack_pause(topic, channel, pause)
     assert records.CHANNEL_OF.unpack_from(content) == (topic, channel)
-    assert records.unpack_pause(content) == pause
-    assert load_pause(dump_pause(pause)) == pause
+    assert (records.unpack_pause(content), load_pause(dump_pause(pause))) == (pause, pause)
+
+
+def restarted(node: SimNode, end: str) -> SimNode:
+    if end == "checkpoint":
+        node.log.close()
+        assert node.checkpoints > 0
+    return open_node(node.disk.kill())
 
 
 @pytest.mark.parametrize("end", ["kill", "checkpoint"])
 def test_a_restart_keeps_them(end: str) -> None:
-    disk = SimDisk()
-    node = open_node(disk, tail_records=5 if end == "checkpoint" else 1 << 30)
+    node = open_node(SimDisk(), tail_records=5 if end == "checkpoint" else 1 << 30)
     topic = node.broker.topic("t")
     kept, resumed = topic.channel("kept"), topic.channel("resumed")
     at = node.broker.wall // SECOND
@@ -47,11 +52,7 @@ def test_a_restart_keeps_them(end: str) -> None:
 
     node.turn(lambda: pause(node))
     node.turn(lambda: node.broker.pause(resumed, False))
-    if end == "checkpoint":
-        node.log.close()
-        assert node.log.upkeep is not None
-        assert node.log.upkeep.checkpoints.written > 0
-    other = open_node(disk.kill())
+    other = restarted(node, end)
     expected = {("t", ""): Pause("ann", at, at + 60), ("t", "kept"): Pause("bob", at, 0)}
     assert other.broker.registry.pauses.details == expected
     assert other.broker.topics["t"].paused == expected["t", ""]
@@ -68,8 +69,7 @@ OUT, INTO, ALL = Pause("ann", 7, 0), Pause("10.0.0.1", 7, 0, out=False, into=Tru
 
 @pytest.mark.parametrize("end", ["kill", "checkpoint"])
 def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
-    disk = SimDisk()
-    node = open_node(disk, tail_records=5 if end == "checkpoint" else 1 << 30)
+    node = open_node(SimDisk(), tail_records=5 if end == "checkpoint" else 1 << 30)
     pauses = {"out": OUT, "into": INTO, "all": ALL, "none": None, "ended": None, "in": INTO}
 
     def pause(node: SimNode) -> None:
@@ -83,11 +83,7 @@ def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
         made("in").pause_for(0, node.clock.now)
 
     node.turn(lambda: pause(node))
-    if end == "checkpoint":
-        node.log.close()
-        assert node.log.upkeep is not None
-        assert node.log.upkeep.checkpoints.written > 0
-    other = open_node(disk.kill())
+    other = restarted(node, end)
     tubes = {name: other.broker.tubes.made(name) for name in pauses}
     assert {name: tube.paused for name, tube in tubes.items()} == {**pauses, "in": replace(ALL, out=False)}
     assert {name for name, tube in tubes.items() if tube.is_shut} == {"into", "all", "in"}
@@ -102,15 +98,9 @@ def test_a_restart_keeps_pauses_of_queues_and_no_others(end: str) -> None:
 
 
 def test_verify_tells_of_them() -> None:
-    disk = SimDisk()
-    node = open_node(disk)
-
-    def pause() -> None:
-        node.broker.tubes.made("q").pause_queue(ALL)
-        node.broker.tubes.made("r")
-
-    node.turn(pause)
-    findings = verify(disk.kill(), lambda done, total: None)
+    node = open_node(SimDisk())
+    node.turn(lambda: node.broker.tubes.made("q").pause_queue(ALL), lambda: node.broker.tubes.made("r") and None)
+    findings = verify(node.disk.kill(), lambda done, total: None)
     assert {topic.name: topic.queue_pause for topic in findings.topics} == {"q": "all", "r": ""}
     told = _as_json(findings)["topics"]
     assert [topic.get("queue_paused") for topic in told] == ["all", None]

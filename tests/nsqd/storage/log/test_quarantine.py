@@ -30,15 +30,12 @@ def log_of(*contents: bytes, stated: bool) -> SimDisk:
 
 def flip(disk: SimDisk, what: bytes) -> tuple[int, int]:
     """One bit in the record with that content is wrong. Returns from where to where the record stands."""
-    wrong = bytearray(disk.content(SEGMENT))
-    at = wrong.index(what)
-    wrong[at] ^= 4
-    disk.put(SEGMENT, bytes(wrong))
+    at = disk.content(SEGMENT).index(what)
+    disk.flip(SEGMENT, at, 4)
     return at - 9, at + len(what)
 
 
 def copies(disk: SimDisk) -> dict[str, bytes]:
-    """Return the contents of the quarantined copies, by name."""
     return {name: disk.content(name) for name in disk.names() if name.endswith((TORN, DAMAGED))}
 
 
@@ -61,8 +58,7 @@ def test_behind_the_stated_mark_everything_from_the_wrong_record_on_is_copied_co
     start, _ = flip(disk, b"second")
     torn = disk.content(SEGMENT)[start:]
     reader, contents = read(disk)
-    assert contents == [b"first"]
-    assert reader.cuts == [(SEGMENT, start, start + len(torn))]
+    assert (contents, reader.cuts) == ([b"first"], [(SEGMENT, start, start + len(torn))])
     assert (reader.torn, reader.damage.size) == (len(torn), 0)
     assert disk.content(SEGMENT + f".{start}.torn") == torn
     assert b"the last" in torn
@@ -81,15 +77,13 @@ def test_a_power_cut_at_any_moment_of_a_repair_loses_no_byte() -> None:
     for moment in range(12):
         disk = log_of(b"first", b"second", b"the last", stated=False)
         start, _ = flip(disk, b"second")
-        torn = disk.content(SEGMENT)[start:]
-        disk.cut_in = moment
+        torn, disk.cut_in = disk.content(SEGMENT)[start:], moment
         try:
             read(disk)
         except PowerCut:
             pass
         for _ in range(10):
-            disk.cut_in = None
-            crashed = disk.crash(disk.random)
+            disk.cut_in, crashed = None, disk.crash(disk.random)
             read(crashed)
             assert copies(crashed) == {f"{SEGMENT}.{start}.torn": torn}
             assert crashed.content(SEGMENT) == disk.content(SEGMENT)[:start]
@@ -148,8 +142,7 @@ def test_other_bytes_of_the_same_place_get_a_copy_of_their_own() -> None:
 
 def test_what_is_found_at_a_start_is_said_at_error_with_the_copy(caplog: pytest.LogCaptureFixture) -> None:
     disk = new_disk()
-    node = open_node(disk)
-    node.turn(lambda: node.broker.topic("t").publish([b"acknowledged"], 12))
+    open_node(disk).publish(body=b"acknowledged")
     flip(disk, b"acknowledged")
     with caplog.at_level(logging.INFO, "penstock"):
         node = open_node(disk)

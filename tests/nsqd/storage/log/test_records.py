@@ -30,42 +30,22 @@ from nsqd.storage.log.records import (
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
 CONTENTS = {
-    RecordKind.GROUP: records.GROUP,
-    RecordKind.LEASE: records.LEASE,
-    RecordKind.TOPIC: records.TOPIC,
-    RecordKind.PAUSE: records.PAUSE,
-    RecordKind.PUBLISH: records.PUBLISH,
-    RecordKind.DISTRIBUTE: records.DISTRIBUTE,
-    RecordKind.ADVANCE: records.ADVANCE,
-    RecordKind.FINISH: records.CHANNEL_OF,
-    RecordKind.REQUEUE: records.CHANNEL_OF,
-    RecordKind.BURY: records.BURY,
-    RecordKind.FINISH_ALL: records.FINISH_ALL,
-    RecordKind.HOLE: records.HOLE,
-    RecordKind.DROP_CHANNEL: records.CHANNEL_OF,
-    RecordKind.DROP_TOPIC: records.TOPIC,
-    RecordKind.STATE: records.STATE,
-    RecordKind.STATE_TOPIC: Struct(">"),
-    RecordKind.STATE_END: Struct(">"),
-    RecordKind.CONFIG: records.CONFIG,
-    RecordKind.FIRST: records.FIRST,
-    RecordKind.ANCHOR: records.ANCHOR,
-    RecordKind.CURSOR: records.CURSOR,
-    RecordKind.SEEN: records.SEEN,
-    RecordKind.JOB: records.CHANNEL_OF,
-    RecordKind.JOBS: records.JOBS,
-    RecordKind.NEXT_ID: records.NEXT_ID,
-    RecordKind.READER: records.READER,
-    RecordKind.WAITING: records.WAITING,
-    RecordKind.EPOCH: records.EPOCH,
-    RecordKind.FOLLOWERS: records.FOLLOWERS,
+    RecordKind.GROUP: records.GROUP, RecordKind.LEASE: records.LEASE, RecordKind.TOPIC: records.TOPIC,
+    RecordKind.PAUSE: records.PAUSE, RecordKind.PUBLISH: records.PUBLISH, RecordKind.DISTRIBUTE: records.DISTRIBUTE,
+    RecordKind.ADVANCE: records.ADVANCE, RecordKind.FINISH: records.CHANNEL_OF,
+    RecordKind.REQUEUE: records.CHANNEL_OF, RecordKind.BURY: records.BURY, RecordKind.FINISH_ALL: records.FINISH_ALL,
+    RecordKind.HOLE: records.HOLE, RecordKind.DROP_CHANNEL: records.CHANNEL_OF, RecordKind.DROP_TOPIC: records.TOPIC,
+    RecordKind.STATE: records.STATE, RecordKind.STATE_TOPIC: Struct(">"), RecordKind.STATE_END: Struct(">"),
+    RecordKind.CONFIG: records.CONFIG, RecordKind.FIRST: records.FIRST, RecordKind.ANCHOR: records.ANCHOR,
+    RecordKind.CURSOR: records.CURSOR, RecordKind.SEEN: records.SEEN, RecordKind.JOB: records.CHANNEL_OF,
+    RecordKind.JOBS: records.JOBS, RecordKind.NEXT_ID: records.NEXT_ID, RecordKind.READER: records.READER,
+    RecordKind.WAITING: records.WAITING, RecordKind.EPOCH: records.EPOCH, RecordKind.FOLLOWERS: records.FOLLOWERS,
     RecordKind.PARENT: records.PARENT,
-}
+}  # fmt: skip
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, epoch=Epoch(3, 7, b"eightby!"))
 
 
 def fields(layout: Struct) -> st.SearchStrategy[tuple[object, ...]]:
-    """Values for every field of a layout."""
     codes = layout.format.lstrip(">").replace("16s", "s").replace("8s", "e")
     sizes = {"s": 16, "e": 8}
     parts = [
@@ -79,12 +59,9 @@ def test_every_kind_has_a_layout() -> None:
 
 
 @given(
-    st.data(),
-    st.sampled_from(list(RecordKind)),
-    st.binary(max_size=40),
-    st.binary(max_size=40),
+    st.data(), st.sampled_from(list(RecordKind)), st.binary(max_size=40), st.binary(max_size=40),
     st.integers(0, 2**32 - 1),
-)
+)  # fmt: skip
 def test_a_record_is_read_as_it_was_written(
     data: st.DataObject, kind: RecordKind, rest: bytes, frames: bytes, seed: int
 ) -> None:
@@ -94,8 +71,7 @@ def test_a_record_is_read_as_it_was_written(
     before, start = data.draw(st.binary(max_size=9)), data.draw(st.integers(0, 1 << 33))
     written = b"".join(encode(seed, start + len(before), kind, content, frames))
     end = decode(before + written + b"more", len(before), seed, start)
-    assert end == len(before) + len(written)
-    assert written[PREFIX_SIZE] == kind
+    assert (end, written[PREFIX_SIZE]) == (len(before) + len(written), kind)
     assert written[PREFIX_SIZE + 1 :] == content + frames
     assert layout.unpack_from(written, PREFIX_SIZE + 1) == values
 
@@ -136,15 +112,11 @@ def test_a_record_of_another_segment_is_none() -> None:
     seeds = {
         one.seed
         for one in (
-            HEADER,
-            replace(HEADER, base=HEADER.base + 1),
-            replace(HEADER, generation=3),
-            replace(HEADER, log_id=bytes(16)),
-            replace(HEADER, epoch=Epoch(4, 7, b"eightby!")),
-            replace(HEADER, epoch=Epoch(3, 8, b"eightby!")),
-            replace(HEADER, epoch=Epoch(3, 7, b"eightbyt")),
+            HEADER, replace(HEADER, base=HEADER.base + 1), replace(HEADER, generation=3),
+            replace(HEADER, log_id=bytes(16)), replace(HEADER, epoch=Epoch(4, 7, b"eightby!")),
+            replace(HEADER, epoch=Epoch(3, 8, b"eightby!")), replace(HEADER, epoch=Epoch(3, 7, b"eightbyt")),
         )
-    }
+    }  # fmt: skip
     assert len(seeds) == 7
     written = b"".join(encode(HEADER.seed, 0, RecordKind.TOPIC, b"content"))
     assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
@@ -152,19 +124,14 @@ def test_a_record_of_another_segment_is_none() -> None:
 
 @given(
     st.builds(
-        SegmentHeader,
-        node=st.integers(0, 2**16 - 1),
-        generation=st.integers(0, 2**32 - 1),
-        log_id=st.binary(min_size=16, max_size=16),
-        base=st.integers(0, 2**64 - 1),
-        state=st.booleans(),
+        SegmentHeader, node=st.integers(0, 2**16 - 1), generation=st.integers(0, 2**32 - 1),
+        log_id=st.binary(min_size=16, max_size=16), base=st.integers(0, 2**64 - 1), state=st.booleans(),
         former=st.integers(0, 2**32 - 1),
         epoch=st.builds(Epoch, st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1), st.binary(min_size=8, max_size=8)),
     )
-)
+)  # fmt: skip
 def test_a_header_is_read_as_it_was_written(header: SegmentHeader) -> None:
-    assert len(header.encode()) == HEADER_SIZE
-    assert decode_header(header.encode() + b"more") == header
+    assert (len(header.encode()), decode_header(header.encode() + b"more")) == (HEADER_SIZE, header)
 
 
 def test_a_record_at_another_place_of_the_segment_is_none() -> None:
@@ -215,18 +182,15 @@ def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) 
 
 
 @given(
-    fields(records.PUBLISH),
-    st.booleans(),
-    st.binary(max_size=50),
+    fields(records.PUBLISH), st.booleans(), st.binary(max_size=50),
     st.none() | st.lists(st.integers(0, (1 << 32) - 1), max_size=4, unique=True),
-)
+)  # fmt: skip
 def test_a_publish_tells_its_attributes_and_owners_apart(
     values: tuple[object, ...], distributed: bool, attributes: bytes, owners: list[int] | None
 ) -> None:
     topic, first, count, due, largest = (int(str(value)) for value in values[:5])
     head = records.pack_publish(topic, first, count, due, largest, distributed, attributes, owners)
     *told, flags = records.PUBLISH.unpack_from(b"x" + head, 1)
-    assert told == [topic, first, count, due, largest]
-    assert bool(flags & records.DISTRIBUTED) == distributed
+    assert (told, bool(flags & records.DISTRIBUTED)) == ([topic, first, count, due, largest], distributed)
     assert records.owners_of(b"x" + head + b"frames", 1, flags) == (None if owners is None else frozenset(owners))
     assert records.attributes_of(b"x" + head + b"frames", 1, flags) == (attributes, 1 + len(head))

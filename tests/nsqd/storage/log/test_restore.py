@@ -34,7 +34,6 @@ _SEEDS = count()
 
 
 def restored(source: SimDisk, node: int | None = None, known: int = 0) -> tuple[SimDisk, Restored]:
-    """Restore a disk, of which nothing changes."""
     before = {name: source.content(name) for name in source.names()}
     target, random = SimDisk(), Random(next(_SEEDS))
     clock = Clock()
@@ -111,8 +110,6 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
         old = read_identity(disk)
         disk, found = restored(disk.kill())
         new = read_identity(disk)
-        assert old is not None
-        assert new is not None
         assert new.log_id == found.log_id != old.log_id
         assert found.parent == Parent(old.log_id, found.parent.position, ends)
         parents.append(found.parent)
@@ -120,9 +117,7 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
         assert node.log.writer.parents == parents
         node.publish()
         ends = ends | {1: ends[1] + 1}
-        assert node.log.upkeep is not None
-        node.log.upkeep.checkpoints._begin()
-        node.advance(0)
+        node.checkpoint()
         node.log.close()
         disk = disk.kill()
         assert LogReading(disk).replay.parents == {parent.log_id: parent for parent in parents}
@@ -130,36 +125,28 @@ def test_a_log_has_a_new_id_and_names_its_parent_over_checkpoints_and_restores()
         assert dict(window.parents) == {f"{parent.log_id.hex()}-2": 2 for parent in parents}
 
 
-def test_ids_go_on_above_all_that_the_lost_node_may_have_issued() -> None:
+def backup_of_three() -> SimDisk:
+    """After a clean stop, which gave back what had been leased of ids; the lost node went on."""
     node = start(SimDisk())
     node.publish(3)
-    node.log.close()  # a clean stop gives the lease back, and the lost node went on
-    backup = node.disk.kill()
+    node.log.close()
+    return node.disk.kill()
+
+
+def test_ids_go_on_above_all_that_the_lost_node_may_have_issued() -> None:
+    backup = backup_of_three()
     disk, found = restored(backup.kill())
     assert found.first_id == LEAST == start(disk).broker.ids.next
     known = LEAST + 5 * LEASE
     disk, found = restored(backup.kill(), known=known)
     assert found.first_id == known + SAFE_LEASES * LEASE == start(disk).broker.ids.next
-
-
-def test_the_lease_counts_though_a_clean_stop_gave_it_back() -> None:
-    node = start(SimDisk())
-    node.publish(3)
-    node.log.close()
-    target, random = SimDisk(), Random(2)
-    found = restore(node.disk.kill(), target, None, 1, simulated=Simulated(random=random.randbytes))
+    found = restore(backup, SimDisk(), None, 1, simulated=Simulated(random=Random(2).randbytes))
     assert found.first_id == 1 + LEASE + SAFE_LEASES * LEASE
 
 
 def test_another_node_may_have_the_log() -> None:
-    node = start(SimDisk())
-    node.publish(3)
-    node.log.close()
-    disk, found = restored(node.disk.kill(), NODE + 1)
-    assert found.node == NODE + 1
-    identity = read_identity(disk)
-    assert identity is not None
-    assert identity.node == NODE + 1
+    disk, found = restored(backup_of_three(), NODE + 1)
+    assert found.node == read_identity(disk).node == NODE + 1
     assert {segment.header.node for segment in LogRecords(disk.kill()).segments} == {NODE, NODE + 1}
 
 

@@ -29,8 +29,7 @@ def segment(contents: list[bytes]) -> tuple[bytes, list[int]]:
 def test_behind_wrong_bytes_the_next_good_record_is_found(contents: list[bytes], data: st.DataObject) -> None:
     whole, starts = segment(contents)
     place = data.draw(st.integers(0, len(starts) - 1))
-    at = starts[place]
-    end = [*starts, len(whole)][place + 1]
+    at, end = starts[place], [*starts, len(whole)][place + 1]
     wrong = data.draw(st.integers(at, end - 1))
     spoiled = whole[:wrong] + bytes((whole[wrong] ^ 0x55,)) + whole[wrong + 1 :]
     assert resume(spoiled, at, SEED) == end

@@ -11,43 +11,30 @@ from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.segments import LogError
 from tests.nsqd.storage.log.test_damage import MESSAGES, filled, open_node, served
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.nsqd.storage.small_log import LOG_ID, new_disk, new_writer, read, write
+from tests.nsqd.storage.small_log import LOG_ID, log_of, new_disk, new_writer, read, write
 
 ONLY = segment_name(0, 0)
 STORED = StoredIdentity(7, LOG_ID)
 
 
-def zero(disk: SimDisk, name: str, size: int) -> None:
-    """The file's first bytes are lost."""
-    disk.put(name, bytes(size) + disk.content(name)[size:])
-
-
 def test_the_only_segments_header_is_rebuilt() -> None:
-    disk = new_disk()
-    writer = new_writer(disk)
+    disk, writer = log_of(b"a" * 5000)
     write_identity(disk, STORED)
-    write(writer, b"a" * 5000)
-    writer.sync()
     write(writer, b"b")
     whole = disk.content(ONLY)
-    zero(disk, ONLY, HEADER_SIZE)
+    disk.spoil(ONLY, 0, HEADER_SIZE)
     reader, contents = read(disk)
-    assert contents == [b"a" * 5000, b"b"]
-    assert (reader.damage.spots, reader.damage.headers) == ([], [ONLY])
+    assert (contents, reader.damage.spots, reader.damage.headers) == ([b"a" * 5000, b"b"], [], [ONLY])
     assert reader.damage.size == HEADER_SIZE
     header = decode_header(disk.content(ONLY))
     assert (header.node, header.log_id, header.base, header.state) == (7, LOG_ID, 0, False)
-    assert disk.content(ONLY)[HEADER_SIZE:] == whole[HEADER_SIZE:]
-    assert read(disk)[0].damage.size == 0
+    assert (disk.content(ONLY)[HEADER_SIZE:], read(disk)[0].damage.size) == (whole[HEADER_SIZE:], 0)
 
 
 def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> None:
     for moment in range(12):
-        disk = new_disk()
+        disk, _ = log_of(b"a")
         write_identity(disk, STORED)
-        writer = new_writer(disk)
-        write(writer, b"a")
-        writer.sync()
         wrong = b"x" * HEADER_SIZE
         disk.put(ONLY, wrong + disk.content(ONLY)[HEADER_SIZE:])
         disk.cut_in = moment
@@ -55,30 +42,24 @@ def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> 
             read(disk)
         except PowerCut:
             pass
-        disk.cut_in = None
-        crashed = disk.crash(Random(moment))
-        assert read(crashed)[1] == [b"a"]
-        assert crashed.content(f"{ONLY}.0.damaged") == wrong
+        disk.cut_in, crashed = None, disk.crash(Random(moment))
+        assert (read(crashed)[1], crashed.content(f"{ONLY}.0.damaged")) == ([b"a"], wrong)
 
 
 def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
-    disk = new_disk()
-    writer = new_writer(disk)
-    write(writer, b"a")
-    writer.sync()
+    disk, writer = log_of(b"a")
     write(writer, b"b")
     whole = disk.content(ONLY)
-    disk.put(ONLY, whole[:20] + bytes((whole[20] ^ 8,)) + whole[21:])
+    disk.flip(ONLY, 20, 8)
     reader, contents = read(disk)
-    assert (contents, reader.damage.headers) == ([b"a", b"b"], [ONLY])
-    assert disk.content(ONLY) == whole
+    assert (contents, reader.damage.headers, disk.content(ONLY)) == ([b"a", b"b"], [ONLY], whole)
 
 
 def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() -> None:
     disk = filled(tail_records=20)
     roots = [reader.segments[place].name for reader in [LogRecords(disk.kill())] for place in reader.roots()]
     assert len(roots) > 2
-    zero(disk, roots[0], HEADER_SIZE)
+    disk.spoil(roots[0], 0, HEADER_SIZE)
     reader = LogRecords(disk.kill())
     assert [reader.segments[place].name for place in reader.roots()] == roots
     assert served(disk) == (set(served(filled())[0]), 0)
@@ -89,10 +70,10 @@ def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what
     disk = SimDisk()
     node = open_node(disk)
     node.log.writer.segment_size = 1 << 20
-    for number in range(MESSAGES):
-        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * 200], 200))  # type: ignore[misc]
+    for _ in range(MESSAGES):
+        node.publish(body=b"x" * 200)
     node.log.close()
-    zero(disk, ONLY, lost)
+    disk.spoil(ONLY, 0, lost)
     node = open_node(disk)
     assert node.log.start_results.damage.size >= 64
     if lost == 64:
@@ -103,7 +84,6 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
     disk = SimDisk()
     open_node(disk)
     stored = read_identity(disk)
-    assert stored is not None
     for content in (None, b"", b"x" * 32, encode_identity(stored)[:-1]):
         if content is None:
             disk.remove(NAME)
@@ -111,7 +91,6 @@ def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one()
             disk.put(NAME, content)
         open_node(disk)
         again = read_identity(disk)
-        assert again is not None
         assert (again.node, again.log_id) == (stored.node, stored.log_id)
 
 
@@ -121,7 +100,7 @@ def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
     node = open_node(disk)
     assert node.log.identity.log_id == LOG_ID
     assert node.log.snapshot is None
-    node.turn(lambda: node.broker.topic("t").publish([b"one"], 3))
+    node.publish()
     assert LogRecords(disk.kill()).segments[0].header.log_id == LOG_ID
 
 
@@ -133,7 +112,7 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
         node = open_node(disk)
         assert (node.log.snapshot, node.log.start_results.damage.size) == (None, 0)
         assert node.log.start_results.torn == (len(left) - HEADER_SIZE) * any(left)
-        node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))  # type: ignore[misc]
+        node.publish()
         assert open_node(disk.kill()).broker.topics["t"].depth == 1
 
 
@@ -150,7 +129,7 @@ def test_a_log_id_of_another_log_is_refused_and_nothing_is_changed() -> None:
 def test_without_a_log_id_and_any_header_the_log_is_refused_with_what_it_would_take() -> None:
     disk = new_disk()
     write(new_writer(disk), b"a" * 5000)
-    zero(disk, ONLY, HEADER_SIZE)
+    disk.spoil(ONLY, 0, HEADER_SIZE)
     with pytest.raises(LogError, match=r"put log\.id or another segment of the same log back"):
         LogRecords(disk)
 

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -11,7 +12,7 @@ from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.reader import LogRecords
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, seed_of, spare_header
 from nsqd.storage.log.spare import NAME, ROOM, Spare
-from nsqd.storage.log.writer import BLOCK, LARGE_GROUP
+from nsqd.storage.log.writer import BLOCK, LARGE_GROUP, Writer
 from tests.cases import each
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.small_log import EPOCH, LOG_ID, new_disk, new_writer, read, write
@@ -30,10 +31,16 @@ def spares(disk: SimDisk) -> list[str]:
     return [name for name in disk.names() if name.startswith(NAME)]
 
 
-def test_a_segment_made_ahead_is_promoted_at_once() -> None:
+def new_log(segment_size: int = 1600) -> tuple[SimDisk, Writer]:
+    """A log with so much in its first segment that the next one is made ahead."""
     disk = new_disk()
-    writer = new_writer(disk, segment_size=1600, spare=NowSpare)
+    writer = new_writer(disk, segment_size=segment_size, spare=NowSpare)
     write(writer, b"a" * 200)
+    return disk, writer
+
+
+def test_a_segment_made_ahead_is_promoted_at_once() -> None:
+    disk, writer = new_log()
     assert not spares(disk)
     writer.expect_syncs()
     assert disk.content(f"{NAME}1") == bytes(1600)
@@ -42,14 +49,11 @@ def test_a_segment_made_ahead_is_promoted_at_once() -> None:
     assert len(disk.content(disk.names()[1])) == BLOCK
     writer.expect_syncs()
     write(writer, b"c")
-    assert len(disk.names()) == 2
-    assert read(disk)[1] == [b"a" * 200, b"b", b"c"]
+    assert (len(disk.names()), read(disk)[1]) == (2, [b"a" * 200, b"b", b"c"])
 
 
 def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_closed() -> None:
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=1600, spare=NowSpare)
-    write(writer, b"a" * 200)
+    disk, writer = new_log()
     writer.expect_syncs()
     write(writer, b"b")
     second = writer.base
@@ -67,9 +71,7 @@ def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_
 
 
 def test_nothing_is_made_ahead_for_who_writes_little() -> None:
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=16_000, spare=NowSpare)
-    write(writer, b"a")
+    disk, writer = new_log(160_000)
     writer.expect_syncs()
     assert not spares(disk)
 
@@ -83,9 +85,7 @@ def test_what_another_process_left_is_removed() -> None:
 
 @each("operation", ["create", "append", "sync", "rename"])
 def test_without_it_the_log_goes_on(operation: str) -> None:
-    disk = new_disk()
-    writer = new_writer(disk, segment_size=1600, spare=NowSpare)
-    write(writer, b"a" * 200)
+    disk, writer = new_log()
     disk.fail(operation, 1, errno.EIO)
     writer.expect_syncs()
     write(writer, b"b" * 2000)
@@ -97,8 +97,7 @@ def test_without_it_the_log_goes_on(operation: str) -> None:
 
 def test_it_takes_no_space_where_there_is_little() -> None:
     disk = new_disk()
-    disk.capacity = ROOM * 1000 - 1
-    spare = NowSpare(disk, 1000)
+    disk.capacity, spare = ROOM * 1000 - 1, NowSpare(disk, 1000)
     spare.prepare(at_once=True)
     assert (spare.ready, disk.names()) == (False, [])
 
@@ -107,20 +106,15 @@ def test_the_thread_makes_it_and_is_stopped(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     spare = Spare(disk, 10_000_000)
     spare.prepare(at_once=True)
-    assert spare._thread is not None
     spare._thread.join()
     made = spare.claim("a")
     assert made is not None
     file, former = made
-    assert former == 0
-    assert (tmp_path / "a").read_bytes() == bytes(10_000_000)
+    assert (former, (tmp_path / "a").read_bytes()) == (0, bytes(10_000_000))
     file.close()
     spare.prepare(at_once=True)
     spare.close()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-# Files of former segments
 
 
 class Reusing:
@@ -168,25 +162,21 @@ def test_after_a_kill_the_log_ends_with_its_last_record_and_nothing_is_torn() ->
         if content:
             write(log.writer, content)
         reader = log.restart(log.disk.kill())
-        assert reader.end == log.writer.written.position
-        assert reader.cuts == []
-        assert reader.damage.size == 0
+        assert (reader.end, reader.cuts, reader.damage.size) == (log.writer.written.position, [], 0)
         assert reader.quarantine.copies == []
 
 
 @each("kept", [0, 3, 8, 40, 4000])
 def test_a_torn_group_is_cut_off_without_the_old_records(kept: int) -> None:
     log = Reusing()
-    end = log.end
-    old = log.disk.content(log.name)
+    end, old = log.end, log.disk.content(log.name)
     write(log.writer, b"c" * 6000)
     torn = log.disk.kill()
     new = torn.content(log.name)
     torn.put(log.name, new[: end + kept] + old[end + kept :])
     reader = log.restart(torn)
     good = end + (GROUP_BYTES if kept >= GROUP_BYTES else 0)
-    assert reader.end == log.writer.base + good - HEADER_SIZE
-    assert len(torn.content(log.name)) == good
+    assert (reader.end, len(torn.content(log.name))) == (log.writer.base + good - HEADER_SIZE, good)
     if kept > 3:  # the first bytes of a length are zeros
         ((name, start, stop),) = reader.cuts
         assert (name, start) == (log.name, good)
@@ -201,9 +191,7 @@ def test_a_damaged_record_does_not_bring_the_old_ones_back() -> None:
     log.writer.sync()
     write(log.writer, b"d")  # its group states that the record before is durable
     disk = log.disk.kill()
-    content = bytearray(disk.content(log.name))
-    content[log.end + 60] ^= 1
-    disk.put(log.name, bytes(content))
+    disk.flip(log.name, log.end + 60)
     reader = log.restart(disk)
     assert [(name, start) for name, start, _ in reader.damage.spots] == [(log.name, log.end + GROUP_BYTES)]
     assert reader.end == log.writer.written.position
@@ -218,10 +206,14 @@ def test_a_power_cut_may_leave_a_reused_file_without_its_first_group(header: str
     disk.put(log.name, begun + log.old[HEADER_SIZE:])
     reader = LogRecords(disk)
     list(reader.records())
-    assert reader.end == log.writer.base
-    assert reader.files.rebuilt == []
-    assert reader.cuts == []
+    assert (reader.end, reader.files.rebuilt, reader.cuts) == (log.writer.base, [], [])
     assert reader.quarantine.copies == []
+
+
+def test_a_power_cut_brings_no_old_name_of_a_reused_file_back() -> None:
+    log = Reusing()
+    for seed in range(50):
+        log.restart(log.disk.crash(Random(seed)))
 
 
 def test_no_zeros_are_written_for_large_groups() -> None:

@@ -12,11 +12,9 @@ from random import Random
 import pytest
 
 from nsqd.core.channel.state import ChannelState
-from nsqd.core.limits import Limits
 from nsqd.core.message.ids import LEASE, SAFE_LEASES
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability
-from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.sequence.finished import Finished
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log import succession
@@ -34,7 +32,7 @@ from tests.cases import each
 from tests.effort import seeds
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import MS, SECOND, Inbox
-from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.anybody import Anybody, any_limits
 from tests.nsqd.storage.normal import NormalChannel, NormalTopic, NormalTube, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
@@ -60,8 +58,7 @@ def told(disk: Disk) -> tuple[dict[int, NormalTopic], Messages, LogReading]:
         for stored in (*sequence.live(), *sequence.all_retained()):
             frames = read_frames(frozen, files, number, stored, stored.locations)
             for index, (frame, packed) in enumerate(zip(frames.frames, frames.attributes(), strict=True)):
-                ordinal = stored.first + index
-                live = stored.released < stored.count
+                ordinal, live = stored.first + index, stored.released < stored.count
                 is_owed = live and (ordinal >= state.distributed or stored.is_referenced(index))
                 if is_owed or (sequence.first is not None and ordinal >= sequence.first):
                     assert frame, f"message {ordinal} of topic {number} cannot be read"
@@ -99,23 +96,11 @@ class SuccessionRun:
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.clock = Clock()
-        limits = Limits(
-            mem_queue_size=random.choice((0, 2, 1000)),
-            max_attempts={"u": random.choice((1, 3))},
-            requeue_on_disconnect=random.random() < 0.3,
-            dedup=DedupLimits(window=86_400 * SECOND),
-        )
+        limits = any_limits(random)
         self.node = SimNode(
-            SimDisk(random),
-            Durability.ALWAYS,
-            self.clock,
-            random,
-            limits,
-            random.choice((500, 2000, 10_000)),
-            random.choice((2000, 1 << 30)),
-            random.choice((10, 50, 1 << 30)),
-            random.choice((1000, 20_000, 1 << 40)),
-        )
+            SimDisk(random), Durability.ALWAYS, self.clock, random, limits, random.choice((500, 2000, 10_000)),
+            random.choice((2000, 1 << 30)), random.choice((10, 50, 1 << 30)), random.choice((1000, 20_000, 1 << 40)),
+        )  # fmt: skip
         self.tidies = random.random() < 0.5
         if not self.tidies:
             self.node.log.tidying.hold_for("test", WHOLE)
@@ -132,7 +117,6 @@ class SuccessionRun:
                     step()
 
     def run(self) -> bool:
-        """Return True if the tail had any message left."""
         random = self.random
         self.steps(random.choice((0, 3, 20, 60)))
         owner, common = self.node.disk.kill(), self.node.log.writer.written.position
@@ -194,8 +178,6 @@ def judge(run: SuccessionRun, owner: SimDisk, common: int, source: SimDisk) -> b
 def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: LogReading, common: int) -> None:
     """Assert that the new log has an id of its own, names the old one, and issues no id that the old one may have issued."""
     old, new = read_identity(source), read_identity(target)
-    assert old is not None
-    assert new is not None
     assert (new.node, new.log_id) == (old.node, made.log_id)
     assert new.log_id != old.log_id == made.parent.log_id
     assert made.common == common
@@ -203,8 +185,7 @@ def judge_identity(made: Succession, source: SimDisk, target: SimDisk, reading: 
     assert made.first_id == max(LEAST, reading.replay.lease + SAFE_LEASES * LEASE)
     after = LogReading(FrozenDisk(target))
     assert after.start_results.lease == made.first_id
-    assert list(after.replay.parents.values())[-1] == made.parent
-    assert after.replay.followers.numbers == ()
+    assert (list(after.replay.parents.values())[-1], after.replay.followers.numbers) == (made.parent, ())
     assert after.highest_epoch == reading.highest_epoch + 1
 
 
@@ -235,12 +216,10 @@ def judge_salvaged(run: SuccessionRun, source: SimDisk, common: int, succeeding:
     assert after.replay.followers == LogReading(FrozenDisk(source)).replay.followers._replace(numbers=())
     latest = max(epoch for epoch, _ in after.replay.epochs)
     assert (latest.node, latest.number) == (ANOTHER, reading.highest_epoch)
-    assert after.identity is not None
     assert (after.identity.log_id, after.identity.node) == (made.log_id, made.node)
 
 
 def judge_start(run: SuccessionRun, target: SimDisk) -> None:
-    """Assert that a node serves the new log, and that it goes on."""
     clock = run.clock.after(SECOND, 5 * SECOND, rebooted=False)
     node = SimNode(target.kill(), Durability.ALWAYS, clock, run.random)
     node.broker.check()
@@ -291,8 +270,7 @@ def test_what_the_tail_says_of_earlier_messages_is_counted() -> None:
     made = successor(run, disk, common, SimDisk())
     assert made.dropped["FINISH"] == 2
     assert made.dropped["REQUEUE"] >= 1
-    assert made.messages == 3
-    assert made.dropped.keys() == {"FINISH", "REQUEUE"}
+    assert (made.messages, made.dropped.keys()) == (3, {"FINISH", "REQUEUE"})
     assert not successor(run, disk, 0, SimDisk()).dropped
 
 
@@ -312,7 +290,6 @@ def test_a_kill_at_any_step_leaves_the_old_log_as_it_was_and_the_next_try_succee
 
 
 def disk_at(disk: SimDisk, common: int) -> SimDisk:
-    """Return a copy of a log of one segment that ends at a position."""
     cut = SimDisk()
     for name in disk.names():
         content = disk.content(name)
@@ -328,8 +305,7 @@ def test_a_disk_that_fails_makes_no_log_that_lacks_anything(operation: str) -> N
     run, disk, common = small_log()
     target = SimDisk()
     successor(run, disk, common, target)
-    expected = told(target)[:2]
-    failed = 0
+    expected, failed = told(target)[:2], 0
     for number in range(1, target.operations[operation] + 1):
         spoiled = SimDisk()
         spoiled.fail(operation, number, errno.EIO)
@@ -348,7 +324,6 @@ def test_nothing_is_made_of_a_copy_behind_which_nothing_is_owed() -> None:
     assert salvaged(run, disk, 1 << 40, target) is None
     assert not target.names()
     made = salvaged(run, disk, common, target)
-    assert made is not None
     assert (made.messages, made.dropped["FINISH"]) == (3, 2)
 
 
@@ -363,68 +338,42 @@ def test_a_log_that_the_owner_has_as_a_whole_is_succeeded_by_one_without_message
     assert reading.log_records.end > LogReading(FrozenDisk(disk)).log_records.end
 
 
-Bug = Callable[[TopicState, Sequence, int, int], tuple[TopicState, Sequence]]
 _tail_of = succession.tail_of
 
 
-def _without_channels(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    state.readers.clear()
-    return _tail_of(state, sequence, boundary, since)
-
-
-def _numbers_for_names(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    for reader in state.readers.values():
-        reader.name = str(reader.number)
-    return _tail_of(state, sequence, boundary, since)
-
-
-def _one_left_out(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    return _tail_of(state, sequence, min(state.end, boundary + 1), since)
-
-
-def _one_too_many(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    return _tail_of(state, sequence, max(0, boundary - 1), since)
-
-
-def _owed_again(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+def _owe_again(state: TopicState, boundary: int) -> None:
     for reader in state.readers.values():
         if isinstance(reader, ChannelState) and boundary < reader.cursor:
             reader.passed, reader.cursor = Finished(boundary), boundary
-    return _tail_of(state, sequence, boundary, since)
 
 
-def _forgotten_producers(
-    state: TopicState, sequence: Sequence, boundary: int, since: int
-) -> tuple[TopicState, Sequence]:
-    state.publishers.keys.clear()
-    state.publishers.producers.clear()
-    return _tail_of(state, sequence, boundary, since)
+def _number_readers(state: TopicState) -> None:
+    for reader in state.readers.values():
+        reader.name = str(reader.number)
 
 
-def _segment_lost(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    return _tail_of(state, sequence, boundary, since + 1)
-
-
-def _not_retained(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    sequence.retain(None)
-    return _tail_of(state, sequence, boundary, since)
-
-
-def _without_cursors(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
-    state.cursors.clear()
-    return _tail_of(state, sequence, boundary, since)
-
-
-BUGS: list[Bug] = [
-    _without_channels, _numbers_for_names, _one_left_out, _one_too_many, _owed_again, _forgotten_producers,
-    _segment_lost, _not_retained, _without_cursors,
-]  # fmt: skip
+# what is wrong with the state of a topic, and where its tail begins
+SPOILED: dict[str, Callable[[TopicState, Sequence, int], object]] = {
+    "without channels": lambda state, sequence, boundary: state.readers.clear(),
+    "numbers for names": lambda state, sequence, boundary: _number_readers(state),
+    "owed again": lambda state, sequence, boundary: _owe_again(state, boundary),
+    "forgotten keys": lambda state, sequence, boundary: state.publishers.keys.clear(),
+    "forgotten producers": lambda state, sequence, boundary: state.publishers.producers.clear(),
+    "not retained": lambda state, sequence, boundary: sequence.retain(None),
+    "without cursors": lambda state, sequence, boundary: state.cursors.clear(),
+}
+SHIFTED = {"one left out": (1, 0), "one too many": (-1, 0), "segment lost": (0, 1)}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_each_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(succession, "tail_of", bug)
+@pytest.mark.parametrize("bug", [*SPOILED, *SHIFTED])
+def test_each_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tail_of(state: TopicState, sequence: Sequence, boundary: int, since: int) -> tuple[TopicState, Sequence]:
+        SPOILED.get(bug, lambda *_: None)(state, sequence, boundary)
+        by, later = SHIFTED.get(bug, (0, 0))
+        return _tail_of(state, sequence, max(0, min(state.end, boundary + by)), since + later)
+
+    monkeypatch.setattr(succession, "tail_of", tail_of)
     for seed in range(300):
         try:
             SuccessionRun(seed).run()

@@ -24,13 +24,11 @@ def new_node(disk: SimDisk, durability: Durability) -> SimNode:
 
 
 def publish(node: SimNode, count: int = 1) -> None:
-    for number in range(count):
-        body = b"message %d" % number
-        node.turn(lambda body=body: node.broker.topic("t").publish([body], len(body)))  # type: ignore[misc]
+    for _ in range(count):
+        node.publish(body=b"message 1")
 
 
 def tick(node: SimNode) -> None:
-    """Let a second pass, and let the syncer act on it."""
     node.advance(SECOND)
     node.syncer.timer()
     work(node)
@@ -81,27 +79,25 @@ def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability)
 
 
 def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
-    disk = SimDisk()
-    node = new_node(disk, Durability.OS)
+    node = new_node(SimDisk(), Durability.OS)
     publish(node)
-    syncs = disk.operations["sync"]
+    syncs = node.disk.operations["sync"]
     for _ in range(5):
         publish(node)
         tick(node)
-    assert disk.operations["sync"] == syncs
+    assert node.disk.operations["sync"] == syncs
 
 
 @pytest.mark.parametrize("durability", list(Durability))
 def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability: Durability) -> None:
-    disk = SimDisk()
-    node = new_node(disk, durability)
+    node = new_node(SimDisk(), durability)
     publish(node)
     published = node.log.writer.written.position
     node.log.close()
     end = node.log.writer.content_end  # behind what a stop has to say
     assert end > published
     for seed in range(5):
-        assert looked_at(disk.crash(Random(seed)))[0] == end
+        assert looked_at(node.disk.crash(Random(seed)))[0] == end
 
 
 def test_what_a_killed_process_left_is_stated_too() -> None:
@@ -115,11 +111,9 @@ def test_what_a_killed_process_left_is_stated_too() -> None:
 
 
 def opened(disk: SimDisk) -> Writer:
-    """As a start goes on behind what it has read."""
     reader = LogRecords(disk)
     assert all_records(reader)
     identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
-    assert identity is not None
     clock, marks = frozen_clock(), (reader.stated, reader.content_end)
     own = LogIdentity(identity.node, identity.log_id, EPOCH._replace(number=max(reader.files.epochs).number + 1))
     return Writer(disk, own, reader.end, clock, space, spare, 4096, (), *marks)
@@ -127,8 +121,7 @@ def opened(disk: SimDisk) -> Writer:
 
 def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:
     disk = SimDisk()
-    disk.capacity = 1 << 30
-    node = new_node(disk, Durability.ALWAYS)
+    disk.capacity, node = 1 << 30, new_node(disk, Durability.ALWAYS)
     publish(node)
     work(node)
     node.syncer.timer()
@@ -156,14 +149,13 @@ def test_a_backup_ends_with_the_mark() -> None:
 
 
 def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
-    disk = SimDisk()
-    node = new_node(disk, Durability.OS)
+    node = new_node(SimDisk(), Durability.OS)
     for _ in range(100):
         publish(node)
         tick(node)
     written, durable = node.log.writer.written.position, node.log.writer.durable.position
     assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
-    assert looked_at(disk)[0] > written // 2
+    assert looked_at(node.disk)[0] > written // 2
 
 
 @pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])

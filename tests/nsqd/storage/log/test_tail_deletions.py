@@ -15,7 +15,7 @@ from nsqd.storage.log.tail_deletions import TailDeletions
 from tests.effort import seeds
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.log.test_succession import SuccessionRun, successor, told
-from tests.nsqd.storage.normal import NormalChannel, NormalTopic
+from tests.nsqd.storage.normal import NormalTopic
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import SimNode
 
@@ -34,7 +34,7 @@ def log_of(*tail: Callable[[SimNode], object], segment: int = 10_000) -> tuple[S
     node.publish(2, "u")
     common = node.log.writer.written.position
     for deed in tail:
-        node.turn(lambda deed=deed: deed(node) and None)  # type: ignore[misc]
+        node.turn(lambda deed=deed: deed(node) and None)
     node.log.close()
     return successor(run, node.disk.kill(), common, SimDisk(run.random)), node
 
@@ -45,7 +45,6 @@ def deletions(*tail: Callable[[SimNode], object]) -> list[Deletion]:
 
 
 def numbers() -> tuple[int, int, int, int]:
-    """Return the numbers of t, c, d and u."""
     _, node = log_of()
     topics = node.broker.topics
     t = topics["t"]
@@ -76,10 +75,8 @@ def test_channels_and_topics_that_are_deleted_or_emptied() -> None:
     assert deletions(lambda node: node.broker.topics["u"].empty()) == [Deletion(TOPIC_EMPTIED, u, 0, 0)]
     publish = lambda node: node.broker.topics["u"].publish([b"x"], 1)  # noqa: E731
     emptied_twice = [
-        lambda node: node.broker.topics["u"].empty(),
-        publish,
-        lambda node: node.broker.topics["u"].empty(),
-    ]
+        lambda node: node.broker.topics["u"].empty(), publish, lambda node: node.broker.topics["u"].empty(),
+    ]  # fmt: skip
     assert deletions(*emptied_twice) == [Deletion(TOPIC_EMPTIED, u, 0, 0)]
     everything = [empty, lambda node: drop(node, "d"), lambda node: node.broker.delete_topic("t")]
     assert deletions(*everything) == [Deletion(TOPIC_DELETED, t)], "with all that it has"
@@ -121,7 +118,6 @@ def test_behind_a_part_that_is_gone_only_what_is_known_to_be_older_counts() -> N
         deed(what)
     disk = node.disk.kill()
     whole = successor(run, disk, common, SimDisk(run.random)).deletions
-    assert whole is not None
     assert whole.deletions == (Deletion(DELETED, *seen),)
     records = list(LogRecords(FrozenDisk(disk)).records())
     made = next(one for one in records if one.kind == RecordKind.READER and one.content.endswith(b"e"))
@@ -173,7 +169,6 @@ def judge_emptied(one: Deletion, before: NormalTopic, after: NormalTopic) -> Non
             assert after.distributed >= before.end
         return
     channel = after.readers[one.channel]
-    assert isinstance(channel, NormalChannel)
     assert not [ordinal for ordinal in (*channel.ready, *channel.waiting) if ordinal < one.ordinal]
     assert one.channel in before.readers
 
@@ -198,5 +193,4 @@ def test_of_very_many_deletions_some_are_left_out(monkeypatch: pytest.MonkeyPatc
     node.turn(lambda: [node.broker.delete_topic(name) for name in list(node.broker.topics)] and None)
     node.advance(SECOND)
     made = successor(run, node.disk.kill(), common, SimDisk(run.random))
-    assert made.deletions is not None
     assert len(made.deletions.deletions) == most

@@ -1,25 +1,20 @@
 """Tidying knows each segment that the writer has begun: what it does not know is in no backup, and never goes."""
 
-from nsqd.core.retention.policy import Durability
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.sim_node import SimNode
 
 
 def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None:
-    clock = Clock()
-    node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=3000, tail_bytes=1 << 40)
-    topic = node.broker.topic("t")
-    topic.channel("c")
+    node = SimNode(segment_size=3000)
+    node.broker.topic("t").channel("c")
     for _ in range(4):
-        node.turn(lambda: topic.publish([b"x" * 300], 300))
+        node.publish(body=b"x" * 300)
         node.syncer.step()
         node.syncer.step()
-    assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
     node.spare.step()  # now it is, and the next group begins it
-    node.turn(lambda: topic.publish([b"x" * 300], 300))
-    names = [name for name in node.disk.names() if name.endswith(".log")]
+    node.publish(body=b"x" * 300)
+    names = node.disk.segments()
     assert [int(name.split(".")[0]) for name in names] == node.log.tidying.segments
     _, parts = node.log.backup().begin()
     assert [part.name for part in parts if part.name.endswith(".log")] == names
@@ -27,18 +22,15 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
 
 def finished() -> SimNode:
     """Return a node whose log has several segments, all of whose messages are finished."""
-    clock = Clock()
-    node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=2000, tail_bytes=1 << 40)
-    topic = node.broker.topic("t")
+    node = SimNode(segment_size=2000)
     for _ in range(30):  # nobody reads them
-        node.turn(lambda: topic.publish([b"x" * 300], 300))
-    node.turn(topic.empty)
+        node.publish(body=b"x" * 300)
+    node.turn(node.broker.topics["t"].empty)
     return node
 
 
 def tidy(node: SimNode) -> list[int]:
     """Write two checkpoints, and do what they allow. Returns the bases of the segments that are left."""
-    assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
     for _ in range(2):
         written = checkpoints.written
@@ -83,14 +75,11 @@ def test_a_full_disk_ends_every_hold() -> None:
 
 
 def test_a_rewritten_segment_that_somebody_reads_by_now_stays_as_it_was_and_nothing_waits() -> None:
-    clock = Clock()
-    node = SimNode(SimDisk(), Durability.ALWAYS, clock, segment_size=2000, tail_bytes=1 << 40)
-    keep, drop = node.broker.topic("keep"), node.broker.topic("drop")
+    node = SimNode(segment_size=2000)
     for number in range(30):  # a fifth of each segment is wanted
-        node.turn(lambda topic=keep if number % 5 == 0 else drop: topic.publish([b"x" * 300], 300))  # type: ignore[misc]
-    node.turn(drop.empty)
+        node.publish(1, "drop" if number % 5 else "keep", b"x" * 300)
+    node.turn(node.broker.topics["drop"].empty)
     tidying, cleaner = node.log.tidying, node.cleaner
-    assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
     for _ in range(2):
         checkpoints._begin()

@@ -17,10 +17,9 @@ from nsqd.storage.log.files import segment_name
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from tests.cases import each
 from tests.nsqd.core.node import SECOND
-from tests.nsqd.storage.history import SeenTopic
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock, SimNode
-from tests.nsqd.storage.survey import survey
+from tests.nsqd.storage.survey import SeenTopic, survey
 
 Act = Callable[[Broker], None]
 FIRST_ID = b"0007000000000001"  # of the first message that is published
@@ -53,7 +52,6 @@ class Torn:
             at = decode(data, at, self.node.log.writer._seed)
 
     def seen(self) -> list[dict[str, SeenTopic]]:
-        """What there is after each such restart."""
         return [survey(node, {b"0.": FIRST_ID}) for node in self.restarts()]
 
 
@@ -136,7 +134,6 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
     for node in Torn(with_channels("a"), last).restarts():
         topic = node.broker.topics["t"]
         sequence = node.store.find_sequence(topic.number)
-        assert sequence is not None
         if topic.config == config:
             assert sequence.first == 1, "what was published before is not retained"
         else:
@@ -152,19 +149,16 @@ def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays
         topic = broker.topics["t"]
         topic.put([b"2", b"3"], JobOptions(5, 60, 0, 0, True))
         broker.seal_puts()
-        assert broker.tubes.tube(topic.name) is not None
-        job = broker.tubes.tube(topic.name).jobs.get(0)
-        assert job is not None
-        broker.tubes.tube(topic.name).bury(job, 7)
-        broker.tubes.tube(topic.name).finish(job)
+        tube = broker.tubes.tube("t")
+        job = tube.jobs.get(0)
+        tube.bury(job, 7)
+        tube.finish(job)
 
     found = []
     for node in Torn(put, last).restarts():
         tube = node.broker.tubes.tube("t")
-        assert tube is not None
         found.append([job.ordinal for job in tube.jobs])
-    assert found[0] == [0, 1]
-    assert found[-1] == [1, 2, 3]
+    assert (found[0], found[-1]) == ([0, 1], [1, 2, 3])
     assert all(ordinals in ([0, 1], [0, 1, 2, 3], [1, 2, 3]) for ordinals in found)
 
 
@@ -176,8 +170,7 @@ def test_a_topic_that_is_deleted_and_made_again_never_shows_the_old_messages() -
 
     found = Torn(with_channels("a", "b"), last).seen()
     contents = [(sorted(seen["t"].channels), bodies(seen, "t", "a")) for seen in found if "t" in seen]
-    assert contents[0] == (["a", "b"], {b"0."})
-    assert contents[-1] == (["a"], {b"1."})
+    assert (contents[0], contents[-1]) == ((["a", "b"], {b"0."}), (["a"], {b"1."}))
     assert not any(len(there) > 1 for _, there in contents)
 
 

@@ -7,7 +7,6 @@ import pytest
 from nsqd.core import records
 from nsqd.core.channel import actions
 from nsqd.core.channel.actions import ChosenMessage
-from nsqd.core.channel.state import ChannelState
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.topic import Topic
@@ -37,8 +36,7 @@ class World:
         self.clock = Clock()
         self.node = SimNode(SimDisk(), Durability.OS, self.clock)
         self.topic: Topic = self.node.broker.topic("t")
-        self.channel = self.topic.channel("a")
-        self.inbox = Inbox()
+        self.channel, self.inbox = self.topic.channel("a"), Inbox()
         self.consumer = Client(self.channel, self.inbox, HOUR, 0)
         self.consumer.set_ready(COUNT)
         self.node.turn(lambda: self.topic.publish([b"x"] * COUNT, COUNT))
@@ -72,7 +70,6 @@ class World:
 
 def entries(state: TopicState) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
     (channel,) = state.readers.values()
-    assert isinstance(channel, ChannelState)
     return state.delayed, sorted(channel.pages.entries())
 
 
@@ -82,7 +79,6 @@ def world() -> World:
 
 
 def act(world: World, name: str) -> None:
-    """Change what waits."""
     chosen = [ChosenMessage(ordinal, world.ids[ordinal]) for ordinal in (0, 7, COUNT - 1)]
     if name == "finish":
         actions.finish(world.topic, world.channel, chosen)
@@ -100,7 +96,6 @@ def act(world: World, name: str) -> None:
 @each("name", ["nothing", "finish", "requeue", "publish", "empty", "approach"], world=World)
 def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: World, name: str) -> None:
     waiting, content = world.written(lambda: act(world, name))
-
     (chunks,) = waiting.values()
     assert len(chunks) >= 2 * (COUNT // CHUNK - 1)
     assert all(len(chunk) == CHUNK * 24 for chunk in chunks.values())
@@ -110,14 +105,12 @@ def test_the_state_is_that_of_its_own_turn_whatever_happened_meanwhile(world: Wo
 def test_a_state_in_chunks_holds_little_itself(world: World) -> None:
     _, content = world.written(lambda: None)
     state, sequence = state_of(world.topic, world.clock.now), world.node.store.find_sequence(world.topic.number)
-
     assert len(content) < len(encode_topic(state, sequence, 0)) - 2 * (COUNT - 2 * CHUNK) * 24
 
 
 def test_without_a_damaged_chunk_what_is_known_of_the_topic_is_better(world: World) -> None:
     waiting, content = world.written(lambda: None)
     del waiting[world.topic.number][0]
-
     with pytest.raises(MissingChunk):
         decode_topic(content, {world.topic.number: world.in_one_piece()}, waiting)
 
@@ -127,7 +120,6 @@ def test_if_nothing_is_known_the_other_chunks_are_read(world: World) -> None:
     whole = decode_topic(content, {}, waiting)[0]
     del waiting[world.topic.number][0]
     rest = decode_topic(content, {}, waiting)[0]
-
     before, after = entries(whole), entries(rest)
     assert len(before[0]) + len(before[1]) == len(after[0]) + len(after[1]) + CHUNK
 
@@ -138,7 +130,6 @@ def test_chunks_of_a_checkpoint_that_was_not_ended_are_not_mixed_up_with_the_nex
     for number, chunk in waiting[world.topic.number].items():
         replay._note_waiting(records.WAITING.pack(world.topic.number, number) + chunk)
     replay._state(records.STATE.pack(1, 1))
-
     assert not replay._waiting
 
 
@@ -147,19 +138,15 @@ def test_only_the_very_chunk_that_was_written_is_named() -> None:
     for kind, content in written.records(chunks):
         assert (kind, content[:4]) == (RecordKind.WAITING, b"\0\0\0\7")
     equal = bytes(bytearray(chunks[1]))
-
     assert written.split([chunks[2], equal, chunks[0]]) == ([2, 0], [equal])
 
 
 def test_a_turn_writes_a_bounded_part_of_a_checkpoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_BYTES", 2 * CHUNK * 24)
-    assert world.node.log.upkeep is not None
     checkpoints, turns = world.node.log.upkeep.checkpoints, 0
-
     checkpoints._begin()
     while checkpoints._contents is not None:
         world.node.turn(lambda: None)
         turns += 1
-
     assert turns >= 2 * (COUNT // CHUNK - 1) // 2
     assert checkpoints.written == 1
