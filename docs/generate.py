@@ -39,15 +39,15 @@ from apps.to_file.options import Options as ToFileOptions
 from docs.route_table import ROUTES
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
-from nsqd.beanstalkd import USAGE
+from nsqd.commands.beanstalkd import USAGE
+from nsqd.commands.import_command import _parser as import_parser
+from nsqd.commands.restore_command import _parser as restore_parser
+from nsqd.commands.verify import _parser as verify_parser
 from nsqd.http.figures import FigureRow
 from nsqd.http.identities import identity_families
 from nsqd.http.metrics import Families
 from nsqd.http.routes import routes as nsqd_routes
-from nsqd.import_command import _parser as import_parser
 from nsqd.options import NsqdOptions
-from nsqd.restore_command import _parser as restore_parser
-from nsqd.verify import _parser as verify_parser
 from pipeline.command_line import parser as pipeline_parser
 from shared.audit.command import _parser as audit_parser
 from shared.options import Spec, specs

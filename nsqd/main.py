@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import gc
 
-from nsqd.listeners import SecretError, files_needed, files_problem, open_listeners
 from nsqd.options import PROGRAM, NsqdOptions
+from nsqd.start.listeners import SecretError, files_needed, files_problem, open_listeners
 from shared.startup import Exit, begin
 
 
@@ -33,7 +33,7 @@ def main() -> int:
         raise_file_limit(files_needed(options))
         with contextlib.closing(DataDirectory(options.data_path)) as directory, open_listeners(options) as listeners:
             gc.disable()  # saves a tenth of the time: no imported object is garbage
-            from nsqd.daemon import serve
+            from nsqd.start.daemon import serve
 
             gc.enable()
             serve(options, directory, listeners)

@@ -15,9 +15,9 @@ _APP = os.path.join(_HERE, "_app")
 _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
 _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
-    "verify": "nsqd.verify",
-    "import": "nsqd.import_command",
-    "restore": "nsqd.restore_command",
+    "verify": "nsqd.commands.verify",
+    "import": "nsqd.commands.import_command",
+    "restore": "nsqd.commands.restore_command",
     "pipeline": "pipeline.main",
     "users": "admin.users.command",
     "auth": "shared.auth.command",
@@ -86,12 +86,12 @@ def nsq_to_file() -> None:
 
 def beanstalkd() -> None:
     """Run nsqd's beanstalkd port alone, without NSQ's ports."""
-    _run("nsqd.beanstalkd")
+    _run("nsqd.commands.beanstalkd")
 
 
 def disque_server() -> None:
     """Run nsqd's port for clients of Disque alone, without NSQ's ports."""
-    _run("nsqd.disque_server")
+    _run("nsqd.commands.disque_server")
 
 
 def pipeline() -> None:

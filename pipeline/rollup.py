@@ -127,7 +127,7 @@ def deliveries(grain: str) -> str:
 
 
 def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
-    """Parse the statistics of channels that nsqd/deliveries.py publishes each second.
+    """Parse the statistics of channels that nsqd/tasks/deliveries.py publishes each second.
 
     Its latency buckets are kept. Single events in the topic are not counted again.
     """

@@ -25,26 +25,26 @@ import httpcore
 import httpx
 import trio
 
-from nsqd.beanstalk import FrontEnd as Beanstalk
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.core.topology import TopologySnapshot, snapshot
-from nsqd.deliveries import Deliveries
-from nsqd.disque import FrontEnd as Disque
-from nsqd.front_ends import all_peers, nsq_peers
 from nsqd.http.node import Info, Node
-from nsqd.http_server import HttpFrontEnd
-from nsqd.listeners import Listeners
 from nsqd.net.promised import HttpReplies
 from nsqd.options import NsqdOptions
-from nsqd.pause_expiry import end_some
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.disque.context import Alone
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.transport import NEVER
-from nsqd.topology_log import log_changes
+from nsqd.start.beanstalk import FrontEnd as Beanstalk
+from nsqd.start.disque import FrontEnd as Disque
+from nsqd.start.front_ends import all_peers, nsq_peers
+from nsqd.start.http_server import HttpFrontEnd
+from nsqd.start.listeners import Listeners
+from nsqd.tasks.deliveries import Deliveries
+from nsqd.tasks.pause_expiry import end_some
+from nsqd.tasks.topology_log import log_changes
 from shared.auth.keyring import Keyring
 from shared.budget import Budget
 from shared.configuration import parse
@@ -193,7 +193,7 @@ class LocalNode(WholeNode):
             self._wake()
         return worked
 
-    # What nsqd/daemon.py does
+    # What nsqd/start/daemon.py does
 
     def _serve_calls(self) -> HttpReplies:
         calls = self.bridge.serve()

@@ -56,14 +56,14 @@ TRIED_BY = {
     "nsqd/core/channel/test_dispatch.py": ("nsqd.core.channel.consumer",),
     "nsqd/core/channel/test_recorded.py": ("nsqd.core.channel.state",),
     "nsqd/core/message/test_deletion.py": ("nsqd.core.message.epoch",),
-    "nsqd/core/observation/test_series.py": ("nsqd.series_task",),
+    "nsqd/core/observation/test_series.py": ("nsqd.tasks.series_task",),
     "nsqd/core/test_limits.py": ("nsqd.core.topology",),
     "nsqd/core/test_model.py": (
         "nsqd.core.broker", "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",
         "nsqd.core.sequence.store", "nsqd.core.topic",
     ),
-    "nsqd/core/test_pauses.py": ("nsqd.core.timing.pause", "nsqd.pause_expiry",),
+    "nsqd/core/test_pauses.py": ("nsqd.core.timing.pause", "nsqd.tasks.pause_expiry",),
     "nsqd/core/test_shards.py": ("nsqd.core.channel.window", "nsqd.core.registry", "nsqd.core.sequence.mark",),
     "nsqd/core/test_tubes.py": ("nsqd.core.retention.policy",),
     "nsqd/core/timing/test_scan.py": ("nsqd.core.timing.agenda",),
@@ -134,7 +134,7 @@ TRIED_BY = {
     "nsqd/storage/log/test_job_ids.py": ("nsqd.storage.log.reading",),
     "nsqd/storage/log/test_lease.py": ("nsqd.storage.log.files",),
     "nsqd/storage/log/test_pauses.py": (
-        "nsqd.core.sequence.finished", "nsqd.core.work_queue.pausable", "nsqd.verify",
+        "nsqd.core.sequence.finished", "nsqd.core.work_queue.pausable", "nsqd.commands.verify",
     ),
     "nsqd/storage/log/test_records.py": ("nsqd.core.records",),
     "nsqd/storage/log/test_restore.py": (
@@ -153,10 +153,10 @@ TRIED_BY = {
     "nsqd/storage/test_disque_import.py": ("nsqd.storage.data_import",),
     "nsqd/storage/test_memory.py": ("nsqd.storage.sequence",),
     "nsqd/storage/test_one_state_machine.py": ("nsqd.core.reader_state", "nsqd.core.recovery",),
-    "nsqd/test_fence.py": ("nsqd.listeners",),
-    "nsqd/test_front_ends.py": ("nsqd.clustering",),
+    "nsqd/start/test_fence.py": ("nsqd.start.listeners",),
+    "nsqd/start/test_front_ends.py": ("nsqd.start.clustering",),
     "nsqd/test_options.py": ("nsqd.net.system", "shared.startup",),
-    "nsqd/test_queue_expiry.py": ("nsqd.time_slices",),
+    "nsqd/tasks/test_queue_expiry.py": ("nsqd.tasks.time_slices",),
     "penstock/aio/test_consumer_process.py": ("penstock.aio.consumer", "penstock.aio.lookup",),
     "penstock/aio/test_producer_process.py": (
         "penstock.aio.node", "penstock.aio.producer", "penstock.aio.publish", "penstock.aio.streams",
@@ -193,7 +193,7 @@ TRIED_BY = {
         "pipeline.compact", "pipeline.doctor", "pipeline.history", "pipeline.progress", "pipeline.replay",
     ),
     "processes/test_backup.py": ("nsqd.core.retention.backup", "nsqd.http.backup", "nsqd.storage.log.backup",),
-    "processes/test_beanstalkd.py": ("nsqd.beanstalk", "nsqd.beanstalkd",),
+    "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
     "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),
     "processes/test_celery.py": (
         "penstock.celery.channel", "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription",
@@ -206,12 +206,12 @@ TRIED_BY = {
         "nsqd.http.cluster", "nsqd.cluster.joining", "nsqd.cluster.port",
     ),
     "processes/test_configuration.py": ("shared.daemon_options", "shared.http.options",),
-    "processes/test_disque_server.py": ("nsqd.disque_server",),
+    "processes/test_disque_server.py": ("nsqd.commands.disque_server",),
     "processes/test_lookupd.py": ("lookupd.daemon", "lookupd.main", "shared.daemon",),
-    "processes/test_nsq_import.py": ("nsqd.import_command", "nsqd.storage.diskqueue", "nsqd.storage.nsq_import",),
+    "processes/test_nsq_import.py": ("nsqd.commands.import_command", "nsqd.storage.diskqueue", "nsqd.storage.nsq_import",),
     "processes/test_nsq_to_file.py": ("apps.to_file.discovery", "apps.to_file.main",),
     "processes/test_nsqd.py": (
-        "nsqd.daemon", "nsqd.identity", "nsqd.main", "nsqd.signals", "nsqd.storage.saver", "shared.files",
+        "nsqd.start.daemon", "nsqd.start.identity", "nsqd.main", "nsqd.start.signals", "nsqd.storage.saver", "shared.files",
         "shared.trio_thread",
     ),
     "processes/test_nsqd_observation.py": ("nsqd.statsd.pusher", "shared.sampler", "shared.stacks",),
@@ -219,7 +219,7 @@ TRIED_BY = {
     "processes/test_rights.py": ("lookupd.rights",),
     "processes/test_tls.py": ("shared.tls_any_certificate",),
     "project/test_deploy.py": ("pipeline.command_line",),
-    "project/test_runbooks.py": ("apps.backup", "lookupd.options", "nsqd.restore_command",),
+    "project/test_runbooks.py": ("apps.backup", "lookupd.options", "nsqd.commands.restore_command",),
     "project/test_start.py": ("shared.version",),
     "shared/audit/test_chain.py": ("shared.audit.event",),
     "shared/auth/test_limits.py": ("shared.auth.tokens",),
@@ -234,7 +234,7 @@ TRIED_BY = {
     "shared/test_options.py": ("shared.environment", "shared.flags", "shared.values",),
     "shared/test_tls.py": ("shared.configuration", "shared.tls_info", "shared.tls_strength",),
     "shared/test_unix_sockets.py": ("shared.checks",),
-    "simulation/test_cluster.py": ("nsqd.disque", "nsqd.cluster.departure", "nsqd.storage.log.history",),
+    "simulation/test_cluster.py": ("nsqd.start.disque", "nsqd.cluster.departure", "nsqd.storage.log.history",),
 }  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from admin.options import AdminOptions
 from apps import backup, chaos, leave, messages, penstock, recover, up
 from apps.to_file.options import Options as ToFileOptions
 from lookupd.options import LookupdOptions
+from nsqd.commands.restore_command import _parser as restore_parser
 from nsqd.options import NsqdOptions
-from nsqd.restore_command import _parser as restore_parser
 from shared.audit.command import _parser as audit_parser
 from shared.options import specs
 from tests.cases import each

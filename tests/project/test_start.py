@@ -105,7 +105,7 @@ LISTEN, SERVER, MANY = "shared.listen:listen", "shared.http.server:HttpServer.st
     ("nsqd", "nsqd.net.reactor:Reactor.run", [TCP, HTTP, "-lookupd-tcp-address=127.0.0.1:1", "-data-path={}"],
      [(BEFORE_HTTP | {"shared.auth.auth_file"}, MANY)]),
     # before the server is there, the first request is answered
-    ("nsqd", "nsqd.http_server:HttpFrontEnd.start", [TCP, HTTP, "-data-path={}"],
+    ("nsqd", "nsqd.start.http_server:HttpFrontEnd.start", [TCP, HTTP, "-data-path={}"],
      [(BEFORE_HTTP | {"nsqd.http.routes"}, 540), (NOT_FOR_HTTP | NOT_FOR_NSQD, 690)]),  # 523, 672
     ("lookupd", SERVER, [TCP, HTTP], [(set(), MANY), (NOT_FOR_HTTP, 440)]),  # 423
     ("admin", SERVER, [HTTP, ADMIN], [(LATER, 560)]),  # 515; what is left is used by each answer
@@ -122,7 +122,7 @@ def test_a_daemon_listens_and_serves_before_it_imports_what_it_does_not_need_for
 # The server is not there until the file named by the environment is.
 LATE_SERVER = (
     "import os, sys, time\n"
-    "from nsqd import http_server as h; real = h.HttpFrontEnd.build\n"
+    "from nsqd.start import http_server as h; real = h.HttpFrontEnd.build\n"
     "def started(*a):\n"
     "    while not os.path.exists(os.environ['LATE']): time.sleep(0.01)\n"
     "    return real(*a)\n"
@@ -200,7 +200,7 @@ def test_the_children_of_up_do_not_import_them_either(strangers: Path) -> None:
 
 def test_a_signal_that_comes_early_ends_the_daemon_without_a_traceback(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from nsqd import listeners; real = listeners.open_listeners\n"
+        "import os, signal, sys; from nsqd.start import listeners; real = listeners.open_listeners\n"
         "def early(options): os.kill(os.getpid(), signal.SIGINT); return real(options)\n"
         "from nsqd import main; main.open_listeners = early; sys.exit(main.main())"
     )

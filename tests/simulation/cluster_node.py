@@ -1,6 +1,6 @@
 """A whole node of a simulated cluster: broker, log, its side of the cluster, and clients that publish and consume.
 
-It is wired as nsqd/clustering.py does it.
+It is wired as nsqd/start/clustering.py does it.
 """
 
 from __future__ import annotations

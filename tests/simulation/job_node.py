@@ -1,6 +1,6 @@
 """A simulated node's part in the jobs of the cluster: its clients of Disque, what it lends, and what it keeps for others.
 
-It is wired as nsqd/daemon.py and the reactor do it: commands are done within a turn, and replies and frames leave when
+It is wired as nsqd/start/daemon.py and the reactor do it: commands are done within a turn, and replies and frames leave when
 what they promise is kept.
 """
 
@@ -22,12 +22,12 @@ from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
-from nsqd.disque import Members
 from nsqd.net.limits import Limits
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Begin, Fact, Upgrade
+from nsqd.start.disque import Members
 from tests.nsqd.protocols.disque.wire import read_reply, request
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A whole node as nsqd/daemon.py wires it, on a simulated disk, clock and network; and operators who call it as HTTP does."""
+"""A whole node as nsqd/start/daemon.py wires it, on a simulated disk, clock and network; and operators who use HTTP."""
 
 from collections.abc import Callable
 from functools import partial

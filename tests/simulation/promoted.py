@@ -121,7 +121,7 @@ class OpenedLog:
 
 
 class PromotedLogs:
-    """The logs that a node has taken over, wired as nsqd/clustering.py does it."""
+    """The logs that a node has taken over, wired as nsqd/start/clustering.py does it."""
 
     def __init__(self, node: ClusterNode, machine: Machine) -> None:
         self._node, self._machine = node, machine

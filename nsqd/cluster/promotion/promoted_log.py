@@ -65,7 +65,7 @@ def _no_steps(broker: Broker) -> Callable[[], bool]:
 class Parts:
     """The node's calls for a log that it promotes."""
 
-    # opens a log, see nsqd.opening.open_promoted; any thread calls it. The leader in Promoted is this node
+    # opens a log, see nsqd.start.opening.open_promoted; any thread calls it. The leader in Promoted is this node
     open: Callable[[Disk, Promoted, Extend | None], OpenLog]
     make_broker: Callable[[OpenLog], Broker]  # returns an empty broker for a log; any thread calls it
     copy: Callable[[OpenLog], None]  # begins to send the log to its followers

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.pauses import Key, Pauses
 from nsqd.core.timing.pause import Pause
-from nsqd.pause_expiry import AT_ONCE, end_pauses
+from nsqd.tasks.pause_expiry import AT_ONCE, end_pauses
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Inbox, Node, bodies
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from nsqd.http_server import HTTP_BOUNDS
 from nsqd.protocols.http.peer import UNITS_OF_A_REQUEST, UNITS_OF_A_TURN, Context, HttpPeer
+from nsqd.start.http_server import HTTP_BOUNDS
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.slow_store import SlowStore
 from tests.nsqd.net.bench import Bench, received, send_some

@@ -1,4 +1,4 @@
-"""A node's core over the commit log on a simulated disk: opened, driven and lost as nsqd/daemon.py and the reactor do it."""
+"""A node's core over the commit log on a simulated disk: opened, driven and lost as by nsqd/start/daemon.py and the reactor."""
 
 import os
 from collections.abc import Callable, Sequence

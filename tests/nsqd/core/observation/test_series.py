@@ -8,7 +8,7 @@ from nsqd.core.observation import series as module
 from nsqd.core.observation.series import COARSE, COUNTERS, FINE, FINE_SLOTS, NAMES, Columns, Series, Steps
 from nsqd.core.observation.series_block import SIZE
 from nsqd.core.timing.deferred import Message
-from nsqd.series_task import note_series
+from nsqd.tasks.series_task import note_series
 from tests.nsqd.core.node import MS, SECOND, Node, ids
 
 T0 = 1_800_000_000  # s; a multiple of both steps

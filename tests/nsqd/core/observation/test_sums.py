@@ -10,13 +10,13 @@ from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.observation.series import FINE, Series
 from nsqd.core.observation.sums import channel_sums, is_paused, oldest_of_channel, topic_depth
 from nsqd.core.timing.deferred import Message
-from nsqd.deliveries import Deliveries
 from nsqd.http.figures import _walk as walk
 from nsqd.http.overview import COLUMNS, OverviewRows
 from nsqd.http.pauses import _walk as walk_pauses
 from nsqd.http.stats import Stats
 from nsqd.http.stats_client import _rdy, _total
 from nsqd.statsd.report import Report
+from nsqd.tasks.deliveries import Deliveries
 from tests.nsqd.core.client import Client
 from tests.nsqd.core.node import SECOND, Node, ids
 from tests.nsqd.core.promoted import PromotedLog, promote

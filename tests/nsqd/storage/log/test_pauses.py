@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.commands.verify import _as_json, _text
 from nsqd.core import records
 from nsqd.core.pauses import MOST_BY
 from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.work_queue.pausable import LONGEST_PAUSE
 from nsqd.storage.log.verify import verify
-from nsqd.verify import _as_json, _text
 from shared.values import SECOND
 from tests.nsqd.storage.log.test_damage import open_node
 from tests.nsqd.storage.sim_disk import SimDisk

@@ -1,0 +1,296 @@
+"""How a node joins its cluster: the port for other nodes, the replicas of its log, and the logs that it promotes.
+
+A node that is in no cluster does not import this module.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from nsqd.cluster.departure import Departure
+from nsqd.cluster.joined import Joined, Stop
+from nsqd.cluster.joining import CopyGate, join, make_copying
+from nsqd.cluster.membership.cluster import Cluster
+from nsqd.cluster.membership.facts_file import FactsFile
+from nsqd.cluster.ownership.candidate import Witnesses
+from nsqd.cluster.ownership.closed_logs import ClosedLogs
+from nsqd.cluster.ownership.elections import Elections, Quorum
+from nsqd.cluster.ownership.leaving import Leaving, Transfers
+from nsqd.cluster.ownership.paused import Standstill
+from nsqd.cluster.ownership.replica_states import InSyncTellers, KeptReplicas
+from nsqd.cluster.port import ClusterPort
+from nsqd.cluster.promotion.closing import Closing
+from nsqd.cluster.promotion.deleting import Deleting
+from nsqd.cluster.promotion.diverged.arbiter import Arbiter
+from nsqd.cluster.promotion.diverged.directory import DivergedDirectory
+from nsqd.cluster.promotion.diverged.salvage import Salvage
+from nsqd.cluster.promotion.promotions import Parts, Promotions
+from nsqd.cluster.replication.answers import Answers
+from nsqd.cluster.replication.asking import NodeReplicas
+from nsqd.cluster.replication.copying import Copying, Threads
+from nsqd.cluster.replication.directory import OldLogDirectory, PromotedDirectory
+from nsqd.cluster.replication.leader import LeaderSide
+from nsqd.cluster.replication.log_times import LogTimes
+from nsqd.cluster.replication.rejoin import is_led_by_another, mend_promoted
+from nsqd.cluster.replication.repair import Mending
+from nsqd.cluster.wire.node_identity import MOST_ZONE
+from nsqd.cluster.wire.part import Part
+from nsqd.cluster.wire.visit import Visits
+from nsqd.core.broker import Broker
+from nsqd.core.shards import Attachment, Deletions
+from nsqd.http.node import Info
+from nsqd.net.reactor import Reactor
+from nsqd.options import NsqdOptions
+from nsqd.protocols.disque.jobs import USUAL_COPIES
+from nsqd.start.identity import as_visitor, cluster_address, disque_address
+from nsqd.start.listeners import Listeners
+from nsqd.start.opening import Opened, clocks, make_promoted_broker, open_promoted
+from nsqd.storage.directory import DirectoryError
+from nsqd.storage.log.clocks import Anchor
+from nsqd.storage.log.copying import LogSource
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.epochs import Epoch
+from nsqd.storage.log.followers import Followers
+from nsqd.storage.log.opening import OpenLog
+from nsqd.storage.log.reading import LogReading
+from shared.listen import display
+from shared.log import log
+from shared.values import SECOND
+
+AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock
+SLICE = 2_000_000  # ns of a turn for which channels are attached or detached: each consumer of a channel takes 5 us
+MEND_WITHIN = 2.0  # s for other nodes to report whether they have bytes that are damaged here
+
+
+def join_cluster(
+    options: NsqdOptions,
+    listeners: Listeners,
+    info: Info,
+    directory: Path,
+    opened: Opened,
+    reactor: Reactor,
+    nursery: trio.Nursery,
+    daemon: DaemonPart,
+) -> Joined:
+    """Join the cluster, and accept connections of its nodes. Raises DirectoryError."""
+    assert listeners.cluster is not None
+    own, broker, now = opened.log, opened.broker, time.monotonic_ns
+    cluster = _join(options, listeners, info, directory, opened)
+    cluster.is_searching = bool(options.lookupd_tcp_address)
+    lease = lambda: own.store.leased  # noqa: E731
+    port = ClusterPort(
+        cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls, options.debug_routes
+    )
+    threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
+    copying = make_copying(*_numbers(options), cluster, own, directory, threads)
+    quorum, random = Quorum(options.failover_quorum), os.urandom
+    after = options.failover_after, options.unclean_after
+    elections = Elections(
+        cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now()
+    )
+    tellers = InSyncTellers(cluster, elections, copying.leader_side)
+    tellers.add(copying.leader_side, own)
+    cluster.add(copying, Transfers(cluster, elections), tellers, elections)
+    times = LogTimes(cluster, copying, own.clock.clocks, threads)
+    times.own[own.identity.log_id] = own.clock.now
+    visits = as_visitor(options, listeners)
+    promoting = Promoting(options, port, copying, tellers, times, opened, threads, visits)
+    promotions = Promotions(
+        PromotedDirectory(directory),
+        copying.replicas,
+        threads,
+        promoting.parts(times.noted, elections.promotion_failed),
+    )
+    try:
+        promotions.reopen()
+    except OSError as error:
+        raise DirectoryError(f"failed to find the promoted logs - {error}") from None
+    cluster.add(promotions)
+    promotions.failovers.possible_duplicates.update(opened.possible_duplicates)
+    closed = ClosedLogs(cluster, facts.keep)
+    old, writer = OldLogDirectory(directory), own.writer
+    closing = Closing(cluster, closed, promotions, copying, old, threads, lambda: writer.written.position)
+    arbiter = Arbiter(cluster, copying.leader_sides, facts.keep, now)
+    diverged = DivergedDirectory(directory, cluster.own.number, stop.interrupt)
+    departure = Departure(broker, own, copying, promotions, daemon.hold, daemon.end)
+    leaving = Leaving(cluster, facts.keep, elections, departure)
+    cluster.add(
+        Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
+        Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
+    )  # fmt: skip
+    own.store.after_write = partial(port.send_group, copying.leader_side)
+    own.store.copies.patience = options.replicate_timeout
+    own.writer.files.mend = _mending(port, own, visits)
+    cluster.add(CopyGate(cluster, broker, own.store.copies))
+    port.listen(listeners.cluster.socket)
+    log.info(
+        "CLUSTER: listening on %s as node %d of %s",
+        listeners.cluster.address, own.identity.node, options.cluster_name,
+    )  # fmt: skip
+    joined = Joined(port, facts, copying, elections, promotions, leaving, stop)
+    cluster.add(Answers(copying.replicas, joined.figures, lambda number: cluster.leases.get(number, 0), threads))
+    return joined
+
+
+class DaemonPart(Part):
+    """The daemon's calls for the cluster."""
+
+    def __init__(
+        self,
+        witnesses: Witnesses,
+        fenced: Callable[[bytes, Epoch], None],
+        refused: Callable[[str], None],
+        hold: Callable[[], object],
+        end: Callable[[], None],
+    ) -> None:
+        """`fenced`: see Part; `refused`, `hold` and `end`: see ClusterPort and Departure."""
+        self.witnesses, self.refused, self.hold, self.end = witnesses, refused, hold, end
+        self._fenced = fenced
+
+    def fenced(self, log_id: bytes, epoch: Epoch) -> None:
+        self._fenced(log_id, epoch)
+
+
+def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -> int:
+    """Return how many nodes must be able to have a copy before this node, which starts, can keep its promises to clients.
+
+    `has_disque`: clients of Disque ask for USUAL_COPIES.
+    """
+    most = max(joined.copying.leader_side.in_sync.stated.most, options.replicate, USUAL_COPIES if has_disque else 1)
+    return min(most, len(joined.cluster.membership.members))
+
+
+def _numbers(options: NsqdOptions) -> tuple[int, int, int]:
+    return options.replicas, options.rereplicate_after, options.replication_rate
+
+
+def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Path, opened: Opened) -> Cluster:
+    own = cluster_address(listeners, info)
+    http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
+    try:
+        ids = opened.log.held_ids(opened.broker.ids.next)
+    except OSError as error:
+        raise DirectoryError(f"failed to read message ids in the log - {error}") from None
+    return join(
+        directory,
+        opened.log.identity,
+        ids,
+        options.cluster_name,
+        listeners.secret,
+        (own, http, disque_address(listeners, info)),
+        options.cluster_peer,
+        options.failover_after,
+        options.topology_zone.encode()[:MOST_ZONE].decode(errors="ignore"),
+    )
+
+
+class Promoting:
+    """The node's calls for the logs that it promotes."""
+
+    def __init__(
+        self,
+        options: NsqdOptions,
+        port: ClusterPort,
+        copying: Copying,
+        tellers: InSyncTellers,
+        times: LogTimes,
+        opened: Opened,
+        threads: Threads,
+        visits: Visits,
+    ) -> None:
+        self._options, self._port, self._copying, self._tellers, self._times = options, port, copying, tellers, times
+        self._opened, self._threads, self._visits = opened, threads, visits
+        self._attachments: dict[Broker, Attachment] = {}
+
+    def parts(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> Parts:
+        """Return it as nsqd.cluster.promotion.promotions calls it. `noted` and `failed` as there."""
+        opened, cluster = self._opened, self._port.cluster
+        return Parts(
+            open=partial(open_promoted, self._options, opened.wake),
+            make_broker=partial(make_promoted_broker, opened.broker),
+            copy=self._copy,
+            end_copying=self._end_copying,
+            clocks=clocks,
+            cache=opened.log.cache,
+            budget=self._options.mem_budget,
+            node=self._options.node_id,
+            announce=cluster.announce_leader,
+            resume=cluster.resume_leader,
+            give_up=cluster.step_down,
+            attach=self._attach,
+            detach=self._detach,
+            watch=partial(Deletions, opened.broker),
+            noted=noted,
+            failed=failed,
+            is_lost=self._is_lost,
+            mend=self._mend,
+            is_closed=cluster.leaders.closed.__contains__,
+        )
+
+    def _attach(self, broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
+        self._attachments[broker] = attachment = Attachment(self._opened.broker, broker, deletions)
+        for part in self._port.cluster.parts:
+            part.attached(broker)
+        return partial(for_a_slice, attachment.attach_some)
+
+    def _detach(self, broker: Broker) -> Callable[[], bool]:
+        for part in self._port.cluster.parts:
+            part.detached(broker)
+        return partial(for_a_slice, self._attachments.pop(broker).detach_some)
+
+    def _is_lost(self, log_id: bytes, epochs: Sequence[Epoch], followers: Followers) -> bool:
+        number, known = self._options.node_id, self._port.cluster.leaders.leader(log_id)
+        return is_led_by_another(self._others(), log_id, epochs, number, followers, known)
+
+    def _mend(self, disk: Disk, reading: LogReading) -> bool:
+        return mend_promoted(disk, reading, self._others())
+
+    def _others(self) -> NodeReplicas:
+        """Return the replicas of the other members."""
+        cluster, number = self._port.cluster, self._options.node_id
+        addresses = {node.number: node.address for node in cluster.membership.members if node.number != number}
+        return NodeReplicas(self._visits, addresses, self._options.rejoin_timeout / SECOND)
+
+    def _copy(self, opened: OpenLog) -> None:
+        log_id = opened.identity.log_id
+        source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
+        replicas, patience, rate = _numbers(self._options)
+        copies, cluster = opened.store.copies, self._port.cluster
+        leader_side = LeaderSide(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
+        source.tap(leader_side)
+        opened.store.after_write = partial(self._port.send_group, leader_side)
+        self._copying.add(leader_side)
+        self._tellers.add(leader_side, opened)
+        self._times.own[log_id] = opened.clock.now
+        opened.writer.files.mend = _mending(self._port, opened, self._visits)
+
+    def _end_copying(self, log_id: bytes) -> None:
+        self._copying.remove(log_id)
+        self._tellers.remove(log_id)
+        self._times.own.pop(log_id, None)
+
+
+def _mending(port: ClusterPort, opened: OpenLog, visits: Visits) -> Mending:
+    """Return the repair of a log's damaged bytes from the replicas of other nodes."""
+    others = partial(NodeReplicas, visits, timeout=MEND_WITHIN)
+    log_id, writer = opened.identity.log_id, opened.writer
+
+    def may_be_more(offered: int) -> bool:
+        return offered < len(writer.followers.numbers) or port.cluster.is_any_member_away
+
+    return Mending(opened.disk, log_id, lambda: others(port.addresses()), time.monotonic_ns, may_be_more)
+
+
+def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:
+    """Call `some` with AT_ONCE until it returns False, but for no longer than a SLICE. Returns True if there is more to do."""
+    until = clock() + SLICE
+    while some(AT_ONCE):
+        if clock() >= until:
+            return True
+    return False

@@ -1,0 +1,179 @@
+"""The daemon's HTTP: the reactor accepts plain HTTP and answers the usual requests, a server in a thread does the rest.
+
+HTTPS is the server's alone, and so is plain HTTP where TLS is required, which answers only that. A third of what a daemon
+imports is the server's. Therefore the reactor accepts first, and what only the server can answer waits until it is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from nsqd.http.node import Node
+from nsqd.net.endpoint import OutputBounds
+from nsqd.net.reactor import Reactor
+from nsqd.options import NsqdOptions
+from nsqd.protocols.http.peer import Context, HttpPeer
+from nsqd.start.listeners import Listeners
+from shared.budget import Budget
+from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
+from shared.http.answer_log import leaves_out_answer, write_answer
+from shared.http.errors import HttpError
+from shared.http.hosts import Hosts
+from shared.listen import BACKLOG
+from shared.log import log
+from shared.tls_options import REQUIRED
+from shared.trio_thread import TrioThread
+
+# As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
+HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)
+
+if TYPE_CHECKING:
+    import socket
+
+    from nsqd.protocols.http.head import Request
+    from shared.http.api import Routes
+    from shared.http.server import HttpServer
+
+
+class HttpFrontEnd:
+    """What serves the node's HTTP, in both threads. It belongs to the trio thread."""
+
+    def __init__(
+        self, options: NsqdOptions, node: Node, listeners: Listeners, trio_thread: TrioThread, budget: Budget
+    ) -> None:
+        """Prepare to serve: `accept` accepts plain HTTP, `start` starts the server."""
+        self._options, self._node, self._listeners = options, node, listeners
+        self._trio_thread, self._budget = trio_thread, budget
+        self._hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
+        limits = ConnectionLimits(options.max_connections, options.max_connections_per_ip)
+        self._limiter = ConnectionLimiter("HTTP", limits, Counter())
+        # Where TLS is required, the server itself accepts plain HTTP.
+        self._reactor_accepts = listeners.http is not None and options.tls_required != REQUIRED
+        self._context = Context(
+            node.broker,
+            options.max_msg_size,
+            options.max_body_size,
+            read_binary=lambda body: None,
+            is_own_host=self._is_own_host,
+            is_healthy=lambda: node.health() == "OK",
+            stats=lambda *_: None,
+            answered=_log_answer,
+            proofs=listeners.keyring,
+            accounts=node.accounts,
+        )
+        self._server: HttpServer | None = None  # None: it is not there yet
+        # what `adopt` of the server will be called with
+        self._waiting: list[tuple[socket.socket, str, bytes, int]] = []
+
+    def accept(self, reactor: Reactor) -> None:
+        """Have the reactor accept plain HTTP. What it does not answer itself waits for the server."""
+        listener = self._listeners.http
+        if listener is not None and self._reactor_accepts:
+            listener.socket.setblocking(False)
+            listener.socket.listen(BACKLOG)
+            make_peer = partial(HttpPeer, self._context)
+            reactor.listen(listener.socket, make_peer, self._limiter, self._hand_over, HTTP_BOUNDS)
+            log.info("HTTP: listening on %s", listener.address)
+
+    async def start(self) -> None:
+        """Start the server, and return when it serves."""
+        self.leave_rest_to(await trio.to_thread.run_sync(self._started))
+        listeners = self._listeners
+        if listeners.http is not None and not self._reactor_accepts:
+            log.info("HTTP: listening on %s", listeners.http.address)
+        if listeners.https:
+            log.info("HTTPS: listening on %s", listeners.https.address)
+
+    def _started(self) -> HttpServer:
+        """Return the server, started. Runs in a thread, because the modules of the server are imported here."""
+        server = self.build()
+        server.start()
+        return server
+
+    def leave_rest_to(self, server: HttpServer) -> None:
+        """From now on, have `server` answer what the reactor does not, beginning with what has waited for it."""
+        self._server = server
+        for connection in self._waiting:
+            server.adopt(*connection)
+        self._waiting.clear()
+
+    def build(self) -> HttpServer:
+        """Build the server, which is yet to be started."""
+        from nsqd.http.publish import binary_bodies
+        from nsqd.http.routes import routes
+        from nsqd.http.stats import Stats
+        from shared.http.api import Api
+        from shared.http.server import HttpServer, secured
+
+        def read_binary(body: bytes) -> list[bytes] | None:
+            try:
+                return binary_bodies(body, options.max_msg_size, options.max_body_size)
+            except HttpError:  # the HTTP thread answers it
+                return None
+
+        options, node, listeners = self._options, self._node, self._listeners
+        found = routes(node)
+        if listeners.keyring is not None or node.audit is not None:
+            found = self._watched(found)
+        api = Api(found, self._hosts, self._trio_thread.report)
+        plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
+        sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
+        report = self._trio_thread.report
+        server = HttpServer(plain, sockets, report, https=https, limiter=self._limiter, budget=self._budget)
+        self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
+        return server
+
+    def _watched(self, found: Routes) -> Routes:
+        """Return the routes, guarded by the auth file and recorded in the audit, as far as there is either."""
+        from nsqd.http.rights import needs
+
+        needed = needs(self._options.metrics_auth)
+        if self._listeners.keyring is not None:
+            from shared.http.authorize import Authorizer, guarded
+
+            found = guarded(found, needed, Authorizer(self._listeners.keyring))
+        if self._node.audit is not None:
+            from nsqd.http.audited import audited
+
+            found = audited(found, needed, self._node.audit.note)
+        return found
+
+    async def stop(self, reactor: Reactor) -> None:
+        """Answer the requests in progress, and accept no others."""
+        if self._listeners.http is not None:
+            reactor.stop_listening(self._listeners.http.socket)
+        if self._server is not None:
+            # in a thread, because requests in progress need this one
+            await trio.to_thread.run_sync(self._server.stop)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Return how many connections were refused: max_connections, max_connections_per_ip, displaced, tls_handshake."""
+        return Counter(dict(self._limiter.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
+
+    def _hand_over(self, sock: socket.socket, ip: str, data: bytes, head_due: int) -> None:
+        """Leave a connection to the server. See HttpServer.adopt."""
+        if self._server is None:
+            self._waiting.append((sock, ip, data, head_due))
+        else:
+            self._server.adopt(sock, ip, data, head_due)
+
+    def _is_own_host(self, host: bytes) -> bool:
+        try:
+            self._hosts.check({"headers": [(b"host", host)], "http_version": "1.1"})
+        except HttpError:
+            return False
+        return True
+
+
+def _log_answer(request: Request, ip: str, port: str, arrived: int) -> None:
+    level = logging.INFO if request.topic else logging.DEBUG  # without one it is a probe
+    if not leaves_out_answer(level):
+        client = (ip, int(port)) if ip else None
+        write_answer(level, 200, request.method, request.target, client, time.monotonic_ns() - arrived)

@@ -1,0 +1,232 @@
+"""Open nsqd's listeners and load the certificates that they show. No event loop is imported here."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nsqd.options import NsqdOptions
+from shared.tls_dates import CertificateDates
+from shared.tls_options import load_certificates
+
+if TYPE_CHECKING:
+    import ssl
+
+    from shared.auth.keyring import Keyring
+    from shared.listen import Listener
+    from shared.tls import Certificates
+    from shared.tls_client import ClientCertificates
+    from shared.tls_mutual import MutualCertificates
+
+
+# Descriptors besides the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
+# one connection.
+OWN_FILES = 19
+LEAST_SECRET, MOST_SECRET = 16, 1024  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The open listeners of a node, and its TLS certificates."""
+
+    tcp: tuple[Listener, ...]  # one or more
+    tcp_shared: Listener | None  # bound, and not listening before the node can serve: see nsqd.start.shared_port
+    http: Listener | None
+    https: Listener | None  # never set without certificates
+    beanstalk: Listener | None
+    beanstalk_tls: Listener | None  # never set without certificates
+    disque: Listener | None
+    disque_tls: Listener | None  # never set without certificates
+    cluster: Listener | None
+    secret: bytes  # of the cluster; b"": there is none
+    cluster_tls: MutualCertificates | None  # for the connections to other nodes; None: they have no TLS
+    certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
+    # the authorities to trust when authorization servers are asked; None: there are no such servers
+    auth_tls: ssl.SSLContext | None
+    keyring: Keyring | None  # the auth file; None: there is none
+    lookupd_tls: ClientCertificates | None = None  # for connections to nsqlookupd; None: they have no TLS
+    dates: CertificateDates | None = None  # when all of these end; None: nothing is told of that
+
+
+class SecretError(Exception):
+    """The cluster's secret, or the auth file, cannot be used. The text says why."""
+
+
+def files_needed(options: NsqdOptions) -> int:
+    """Return how many file descriptors nsqd opens before the first client comes."""
+    jobs = (
+        options.beanstalk_address,
+        options.beanstalk_tls_address,
+        options.disque_address,
+        options.disque_tls_address,
+    )
+    given = (options.http_address, options.tls_cert and options.https_address)
+    return (
+        OWN_FILES
+        + len(options.tcp_address)
+        + sum(map(bool, (*given, options.tcp_shared_address, options.cluster_address, *jobs)))
+    )
+
+
+@contextlib.contextmanager
+def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
+    """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
+    from shared.daemon import listening_at_all, listening_if_given, sharing_if_given
+
+    certificates = load_certificates(options)
+    auth_tls = _auth_tls(options)
+    secret, cluster_tls = _secret(options), _cluster_tls(options)
+    keyring = _keyring(options)
+    lookupd_tls = _lookupd_tls(options)
+    dates = CertificateDates(options)
+    knows_all = keyring is not None
+    knows_nsq = auth_tls is not None or knows_all
+    with (
+        listening_at_all(options.tcp_address, knows_nsq) as tcp,
+        sharing_if_given(options.tcp_shared_address, knows_nsq) as tcp_shared,
+        listening_if_given(options.http_address, knows_all) as http,
+        listening_if_given(options.https_address if certificates else "", knows_all) as https,
+        listening_if_given(options.beanstalk_address, knows_all) as beanstalk,
+        listening_if_given(options.beanstalk_tls_address, knows_all) as beanstalk_tls,
+        listening_if_given(options.disque_address, knows_all) as disque,
+        listening_if_given(options.disque_tls_address, knows_all) as disque_tls,
+        listening_if_given(options.cluster_address) as cluster,
+    ):
+        clients = (tcp_shared, http, https, beanstalk, beanstalk_tls, disque, disque_tls)
+        yield Listeners(
+            tcp, *clients, cluster, secret, cluster_tls, certificates, auth_tls, keyring, lookupd_tls, dates
+        )
+
+
+def again(listeners: Listeners) -> Listeners:
+    """Return the same listeners with descriptors of their own: connections wait there while the others are closed.
+
+    The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
+    """
+    from shared.listen import bind_shared, duplicate
+
+    shared = listeners.tcp_shared
+
+    def copied(listener: Listener | None) -> Listener | None:
+        return duplicate(listener) if listener is not None else None
+
+    return replace(
+        listeners,
+        tcp=tuple(map(duplicate, listeners.tcp)),
+        tcp_shared=bind_shared(shared.address) if shared is not None else None,
+        http=copied(listeners.http),
+        https=copied(listeners.https),
+        beanstalk=copied(listeners.beanstalk),
+        beanstalk_tls=copied(listeners.beanstalk_tls),
+        disque=copied(listeners.disque),
+        disque_tls=copied(listeners.disque_tls),
+        cluster=copied(listeners.cluster),
+    )
+
+
+def announced(listeners: Listeners) -> Listener:
+    """Return the listener whose port the node tells others: the first one over TCP, or else a unix socket."""
+    return next((listener for listener in listeners.tcp if listener.port >= 0), listeners.tcp[0])
+
+
+def close_sockets(listeners: Listeners) -> None:
+    """Close the descriptors of the listeners. Socket files stay: others may listen there."""
+    clients = (*listeners.tcp, listeners.tcp_shared, listeners.http, listeners.https)
+    jobs = (listeners.beanstalk, listeners.beanstalk_tls, listeners.disque, listeners.disque_tls)
+    for listener in (*clients, *jobs, listeners.cluster):
+        if listener is not None:
+            listener.socket.close()
+
+
+def files_problem(options: NsqdOptions) -> str:
+    """Return what is wrong with the files of TLS, of the cluster's secret and of rights, or "", for --check-config."""
+    from shared.tls_info import TlsError
+
+    try:
+        load_certificates(options)
+        _auth_tls(options)
+        _secret(options)
+        _cluster_tls(options)
+        _keyring(options)
+        _lookupd_tls(options)
+    except (TlsError, SecretError) as error:
+        return str(error)
+    return ""
+
+
+def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
+    """Return which authorities to trust when authorization servers are asked, or None if there are none.
+
+    The file is checked in any case, as in the original.
+    """
+    if not options.auth_http_address and not options.tls_root_ca_file:
+        return None
+    from shared.tls import client_context
+
+    context = client_context(options.tls_root_ca_file, options.tls_min_version, options.tls_security_level)
+    return context if options.auth_http_address else None
+
+
+def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
+    """Return the certificates for connections to other nodes, or None if these have no TLS. Raises TlsError."""
+    if not options.cluster_tls_cert:
+        return None
+    from shared.node_certificates import names_problem
+    from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+
+    files = MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca)
+    return MutualCertificates(files, partial(names_problem, options.node_number()))
+
+
+def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
+    """Return whom to trust as nsqlookupd, and what to show it; None: connections to it have no TLS. Raises TlsError."""
+    if not options.lookupd_tls_root_ca_file:
+        return None
+    from shared.tls_client import ClientCertificates, load_client
+    from shared.tls_strength import LEVEL_FLAG
+
+    files = options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key
+    return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level, LEVEL_FLAG))
+
+
+def _keyring(options: NsqdOptions) -> Keyring | None:
+    """Return the auth file, or None if there is none, and take the node's own token. Raises SecretError."""
+    if not options.auth_file and not options.auth_token_file:
+        return None
+    from shared.auth.keyring import RightsError, open_rights
+
+    try:
+        keyring = open_rights(options.auth_file, options.auth_token_file, time.time)
+    except RightsError as error:
+        raise SecretError(str(error)) from None
+    trusts_everybody = (
+        options.tls_client_auth_policy in ("require-verify", "verify-if-given") and not options.tls_root_ca_file
+    )
+    if keyring is not None and keyring.knows_certificates and trusts_everybody:
+        raise SecretError(
+            f"--auth-file {options.auth_file}: its [[certificate]] entries need --tls-root-ca-file with your own authority:"
+            " without it, certificates of any public authority count"
+        )
+    return keyring
+
+
+def _secret(options: NsqdOptions) -> bytes:
+    """Return the cluster's secret, without the line's end; b"" if there is no cluster. Raises SecretError."""
+    if not options.cluster_address:
+        return b""
+    from shared.files import without_waiting
+
+    try:
+        with open(options.cluster_secret_file, "rb", opener=without_waiting) as file:
+            secret = file.read(MOST_SECRET + 1).strip()
+    except OSError as error:
+        raise SecretError(f"failed to read --cluster-secret-file - {error}") from None
+    if not LEAST_SECRET <= len(secret) <= MOST_SECRET:
+        raise SecretError(
+            f"--cluster-secret-file {options.cluster_secret_file}: expected {LEAST_SECRET} to {MOST_SECRET} bytes"
+        )
+    return secret
