@@ -104,6 +104,11 @@ TRIED_BY = {
         "nsqd.protocols.transport",
     ),
     "nsqd/cluster/wire/test_fuzz.py": ("nsqd.cluster.ownership.transfer_frames",),
+    "nsqd/cluster/wire/test_refused_frames.py": (
+        "nsqd.cluster.membership.closed_frames", "nsqd.cluster.membership.config_frames",
+        "nsqd.cluster.membership.deletion_frames", "nsqd.cluster.membership.leader_frames",
+        "nsqd.cluster.ownership.election_frames", "nsqd.cluster.promotion.diverged.salvage_frames",
+    ),
     "nsqd/cluster/remote_jobs/test_job_frames.py": ("nsqd.core.work_queue.loan",),
     "nsqd/cluster/wire/test_node_identity.py": ("nsqd.cluster.wire.fields",),
     "nsqd/protocols/rights/test_beanstalk.py": ("nsqd.protocols.beanstalk.rights",),

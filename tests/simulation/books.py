@@ -1,7 +1,5 @@
 """What clients of a simulated cluster were told, what happened to machines, and the verdict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,9 +37,7 @@ class Publish:
     others: list[bytes] = field(default_factory=list)  # ids of logs that were made of other copies of these
     acked: bool = False
     holders: frozenset[int] = frozenset()  # nodes that had it when it was acknowledged
-    lost: frozenset[int] = (
-        frozenset()
-    )  # nodes that had it and lost it before another log was made of what one of them had
+    lost: frozenset[int] = frozenset()  # nodes that had it and lost it before a log was made of what one of them had
     finished: bool = False  # a consumer has sent FIN
     done: tuple[int, int] | None = None  # (when, where): a FIN was accepted, true ns and the name of the machine
     deliveries: int = 0
@@ -68,16 +64,13 @@ class Loss:
 
 @dataclass
 class Books:
-    """See above."""
-
     publishes: list[Publish] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     ids: dict[bytes, int] = field(default_factory=dict)  # of messages that were seen -> number of the publish
     id_of: dict[int, bytes] = field(default_factory=dict)
-    may_reuse_ids: set[int] = field(
-        default_factory=set
-    )  # nodes that went on with an old backup which nobody could complete
+    # nodes that went on with an old backup which nobody could complete
+    may_reuse_ids: set[int] = field(default_factory=set)
     upsets: dict[bytes, int] = field(
         default_factory=dict
     )  # when a leader of a log last died or changed, by log id, true ns

@@ -54,7 +54,7 @@ def _subscribe(run: ClusterRun, node: ClusterNode) -> list[Consumer]:
         run.wide.allow_copies(node, len(run.members))
         consumers.extend(node.subscribe(name, 1 << 20) for name in run.channel_topics())
 
-    node.turn(subscribe)  # type: ignore[arg-type]
+    node.turn(subscribe)
     return consumers
 
 

@@ -14,8 +14,6 @@ Before the next round all that is left counts as acknowledged with all copies.
 See docs/design/reliability.md#the-simulated-cluster.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -63,18 +61,16 @@ def small_cluster(random: Random) -> Iterator[None]:
     """Let happen in small logs what happens at large sizes."""
     before = ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE
     with small(random):
-        joined.LEASE = ids.LEASE  # type: ignore[attr-defined]
+        joined.LEASE = ids.LEASE
         cache.PAUSE = 0  # nobody sleeps
         mending.PATIENCE = HEALED_WITHIN // 2
         try:
             yield
         finally:
-            ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE = before  # type: ignore[attr-defined]
+            ids.LEASE, joined.LEASE, cache.PAUSE, mending.PATIENCE = before
 
 
 class ClusterRun:
-    """One run."""
-
     rounds = ROUNDS
     lateness = 0.2  # how often a node that runs does nothing in a step
 
@@ -131,7 +127,6 @@ class ClusterRun:
         return self._last_number
 
     def archives_of(self, log_id: bytes) -> list[Archive]:
-        """Return the archives of all leaders of a log."""
         return [archive for (one, _), archive in self.archives.items() if one == log_id]
 
     def any_archive(self, log_id: bytes) -> Archive | None:
@@ -165,7 +160,6 @@ class ClusterRun:
         assert is_led, f"{machine.name} is fenced by node {epoch.node}, which has not promoted the log"
 
     def won(self, log_id: bytes, elections: Elections, node: ClusterNode) -> None:
-        """Note that an election on a log is won by a node."""
         assert elections.attempt is not None
         self.lookups.judge_claim(node, elections)
         names = {one.number: one.name for one in self.machines}
@@ -177,7 +171,6 @@ class ClusterRun:
         self.lines.append(f"{(self.now - 1_800_000_000 * SECOND) // MS} ms: {text}")
 
     def run(self) -> Books:
-        """All rounds. AssertionError if something is wrong."""
         with small_cluster(self.random):
             try:
                 self._heal()  # the cluster is formed
@@ -217,7 +210,6 @@ class ClusterRun:
         self._bounded()
 
     def _run(self, machine: Machine) -> None:
-        """Let a machine do what it has to do."""
         if machine.node is None:
             if machine.early is not None:
                 machine.step_start()
@@ -369,7 +361,6 @@ class ClusterRun:
             node.leave(self.random.choice(node.consumers))
 
     def _consume(self, node: ClusterNode) -> None:
-        """Finish or requeue something that a client has read."""
         random = self.random
         readers = [one for one in node.consumers if one.seen and not one.gone]
         if not readers:
@@ -389,13 +380,11 @@ class ClusterRun:
             publish.done = self.now, self._name_of(consumer.node)
 
     def finish_seen(self, consumer: Consumer) -> None:
-        """Finish all messages that a client has read."""
         for frame in consumer.seen:
             self._finish(consumer, frame)
         consumer.seen.clear()
 
     def channel_topics(self) -> list[str]:
-        """Return the topics that have a channel."""
         return [name for name in (*self.configs, *self.wide.topics) if name != JOBS]
 
     def _name_of(self, node: ClusterNode) -> int:
@@ -439,23 +428,10 @@ class ClusterRun:
 
     def _strike(self, machine: Machine) -> None:
         random = self.random
-        deed = random.choice(
-            (
-                "kill",
-                "cut",
-                "later",
-                "stop",
-                "restart",
-                "clock",
-                "slow",
-                "spoil",
-                "full",
-                "backup",
-                "restore",
-                "lose",
-                "vain",
-            )
-        )
+        deed = random.choice((
+            "kill", "cut", "later", "stop", "restart", "clock", "slow", "spoil", "full", "backup", "restore", "lose",
+            "vain",
+        ))  # fmt: skip
         self.books.counts[f"event {deed}"] += 1
         if deed == "kill" and machine.is_up:
             machine.crash(False)
@@ -623,7 +599,6 @@ class ClusterRun:
             machine.start_at = min(machine.start_at, self.now + 2 * SECOND)
 
     def send_clients_away(self) -> None:
-        """Let the consumers of all nodes leave."""
         for node in [machine.node for machine in self.machines if machine.node is not None]:
             for consumer in list(node.consumers):
                 node.leave(consumer)
@@ -645,9 +620,7 @@ class ClusterRun:
     def _must_salvage(self, machine: Machine) -> bool:
         """Return True if a machine has a copy that may hold what the leader of its log lacks."""
         copies = machine.node.salvage.copies if machine.node is not None else {}
-        agreed = {
-            name for name, copy in copies.items() if copy.agreed is not None and copy.is_own
-        }  # the others go then
+        agreed = {name for name, copy in copies.items() if copy.agreed is not None and copy.is_own}  # the others go
         return any(self.has_arbiter(one.log_id) and one.name not in agreed for one in machine.disks.copies())
 
     def has_arbiter(self, log_id: bytes) -> bool:
@@ -687,7 +660,6 @@ class ClusterRun:
         )
 
     def leaders(self) -> dict[bytes, list[Machine]]:
-        """Return the machines whose nodes own each log."""
         leaders: dict[bytes, list[Machine]] = {}
         for machine in self.machines:
             for log_id in machine.logs():
@@ -813,7 +785,7 @@ class ClusterRun:
             self.wide.allow_copies(node, self._copies())
             consumers.extend(node.subscribe(name, 1 << 20) for name in self.channel_topics())
 
-        node.turn(subscribe)  # type: ignore[arg-type]
+        node.turn(subscribe)
         quiet = 0
         while quiet < 3:
             while node.cache.step() or any(one.cache.step() for one in node.promoted.logs.values()):
@@ -833,7 +805,7 @@ class ClusterRun:
             self.wide.finish_some(node, part)
 
         numbers = {number_of(frame[34:]) for _, frame in found} | self.wide.held(node)
-        node.turn(finish)  # type: ignore[arg-type]
+        node.turn(finish)
 
         def leave() -> None:
             for consumer in consumers:
@@ -841,6 +813,6 @@ class ClusterRun:
             if node.jobs is not None:
                 node.jobs.leave()
 
-        node.turn(leave)  # type: ignore[arg-type]
+        node.turn(leave)
         node.broker.check()
         return numbers

@@ -83,18 +83,10 @@ class Sizes:
         self.timer, self.is_punctual = SECOND // 2, False  # between ticks of a log's timer
 
     def simulated(self, clock: Clock, random: Random) -> Simulated:
-        """Return the parts of a log."""
         tail = Tail(*self.tail, self.tail[1])
         return Simulated(
-            clock.clocks(),
-            self.segment,
-            SteppedSyncer,
-            SteppedCache,
-            SteppedCleaner,
-            SteppedSpare,
-            tail,
-            random.randbytes,
-        )
+            clock.clocks(), self.segment, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail, random.randbytes,
+        )  # fmt: skip
 
 
 class FactsFile:
@@ -304,14 +296,7 @@ class ClusterNode(SimNode):
         self.work = TimedWork(self.random, clock)
         credentials = Credentials("c", SECRET, own)
         side = machine.run.side
-        self.cluster = cluster = Cluster(
-            credentials,
-            seeds,
-            SUSPECT_AFTER,
-            self.random.randbytes,
-            facts,
-            clock.now,
-        )
+        self.cluster = cluster = Cluster(credentials, seeds, SUSPECT_AFTER, self.random.randbytes, facts, clock.now)
         self.source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         log.writer.files.mend = SimMending(machine, log)
         copies = log.store.copies
@@ -346,15 +331,9 @@ class ClusterNode(SimNode):
         machine.run.jobs.join(self)
         closed, writer = ClosedLogs(cluster, keep), log.writer
         self.salvage = Salvage(
-            cluster,
-            self.copying,
-            promotions,
-            Arbiter(cluster, self.copying.leader_sides, keep, lambda: clock.now),
-            SimDiverged(machine),
-            self.work,
-            lambda: clock.now,
-            sizes.unclean_after,
-        )
+            cluster, self.copying, promotions, Arbiter(cluster, self.copying.leader_sides, keep, lambda: clock.now),
+            SimDiverged(machine), self.work, lambda: clock.now, sizes.unclean_after,
+        )  # fmt: skip
         own_end = lambda: writer.written.position  # noqa: E731
         closing = Closing(cluster, closed, promotions, self.copying, SimOldLogs(machine), self.work, own_end)
         cluster.add(promotions, Deleting(cluster, promotions, self.broker), closed, closing, self.salvage, self.leaving)
@@ -415,7 +394,6 @@ class ClusterNode(SimNode):
         return dials
 
     def step_threads(self) -> None:
-        """What worker threads do."""
         random = self.random
         while random.random() < 0.7 and self.work.step():
             self.events()
@@ -441,7 +419,7 @@ class ClusterNode(SimNode):
         if job is not None and not job.failure:
             self.archive.cleaned(self.disk, job.header)
 
-    def turn(self, *commands: Callable[[], Reply | None]) -> None:  # type: ignore[override]
+    def turn(self, *commands: Callable[[], Reply | None]) -> None:
         """A turn. Its commands return what is answered when their marks allow it."""
         self.woken = False
         broker = self.broker

@@ -12,8 +12,6 @@ the newest segment of a running leader is not damaged. A follower is sent what i
 otherwise, and its replica ends at that place when it is promoted, whatever it has behind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 
@@ -37,8 +35,6 @@ WAIT = 100 * SECOND  # for which a node that is damaged waits for others: longer
 
 
 class DamagedRun(ClusterRun):
-    """One run."""
-
     rounds = 1
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
@@ -46,9 +42,8 @@ class DamagedRun(ClusterRun):
         self.damage = Random(f"damage {seed}")
         self.sizes.unclean_after = WAIT
         self._hit: set[bytes] = set()  # logs of which a copy was damaged
-        self._repairs: list[
-            tuple[int, Machine, Callable[[Machine], None]]
-        ] = []  # when an operator repairs what, and how
+        # when an operator repairs what, and how
+        self._repairs: list[tuple[int, Machine, Callable[[Machine], None]]] = []
 
     def _happen(self) -> None:
         super()._happen()

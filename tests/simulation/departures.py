@@ -26,8 +26,6 @@ FEWEST = 2  # members that a cluster keeps
 
 
 class Departures:
-    """The leaving and forgetting in one run."""
-
     def __init__(self, run: ClusterRun, random: Random) -> None:
         self._run, self._random = run, random
         # nodes leave in this run; if nobody took anything over, an operator would have to, after the new leader's disk is lost

@@ -6,8 +6,6 @@ ends, a node that was forgotten meanwhile is refused; its operator gives it an e
 What it had counts as lost, and nothing else does.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.nsqd.core.node import SECOND
@@ -19,15 +17,13 @@ FEWEST = 4  # nodes; two stay
 
 
 class ExodusRun(ClusterRun):
-    """One run."""
-
     rounds = 1
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
         self.chance = Random(f"exodus {seed}")
         super().__init__(seed, nodes or self.chance.choice((FEWEST, 5, 5)), has_jobs)
         self._sides: tuple[list[Machine], list[Machine]] | None = None
-        self._is_asked = self._is_forgotten = False
+        self._is_forgotten = False
         self._until = 0
 
     def _happen(self) -> None:

@@ -7,8 +7,6 @@ A read that asked while no replica could be reached gives messages up until the 
 restart the nodes that report damage, and then replace those that still do (docs/operations/damage.md).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 
@@ -126,8 +124,6 @@ class Flipping(ClusterRun):
 
 
 class FlippedRun(Flipping):
-    """One run."""
-
     rounds = 1
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:

@@ -19,6 +19,7 @@ class History(ClusterRun):
 
     def __init__(self, seed: int, quorum: Quorum, nodes: int = 3, replicas: int = 2) -> None:
         super().__init__(seed, nodes, has_jobs=False)
+        self.seed = seed
         self.violence, self.operators.are_there = 0.0, False
         sizes = self.sizes
         sizes.quorum, sizes.replicas, sizes.unclean_after = quorum, replicas, 20 * SECOND
@@ -103,12 +104,11 @@ class History(ClusterRun):
         return made
 
     def do(self, machine: Machine, deed: Callable[[], object]) -> None:
-        """Let an operator do something at a node."""
 
         def command() -> None:
             deed()
 
-        self.node(machine).turn(command)  # type: ignore[arg-type]
+        self.node(machine).turn(command)
 
     def finish_all(self, machine: Machine, name: str = "os") -> set[int]:
         """Let a consumer finish all messages of a topic that a machine delivers. Returns the numbers of their publishes."""
@@ -121,7 +121,7 @@ class History(ClusterRun):
             for frame in frames:
                 self._finish(consumer, frame)
 
-        node.turn(finish)  # type: ignore[arg-type]
+        node.turn(finish)
         self.wait(2)  # until the followers have it
         node.leave(consumer)
         return {int(frame[34:].removeprefix(b"message ")) for frame in frames}
@@ -147,5 +147,4 @@ class History(ClusterRun):
                 self.wires.cut.update((one, another) for one in group for another in other)
 
     def join(self) -> None:
-        """Heal the network."""
         self.wires.cut.clear()

@@ -25,8 +25,6 @@ ON_ITS_WAY = 5 * SECOND  # a delivery that began this long ago may not have arri
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """One delivery that a node has begun."""
-
     job: Job
     at: int  # true ns
     owner: JobNode
@@ -59,8 +57,6 @@ class Done:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A job that a client has added."""
-
     publish: Publish
     retry: int  # s
     is_short: bool  # its time to live may end while the run goes on
@@ -80,8 +76,6 @@ class Kept:
 
 
 class JobBooks:
-    """See above."""
-
     def __init__(self, run: ClusterRun) -> None:
         self._run = run
         self.jobs: dict[int, Job] = {}  # by number of the publish
@@ -113,7 +107,7 @@ class JobBooks:
     def owners_of(self, job: Job) -> frozenset[int]:
         """Return the machines whose nodes have a job now."""
         found = (one for one in self._run.machines if one.node is not None and one.node.jobs_part is not None)
-        return frozenset(one.name for one in found if one.node.jobs_part.find(job.message_id))  # type: ignore[union-attr]
+        return frozenset(one.name for one in found if one.node.jobs_part.find(job.message_id))
 
     # deliveries
 
@@ -129,7 +123,6 @@ class JobBooks:
         return delivery
 
     def lent(self, lender: JobNode, link: Link, loan: Loan) -> Delivery:
-        """Note a loan, and return it."""
         assert link.peer is not None
         delivery = self.begun(self.jobs[number_of(loan.body)], lender)
         self.named(delivery.job.publish.number, loan.message_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from nsqd.cluster.remote_jobs.job_frames import Loan, unpack_loan
 from nsqd.cluster.remote_jobs.job_owners import KEPT
@@ -26,7 +26,7 @@ from nsqd.net.limits import Limits
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
-from nsqd.protocols.transport import Begin, Fact, Upgrade
+from nsqd.protocols.transport import Fact
 from nsqd.start.disque import Members
 from tests.nsqd.protocols.disque.wire import read_reply, request
 
@@ -38,19 +38,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20
 IDS = JobIds(b"c")
-
-
-class Asked(Protocol):
-    """A command that a client has sent. Exactly one of `told` and `lost` comes at last."""
-
-    def said(self, reply: Any) -> None:
-        """Take note that the node has said the reply, which may have to wait."""
-
-    def told(self, reply: Any) -> None:
-        """Take the reply."""
-
-    def lost(self) -> None:
-        """Take note that no reply comes any more."""
+# a command of a client: its node has `said` a reply, which may have to wait; then it is either `told` or `lost`
+Asked = Any
 
 
 class Connection:
@@ -71,25 +60,15 @@ class Connection:
     # Transport
 
     def output_ready(self) -> None: ...
-
     def timer_changed(self) -> None: ...
 
-    def peer_user(self) -> int:
-        raise AssertionError("it is no unix socket")
-
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        pass
-
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None: ...
     def note_foreign(self, port: str, data: bytes) -> None: ...
 
-    def upgrade(self, upgrade: Upgrade) -> None:
-        raise AssertionError
+    def upgrade(self, *_: object) -> None:
+        raise AssertionError("nobody asks for that")
 
-    def suspend(self, begin: Begin) -> None:
-        raise AssertionError
-
-    def hand_over(self, rest: bytes, head_due: int = 0) -> None:
-        raise AssertionError
+    suspend = hand_over = peer_user = upgrade
 
     # the client
 
@@ -213,17 +192,14 @@ class JobNode:
         """Take part in the cluster, as the front end of Disque's clients does."""
         self.node, self._jobs = node, jobs
         self.cluster, self.leaving = node.cluster, node.leaving
-        self.context: DisqueContext = DisqueContext(
-            Queues(node.broker.tubes), IDS, Members(cast(Any, self), 0), MOST_BYTES
-        )
+        self.context: DisqueContext = DisqueContext(Queues(node.broker.tubes), IDS, Members(self, 0), MOST_BYTES)
         self.lent = _WatchedJobs(node.broker, self.context, self)
         self.lending, self.owners = self.lent.lending, self.lent.owners
         self.connections: list[Connection] = []
         self.consumers: list[tuple[Connection, str]] = []  # clients that take all jobs of a queue
         self.kept: dict[int, bytes] = {}  # job ids of the acknowledgements that are kept, by ordinal
-        self.arrived: dict[
-            int, list[Delivery]
-        ] = {}  # loans for clients that are about to be told, by number of the publish
+        # loans for clients that are about to be told, by number of the publish
+        self.arrived: dict[int, list[Delivery]] = {}
         self._attached: dict[Broker, int] = {}  # when each promoted log began to be attached, true ns
         self.keeping: list[Publish] = []  # jobs of others that are this node's when they are as durable as they promise
 
@@ -386,7 +362,6 @@ class JobNode:
         return found
 
     def gone(self) -> None:
-        """The process is gone."""
         for connection in self.connections:
             connection.take_last()
             connection.lose()

@@ -128,15 +128,11 @@ class Other:
     """Another command, whose reply tells nothing that must hold."""
 
     def said(self, reply: Any) -> None: ...
-
     def told(self, reply: Any) -> None: ...
-
     def lost(self) -> None: ...
 
 
 class Jobs:
-    """The clients of Disque in one run."""
-
     def __init__(self, run: ClusterRun, random: Random, is_on: bool | None) -> None:
         """`is_on`: whether there are any; None: `random` chooses."""
         self.run, self._random = run, random
@@ -162,7 +158,6 @@ class Jobs:
             node.broker.tubes.made(queue)
 
     def got(self, part: JobNode, job_id: bytes, job: Job) -> None:
-        """Note that a client has a job."""
         self._held.append((job_id, job, part.node.machine.name))
         del self._held[:-MOST_HELD]
         self._delivered[job.publish.topic] += 1

@@ -28,8 +28,6 @@ ANSWERS_WITHIN = 2 * SECOND  # longer than a candidate waits
 
 
 class Lookup:
-    """An nsqlookupd."""
-
     def __init__(self, number: int) -> None:
         self.address = f"lookupd{number}:4161"
         self.heard: dict[str, int] = {}  # by cluster address, when, true ns

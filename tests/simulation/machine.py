@@ -58,9 +58,8 @@ class Disks:
     log: SimDisk
     replicas: dict[bytes, SimDisk] = field(default_factory=dict)  # by log id
     diverged: list[Diverged] = field(default_factory=list)  # of replicas and promoted logs
-    waiting: dict[bytes, SimDisk] = field(
-        default_factory=dict
-    )  # logs made of these that wait for their rename, by log id
+    # logs made of these that wait for their rename, by log id
+    waiting: dict[bytes, SimDisk] = field(default_factory=dict)
     old_logs: list[Diverged] = field(default_factory=list)  # logs that the node had before
     promoted: dict[bytes, SimDisk] = field(default_factory=dict)  # logs that this machine has taken over, by log id
     facts: ClusterFacts = field(default_factory=ClusterFacts)
@@ -196,7 +195,7 @@ def channels_of(disk: SimDisk) -> set[tuple[str, str]]:
 
 
 class Machine:
-    """See above. Implements tests.simulation.wires.Place."""
+    """See above. It is a tests.simulation.wires.Place."""
 
     def __init__(self, run: ClusterRun, number: int) -> None:
         self.run, self.number = run, number
@@ -375,7 +374,7 @@ class Machine:
         node.flush = lambda: run.wires.collect(self)
         node.broker.check()
         self.set_slowness()
-        node.turn(node.make_topics)  # type: ignore[arg-type]
+        node.turn(node.make_topics)
         run.books.counts["starts"] += 1
 
     def _judge_facts(self, node: ClusterNode) -> None:

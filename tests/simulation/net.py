@@ -150,7 +150,6 @@ class Listener:
         assert not flag
 
     def listen(self, backlog: int) -> None: ...
-
     def close(self) -> None: ...
 
     def accept(self) -> tuple[Socket, tuple[str, int]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, cast
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
@@ -53,13 +52,13 @@ class WholeNode(SimNode):
         self.network = Network(lambda: clock.true, random)
         self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
         self._timer = clock.now + TIMER
-        system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair), lambda: None)
+        system = System(lambda: Poller(self.network), self.network.pair, lambda: None)
         admission = Admission(connections, refused=self.broker.refused)
         self.reactor = Reactor(
             self.broker, lambda: (clock.now, clock.wall), self._serve_calls, self._report_changes, admission, system
         )
         self.context = Context(self.broker, settings)
-        self.reactor.listen(cast(Any, self.network.listener), partial(Peer, self.context))
+        self.reactor.listen(self.network.listener, partial(Peer, self.context))
 
     def _wake(self) -> None:
         super()._wake()

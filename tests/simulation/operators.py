@@ -21,8 +21,6 @@ RARELY = 0.04  # part of the turns with commands in which one does something
 
 
 class Operators:
-    """The operators of one run."""
-
     def __init__(self, run: ClusterRun, seed: int) -> None:
         self._run, self._random = run, Random(f"operators {seed}")  # so that runs without them are as they were
         self.are_there = run.takes_over and self._random.random() < RUNS

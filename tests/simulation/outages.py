@@ -6,8 +6,6 @@ Here a sync takes SYNC at most, because turns and threads of a simulated node ru
 its leader when the power is cut, whatever its followers have, and be delivered afterwards.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from nsqd.core.retention.policy import Durability
@@ -23,8 +21,6 @@ COSTS = {Durability.INTERVAL: 2 * SECOND + SYNC, Durability.OS: 10 * SECOND + SY
 
 
 class OutageRun(ClusterRun):
-    """One run."""
-
     rounds = 1
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:

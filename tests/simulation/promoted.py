@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from nsqd.cluster.promotion.promoted_log import Parts
 from nsqd.cluster.promotion.promotions import Promotions
@@ -24,7 +24,7 @@ from nsqd.storage.log.opening import Extend, LogOptions, OpenLog, Promoted, open
 from nsqd.storage.log.reading import LogReading
 from tests.nsqd.cluster.replication.archive import Archive
 from tests.nsqd.storage.sim_disk import SimDisk
-from tests.nsqd.storage.sim_node import SYNC_EVERY, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
+from tests.nsqd.storage.sim_node import SYNC_EVERY, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.simulation.mending import SimMending
 
 if TYPE_CHECKING:
@@ -90,8 +90,6 @@ class SimOldLogs:
 
 
 class OpenedLog:
-    """A promoted log that is open."""
-
     def __init__(self, opened: OpenLog, disk: SimDisk, archive: Archive, random: Random) -> None:
         self.log, self.disk, self.archive = opened, disk, archive
         self.end = opened.writer.written.position  # where the log ended
@@ -106,7 +104,6 @@ class OpenedLog:
         self.syncer.random = random
 
     def step(self, random: Random) -> None:
-        """What worker threads do."""
         if random.random() < 0.7:
             self.syncer.step()
         if random.random() < 0.7:
@@ -129,25 +126,13 @@ class PromotedLogs:
         self._opening: dict[bytes, OpenedLog] = {}
         self._attachments: dict[Broker, Attachment] = {}
         parts = Parts(
-            open=self._open,
-            make_broker=self._make_broker,
-            copy=self._copy,
-            end_copying=self._end_copying,
-            clocks=lambda: (node.clock.now, node.clock.wall),
-            cache=node.log.cache,
-            budget=node.sizes.budget,
-            node=node.number,
-            announce=self._announce,
-            resume=node.cluster.resume_leader,
-            give_up=node.cluster.step_down,
-            attach=self._attach,
-            detach=self._detach,
-            watch=lambda: Deletions(node.broker),
-            is_lost=self._is_lost,
+            open=self._open, make_broker=self._make_broker, copy=self._copy, end_copying=self._end_copying,
+            clocks=lambda: (node.clock.now, node.clock.wall), cache=node.log.cache, budget=node.sizes.budget,
+            node=node.number, announce=self._announce, resume=node.cluster.resume_leader, give_up=node.cluster.step_down,
+            attach=self._attach, detach=self._detach, watch=lambda: Deletions(node.broker), is_lost=self._is_lost,
             mend=lambda disk, reading: mend_promoted(disk, reading, machine.find_replicas()),
-            failed=node.elections.promotion_failed,
-            is_closed=node.cluster.leaders.closed.__contains__,
-        )
+            failed=node.elections.promotion_failed, is_closed=node.cluster.leaders.closed.__contains__,
+        )  # fmt: skip
         self.promotions = Promotions(SimPromoted(machine), node.replicas, node.work, parts)
         self.promotions.reopen()
 
@@ -174,7 +159,7 @@ class PromotedLogs:
     def _copy(self, opened: OpenLog) -> None:
         node, log_id = self._node, opened.identity.log_id
         one = self._opening.pop(log_id)
-        one.archive.opened(cast(SimNode, one))
+        one.archive.opened(one)
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         sizes, copies = node.sizes, opened.store.copies
         one.leader_side = leader_side = LeaderSide(
@@ -221,6 +206,5 @@ class PromotedLogs:
     # the run
 
     def step(self, random: Random) -> None:
-        """What worker threads do."""
         for one in list(self.logs.values()):
             one.step(random)

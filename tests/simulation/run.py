@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
@@ -63,7 +63,6 @@ class Notes(History):
         self.lines.append(text)
 
     def sync(self) -> None: ...
-
     def close(self) -> None: ...
 
 
@@ -192,7 +191,6 @@ class WholeRun:
             return self.judge()
 
     def steps(self) -> Steps[None]:
-        """All lives, and the drain."""
         for _ in range(LIVES):
             yield from self._live()
         yield from self.drain()
@@ -256,7 +254,7 @@ class WholeRun:
         return node
 
     def _dial(self, node: WholeNode) -> Any:
-        return cast(Any, node.network.dial())
+        return node.network.dial()
 
     def _go(self, node: WholeNode, links: list[Link], operator: Operator | None, until: int) -> Steps[None]:
         random, step = self.random, MS if operator is not None else 20 * MS
@@ -274,7 +272,7 @@ class WholeRun:
             if operator is not None and random.random() < STOPS:
                 self.stop(random.choice((1, 500, 3000, 20_000)) * MS)
             if operator is not None and random.random() < 0.0005:
-                cast(Any, random.choice(links).socket).reset()
+                random.choice(links).socket.reset()
             self._turn(node, min(until, now + step))
             assert not node.store.durable.broken
             yield
@@ -295,7 +293,7 @@ class WholeRun:
         """What the node has sent arrives all the same. `cut`: it is the power that ends it."""
         at, random = self.clock.true, self.random
         for link in links:
-            end = cast(Any, link.socket)
+            end = link.socket
             end.incoming.land()
             end.incoming.end()
             while not link.closed:
@@ -312,7 +310,7 @@ class WholeRun:
         node = yield from self.start()
         for topic in node.broker.topics.values():
             for item in (topic, *topic.channels.values()):
-                node.call(lambda broker, item=item: broker.pause(item, False), lambda good: None)  # type: ignore[misc]
+                node.call(lambda broker, item=item: broker.pause(item, False), lambda good: None)
         places = [(topic, channel) for topic, channels in TOPICS.items() for channel in channels]
         links: list[Link] = [Consumer(self._dial(node), self.ledger, self.notes, self.mix, p, True) for p in places]
         began, ledger = self.clock.true, self.ledger

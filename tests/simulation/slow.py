@@ -8,8 +8,6 @@ In half of the runs nothing else happens. Then, while one machine of three or mo
 In all runs every publish is answered in time, and what waits for the slow node is bounded, as ever.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from nsqd.cluster.replication import leader as leader_side
@@ -24,8 +22,6 @@ FINE = 50 * MS  # of a step while a node is slow and others are not: these answe
 
 
 class SlowRun(ClusterRun):
-    """One run."""
-
     rounds = 1
 
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
@@ -41,7 +37,7 @@ class SlowRun(ClusterRun):
 
     def _round(self) -> None:
         if self.is_calm:  # as in nsqd, where publishes do not outrun replication; `small` restores them
-            leader_side.MOST_LIVE, leader_side.MOST_BEHIND, leader_side.CHUNK = 1 << 20, 1 << 26, 1 << 18  # type: ignore[attr-defined]
+            leader_side.MOST_LIVE, leader_side.MOST_BEHIND, leader_side.CHUNK = 1 << 20, 1 << 26, 1 << 18
         super()._round()
 
     def step(self, ns: int) -> None:

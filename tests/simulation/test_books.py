@@ -1,7 +1,5 @@
 """The books of a simulated cluster: which messages a log has that was made of another one's tail."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.core.retention.policy import Durability

@@ -3,8 +3,6 @@
 PENSTOCK_EFFORT and PENSTOCK_FIRST say how many seeds are run, and with which it begins (tests/effort.py).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -30,50 +28,23 @@ def test_much_is_promised_and_much_happens() -> None:
     counts = Counter[str]()
     for seed in (110, 113, 116, 119):
         counts.update(ClusterRun(seed, has_jobs=False).run().counts)
-    assert_at_least(
-        counts,
-        {
-            "acked with 1": 300,
-            "acked with 2": 200,
-            "acked with 3": 30,
-            "deliveries": 2000,
-            "starts": 30,
-            "recovered": 1,
-            "failovers": 5,
-            "successions": 3,
-            "rolling restarts": 1,
-            "struck while it promotes": 1,
-            "left behind": 1,
-            "leaves": 1,
-            "claims postponed": 3,
-            "jobs: delete": 10,
-            "jobs: bury": 3,
-            "configurations": 5,
-        },
-    )
+    assert_at_least(counts, {
+        "acked with 1": 300, "acked with 2": 200, "acked with 3": 30, "deliveries": 2000, "starts": 30, "recovered": 1,
+        "failovers": 5, "successions": 3, "rolling restarts": 1, "struck while it promotes": 1, "left behind": 1,
+        "leaves": 1, "claims postponed": 3, "jobs: delete": 10, "jobs: bury": 3, "configurations": 5,
+    })  # fmt: skip
 
 
 def test_much_is_lent_and_acknowledged() -> None:
     counts = Counter[str]()
     for seed in (1, 3, 4):
         counts.update(ClusterRun(seed, has_jobs=True).run().counts)
-    assert_at_least(
-        counts,
-        {
-            "disque: added": 500,
-            "disque: deliveries": 400,
-            "disque: acknowledged": 80,
-            "disque: acknowledgements kept": 100,
-            "disque: kept acknowledgements told": 80,
-            "disque: lent": 250,
-            "disque: loans borrowed": 70,
-            "disque: loans returned": 100,
-            "disque: loans kept": 10,
-            "disque: connections closed": 80,
-            "disque: NACK": 30,
-            "disque: WORKING": 10,
-        },
-    )
+    assert_at_least(counts, {
+        "disque: added": 500, "disque: deliveries": 400, "disque: acknowledged": 80, "disque: acknowledgements kept": 100,
+        "disque: kept acknowledgements told": 80, "disque: lent": 250, "disque: loans borrowed": 70,
+        "disque: loans returned": 100, "disque: loans kept": 10, "disque: connections closed": 80, "disque: NACK": 30,
+        "disque: WORKING": 10,
+    })  # fmt: skip
 
 
 def test_a_seed_replays_exactly() -> None:
@@ -84,10 +55,9 @@ def test_a_seed_replays_exactly() -> None:
 
 def test_the_totals_of_some_seeds_are_told() -> None:
     totals = Totals()
-    for seed in range(100, 103):
-        totals.add(seed)
+    totals.add(100)
     lines = totals.lines()
     acknowledged = sum(totals.counts[f"acked with {n}"] for n in range(1, 8))
-    assert lines[:2] == ["3 seeds, 0 failed", f"{acknowledged} acknowledged messages and jobs"]
+    assert lines[:2] == ["1 seeds, 0 failed", f"{acknowledged} acknowledged messages and jobs"]
     assert f"{totals.counts['failovers']} failovers" in lines
-    assert acknowledged > 100
+    assert acknowledged > 30

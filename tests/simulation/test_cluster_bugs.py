@@ -1,10 +1,8 @@
 """The cluster's simulator finds bugs: each of these is planted, and some of MOST_SEEDS runs must fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from random import Random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,9 +20,8 @@ from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import common_point as common
 from nsqd.cluster.replication import leader as leader_side
 from nsqd.cluster.replication import replicas as replicas
-from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.replica import Replica
-from nsqd.cluster.replication.replicas import Kept, Replicas
+from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.link import Link
 from nsqd.core.broker import Broker
 from nsqd.core.message import ids
@@ -39,11 +36,17 @@ from nsqd.storage.log import checkpoint, reading, succession
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reader import LogRecords
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE
+from nsqd.storage.log.records import PREFIX_SIZE
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.succession import Salvaged
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
+from tests.nsqd.cluster.ownership.test_election_runs import a_witness_that_hears_the_leader_is_not_believed
+from tests.nsqd.cluster.replication.test_copying_runs import (
+    durable_is_told_before_the_switch,
+    durable_is_told_without_a_sync,
+    hole_in_a_replica,
+)
 from tests.nsqd.storage.sim_disk import PowerCut
 from tests.simulation import cluster, machine, promoted
 from tests.simulation.cluster import ClusterRun
@@ -65,15 +68,6 @@ def gate_off_by_one(patch: Patch) -> None:
         move(self, max(1, n - 1), is_durable, marks) if n > 2 else move(self, n, is_durable, marks)
 
     patch.setattr(Copies, "_move", moving)
-
-
-def hole_in_a_replica(patch: Patch) -> None:
-    append, random = Replica.append, Random(1)
-
-    def with_holes(self: Replica, base: int, at: int, data: memoryview) -> None:
-        append(self, base, at, memoryview(bytes(len(data))) if random.random() < 0.001 else data)
-
-    patch.setattr(Replica, "append", with_holes)
 
 
 def marks_of_the_leader_side_are_believed(patch: Patch) -> None:
@@ -116,29 +110,9 @@ def a_replica_is_removed_by_its_own_view(patch: Patch) -> None:
         mine = [kept for kept in self.kept.values() if kept.link is link and kept.replica is not None]
         closed(self, link)
         for kept in mine:
-            assert kept.replica is not None
             self._drop(kept, [(epoch.pack(), start) for epoch, start in kept.replica.manifest.epochs])
 
     patch.setattr(Replicas, "closed", closing)
-
-
-def durable_is_told_before_the_switch(patch: Patch) -> None:
-    tell = Replicas._tell
-
-    def telling(self: Replicas, kept: Kept, replica: Replica) -> None:
-        tell(self, kept, replica)
-        if (
-            kept.is_resumed
-            and replica.is_aside
-            and replica._aside
-            and replica._file is not None
-            and kept.link is not None
-        ):
-            position = replica._aside[-1].base + replica._size - HEADER_SIZE
-            kept.reported = position, position
-            kept.link.send(stream.pack_copied(position, position))
-
-    patch.setattr(Replicas, "_tell", telling)
 
 
 def replies_leave_before_their_group(patch: Patch) -> None:
@@ -159,16 +133,6 @@ def segments_go_before_the_replica_is_durable(patch: Patch) -> None:
 
     patch.setattr(Replica, "keep", keeping)
     patch.setattr(cluster, "QUORUMS", (Quorum.NONE,))  # failovers leave less time for it
-
-
-def durable_is_told_without_a_sync(patch: Patch) -> None:
-    append = Replica.append
-
-    def believing(self: Replica, base: int, at: int, data: memoryview) -> None:
-        append(self, base, at, data)
-        self.durable = self.end
-
-    patch.setattr(Replica, "append", believing)
 
 
 # failover
@@ -313,23 +277,6 @@ def without_record(patch: Patch, kind: RecordKind) -> None:
     patch.setattr(succession, "begin_state", without, raising=False)
 
 
-def a_checkpoint_does_not_repeat_the_followers(patch: Patch) -> None:
-    without_record(patch, RecordKind.FOLLOWERS)
-
-
-def a_checkpoint_does_not_repeat_the_parents(patch: Patch) -> None:
-    without_record(patch, RecordKind.PARENT)
-
-
-def a_checkpoint_does_not_repeat_the_epochs(patch: Patch) -> None:
-    without_record(patch, RecordKind.EPOCH)
-
-
-def a_witness_is_not_believed(patch: Patch) -> None:
-    witnessed = Candidate._witnessed
-    patch.setattr(Candidate, "_witnessed", lambda self, attempt, ago: witnessed(self, attempt, None))
-
-
 def a_node_leaves_before_its_logs_have_leaders(patch: Patch) -> None:
     patch.setattr(Leaving, "_find_led", lambda self: None)
 
@@ -374,39 +321,17 @@ def what_was_salvaged_is_not_served(patch: Patch) -> None:
 
 
 BUGS: list[Callable[[Patch], None]] = [
-    gate_off_by_one,
-    hole_in_a_replica,
-    marks_of_the_leader_side_are_believed,
-    epochs_are_told_apart_by_number,
-    replay_begins_at_the_first_segment,
-    a_recovery_skips_no_leases,
-    a_replica_is_removed_by_its_own_view,
-    durable_is_told_before_the_switch,
-    replies_leave_before_their_group,
-    segments_go_before_the_replica_is_durable,
-    durable_is_told_without_a_sync,
-    the_lower_epoch_wins,
-    a_promise_is_not_durable,
-    an_out_of_date_replica_promotes,
-    a_new_log_lacks_the_channels,
-    the_tail_is_left_out,
-    an_epoch_is_told_before_it_is_durable,
-    a_new_leader_ignores_the_fence,
-    a_leader_ignores_the_fence,
-    leaders_of_one_number_are_equal,
-    a_promise_fences,
-    shards_are_found_by_number,
-    a_log_that_owes_something_is_closed,
-    deletions_are_of_names,
-    a_checkpoint_does_not_repeat_the_followers,
-    a_checkpoint_does_not_repeat_the_parents,
-    a_checkpoint_does_not_repeat_the_epochs,
-    a_node_leaves_before_its_logs_have_leaders,
-    an_unfinished_replica_stays,
-    a_copy_goes_before_its_log_is_in_place,
-    positions_tell_what_the_leader_has,
-    what_was_salvaged_is_not_served,
-]
+    gate_off_by_one, hole_in_a_replica, marks_of_the_leader_side_are_believed, epochs_are_told_apart_by_number,
+    replay_begins_at_the_first_segment, a_recovery_skips_no_leases, a_replica_is_removed_by_its_own_view,
+    durable_is_told_before_the_switch, replies_leave_before_their_group, segments_go_before_the_replica_is_durable,
+    durable_is_told_without_a_sync, the_lower_epoch_wins, a_promise_is_not_durable, an_out_of_date_replica_promotes,
+    a_new_log_lacks_the_channels, the_tail_is_left_out, an_epoch_is_told_before_it_is_durable,
+    a_new_leader_ignores_the_fence, a_leader_ignores_the_fence, leaders_of_one_number_are_equal, a_promise_fences,
+    shards_are_found_by_number, a_log_that_owes_something_is_closed, deletions_are_of_names,
+    partial(without_record, kind=RecordKind.FOLLOWERS), partial(without_record, kind=RecordKind.PARENT),
+    partial(without_record, kind=RecordKind.EPOCH), a_node_leaves_before_its_logs_have_leaders, an_unfinished_replica_stays,
+    a_copy_goes_before_its_log_is_in_place, positions_tell_what_the_leader_has, what_was_salvaged_is_not_served,
+]  # fmt: skip
 
 
 def assert_found(has_jobs: bool = False) -> None:
@@ -434,6 +359,6 @@ def test_an_old_log_that_goes_too_early_is_found_in_its_history(monkeypatch: Pat
 
 
 def test_a_witness_that_is_not_believed_is_found_in_its_history(monkeypatch: Patch) -> None:
-    a_witness_is_not_believed(monkeypatch)
+    a_witness_that_hears_the_leader_is_not_believed(monkeypatch)
     with pytest.raises(AssertionError, match="is heard, and its log has a candidate"):
         History(0, Quorum.MAJORITY).tell(a_partition_with_a_witness)

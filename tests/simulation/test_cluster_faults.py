@@ -1,7 +1,5 @@
 """Whole clusters in simulated lives, with faults of one kind each; a failure names its seed, which replays exactly."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

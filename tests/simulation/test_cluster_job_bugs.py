@@ -1,7 +1,5 @@
 """The simulator finds bugs in how jobs are lent and acknowledged: each of these is planted, and some run must fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -110,20 +108,12 @@ def an_acknowledgement_does_nothing(patch: Patch) -> None:
 
 
 BUGS: list[Callable[[Patch], None]] = [
-    a_loan_leaves_before_its_record_has_copies,
-    copies_that_come_too_late_are_not_waited_for,
-    a_new_leader_does_not_apply_what_it_keeps,
-    new_leaders_are_not_asked,
-    a_loan_that_returns_is_gone,
-    a_loan_that_returns_stays_out,
-    a_lost_loan_counts_as_confirmed,
-    what_is_wanted_is_not_repeated,
-    one_job_is_lent_for_each_want,
-    words_overtake_each_other,
-    answers_are_handled_behind_the_group,
-    what_comes_too_late_is_dropped,
-    an_acknowledgement_does_nothing,
-]
+    a_loan_leaves_before_its_record_has_copies, copies_that_come_too_late_are_not_waited_for,
+    a_new_leader_does_not_apply_what_it_keeps, new_leaders_are_not_asked, a_loan_that_returns_is_gone,
+    a_loan_that_returns_stays_out, a_lost_loan_counts_as_confirmed, what_is_wanted_is_not_repeated,
+    one_job_is_lent_for_each_want, words_overtake_each_other, answers_are_handled_behind_the_group,
+    what_comes_too_late_is_dropped, an_acknowledgement_does_nothing,
+]  # fmt: skip
 
 
 @pytest.mark.campaign

@@ -1,7 +1,5 @@
 """Histories of clusters in which bytes of logs are damaged, each with several sizes and delays."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsqd.cluster.ownership.elections import Quorum
@@ -52,7 +50,7 @@ def a_damaged_replica_is_promoted(run: FlippedHistory) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_damaged_replica_that_is_promoted_serves_what_another_one_has(seed: int) -> None:
-    make(seed).tell(a_damaged_replica_is_promoted)  # type: ignore[arg-type]
+    make(seed).tell(a_damaged_replica_is_promoted)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -67,4 +65,4 @@ def test_all_copies_are_damaged_in_other_places_and_the_leader_starts(seed: int)
         run.start(leader)
         assert run.finish_all(leader) >= {one.number for one in made}
 
-    make(seed).tell(story)  # type: ignore[arg-type]
+    make(seed).tell(story)

@@ -5,8 +5,6 @@
 It begins no run after SECONDS. It ends with status 1 if a run failed, and names the seed of each run that did.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter
@@ -20,8 +18,6 @@ EVERY = 50  # seeds between two lines that say how far it is
 
 @dataclass
 class Totals:
-    """What happened in some runs."""
-
     seeds: int = 0
     failed: dict[int, str] = field(default_factory=dict)  # why, by seed
     counts: Counter[str] = field(default_factory=Counter)

@@ -20,8 +20,6 @@ BACK_WITHIN = 200 * SECOND  # after an announced restart, all is well again
 
 
 class Trouble:
-    """The troubles of one run."""
-
     def __init__(self, run: ClusterRun) -> None:
         self._run, self._random = run, run.side
         self.is_on = True
@@ -54,7 +52,6 @@ class Trouble:
             random.choice((self._strike_a_new_leader, self._leave_behind, self._leave_behind, self._begin_to_flap))()
 
     def end(self) -> None:
-        """Nothing of that goes on."""
         self._later.clear()
         self._flap.clear()
 

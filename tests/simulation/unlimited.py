@@ -7,8 +7,6 @@ log by an epoch, an epoch is durable before it is announced, and no node forgets
 * a message keeps its offset (offsets.py).
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from tests.nsqd.core.node import MS
@@ -20,8 +18,6 @@ JUDGE_EVERY = 30  # steps
 
 
 class UnlimitedRun(ClusterRun):
-    """One run."""
-
     def __init__(self, seed: int, nodes: int | None = None, has_jobs: bool | None = None) -> None:
         super().__init__(seed, nodes, has_jobs)
         self.chance = Random(f"unlimited {seed}")

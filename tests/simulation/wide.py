@@ -68,7 +68,6 @@ class JobClient:
     # WorkerSink: this one never waits for a job
 
     def reserved(self, job: Job, body: bytes) -> None: ...
-
     def read_completed(self) -> None: ...
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
@@ -122,8 +121,6 @@ class JobClient:
 
 
 class Wide:
-    """What is wide in one run."""
-
     def __init__(self, run: ClusterRun, random: Random) -> None:
         self._run, self._random = run, random
         self.is_on = random.random() < 0.4

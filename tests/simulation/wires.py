@@ -9,30 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Protocol
+from typing import Any
 
 from nsqd.cluster.wire.link import Link
 
 MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: it is heard all the same
 EOF = b""  # in place of bytes: the other end has closed
-
-
-class Place(Protocol):
-    """A machine, as the network knows it."""
-
-    address: str
-    ends: dict[Wire, Link]  # its ends of connections
-
-    @property
-    def is_up(self) -> bool:
-        """Return True if its system runs, whatever its process does."""
-
-    @property
-    def mono(self) -> int:
-        """Return its monotonic clock, ns."""
-
-    def gone(self, link: Link) -> None:
-        """Take note that a connection is gone."""
+Place = (
+    Any  # a machine: its address, its `ends` of connections, `is_up`, its clock `mono`, and `gone` when a link is gone
+)
 
 
 class Way:
@@ -46,8 +31,6 @@ class Way:
 
 
 class Wire:
-    """A connection."""
-
     def __init__(self, one: Place, other: Place) -> None:
         self.ways = Way(one, other), Way(other, one)
 

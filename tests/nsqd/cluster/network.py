@@ -67,10 +67,17 @@ class Network:
         self._arrives: dict[tuple[int, str], int] = {}  # when the last bytes of a direction arrive
 
     def start(self, number: int, incarnation: int = 1, seeds: list[str] | None = None, **changes: object) -> SimMember:
-        own = node(number, incarnation, **changes)  # type: ignore[arg-type]
+        own = node(number, incarnation, **changes)
         member = SimMember(self, own, ["node0:4152"] if seeds is None else seeds)
         self.members[own.address] = member
         return member
+
+    def meet(self, count: int, **changes: object) -> list[SimMember]:
+        """Start so many nodes, and let them find each other."""
+        found = [self.start(number, **changes) for number in range(count)]
+        self.run(10)
+        assert self.agree()
+        return found
 
     def kill(self, member: SimMember) -> None:
         """kill -9: the system closes its connections."""

@@ -1,7 +1,5 @@
 """Nodes that lend each other jobs, and the frames between them. No socket; time is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -56,20 +54,16 @@ class Station:
         )
         self.links: dict[int, End] = {}
         self.cluster = SimpleNamespace(
-            own=self.identity,
-            links=self.links,
-            lease=number << 48 | 1 << 40,
-            leases={},
-            membership=SimpleNamespace(members=[], is_awaited=lambda number: True),
-            leaders=SimpleNamespace(epochs={}),
-        )
+            own=self.identity, links=self.links, lease=number << 48 | 1 << 40, leases={},
+            membership=SimpleNamespace(members=[], is_awaited=lambda number: True), leaders=SimpleNamespace(epochs={}),
+        )  # fmt: skip
         self.cluster.add = lambda part: None
         self.port = SimpleNamespace(cluster=self.cluster, flush=lambda: None)
         self.tubes_context = BeanstalkContext()
         contexts = self.context, self.port, self.tubes_context
-        self.jobs = LentJobs(node.broker, *contexts)  # type: ignore[arg-type]
+        self.jobs = LentJobs(node.broker, *contexts)
         self.held: list[HttpReplies] | None = None  # what waits for votes; None: every promise is kept at once
-        self._node_turn, node.turn = node.turn, self._turn  # type: ignore[method-assign]
+        self._node_turn, node.turn = node.turn, self._turn
         node.after_turn = self._end_turn
 
     def _turn(self) -> None:
@@ -126,7 +120,7 @@ class Cluster:
                 here.jobs.closed(link)
 
     def settle(self) -> None:
-        """Let turns and frames go on until nothing is on its way."""
+        """Let turns and frames go on until nothing is on its way, and check all brokers."""
         busy = True
         while busy:
             busy = False
@@ -138,6 +132,8 @@ class Cluster:
                     for data in sent:
                         busy = True
                         self._carry(station, self.stations[number - 1], data)
+        for station in self.stations:
+            station.node.broker.check()
 
     def _carry(self, source: Station, target: Station, data: bytes) -> None:
         link = target.links.get(source.number)
@@ -151,9 +147,22 @@ class Cluster:
             station.node.advance(ms * MS)
         self.settle()
 
-    def check(self) -> None:
-        for station in self.stations:
-            station.node.broker.check()
+    def waiting(self, station: Station, *queues: str, options: tuple[str | int, ...] = ()) -> Wire:
+        """A client of Disque that waits, as all nodes have heard."""
+        client = waiting(station, *queues, options=options)
+        self.settle()
+        return client
+
+    def add(self, station: Station, *words: str | int | bytes) -> str:
+        """Let a client of a station add a job. Returns its id."""
+        job_id: str = station.client().add(*words)
+        self.settle()
+        return job_id
+
+
+def nodes(count: int) -> tuple[Any, ...]:
+    cluster = Cluster(count)
+    return cluster, *cluster.stations
 
 
 def waiting(station: Station, *queues: str, options: tuple[str | int, ...] = ()) -> Wire:

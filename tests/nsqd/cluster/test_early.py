@@ -1,8 +1,5 @@
 """A node visits others before it has read its log, and answers visitors: over TLS or not, to nodes of its cluster alone."""
 
-from __future__ import annotations
-
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +16,7 @@ from nsqd.cluster.replication.asking import NodeReplicas
 from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.offers import MOST_FETCHED, Offer, TransferError, find_offers, pack_ask
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
-from nsqd.cluster.wire.handshake import NONCE_SIZE, Credentials, Handshake
+from nsqd.cluster.wire.handshake import Credentials, Handshake
 from nsqd.cluster.wire.node_identity import NodeIdentity, visitor
 from nsqd.cluster.wire.visit import Visits
 from nsqd.storage.log.disk import Disk
@@ -27,14 +24,14 @@ from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import read_identity
 from shared.tls_mutual import MutualCertificates, MutualTlsFiles
 from tests.daemons import eventually
-from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of
+from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.cluster.wire.identities import node
+from tests.nsqd.cluster.wire.test_handshake import SECRET, shaken, side
 from tests.nsqd.storage.log.test_restore import start
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE
 
 LOG_ID = bytes(range(1, 17))
-SECRET = b"the secret of the cluster"
 
 
 def promoted(path: Path) -> tuple[bytes, Path]:
@@ -43,7 +40,6 @@ def promoted(path: Path) -> tuple[bytes, Path]:
     node.publish(3)
     node.log.close()
     identity = read_identity(node.disk)
-    assert identity is not None
     directory = path / "promoted" / identity.log_id.hex() / "log"
     directory.mkdir(parents=True)
     for name in node.disk.names():
@@ -123,7 +119,7 @@ def test_nodes_that_start_at_the_same_time_learn_who_leads_a_log(tmp_path: Path)
 def test_a_replica_is_fetched_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nsqd.cluster.replication import answers as answers_module
 
-    disk, manifest = replica_of(log_with_checkpoints())
+    disk, manifest = replica_of(known_log())
     target = ReplicaDirectory(tmp_path).open(manifest.log_id)
     for name in disk.names():
         file = target.create(name)
@@ -209,15 +205,8 @@ def test_the_thread_that_reads_ends_with_the_start(tmp_path: Path, monkeypatch: 
 
 def prove(own: NodeIdentity, other: NodeIdentity) -> Handshake:
     """Return the handshake of the node that was dialed, when it is done. Raises PeerError."""
-    dialer, acceptor = (
-        Handshake(Credentials("c", SECRET, one), os.urandom(NONCE_SIZE), one is own) for one in (own, other)
-    )
-    from nsqd.cluster.wire.frames import FrameReader
-
-    data, receiver, sender = dialer.begin(), acceptor, dialer
-    while data:
-        ((kind, content),) = FrameReader().feed(data)
-        data, receiver, sender = receiver.receive(kind, content), sender, receiver
+    acceptor = side(other, False)
+    shaken(side(own, True), acceptor)
     return acceptor
 
 

@@ -1,7 +1,5 @@
 """What was deleted from a log that this node has lost: which leader is told, how often, and until when."""
 
-from __future__ import annotations
-
 from nsqd.cluster.membership.closed_frames import Closed
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.deletion_frames import pack_deleted, pack_deleted_kept
@@ -21,9 +19,7 @@ LEADER = Epoch(101, 1, bytes(8))
 def three() -> tuple[Network, list[SimMember]]:
     """Three nodes, of which the first has lost a log to the second."""
     network = Network(1)
-    members = [network.start(number) for number in range(3)]
-    network.run(8)
-    assert all(len(one.cluster.links) == 2 for one in members)
+    members = network.meet(3)
     members[0].cluster.deletions = Deletions([(LOG, WORD)])
     members[0].cluster.leaders.learn(LOG, LEADER)
     return network, members

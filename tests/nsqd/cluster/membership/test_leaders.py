@@ -1,14 +1,12 @@
 """Who leads which log: the greatest epoch, whatever the order in which it is told; and what nodes say of themselves."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership.leader_frames import MOST_LOGS, Hold, Leadership, pack_leaders
 from nsqd.cluster.membership.leaders import Leaders, Vote
 from nsqd.core.message.epoch import Epoch
-from tests.nsqd.cluster.network import Network, SimMember
+from tests.nsqd.cluster.network import Network
 
 LOG, OTHER = b"l" * 16, b"m" * 16
 
@@ -24,7 +22,7 @@ EPOCHS = st.lists(st.builds(epoch, st.integers(0, 3), st.integers(0, 3), st.inte
 def test_the_greatest_epoch_holds_in_any_order(epochs: list[Epoch], random: object) -> None:
     one, other = Leaders(), Leaders()
     shuffled = list(epochs)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     news = [one.learn(LOG, each) for each in epochs]
     for each in shuffled:
         other.learn(LOG, each)
@@ -83,16 +81,9 @@ def test_what_is_remembered_is_bounded_and_what_this_node_holds_or_has_promised_
 # over connections
 
 
-def members(network: Network) -> list[SimMember]:
-    found = [network.start(number) for number in range(3)]
-    network.run(10)
-    assert network.agree()
-    return found
-
-
 def test_all_nodes_learn_of_a_leader_and_only_it_may_write_replicas() -> None:
     network = Network(1)
-    one, two, three = members(network)
+    one, two, three = network.meet(3)
     assert [node.cluster.may_write_replica(1, two.own.log_id) for node in (one, three)] == [True, True]
     network.cut = {("node0:4152", "node2:4152"), ("node2:4152", "node0:4152")}
     network.run(7)
@@ -113,7 +104,7 @@ def test_all_nodes_learn_of_a_leader_and_only_it_may_write_replicas() -> None:
 
 def test_a_node_that_says_that_it_leads_a_log_by_another_nodes_epoch_is_refused() -> None:
     network = Network(1)
-    one, two, _ = members(network)
+    one, two, _ = network.meet(3)
     link = two.cluster.links[0]
     link.send_first(pack_leaders([Leadership(LOG, epoch(9, 2), Hold.LEADS)]))
     network.collect(two)

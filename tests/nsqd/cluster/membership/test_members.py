@@ -1,16 +1,14 @@
 """Membership: words are merged in any order to the same members; whoever is silent is suspected, and nobody else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.cluster.membership.members import MOST_FORGOTTEN, Membership
 from nsqd.cluster.wire.node_identity import Member, Standing
+from tests.cases import each
 from tests.nsqd.cluster.wire.identities import node
 
 SECOND = 1_000_000_000
@@ -164,8 +162,8 @@ def test_the_logs_that_are_remembered_are_bounded() -> None:
     assert min(word.node.incarnation for word in found.forgotten.values()) == 11
 
 
-@pytest.mark.parametrize(
-    ("word", "contradicts"),
+@each(
+    "word, contradicts",
     [
         (Member(node(0)), False),
         (Member(node(0, 2)), True),  # another run has this number
@@ -208,7 +206,7 @@ def test_an_announced_restart_is_waited_for() -> None:
     assert look(found, 1, 40) == {15: [1]}
 
 
-@pytest.mark.parametrize("still", [4, 40])
+@each("still", [4, 40])
 def test_a_node_that_stood_still_suspects_nobody_before_it_has_read(still: int) -> None:
     """SIGSTOP: to the node that was stopped, all others were silent."""
     found = membership(1, 2)

@@ -1,10 +1,7 @@
 """Two logs of a cluster have no message id in common: who joins with ids that another log has, too, is refused by all."""
 
-from __future__ import annotations
-
-import pytest
-
 from nsqd.core.message.id_ranges import NO_END, IdRange
+from tests.cases import each
 from tests.nsqd.cluster.network import Network, SimMember
 
 LOW, HIGH = 1 << 20, 1 << 24
@@ -88,7 +85,7 @@ def test_what_another_node_tells_of_a_node_with_common_ids_is_not_believed() -> 
     assert "ids of node number 617" in why(network.members["node2:4152"], 1)
 
 
-@pytest.mark.parametrize("secret", [b"the secret of another cluster", None])
+@each("secret", [b"the secret of another cluster", None])
 def test_only_who_proves_what_it_says_is_told_of(secret: bytes | None) -> None:
     network = Network(1)
     first = network.start(0, ids=(issuing(0), IdRange(5, LOW, HIGH)))

@@ -1,7 +1,5 @@
 """Configurations of topics: the latest holds, everybody hears it, and promoted logs are served under it."""
 
-from __future__ import annotations
-
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -17,18 +15,14 @@ from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log.copies import Copies
-from tests.nsqd.cluster.membership.test_config_frames import CONFIG
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
+from tests.nsqd.cluster.wire.identities import CONFIG
 from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import Node
 
 WORDS = st.lists(
     st.builds(
-        VersionedConfig,
-        st.sampled_from(["a", "b"]),
-        st.integers(0, 2),
-        st.integers(0, 2),
-        st.just(TopicConfig()),
+        VersionedConfig, st.sampled_from(["a", "b"]), st.integers(0, 2), st.integers(0, 2), st.just(TopicConfig())
     )
 )
 
@@ -37,7 +31,7 @@ WORDS = st.lists(
 def test_the_greatest_version_holds_in_any_order(words: list[VersionedConfig], random: object) -> None:
     one, other = TopicConfigs({}), TopicConfigs({})
     shuffled = list(words)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     for word in words:
         one.learn(word)
         assert not one.learn(word)
@@ -117,6 +111,7 @@ def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_ha
     first = network.start(0)
     network.run(1)
     assert first.cluster.configs.is_complete
+    assert TopicConfigs({}, [CONFIG], True).is_complete, "a run goes on with what the last one knew"
     first.cluster.configs.configure("orders", CONFIG.config, 9, 0)
     network.cut = {("node1:4152", "node0:4152"), ("node0:4152", "node1:4152")}
     second = network.start(1)
@@ -124,7 +119,7 @@ def test_the_first_node_of_a_cluster_knows_all_at_once_and_the_others_when_it_ha
     assert not second.cluster.configs.is_complete
     told: list[set[str]] = []
     part = Part()
-    part.configured = lambda: told.append(set(second.cluster.configs.known))  # type: ignore[method-assign]
+    part.configured = lambda: told.append(set(second.cluster.configs.known))
     second.cluster.add(part)
     network.cut = set()
     network.run(20)
@@ -166,7 +161,6 @@ def test_a_node_that_was_told_of_itself_under_another_name_is_the_first() -> Non
     alone.tick(SECOND)
     assert alone.take_due(SECOND) == "alias:4152"
     dialer, acceptor = alone.dialed("alias:4152", SECOND), alone.accepted(SECOND)
-    assert acceptor is not None
     acceptor.receive(bytes(dialer.output), SECOND)
     assert acceptor.closing
     for link in (dialer, acceptor):
@@ -187,10 +181,6 @@ def test_a_node_waits_until_nsqlookupd_has_said_who_is_there() -> None:
     network.run(20)
     assert other.cluster.configs.is_complete
     assert 0 in other.cluster.links
-
-
-def test_a_run_goes_on_with_what_the_last_one_knew() -> None:
-    assert TopicConfigs({}, [CONFIG], True).is_complete
 
 
 def test_a_node_takes_no_message_until_it_knows_how_topics_are_configured() -> None:

@@ -41,8 +41,6 @@ MOST_CALMS = 6  # until a log that may be taken over must have a leader
 
 @dataclass
 class Copy:
-    """A copy of a log."""
-
     epochs: list[tuple[Epoch, int]]
     end: int
 
@@ -99,7 +97,7 @@ class Observed:
             note_in_sync(link, in_sync)
             self.noted(in_sync)
 
-        self.elections.cases.note_in_sync = noting  # type: ignore[method-assign]
+        self.elections.cases.note_in_sync = noting
 
     def vote(self, link: Link, case: Case, request: VoteRequest, now: int) -> None:
         self.run.check_voter(self.node, request.log_id, request.lost.node)
@@ -197,13 +195,9 @@ class ElectionNode(SimMember):
         credentials = Credentials("c", SECRET, own)
         random = run.network.random
         self.cluster = Cluster(
-            credentials,
-            ["node0:4152", "node1:4152"],
-            SUSPECT_AFTER,
-            random.randbytes,
-            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.votes.items())),
-            self.now,
-        )
+            credentials, ["node0:4152", "node1:4152"], SUSPECT_AFTER, random.randbytes,
+            ClusterFacts(0, tuple(facts.members), (), tuple(facts.epochs.items()), tuple(facts.votes.items())), self.now,
+        )  # fmt: skip
         self.witnesses: Witnesses = lambda number, then: then(None)
         if run.witness is not None:
             self.witnesses = self.ask_witnesses
@@ -318,8 +312,6 @@ class ElectionNode(SimMember):
 
 
 class ElectionRun:
-    """A run of some nodes."""
-
     def __init__(self, seed: int, quorum: Quorum, size: int = 0) -> None:
         """`size`: number of nodes; 0: any."""
         self.network = Network(seed)
@@ -529,7 +521,6 @@ class ElectionRun:
     # a history
 
     def happen(self) -> None:
-        """Something happens."""
         if self.witness is not None:
             self.witness.happen()
         random, network = self.random, self.network
@@ -567,7 +558,6 @@ class ElectionRun:
                     self.start(node.own.number)
 
     def play(self, steps: int = 8) -> None:
-        """Play a history to its end."""
         self.advance(12)
         for _ in range(steps):
             self.happen()

@@ -1,7 +1,5 @@
 """Closed logs: who is told, when the log may be removed, and that nobody promotes a closed log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nsqd.cluster.membership.closed_frames import Closed, pack_closed, pack_closed_kept
@@ -27,7 +25,7 @@ class Node:
         self.heard: list[bytes] = []
         self.removable: list[bytes] = []
         part = Part()
-        part.log_closed, part.log_removable = self.heard.append, self.removable.append  # type: ignore[method-assign]
+        part.log_closed, part.log_removable = self.heard.append, self.removable.append
         member.cluster.add(self.closed, part)
 
     def write(self, is_written: bool = True) -> None:
@@ -37,10 +35,7 @@ class Node:
 
 
 def nodes_of(network: Network, count: int) -> list[Node]:
-    nodes = [Node(network.start(number)) for number in range(count)]
-    network.run(8)
-    assert all(len(node.member.cluster.links) == count - 1 for node in nodes)
-    return nodes
+    return [Node(member) for member in network.meet(count)]
 
 
 def test_a_log_may_be_removed_when_enough_nodes_have_durably_that_it_is_closed() -> None:
@@ -193,7 +188,7 @@ def test_a_node_learns_from_the_word_that_it_has_lost_the_log() -> None:
     first, second = nodes_of(network, 2)
     lost: list[object] = []
     follower = Part()
-    follower.led = lambda log_id, epoch: lost.append((log_id, epoch))  # type: ignore[method-assign]
+    follower.led = lambda log_id, epoch: lost.append((log_id, epoch))
     second.member.cluster.add(follower)
     first.closed.close(WORD, 2)
     network.run(1)

@@ -1,7 +1,5 @@
 """Any histories of nodes with elections, and bugs that are planted in them: each is found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +17,7 @@ from tests.effort import seeds
 from tests.nsqd.cluster.ownership.election_run import ElectionRun
 
 pytestmark = pytest.mark.long
-SEEDS = seeds(8)
+SEEDS = seeds(8, in_short=7)
 MOST_SEEDS = 300  # in which a bug must be found
 Patch = pytest.MonkeyPatch
 
@@ -50,7 +48,6 @@ def is_found(first: int, quorum: Quorum | None = None) -> bool:
 
 def promise_is_not_durable(patch: Patch) -> None:
     def vote(self: Voter, link: Link, case: Any, request: VoteRequest, now: int) -> None:
-        assert link.peer is not None
         self._leaders.vote(case.log_id, Vote(request.number, link.peer.number))
         self._send_vote(link, case, request, Answer.GRANTED, now)
 
@@ -66,7 +63,6 @@ def promise_fences(patch: Patch) -> None:
     vote = Voter._vote
 
     def fence(self: Voter, link: Link, case: Any, request: VoteRequest, now: int) -> None:
-        assert link.peer is not None
         vote(self, link, case, request, now)
         self._leaders.learn(case.log_id, Epoch(request.number, link.peer.number, bytes(8)))
 
@@ -135,23 +131,12 @@ def a_silent_witness_is_waited_for(patch: Patch) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("bug", "first"),
-    [
-        (no_witness_is_asked, 4),
-        (a_witness_that_hears_the_leader_is_not_believed, 4),
-        (a_silent_witness_is_waited_for, 4),
-        (promise_is_not_durable, 26),
-        (promise_is_forgotten_at_a_start, 1),
-        (promise_fences, 0),
-        (lower_epoch_wins, 0),
-        (out_of_date_replica_promotes, 0),
-        (longer_replica_says_nothing, 9),
-        (majority_is_off_by_one, 1),
-        (who_stood_still_is_clean, 43),
-        (announced_restart_is_not_waited_for, 5),
-    ],
-)
+@pytest.mark.parametrize(("bug", "first"), [
+    (no_witness_is_asked, 4), (a_witness_that_hears_the_leader_is_not_believed, 4), (a_silent_witness_is_waited_for, 4),
+    (promise_is_not_durable, 26), (promise_is_forgotten_at_a_start, 1), (promise_fences, 0), (lower_epoch_wins, 0),
+    (out_of_date_replica_promotes, 0), (longer_replica_says_nothing, 9), (majority_is_off_by_one, 1),
+    (who_stood_still_is_clean, 43), (announced_restart_is_not_waited_for, 5),
+])  # fmt: skip
 def test_a_planted_bug_is_found(bug: Callable[[Patch], None], first: int, monkeypatch: Patch) -> None:
     bug(monkeypatch)
     assert is_found(first)

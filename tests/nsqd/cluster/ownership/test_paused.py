@@ -1,7 +1,5 @@
 """A node that stood still holds its deliveries until the others have been heard."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

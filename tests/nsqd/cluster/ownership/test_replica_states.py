@@ -1,20 +1,17 @@
 """What claims see of replicas, and what followers are told of who counts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from nsqd.cluster.membership.cluster import Cluster
-from nsqd.cluster.ownership.elections import Elections, ReplicaState
+from nsqd.cluster.ownership.elections import ReplicaState
 from nsqd.cluster.ownership.replica_states import InSyncTeller, KeptReplicas, step_down_broken
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.in_sync import InSync
-from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.core.message.epoch import NO_EPOCH, Epoch
 from nsqd.storage.log.followers import Followers
@@ -32,13 +29,13 @@ def state(side: Side, view: KeptReplicas) -> ReplicaState:
 
 def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
     side = Side()
-    view = KeptReplicas(Copying(cast(LeaderSide, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
+    view = KeptReplicas(Copying(SimpleNamespace(log_id=LOG_ID), side.replicas), lambda: side.now)
     assert list(view.replicas()) == []
     side.now = 10
     side.say(stream.pack_follow(1))
     assert state(side, view) == ReplicaState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its leader has not gone on yet
     side = Side()
-    view = KeptReplicas(Copying(cast(LeaderSide, SimpleNamespace(log_id=LOG_ID)), side.replicas), lambda: side.now)
+    view = KeptReplicas(Copying(SimpleNamespace(log_id=LOG_ID), side.replicas), lambda: side.now)
     side.now = 20
     side.follow()
     end = side.log.end
@@ -81,7 +78,7 @@ class OneFollower:
 def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
     side, told, leader_side, end = Side(), Told(), OneFollower(), 100
     link = side.link
-    teller = InSyncTeller(cast(Elections, told), cast(LeaderSide, leader_side), LOG_ID, FIRST, lambda: end)
+    teller = InSyncTeller(told, leader_side, LOG_ID, FIRST, lambda: end)
     teller.tick([(2, link)])
     assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
     assert leader_side.in_sync.confirm(100, {1: 100})
@@ -121,11 +118,11 @@ def test_a_node_whose_sync_fails_lets_its_own_log_be_taken_over_and_says_so_once
     own = replace(identity(3), epoch=Epoch(1, 3, bytes(8)).pack())
     cluster = Cluster(Credentials("c", b"a secret of 16 bytes", own), [], 5 * SECOND, bytes)
     leader_side = BrokenLog()
-    step_down_broken(cluster, cast(LeaderSide, leader_side))
+    step_down_broken(cluster, leader_side)
     assert cluster.leaders.holds(own.log_id)
     leader_side.is_broken = True
-    step_down_broken(cluster, cast(LeaderSide, leader_side))
-    step_down_broken(cluster, cast(LeaderSide, leader_side))
+    step_down_broken(cluster, leader_side)
+    step_down_broken(cluster, leader_side)
     assert cluster.leaders.stepped_down == {own.log_id: None}
     assert leader_side.noted == 1, "how far the followers are"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]

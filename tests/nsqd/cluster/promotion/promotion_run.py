@@ -4,13 +4,9 @@ A replica as it is at some moment, after a kill or a power cut, is promoted; on 
 broker must be what a start of the log gives that ends at the same place.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
-from typing import cast
 
-from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.promotion.promoted_log import SERVING, Parts
 from nsqd.cluster.promotion.promotions import Promotions
 from nsqd.cluster.replication import leader as leader_module
@@ -50,15 +46,7 @@ from tests.nsqd.cluster.wire.identities import node as identity
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.normal import NormalTopic, normal
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
-from tests.nsqd.storage.sim_node import (
-    NODE,
-    Clock,
-    SimNode,
-    SteppedCache,
-    SteppedCleaner,
-    SteppedSpare,
-    SteppedSyncer,
-)
+from tests.nsqd.storage.sim_node import NODE, Clock, SimNode, SteppedCache, SteppedCleaner, SteppedSpare, SteppedSyncer
 from tests.nsqd.storage.small_log import new_disk
 from tests.nsqd.storage.test_one_state_machine import replay, written_by
 
@@ -159,32 +147,20 @@ class NewLeader:
         self.work = SteppedWork()
         self.announced: list[Epoch] = []
         self.replicas = Replicas(self.places, self.work, lambda: self.clock.now)
-        self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)  # type: ignore[arg-type]
+        self.own_cache = SteppedCache(self.places.disk, None, 1 << 20, lambda: None)
         parts = Parts(
-            open=self._open,
-            make_broker=self._broker,
-            copy=lambda opened: None,
-            end_copying=lambda log_id: None,
-            clocks=lambda: (self.clock.now, self.clock.wall),
-            cache=self.own_cache,
-            budget=1 << 20,
-            node=NEW_LEADER,
+            open=self._open, make_broker=self._broker, copy=lambda opened: None, end_copying=lambda log_id: None,
+            clocks=lambda: (self.clock.now, self.clock.wall), cache=self.own_cache, budget=1 << 20, node=NEW_LEADER,
             announce=self._announce,
-        )
+        )  # fmt: skip
         self.directory = PromotedPlaces(self.places)
         self.promotions = Promotions(self.directory, self.replicas, self.work, parts)
 
     def _open(self, disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         parts = Simulated(
-            self.clock.clocks(),
-            4096,
-            SteppedSyncer,
-            SteppedCache,
-            SteppedCleaner,
-            SteppedSpare,
-            Tail(),
+            self.clock.clocks(), 4096, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, Tail(),
             self.random.randbytes,
-        )
+        )  # fmt: skip
         options = LogOptions(NEW_LEADER, Durability.INTERVAL, 5, 1 << 20)
         opened = open_log(disk, options, lambda: None, parts, extend, promoted)
         assert isinstance(opened.syncer, SteppedSyncer)
@@ -202,7 +178,6 @@ class NewLeader:
         self.announced.append(epoch)
 
     def run(self) -> None:
-        """Do all work that there is."""
         while self.work.step(self.random):
             pass
 
@@ -236,7 +211,7 @@ class Third:
         self.work = SteppedWork()
         self.replicas = Replicas(self, self.work, lambda: self.now)
         self.replicas.may_write = lambda number, log_id: number == NEW_LEADER
-        self.copying = Copying(cast(LeaderSide, _NoLog()), self.replicas)
+        self.copying = Copying(_NoLog(), self.replicas)
 
     def follow(self, opened: OpenLog) -> LeaderSide:
         """Connect to the leader of the log. Returns the leader's side."""
@@ -244,10 +219,10 @@ class Third:
         members.members = [members.own, identity(NUMBER)]
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         self.owner_work = SteppedWork()
-        cluster, copies = cast(Cluster, members), opened.store.copies
+        cluster, copies = members, opened.store.copies
         leader_side = LeaderSide(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
         source.tap(leader_side)
-        self.leader = Copying(cast(LeaderSide, _NoLog()), cast(Replicas, _NoReplicas()))
+        self.leader = Copying(_NoLog(), _NoReplicas())
         self.leader.leader_sides = {self.log_id: leader_side}
         self.ours = proved_link(_Ear(self.leader), identity(NUMBER))
         self.theirs = proved_link(_Ear(self.copying), identity(NEW_LEADER))
@@ -255,7 +230,6 @@ class Third:
         return leader_side
 
     def step(self, now: int) -> None:
-        """Let bytes arrive, and work be done."""
         self.now = now
         self.replicas.tick(now)
         for _ in range(5):
@@ -271,7 +245,6 @@ class Third:
 
     @property
     def replica(self) -> Replica:
-        """Return the replica, which is open."""
         replica = self.replicas.kept[self.log_id].replica
         assert replica is not None
         return replica
@@ -300,8 +273,6 @@ class Third:
 
 
 class PromotingRun(CopyingRun):
-    """One run, all of it chosen by a seed."""
-
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.slowness = self.random.choice((0.0, 0.1, 0.3))  # so that there are replicas

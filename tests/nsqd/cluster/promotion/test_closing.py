@@ -1,24 +1,20 @@
 """Which promoted log is closed, and what is removed of one that is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
-
-import pytest
+from typing import Any
 
 from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.ownership.closed_logs import ClosedLogs
 from nsqd.cluster.promotion.closing import LOOK_EVERY, Closing
 from nsqd.cluster.promotion.promotions import CLOSED, SERVING
-from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.broker import Broker
 from nsqd.core.message.epoch import Epoch
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.followers import Followers
+from tests.cases import each
 from tests.nsqd.cluster.network import Network
 from tests.nsqd.cluster.promotion.promotion_run import NewLeader
 from tests.nsqd.cluster.promotion.test_promotions import new_leader
@@ -61,9 +57,7 @@ class ClosingNode:
         self.old_logs, self.own_end = FakeOldLogs([bytes(16), self.log_id]), 50
         self.own = FakeOrigin(self.node, b"o" * 16)
         leader_sides = {self.log_id: FakeOrigin(self.node, self.log_id)}
-        self.copying = cast(
-            "Copying", SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
-        )
+        self.copying = SimpleNamespace(leader_side=self.own, leader_sides=leader_sides, replicas=self.node.replicas)
         self.now = 0
         self.closing = self.make()
 
@@ -80,12 +74,17 @@ class ClosingNode:
         self.node.run()
         led = self.node.promotions.logs[self.log_id]
         assert (led.state, led.node) == (SERVING, NODE)
-        assert led.broker is not None
         return led.broker
 
     def know(self, log_id: bytes, standing: Standing = Standing.MEMBER) -> None:
         """Let the node know that NODE publishes into a log."""
         self.cluster.membership.merge([Member(replace(identity(NODE, 1), log_id=log_id), standing)], 0)
+
+    def reopen(self) -> None:
+        """Begin the next run."""
+        self.node.promotions.logs.clear()
+        self.node.promotions.parts.is_closed = self.closed.is_closed
+        self.node.promotions.reopen()
 
     def look(self) -> None:
         self.now += LOOK_EVERY
@@ -101,18 +100,28 @@ def emptied(broker: Broker) -> None:
     broker.commit()
 
 
-def closing_node(owes: bool = False) -> ClosingNode:
+def closing_node(owes: bool = False, standing: Standing | None = None) -> ClosingNode:
+    """A node that leads a log. `standing`: that of the log's node, which is known to publish into another log now."""
     node = ClosingNode()
     broker = node.promote()
     if not owes:
         emptied(broker)
+    if standing is not None:
+        node.know(b"n" * 16, standing)
+        node.look()
+    return node
+
+
+def following() -> ClosingNode:
+    """A node with a replica of the log."""
+    node = ClosingNode()
+    node.node.replicas.open_all()
+    node.node.run()
     return node
 
 
 def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_one() -> None:
-    node = closing_node()
-    node.know(b"n" * 16, Standing.LEFT)  # so that nobody else must have the word
-    node.look()
+    node = closing_node(standing=Standing.LEFT)  # so that nobody else must have the word
     assert node.closed.is_closed(node.log_id)
     assert node.cluster.leaders.closed[node.log_id].epoch == node.node.announced[-1]
     assert node.node.places.promoted is None, "its directory is removed"
@@ -121,9 +130,7 @@ def test_a_log_that_owes_nothing_is_closed_when_its_node_publishes_into_another_
 
 
 def test_its_files_stay_until_another_member_has_that_durably() -> None:
-    node = closing_node()
-    node.know(b"n" * 16)
-    node.look()
+    node = closing_node(standing=Standing.MEMBER)
     assert node.closed.is_closed(node.log_id)
     assert node.node.promotions.logs[node.log_id].state == CLOSED
     assert node.node.promotions.logs[node.log_id].log is None
@@ -131,7 +138,7 @@ def test_its_files_stay_until_another_member_has_that_durably() -> None:
     assert node.node.replicas.is_promoted(node.log_id), "no replica of it is begun"
 
 
-@pytest.mark.parametrize("standing", list(Standing))
+@each("standing", list(Standing))
 def test_a_log_whose_node_may_return_with_more_of_it_is_not_closed(standing: Standing) -> None:
     node = closing_node()
     node.look()
@@ -142,12 +149,9 @@ def test_a_log_whose_node_may_return_with_more_of_it_is_not_closed(standing: Sta
 
 
 def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
-    node = closing_node(owes=True)
-    node.know(b"n" * 16, Standing.LEFT)
-    node.look()
+    node = closing_node(owes=True, standing=Standing.LEFT)
     assert not node.closed.is_closed(node.log_id)
     led = node.node.promotions.logs[node.log_id]
-    assert led.broker is not None
     broker = led.broker
     broker.begin(broker.now, broker.wall)
     for channel in list(broker.topics["t"].channels):
@@ -158,12 +162,8 @@ def test_a_log_that_owes_or_retains_something_is_not_closed() -> None:
 
 
 def test_a_start_removes_what_the_last_run_has_closed_and_does_not_serve_it() -> None:
-    node = closing_node()
-    node.know(b"n" * 16)
-    node.look()
-    node.node.promotions.logs.clear()
-    node.node.promotions.parts.is_closed = node.closed.is_closed
-    node.node.promotions.reopen()
+    node = closing_node(standing=Standing.MEMBER)
+    node.reopen()
     node.node.run()
     assert node.node.promotions.logs[node.log_id].state == CLOSED
     node.cluster.membership.words.pop(NODE)
@@ -190,9 +190,7 @@ def test_a_start_sets_aside_what_another_node_has_closed() -> None:
     epoch = node.node.announced[-1]._replace(number=170, node=2)
     node.cluster.leaders.close(make_closed(node.log_id, 100, [(epoch, 0)]))
     node.closed = ClosedLogs(node.cluster, lambda then: then(True))
-    node.node.promotions.logs.clear()
-    node.node.promotions.parts.is_closed = node.closed.is_closed
-    node.node.promotions.reopen()
+    node.reopen()
     node.closing = node.make()
     node.node.run()
     assert len(node.node.directory.aside) == 1
@@ -202,7 +200,6 @@ def test_a_start_sets_aside_what_another_node_has_closed() -> None:
 def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
     node = closing_node()
     opened = node.node.promotions.logs[node.log_id].log
-    assert opened is not None
     opened.cache.failures = 1
     node.know(b"n" * 16, Standing.LEFT)
     node.look()
@@ -210,9 +207,7 @@ def test_a_log_that_was_lost_to_damage_in_part_is_not_closed() -> None:
 
 
 def test_a_log_that_another_node_leads_by_a_later_epoch_is_not_closed_any_more() -> None:
-    node = closing_node()
-    node.know(b"n" * 16)
-    node.look()
+    node = closing_node(standing=Standing.MEMBER)
     assert node.node.promotions.logs[node.log_id].state == CLOSED
     node.cluster.leaders.learn(node.log_id, node.node.announced[-1]._replace(number=999, node=2))
     node.look()
@@ -221,13 +216,10 @@ def test_a_log_that_another_node_leads_by_a_later_epoch_is_not_closed_any_more()
 
 
 def test_a_replica_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
-    node = ClosingNode()
-    node.node.replicas.open_all()
-    node.node.run()
+    node = following()
     kept = node.node.replicas.kept[node.log_id]
-    assert kept.replica is not None
     removed: list[bytes] = []
-    node.node.places.remove = removed.append  # type: ignore[method-assign]
+    node.node.places.remove = removed.append
     word = make_closed(node.log_id, kept.replica.end, list(kept.replica.manifest.epochs))
     kept.on_released = lambda result: None  # this node is about to promote it
     node.cluster.leaders.close(word)
@@ -239,16 +231,13 @@ def test_a_replica_that_was_in_use_when_its_log_was_closed_goes_later() -> None:
 
 
 def test_a_replica_of_a_closed_log_goes_and_so_does_an_old_log_once_the_own_log_has_its_copies() -> None:
-    node = ClosingNode()
-    node.node.replicas.open_all()
-    node.node.run()
+    node = following()
     removed: list[bytes] = []
-    node.node.places.remove = removed.append  # type: ignore[method-assign]
+    node.node.places.remove = removed.append
     node.know(b"n" * 16)  # it is a member, and could have a copy
     node.own.in_sync.stated = Followers((2,), 2, 2)
     node.own.followers[2] = SimpleNamespace(has_replica=True, durable=49)
     replica = node.node.replicas.kept[node.log_id].replica
-    assert replica is not None
     node.cluster.leaders.close(make_closed(node.log_id, replica.end, list(replica.manifest.epochs)))
     node.look()
     assert removed == [node.log_id]
@@ -269,11 +258,9 @@ def test_an_old_log_that_is_closed_does_not_wait_for_more_copies_than_the_cluste
 
 
 def test_a_replica_that_holds_more_than_a_closed_log_is_kept_as_a_diverged_copy() -> None:
-    node = ClosingNode()
-    node.node.replicas.open_all()
-    node.node.run()
+    node = following()
     aside: list[bytes] = []
-    node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"  # type: ignore[func-returns-value]
+    node.node.places.keep_diverged = lambda log_id: aside.append(log_id) or "aside"
     node.cluster.leaders.close(make_closed(node.log_id, 100, [(Epoch(170, 2, bytes(8)), 0)]))
     node.look()
     assert aside == [node.log_id]
@@ -285,11 +272,9 @@ def test_a_log_that_retains_finished_messages_is_not_closed() -> None:
     broker = node.promote()
     node.know(b"n" * 16, Standing.LEFT)
     opened, topic = node.node.promotions.logs[node.log_id].log, broker.topics["t"]
-    assert opened is not None
     broker.begin(broker.now, broker.wall)
     topic.configure(TopicConfig(retention=3600 * 10**9))
     sequence = opened.store.find_sequence(topic.number)
-    assert sequence is not None
     sequence.retain(0)  # as if that had been set before the messages were published
     emptied(broker)
     node.look()

@@ -1,7 +1,5 @@
 """What other nodes have deleted from a log that this node promotes: when it is done, and when it is answered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -33,10 +31,7 @@ class DeletingNode:
 
     def __init__(self) -> None:
         self.node, self.log_id = new_leader()
-        network = Network(1)
-        members = [network.start(number) for number in range(3)]
-        network.run(8)
-        self.cluster = members[1].cluster
+        self.cluster = Network(1).meet(3)[1].cluster
         store = MemoryStore(lambda ceiling: True)
         self.home = Broker(Limits(), store, IdSource(1, 1, lambda ceiling: True), Random(1).randrange)
         self.home.topic("t").channel("c")
@@ -72,7 +67,6 @@ class DeletingNode:
     def word(self, *deletions: Deletion, behind: int = 0) -> LogDeletions:
         """Return a word of the node that was cut off where this node's epoch begins, or `behind` positions behind that."""
         log = self.led.log
-        assert log is not None
         (epoch, _), (_, end) = log.writer.all_epochs()[-2:]
         return LogDeletions(epoch, end + behind, deletions)
 
@@ -94,9 +88,12 @@ class DeletingNode:
         self.home.commit()
 
     def sync(self) -> None:
-        log = self.led.log
-        assert log is not None
-        log.syncer.sync_all()
+        self.led.log.syncer.sync_all()
+
+    def make_durable(self) -> None:
+        self.commit()
+        self.sync()
+        self.deleting.tick(1)
 
 
 def served() -> DeletingNode:
@@ -129,9 +126,7 @@ def test_what_is_told_again_does_nothing_and_is_answered_again(caplog: pytest.Lo
     word = node.word(node.channel())
     for _ in range(2):
         node.tell(word)
-        node.commit()
-        node.sync()
-        node.deleting.tick(1)
+        node.make_durable()
     assert node.answers() == 2
     assert caplog.text.count("the deletions of node 0") == 1
 
@@ -154,12 +149,10 @@ def test_what_is_told_before_the_log_is_open_is_done_before_anything_is_delivere
 
         return watched
 
-    parts.attach = attach  # type: ignore[assignment]
+    parts.attach = attach
     node.node.run()
     assert seen[0] == ()
-    node.commit()
-    node.sync()
-    node.deleting.tick(2)
+    node.make_durable()
     assert node.answers() == 1
 
 
@@ -170,9 +163,7 @@ def test_what_was_lost_before_it_was_durable_is_done_again_when_the_log_is_opene
     node.node.promotions.begin_again(node.log_id, 90)
     node.node.run()
     assert "c" not in node.broker.topics["t"].channels
-    node.commit()
-    node.sync()
-    node.deleting.tick(1)
+    node.make_durable()
     assert node.answers() == 1
 
 
@@ -180,9 +171,7 @@ def test_a_copy_that_diverged_elsewhere_is_left_as_it_is_and_nobody_is_answered(
     node = served()
     for behind in (-1, 1):
         node.tell(node.word(node.channel(), behind=behind))
-        node.commit()
-        node.sync()
-        node.deleting.tick(1)
+        node.make_durable()
     assert "c" in node.broker.topics["t"].channels
     assert node.answers() == 0
 

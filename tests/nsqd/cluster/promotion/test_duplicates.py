@@ -1,7 +1,5 @@
 """What a node counts of messages that may be delivered twice because a log has changed its leader."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from nsqd.cluster.promotion.duplicates import REASONS, FailoverFigures, delivered_before, of_return

@@ -1,13 +1,9 @@
 """A node's promoted logs: one at a time, what is refused, what fails, and what is lost to another node."""
 
-from __future__ import annotations
-
 import errno
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-
-import pytest
 
 from nsqd.cluster.promotion.opening import Interrupted
 from nsqd.cluster.promotion.promoted_log import ATTACHING, FAILED, READING, SERVING, WAITING
@@ -26,26 +22,49 @@ from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import Extend, OpenLog, Promoted
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.memory import MemoryStore
+from tests.cases import each
 from tests.nsqd.cluster.promotion.promotion_run import NewLeader, Places
-from tests.nsqd.cluster.replication.test_replica_to_log import log_with_checkpoints, replica_of
+from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.core.node import SECOND
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk, SimFile
-from tests.nsqd.storage.sim_node import NODE, Clock, SteppedSyncer
+from tests.nsqd.storage.sim_node import NODE, Clock
 from tests.nsqd.storage.small_log import new_disk
 
 
 def replica_disk(disk: SimDisk) -> Disk:
     """Return the disk of a replica as replay sees it."""
     manifest = read_manifest(disk)
-    assert manifest is not None
     return ReplicaDisk(disk.kill(), manifest)
 
 
 def new_leader() -> tuple[NewLeader, bytes]:
     """Return a node that has a replica of a log, and the log's id."""
-    disk, manifest = replica_of(log_with_checkpoints())
+    disk, manifest = replica_of(known_log())
     places = Places(manifest.log_id, disk)
     return NewLeader(places, Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits()), manifest.log_id
+
+
+def serving(is_clean: bool = True) -> tuple[NewLeader, bytes]:
+    """Return a node that has promoted a log, and the log's id."""
+    node, log_id = new_leader()
+    node.promotions.won(log_id, 70, is_clean)
+    node.run()
+    return node, log_id
+
+
+def again(node: NewLeader) -> NewLeader:
+    node.places.restarted(False, Random(1))
+    return NewLeader(node.places, node.clock, Random(1), Limits())
+
+
+def later(node: NewLeader) -> None:
+    node.clock.advance(RETRY_AFTER)
+    node.promotions.tick(node.clock.now)
+    node.run()
+
+
+def numbers(node: NewLeader) -> list[int]:
+    return [epoch.number for epoch in node.announced]
 
 
 def test_a_log_is_served_and_copied_from_its_directory_and_no_replica_of_it_is_kept() -> None:
@@ -56,51 +75,44 @@ def test_a_log_is_served_and_copied_from_its_directory_and_no_replica_of_it_is_k
     node.run()
     (figures,) = node.promotions.figures()
     assert (figures["state"], figures["node"], figures["topics"], figures["failure"]) == (SERVING, NODE, 1, "")
-    assert [epoch.number for epoch in node.announced] == [70]
+    assert numbers(node) == [70]
     assert node.replicas.kept == {}
     led = node.promotions.logs[log_id]
-    assert led.broker is not None
     assert led.broker.topics["t"].channels["c"].depth == 110
     node.promotions.won(log_id, 71)  # it was claimed once more
     node.run()
-    assert [epoch.number for epoch in node.announced] == [70]
+    assert numbers(node) == [70]
     node.promotions.close()
-    assert led.log is not None
     assert led.log.writer.durable.position == led.log.writer.written.position
 
 
-@pytest.mark.parametrize(("is_clean", "unclean"), [(True, 0), (False, 110)])
+@each("is_clean, unclean", [(True, 0), (False, 110)])
 def test_what_may_come_twice_after_a_failover_is_counted_once(is_clean: bool, unclean: int) -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70, is_clean)
-    node.run()
+    node, log_id = serving(is_clean)
     assert node.promotions.failovers.last_seconds is not None
     assert node.promotions.failovers.possible_duplicates["unclean"] == unclean
     node.promotions.begin_again(log_id, 80)
     node.run()
-    assert [epoch.number for epoch in node.announced] == [70, 80]
+    assert numbers(node) == [70, 80]
     assert node.promotions.failovers.possible_duplicates["unclean"] == unclean
 
 
 def test_a_log_that_was_made_here_is_served_and_what_it_had_delivered_is_counted_once() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     node.promotions.close()
-    node.places.restarted(False, Random(1))
-    again = NewLeader(node.places, node.clock, Random(1), Limits())
+    next_life = again(node)
     for _ in range(2):
-        again.promotions.serve_salvaged(log_id)
-        again.run()
-    (figures,) = again.promotions.figures()
+        next_life.promotions.serve_salvaged(log_id)
+        next_life.run()
+    (figures,) = next_life.promotions.figures()
     assert (figures["state"], figures["node"]) == (SERVING, NODE)
-    led = again.promotions.logs[log_id]
-    again.promotions.begin_again(log_id, 80)
-    again.run()
-    failovers = again.promotions.failovers
+    led = next_life.promotions.logs[log_id]
+    next_life.promotions.begin_again(log_id, 80)
+    next_life.run()
+    failovers = next_life.promotions.failovers
     assert failovers.possible_duplicates == Counter(salvaged=led.delivered)
     assert failovers.last_seconds is None
-    assert [epoch.number for epoch in again.announced] == [71, 80]
+    assert numbers(next_life) == [71, 80]
 
 
 def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
@@ -111,22 +123,18 @@ def test_a_log_that_was_made_here_and_is_closed_is_not_served() -> None:
 
 
 def test_a_start_gives_back_no_message_ids_and_tells_which_logs_it_will_open() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     node.promotions.close()
-    node.places.restarted(False, Random(1))
-    again = NewLeader(node.places, node.clock, Random(1), Limits())
-    again.promotions.reopen()
-    again.run()
-    assert [(epoch.number, epoch.node) for epoch in again.announced] == [(71, 1)]
-    led = again.promotions.logs[log_id]
-    assert led.log is not None
+    next_life = again(node)
+    next_life.promotions.reopen()
+    next_life.run()
+    assert [(epoch.number, epoch.node) for epoch in next_life.announced] == [(71, 1)]
+    led = next_life.promotions.logs[log_id]
     assert led.log.start_results.lease == led.log.start_results.leased, "ids were given back"
 
 
 def test_a_replica_in_which_replay_cannot_begin_stays_a_replica() -> None:
-    log = log_with_checkpoints()
+    log = known_log()
     disk, manifest = replica_of(log, len(log.log.tidying.segments) - 1)
     node = NewLeader(Places(manifest.log_id, disk), Clock(5 * SECOND, 1_800_000_100 * SECOND), Random(1), Limits())
     node.promotions.won(manifest.log_id, 70)
@@ -152,8 +160,8 @@ def test_a_replica_that_fails_is_not_promoted() -> None:
     assert node.replicas.kept[log_id].failure
 
 
-@pytest.mark.parametrize("operation", ["sync", "append", "create", "rename", "sync_directory", "remove", "take"])
-@pytest.mark.parametrize("number", range(1, 10))
+@each("operation", ["sync", "append", "create", "rename", "sync_directory", "remove", "take"])
+@each("number", range(1, 10))
 def test_after_a_failure_a_log_is_a_replica_or_is_opened_later(operation: str, number: int) -> None:
     node, log_id = new_leader()
     node.places.disk.fail(operation, number, errno.EIO)
@@ -182,11 +190,9 @@ def test_a_promotion_that_is_called_off_and_fails_when_its_epoch_is_durable_is_f
     assert node.places.replica is None
     node.promotions.called_off(log_id)
     for _ in range(2):
-        node.clock.advance(RETRY_AFTER)
-        node.promotions.tick(node.clock.now)
-        node.run()
+        later(node)
     assert node.promotions.logs[log_id].state == SERVING
-    assert [epoch.number for epoch in node.announced] == [71]
+    assert numbers(node) == [71]
 
 
 def test_one_log_is_opened_at_a_time() -> None:
@@ -197,7 +203,7 @@ def test_one_log_is_opened_at_a_time() -> None:
     assert [one.state for one in node.promotions.logs.values()] == [READING, WAITING]
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3, 100])
+@each("steps", [0, 1, 2, 3, 100])
 def test_what_another_node_leads_is_kept_as_a_diverged_copy_whenever_that_is_known(steps: int) -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
@@ -211,16 +217,8 @@ def test_what_another_node_leads_is_kept_as_a_diverged_copy_whenever_that_is_kno
     assert node.places.promoted is None
 
 
-def again(node: NewLeader) -> NewLeader:
-    """Return the next life of a node."""
-    node.places.restarted(False, Random(1))
-    return NewLeader(node.places, node.clock, Random(1), Limits())
-
-
 def test_a_log_that_another_node_has_promoted_meanwhile_is_not_opened_at_a_start() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     node.promotions.close()
     node = again(node)
     asked = []
@@ -245,7 +243,6 @@ def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_r
 
     def back_while_it_is_read(disk: Disk, promoted: Promoted, extend: Extend | None) -> OpenLog:
         node.promotions.called_off(log_id)
-        assert promoted.interrupt is not None
         reads.append(promoted.interrupt)
         return opened(disk, promoted, extend)
 
@@ -256,12 +253,11 @@ def test_a_promotion_that_is_called_off_before_its_epoch_is_durable_leaves_the_r
     assert not node.announced
     assert node.promotions.logs == {}
     kept = node.replicas.kept[log_id]
-    assert kept.replica is not None
     assert (kept.replica.end > 0, kept.replica.manifest.won, kept.node) == (True, 0, NODE)
     node.promotions.parts.open = opened
     node.promotions.won(log_id, 170)  # the leader is lost again
     node.run()
-    assert [epoch.number for epoch in node.announced] == [170]
+    assert numbers(node) == [170]
 
 
 def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> None:
@@ -277,13 +273,13 @@ def test_a_promotion_that_is_called_off_when_its_epoch_is_durable_goes_on() -> N
             node.promotions.called_off(log_id)
             return is_synced
 
-        log.writer.sync = synced  # type: ignore[method-assign]
+        log.writer.sync = synced
         return log
 
     node.promotions.parts.open = back_when_it_was_read
     node.promotions.won(log_id, 70)
     node.run()
-    assert [epoch.number for epoch in node.announced] == [70]
+    assert numbers(node) == [70]
     node.promotions.called_off(log_id)
     node.run()
     assert node.promotions.logs[log_id].state == SERVING
@@ -299,7 +295,7 @@ def test_a_promotion_that_waits_is_called_off() -> None:
     assert not node.promotions.leads(bytes(16))
 
 
-@pytest.mark.parametrize("cut_in", range(0, 30, 3))
+@each("cut_in", range(0, 30, 3))
 def test_a_kill_before_the_epoch_is_told_leaves_a_replica_for_the_next_run(cut_in: int) -> None:
     node, log_id = new_leader()
     node.places.disk.cut_in = cut_in
@@ -320,11 +316,10 @@ def test_a_kill_before_the_epoch_is_told_leaves_a_replica_for_the_next_run(cut_i
     assert node.places.replica is not None
     assert not node.announced
     replica = node.replicas.kept[log_id].replica
-    assert replica is not None
     assert not any(epoch.node == 1 for epoch, _ in replica.manifest.epochs)
 
 
-@pytest.mark.parametrize("steps", range(5))
+@each("steps", range(5))
 def test_a_node_that_stops_opens_nothing_more_and_closes_what_is_open(steps: int) -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
@@ -369,9 +364,7 @@ def test_reading_and_filling_end_when_the_node_stops() -> None:
 
 
 def test_a_log_whose_closing_was_cancelled_by_the_stop_is_closed_nevertheless() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     opened = node.promotions.logs[log_id].log
     assert opened is not None
     node.promotions.lose(log_id)  # what it has asked for is never done
@@ -392,9 +385,7 @@ def test_files_that_are_no_log_are_tried_again() -> None:
 
 
 def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     node.promotions.begin_again(log_id, 75)
     node.run()
     assert node.announced[-1].number == 75
@@ -402,7 +393,7 @@ def test_a_log_is_opened_again_above_a_later_run_of_this_node_that_others_know()
     assert node.directory.aside == []
 
 
-@pytest.mark.parametrize("steps", range(4))
+@each("steps", range(4))
 def test_a_later_run_of_this_node_is_noted_while_a_log_is_opened(steps: int) -> None:
     node, log_id = new_leader()
     node.promotions.won(log_id, 70)
@@ -457,7 +448,6 @@ def test_a_broker_is_attached_in_slices_and_detached_when_the_log_is_lost() -> N
     node.run()
     assert (led.state, led.is_attached, left) == (SERVING, True, [0])
     log = led.log
-    assert log is not None
     node.promotions.lose(log_id)
     node.promotions.lose(log_id)
     assert (gone, is_closed(log)) == (brokers, False), "one slice in a turn"
@@ -477,7 +467,6 @@ def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_be
 
     def attach(broker: Broker, deletions: Deletions | None) -> Callable[[], bool]:
         attached.append(deletions)
-        assert deletions is not None
         deletions.end()
         return lambda: False
 
@@ -503,8 +492,6 @@ def test_what_is_deleted_is_noted_from_the_announcement_to_the_attachment_and_be
 def write_something(node: NewLeader, log_id: bytes) -> None:
     """Record something in a promoted log, and let the clock sync it."""
     led = node.promotions.logs[log_id]
-    assert led.broker is not None
-    assert led.log is not None
     led.broker.begin(node.clock.now, node.clock.wall)
     channel = led.broker.topics["t"].channels["c"]
     led.broker.pause(channel, not channel.paused)
@@ -513,7 +500,6 @@ def write_something(node: NewLeader, log_id: bytes) -> None:
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
         node.promotions.tick(node.clock.now)
-        assert isinstance(syncer, SteppedSyncer)
         while syncer.job is not None:
             syncer.step()
 
@@ -538,19 +524,15 @@ def test_a_promoted_log_whose_sync_fails_is_given_up_and_opened_again_later() ->
     node.run()
     assert (led.state, words, led.broker, led.log) == (FAILED, ["gave up"], None, None)
     assert opened is None or is_closed(opened)
-    node.clock.advance(RETRY_AFTER)
-    node.promotions.tick(node.clock.now)
-    node.run()
-    assert [epoch.number for epoch in node.announced] == [70, 71]
+    later(node)
+    assert numbers(node) == [70, 71]
     assert (led.state, led.is_given_up) == (SERVING, False)
     write_something(node, log_id)
     assert (led.state, words) == (SERVING, ["gave up"])
 
 
 def test_a_log_that_was_given_up_is_kept_as_a_diverged_copy_when_another_node_has_promoted_it() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     node.places.disk.fail("sync", 1, errno.EIO)
     write_something(node, log_id)
     node.promotions.lose(log_id)
@@ -567,7 +549,6 @@ def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
     disk, led = node.places.disk, node.promotions.logs[log_id]
     disk.capacity = 0
     write_something(node, log_id)
-    assert led.log is not None
     assert (led.log.writer.failure != "", words) == (True, []), "it may be over soon"
     node.clock.advance(GIVE_UP_AFTER)
     write_something(node, log_id)
@@ -582,12 +563,8 @@ def test_a_promoted_log_that_cannot_be_written_for_long_may_be_taken_over_and_go
 
 
 def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
-    node, log_id = new_leader()
-    node.promotions.won(log_id, 70)
-    node.run()
+    node, log_id = serving()
     led = node.promotions.logs[log_id]
-    assert led.broker is not None
-    assert led.log is not None
     led.broker.begin(node.clock.now, node.clock.wall)
     led.broker.topics["t"].channels["c"].empty()
     led.broker.commit()
@@ -596,7 +573,6 @@ def test_what_nobody_waits_for_is_synced_by_the_clock() -> None:
     for _ in range(3):
         node.clock.advance(TIMER_EVERY)
         node.promotions.tick(node.clock.now)
-        assert isinstance(syncer, SteppedSyncer)
         while syncer.job is not None:
             syncer.step()
     assert writer.durable.position == writer.written.position
@@ -608,11 +584,10 @@ def test_the_memory_of_all_logs_is_shared_when_one_is_opened() -> None:
     node.promotions.won(log_id, 70)
     node.run()
     led = node.promotions.logs[log_id]
-    assert led.log is not None
     assert (node.own_cache.budget, led.log.cache.budget) == (1 << 20, 1 << 19)
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
+@each("is_kept", [False, True])
 def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -> None:
     node, log_id = new_leader()
     node.clock.wall += 3600 * SECOND  # the clocks of the two machines differ
@@ -627,6 +602,5 @@ def test_the_time_of_a_log_goes_on_from_what_its_follower_noted(is_kept: bool) -
     node.promotions.won(log_id, 70)
     node.run()
     led = node.promotions.logs[log_id]
-    assert led.log is not None
     assert led.log.clock.now() == last + 6 * SECOND
     assert NOTE not in disk.names(), "the log has an anchor of this machine"

@@ -1,7 +1,5 @@
 """The directories when another node has taken over the log: kills between the steps, and what a start makes of them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -5,24 +5,11 @@ from random import Random
 import msgpack
 import pytest
 
-from nsqd.cluster.remote_jobs.job_frames import (
-    MOST_PART,
-    MOST_WANTED,
-    pack_ask,
-    pack_loan,
-    pack_number,
-    pack_want,
-    unpack_ask,
-    unpack_loan,
-    unpack_number,
-    unpack_return,
-    unpack_want,
-)
+from nsqd.cluster.remote_jobs import job_frames as jobs
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
 from nsqd.core.work_queue.loan import Loan
 from tests.cases import each
-
-HEAD = 5  # bytes of a frame before its content
+from tests.nsqd.cluster.wire.identities import HEAD
 
 
 def carried(frames: bytes) -> Loan:
@@ -35,29 +22,29 @@ def carried(frames: bytes) -> Loan:
             before += content
         else:
             assert kind is FrameKind.LOAN
-            return unpack_loan(content, before)
+            return jobs.unpack_loan(content, before)
     raise AssertionError("there is no loan")
 
 
-@each("size", [0, 1, MOST_PART - 1, MOST_PART, MOST_PART + 1, 3 * MOST_PART + 5])
+@each("size", [0, 1, jobs.MOST_PART - 1, jobs.MOST_PART, jobs.MOST_PART + 1, 3 * jobs.MOST_PART + 5])
 def test_a_large_body_comes_in_parts(size: int) -> None:
     loan = Loan(1, "q", 2, 0, 0, 0, 0, 0, Random(size).randbytes(size))
-    frames = list(pack_loan(loan))
-    assert max(map(len, frames)) < MOST_PART + 300
+    frames = list(jobs.pack_loan(loan))
+    assert max(map(len, frames)) < jobs.MOST_PART + 300
     assert carried(b"".join(frames)) == loan
 
 
 def test_a_want_counts_a_bounded_number_of_clients() -> None:
-    assert unpack_want(pack_want("mail", 3 * MOST_WANTED)[HEAD:]) == ("mail", MOST_WANTED)
+    assert jobs.unpack_want(jobs.pack_want("mail", 3 * jobs.MOST_WANTED)[HEAD:]) == ("mail", jobs.MOST_WANTED)
 
 
 def test_an_ask_or_a_reply_that_is_cut_off_is_refused() -> None:
-    content = pack_ask(7, b"rights", b"")[HEAD:]
+    content = jobs.pack_ask(7, b"rights", b"")[HEAD:]
     for size in range(len(content)):
         with pytest.raises(PeerError):
-            unpack_ask(content[:size])
+            jobs.unpack_ask(content[:size])
     with pytest.raises(PeerError):
-        unpack_number(pack_number(FrameKind.SAID, 7)[HEAD:-1])
+        jobs.unpack_number(jobs.pack_number(FrameKind.SAID, 7)[HEAD:-1])
 
 
 @each(
@@ -66,34 +53,23 @@ def test_an_ask_or_a_reply_that_is_cut_off_is_refused() -> None:
 )
 def test_what_is_no_return_is_refused(fields: tuple[object, ...]) -> None:
     with pytest.raises(PeerError):
-        unpack_return(msgpack.packb(fields))
+        jobs.unpack_return(msgpack.packb(fields))
 
 
-@each(
-    "fields",
-    [
-        (7, "", 1, 0, 0, 1, 0, 0, b""),
-        (7, "x" * 201, 1, 0, 0, 1, 0, 0, b""),
-        (7, "a\nb", 1, 0, 0, 1, 0, 0, b""),
-        (7, "é", 1, 0, 0, 1, 0, 0, b""),
-        (7, b"q", 1, 0, 0, 1, 0, 0, b""),
-        (-1, "q", 1, 0, 0, 1, 0, 0, b""),
-        (7, "q", 1, 1 << 32, 0, 1, 0, 0, b""),
-        (7, "q", 1, 0, True, 1, 0, 0, b""),
-        (7, "q", 1, 0, 0, -1, 0, 0, b""),
-        (7, "q", 1, 0, 0, 1, 0.5, 0, b""),
-        (7, "q", 1, 0, 0, 1, 0, 0, "text"),
-        (7, "q", 1, 0, 0, 1, 0, b""),
-    ],
-)
+@each("fields", [
+    (7, "", 1, 0, 0, 1, 0, 0, b""), (7, "x" * 201, 1, 0, 0, 1, 0, 0, b""), (7, "a\nb", 1, 0, 0, 1, 0, 0, b""),
+    (7, "é", 1, 0, 0, 1, 0, 0, b""), (7, b"q", 1, 0, 0, 1, 0, 0, b""), (-1, "q", 1, 0, 0, 1, 0, 0, b""),
+    (7, "q", 1, 1 << 32, 0, 1, 0, 0, b""), (7, "q", 1, 0, True, 1, 0, 0, b""), (7, "q", 1, 0, 0, -1, 0, 0, b""),
+    (7, "q", 1, 0, 0, 1, 0.5, 0, b""), (7, "q", 1, 0, 0, 1, 0, 0, "text"), (7, "q", 1, 0, 0, 1, 0, b""),
+])  # fmt: skip
 def test_what_is_no_loan_is_refused(fields: tuple[object, ...]) -> None:
     with pytest.raises(PeerError):
-        unpack_loan(msgpack.packb((*fields, 0, 0)), b"")
+        jobs.unpack_loan(msgpack.packb((*fields, 0, 0)), b"")
 
 
 @each("times", [(), (0,), (0, 0, 0), (-1, 0), (0.5, 0), (0, "0")])
 def test_the_times_of_a_loan_are_numbers(times: tuple[object, ...]) -> None:
     fields = (7, "q", 1, 0, 0, 1, 0, 0, b"")
-    assert unpack_loan(msgpack.packb((*fields, 3, 4)), b"").lent == 3
+    assert jobs.unpack_loan(msgpack.packb((*fields, 3, 4)), b"").lent == 3
     with pytest.raises(PeerError):
-        unpack_loan(msgpack.packb((*fields, *times)), b"")
+        jobs.unpack_loan(msgpack.packb((*fields, *times)), b"")

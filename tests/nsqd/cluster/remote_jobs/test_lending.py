@@ -1,7 +1,5 @@
 """Clients of Disque on several nodes: jobs are lent, and commands reach the owner of a job. No socket; time is given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,7 +13,8 @@ from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
-from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
+from tests.cases import each
+from tests.nsqd.cluster.stations import Cluster, Station, ask, nodes, waiting
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.protocols.disque.wire import request
@@ -23,46 +22,36 @@ from tests.nsqd.protocols.disque.wire import request
 SMALL, LARGE = b"small", b"x" * 700_000
 
 
-@pytest.mark.parametrize("body", [SMALL, LARGE, b""])
+@each("body", [SMALL, LARGE, b""])
 def test_a_job_added_anywhere_reaches_a_client_that_waits(body: bytes) -> None:
-    cluster = Cluster(3)
-    a, _, c = cluster.stations
-    client = waiting(c, "q", options=("WITHCOUNTERS",))
-    cluster.settle()
-    job_id = a.client().add("q", body)
-    cluster.settle()
+    cluster, a, _, c = nodes(3)
+    client = cluster.waiting(c, "q", options=("WITHCOUNTERS",))
+    job_id = cluster.add(a, "q", body)
     assert client.replies() == [[[b"q", job_id.encode(), body, b"nacks", 0, b"additional-deliveries", 0]]]
     assert a.client().get("q") == []
-    cluster.check()
 
 
 def test_a_job_that_was_on_its_way_for_longer_than_its_retry_time_goes_to_nobody_there() -> None:
     """Its owner has perhaps given it to somebody else since, and has been told that it is done."""
     for retry, is_given in ((1, False), (2, True), (0, True)):
-        cluster = Cluster(2)
-        a, b = cluster.stations
-        client = waiting(b, "q")
-        cluster.settle()
+        cluster, a, b = nodes(2)
+        client = cluster.waiting(b, "q")
         b.links[1].delay = SECOND
-        job_id = a.client().add("q", b"x", "RETRY", retry)
-        cluster.settle()
+        job_id = cluster.add(a, "q", b"x", "RETRY", retry)
         assert client.replies() == ([[[b"q", job_id.encode(), b"x"]]] if is_given else [])
         b.links[1].delay = 0
         cluster.advance(1100)
         if not is_given:
             assert client.replies() == [[[b"q", job_id.encode(), b"x"]]]
-        cluster.check()
 
 
 def test_a_queue_tells_from_which_nodes_its_jobs_came() -> None:
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
+    cluster, a, b, c = nodes(3)
     client, other = c.client(), c.client()
     for station in (a, b, a):
         client.replies(request("GETJOB", "FROM", "q"))
         cluster.settle()
-        station.client().add("q")
-        cluster.settle()
+        cluster.add(station, "q")
         assert len(client.replies()) == 1
     told = dict(zip(*[iter(other.do("QSTAT", "q"))] * 2, strict=True))
     assert told[b"import-from"] == [c.context.ids.node_id(number) for number in (1, 2)]
@@ -79,8 +68,7 @@ def test_a_queue_tells_from_which_nodes_its_jobs_came() -> None:
 
 
 def test_every_node_takes_commands_about_every_job() -> None:
-    cluster = Cluster(3)
-    a, b, _ = cluster.stations
+    cluster, a, b, _ = nodes(3)
     adder, other = a.client(), b.client()
     ids = [adder.add("q", b"%d" % number, "RETRY", 60) for number in range(3)]
     own = other.add("q", b"own")
@@ -94,7 +82,6 @@ def test_every_node_takes_commands_about_every_job() -> None:
     assert ask(cluster, other, "WORKING", ids[0]) == "-NOJOB Job not known in the context of this node."
     assert ask(cluster, other, "SHOW", ids[0]) is None
     assert other.do("SHOW", own) is None
-    cluster.check()
 
 
 def test_a_pause_reaches_all_nodes_if_it_says_so() -> None:
@@ -113,8 +100,7 @@ def test_a_pause_reaches_all_nodes_if_it_says_so() -> None:
 
 
 def test_nobody_but_the_owner_is_asked() -> None:
-    cluster = Cluster(3)
-    a, b, _ = cluster.stations
+    cluster, a, b, _ = nodes(3)
     job_id = a.client().add("q")
     cluster.kinds.clear()
     assert ask(cluster, b.client(), "FASTACK", job_id) == 1
@@ -122,57 +108,44 @@ def test_nobody_but_the_owner_is_asked() -> None:
 
 
 def test_clients_of_the_owner_come_first() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    far = waiting(b, "q")
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    far = cluster.waiting(b, "q")
     near = waiting(a, "q")
     cluster.settle()
-    a.client().add("q", b"first")
-    cluster.settle()
+    cluster.add(a, "q", b"first")
     assert [one[0][2] for one in near.replies()] == [b"first"]
     assert far.replies() == []
-    a.client().add("q", b"second")
-    cluster.settle()
+    cluster.add(a, "q", b"second")
     assert [one[0][2] for one in far.replies()] == [b"second"]
-    cluster.check()
 
 
 def test_all_clients_of_another_node_that_begin_to_wait_together_are_lent_jobs_that_were_there() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     for body in (b"1", b"2", b"3"):
         a.client().add("q", body)
     clients = [waiting(b, "q"), waiting(b, "q")]
     cluster.settle()
     assert [one[2] for client in clients for ((one,),) in [client.replies()]] == [b"1", b"2"]
     assert a.client().do("QLEN", "q") == 1
-    cluster.check()
 
 
 def test_a_loan_that_nobody_waits_for_goes_back_uncounted() -> None:
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
-    client = waiting(c, "q")
-    cluster.settle()
+    cluster, a, b, c = nodes(3)
+    client = cluster.waiting(c, "q")
     ids = [station.client().add("q", b"x") for station in (a, b)]
     cluster.settle()  # both owners lend, and one client waits
     ((got,),) = client.replies()
     (returned,) = set(ids) - {got[1].decode()}
     owner = a if returned == ids[0] else b
     shown = owner.client().show(returned)
-    assert shown is not None
     assert (shown["state"], shown["nacks"], shown["additional-deliveries"]) == (b"queued", 0, 0)
     assert owner.client().get("q") == [(b"q", returned, b"x")]
     assert FrameKind.RETURN in cluster.kinds
-    cluster.check()
 
 
 def test_a_job_without_retry_that_nobody_waits_for_is_kept_by_the_borrower() -> None:
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
-    client = waiting(c, "q")
-    cluster.settle()
+    cluster, a, b, c = nodes(3)
+    client = cluster.waiting(c, "q")
     for station, body in ((a, b"a"), (b, b"b")):
         station.client().add("q", body, "RETRY", 0, "REPLICATE", 1)
     cluster.settle()
@@ -181,15 +154,12 @@ def test_a_job_without_retry_that_nobody_waits_for_is_kept_by_the_borrower() -> 
     assert {first[2], body} == {b"a", b"b"}
     assert a.client().get("q") == b.client().get("q") == []
     assert int(second[-4:], 16) % 2 == 0
-    cluster.check()
 
 
-@pytest.mark.parametrize("retry", [0, 1])
+@each("retry", [0, 1])
 def test_a_loan_that_comes_after_its_end_is_not_delivered(retry: int) -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    client = waiting(b, "q")
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    client = cluster.waiting(b, "q")
     a.client().add("q", b"old", "TTL", 1, "RETRY", retry, "REPLICATE", 1)
     for station in cluster.stations:  # the loan is on its way for two seconds
         station.node.now += 2 * SECOND
@@ -197,33 +167,25 @@ def test_a_loan_that_comes_after_its_end_is_not_delivered(retry: int) -> None:
     assert a.jobs.lending.lent == 1
     assert client.replies() == []
     assert b.client().get("q") == a.client().get("q") == []
-    cluster.check()
 
 
 def test_a_job_that_was_lent_comes_back_after_its_retry_time() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    client = waiting(b, "q")
-    cluster.settle()
-    job_id = a.client().add("q", b"x", "RETRY", 5)
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    client = cluster.waiting(b, "q")
+    job_id = cluster.add(a, "q", b"x", "RETRY", 5)
     assert client.replies()[0][0][1] == job_id.encode()
     cluster.advance(4_900)
     assert a.client().get("q") == []
     cluster.advance(200)
     assert a.client().get("q") == [(b"q", job_id, b"x")]
-    cluster.check()
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@each("restarts", [False, True])
 def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_again(restarts: bool) -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    waiting(b, "q")
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    cluster.waiting(b, "q")
     cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
-    job_id = a.client().add("q", b"x")
-    cluster.settle()
+    job_id = cluster.add(a, "q", b"x")
     cluster.cut(a, b)
     cluster.holds = lambda source, target, kind: False
     assert a.client().get("q") == []
@@ -234,81 +196,63 @@ def test_a_loan_that_got_lost_is_taken_back_when_the_other_node_is_connected_aga
     cluster.settle()
     found = a.client().get("q") or b.client().get("q")
     shown = a.client().show(job_id)
-    assert shown is not None
     if restarts:
         assert found == [(b"q", job_id, b"x")]
     else:  # the client still waits, and gets it
         assert found == []
         assert shown["state"] == b"active"
-    cluster.check()
 
 
 def test_what_came_of_an_earlier_run_of_the_lender_says_nothing_of_its_loans() -> None:
     """Their numbers begin again. The simulator of clusters finds this fault too seldom."""
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    client = waiting(b, "q")
-    cluster.settle()
-    a.client().add("q", b"earlier")
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    client = cluster.waiting(b, "q")
+    cluster.add(a, "q", b"earlier")
     assert len(client.replies()) == 1
     cluster.cut(a, b)
     cluster.stations[0] = a = Station(1, incarnation=2)
     a.cluster.membership.members[:] = b.cluster.membership.members[:] = [a.identity, b.identity]
     cluster.connect(a, b)
-    client = waiting(b, "q")
-    cluster.settle()
+    client = cluster.waiting(b, "q")
     cluster.holds = lambda source, target, kind: kind is FrameKind.LOAN
-    a.client().add("q", b"later")
-    cluster.settle()
+    cluster.add(a, "q", b"later")
     cluster.cut(a, b)
     cluster.holds = lambda source, target, kind: False
     cluster.connect(a, b)
     cluster.settle()
     assert [one[0][2] for one in client.replies()] == [b"later"]
-    cluster.check()
 
 
 def test_a_connection_that_was_confirmed_takes_nothing_back() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    client = waiting(b, "q")
-    cluster.settle()
-    job_id = a.client().add("q", b"x")
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    client = cluster.waiting(b, "q")
+    job_id = cluster.add(a, "q", b"x")
     assert len(client.replies()) == 1
     cluster.cut(a, b)
     cluster.connect(a, b)
     cluster.settle()
     assert a.client().get("q") == []
     assert ask(cluster, b.client(), "ACKJOB", job_id) == 1
-    cluster.check()
 
 
 def test_who_waits_no_more_is_lent_nothing() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
-    client = waiting(b, "q", options=("TIMEOUT", 100))
-    cluster.settle()
+    cluster, a, b = nodes(2)
+    client = cluster.waiting(b, "q", options=("TIMEOUT", 100))
     client.advance(100)
     cluster.settle()
     assert client.replies() == [None]
-    leaving = waiting(b, "q")
-    cluster.settle()
+    leaving = cluster.waiting(b, "q")
     leaving.leave()
     cluster.settle()
     cluster.kinds.clear()
-    job_id = a.client().add("q", b"x")
-    cluster.settle()
+    job_id = cluster.add(a, "q", b"x")
     assert cluster.kinds == []
     assert a.client().get("q") == [(b"q", job_id, b"x")]
     assert "r" not in a.node.broker.topics
-    cluster.check()
 
 
 def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     ids = [a.client().add("q", b"x"), a.client().add("q", b"y", "RETRY", 0)]
     cluster.cut(a, b)
     assert b.client().do("ACKJOB", *ids) == 0
@@ -323,12 +267,10 @@ def test_an_acknowledgement_is_kept_for_an_owner_that_is_away() -> None:
     assert a.client().do("SHOW", ids[0]) is None
     assert a.client().do("QLEN", "q") == 1
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
-    cluster.check()
 
 
 def test_an_acknowledgement_of_ids_that_were_never_issued_is_not_kept() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     cluster.cut(a, b)
     b.cluster.leases[1] = 1000
     for message_id in (1 << 48 | 1000, 1 << 48 | 2000, 900 << 48 | 5, 2 << 48 | 77):
@@ -339,8 +281,7 @@ def test_an_acknowledgement_of_ids_that_were_never_issued_is_not_kept() -> None:
 
 
 def test_a_kept_acknowledgement_is_applied_to_a_promoted_log() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     log = PromotedLog(b.node, 1)
     numbers = [log.broker.tubes.put_into("q", [body], JobOptions(was_put=True)) for body in (b"1", b"2")]
     log.broker.seal()
@@ -351,13 +292,11 @@ def test_a_kept_acknowledgement_is_applied_to_a_promoted_log() -> None:
     log.attach()
     assert [body for _, _, body in b.client().get("q", count=9)] == [b"2"]
     assert b.node.broker.tubes.tube(KEPT).jobs.count == 0
-    cluster.check()
 
 
 def test_kept_acknowledgements_are_not_read_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart, or if memory is scarce, their bodies are on disk only."""
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
+    cluster, a, b, c = nodes(3)
     log = PromotedLog(b.node, 3)
     taken = log.broker.tubes.put_into("q", [b"x"], JobOptions(was_put=True))
     log.broker.seal()
@@ -377,15 +316,13 @@ def test_kept_acknowledgements_are_not_read_from_disk(monkeypatch: pytest.Monkey
     cluster.advance(2_000)
     cluster.settle()
     assert b.node.broker.tubes.tube(KEPT).jobs.count == a.client().do("QLEN", "q") == 0
-    cluster.check()
 
 
 @pytest.mark.parametrize("error", [TooMany, TooFewCopies])
 def test_an_acknowledgement_that_cannot_be_kept_is_answered_all_the_same(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     job_id = a.client().add("q")
     cluster.cut(a, b)
 
@@ -406,11 +343,10 @@ def promoted_job(station: Station) -> int:
     return number
 
 
-@pytest.mark.parametrize("log_id", [b"%016d" % 1, b"an old log of it"])
+@each("log_id", [b"%016d" % 1, b"an old log of it"])
 def test_the_new_leader_of_a_log_is_asked_too(log_id: bytes) -> None:
     """Also of the log that its dead node would have published into: it has no other one until it comes back."""
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
+    cluster, a, b, c = nodes(3)
     number = promoted_job(b)
     for station in (a, c):
         station.cluster.leaders.epochs[log_id] = Epoch(5, 2, bytes(8))
@@ -418,12 +354,10 @@ def test_the_new_leader_of_a_log_is_asked_too(log_id: bytes) -> None:
     assert ask(cluster, c.client(), "WORKING", job_id) == 60
     cluster.cut(a, c)
     assert ask(cluster, c.client(), "ACKJOB", job_id) == 1
-    cluster.check()
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     job_id = a.client().add("q")
     cluster.holds = lambda source, target, kind: kind is FrameKind.ASK
     client = b.client()
@@ -439,13 +373,11 @@ def test_a_node_that_does_not_answer_is_not_waited_for() -> None:
     cluster.advance(2_000)
     cluster.advance(1_000)
     assert a.client().do("QLEN", "q") == b.node.broker.tubes.tube(KEPT).jobs.count == 0
-    cluster.check()
 
 
 def test_an_acknowledgement_is_kept_until_the_new_leader_is_back_too() -> None:
     """The node that published the job is there with another log, and knows nothing of the job."""
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
+    cluster, a, b, c = nodes(3)
     number = promoted_job(b)
     for station in (a, c):
         station.cluster.leaders.epochs[b"an old log of it"] = Epoch(5, 2, bytes(8))
@@ -458,12 +390,10 @@ def test_an_acknowledgement_is_kept_until_the_new_leader_is_back_too() -> None:
     cluster.advance(2_000)
     cluster.advance(1_000)
     assert b.client().do("QLEN", "q") == c.node.broker.tubes.tube(KEPT).jobs.count == 0
-    cluster.check()
 
 
 def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_the_new_leader_of_its_old_log() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     log = PromotedLog(b.node, 1)  # into which the node a has published
     number = log.broker.tubes.put_into("q", [b"x"] * 9, JobOptions(was_put=True)) + 8
     log.broker.seal()
@@ -479,12 +409,10 @@ def test_an_acknowledgement_of_a_job_that_this_node_has_published_is_kept_for_th
     cluster.advance(2_000)
     cluster.settle()
     assert (b.client().do("QLEN", "q"), a.node.broker.tubes.tube(KEPT).jobs.count) == (8, 0)
-    cluster.check()
 
 
 def test_other_nodes_may_not_ask_for_everything() -> None:
-    cluster = Cluster(2)
-    a, _ = cluster.stations
+    _, a, _ = nodes(2)
     replies: list[bytes] = []
     for data in (request("DEBUG", "FLUSHALL"), request("GETJOB", "FROM", "q"), b"*1\r\n$9", b"\xff" * 100, b"\r\n"):
         a.jobs._execute(b"", data, replies.append)
@@ -499,8 +427,7 @@ def test_the_same_context_without_others_is_for_other_nodes() -> None:
 
 
 def test_no_more_is_lent_than_the_network_takes() -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     clients = [waiting(b, "q") for _ in range(20)]
     cluster.settle()
     a.links[2].backlog = MOST_AHEAD - 100
@@ -515,16 +442,13 @@ def test_no_more_is_lent_than_the_network_takes() -> None:
     cluster.advance(1)
     cluster.advance(1)
     assert sum(len(client.replies()) for client in clients) == 5
-    cluster.check()
 
 
-@pytest.mark.parametrize("said", [b":one\r\n", b"-ERR no\r\n", b":1", b"+OK\r\n"])
+@each("said", [b":one\r\n", b"-ERR no\r\n", b":1", b"+OK\r\n"])
 def test_an_answer_that_is_no_number_is_none(said: bytes) -> None:
-    cluster = Cluster(2)
-    a, b = cluster.stations
+    cluster, a, b = nodes(2)
     job_id = a.client().add("q")
-    a.jobs.lending._execute = lambda rights, request, then: then(said)  # type: ignore[method-assign, assignment]
+    a.jobs.lending._execute = lambda rights, request, then: then(said)
     assert ask(cluster, b.client(), "ACKJOB", job_id) == 0
     kept = b.node.broker.tubes.tube(KEPT)
-    assert kept is not None
     assert kept.jobs.count == 1

@@ -1,7 +1,5 @@
 """Commands about jobs of other nodes need the right on the tube of the job, as at the node that owns it. No socket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,7 +17,8 @@ from shared.audit.event import Event, Outcome
 from shared.auth.auth_file import Identity
 from shared.auth.rules import MOST_DUMPED, Rights, Rule
 from shared.auth.verbs import Verb
-from tests.nsqd.cluster.stations import Cluster, Station, ask, waiting
+from tests.cases import each
+from tests.nsqd.cluster.stations import Cluster, Station, ask, nodes
 from tests.nsqd.core.promoted import PromotedLog
 from tests.nsqd.protocols.beanstalk.wire import Wire as TubeWire
 from tests.nsqd.protocols.disque.wire import Wire, request
@@ -27,12 +26,9 @@ from tests.nsqd.protocols.rights.proofs import Proofs
 
 BY_ID = sorted(command for command, need in disque.NEEDS.items() if need.jobs)
 LINES = {
-    b"peek ": b"peek %d",
-    b"stats-job ": b"stats-job %d",
-    b"kick-job ": b"kick-job %d",
-    b"delete ": b"delete %d",
+    b"peek ": b"peek %d", b"stats-job ": b"stats-job %d", b"kick-job ": b"kick-job %d", b"delete ": b"delete %d",
     b"delete-batch ": b"delete-batch %d",
-}
+}  # fmt: skip
 HELD = {b"delete ": b"delete %d", b"release ": b"release %d 1 0", b"bury ": b"bury %d 1", b"touch ": b"touch %d"}
 
 
@@ -53,18 +49,14 @@ def on(verb: Verb, *topics: str) -> Some:
 
 OTHER = "other"
 GRANTS: dict[str, Callable[[Verb], Some]] = {
-    "the tube": lambda verb: on(verb, "two"),
-    "a pattern": lambda verb: on(verb, "re:tw.", OTHER),
-    "everything": lambda verb: on(verb, "*"),
-    "all in scope": lambda verb: Some(Rule(frozenset({verb})), scope=("t*",)),
-    "another tube": lambda verb: on(verb, OTHER),
-    "a pattern of others": lambda verb: on(verb, "tw", "two?", "*x"),
+    "the tube": lambda verb: on(verb, "two"), "a pattern": lambda verb: on(verb, "re:tw.", OTHER),
+    "everything": lambda verb: on(verb, "*"), "all in scope": lambda verb: Some(Rule(frozenset({verb})), scope=("t*",)),
+    "another tube": lambda verb: on(verb, OTHER), "a pattern of others": lambda verb: on(verb, "tw", "two?", "*x"),
     "out of scope": lambda verb: Some(Rule(frozenset({verb})), scope=("o*",)),
     "another verb": lambda verb: Some(Rule(frozenset(Verb) - {verb}, ("two",)), Rule(frozenset({verb}), (OTHER,))),
     "a channel": lambda verb: Some(Rule(frozenset({verb}), ("two",), ("c",)), Rule(frozenset({verb}), (OTHER,))),
-    "no right": lambda verb: Some(Rule(frozenset(Verb) - {verb})),
-    "nothing": lambda verb: Some(),
-}
+    "no right": lambda verb: Some(Rule(frozenset(Verb) - {verb})), "nothing": lambda verb: Some(),
+}  # fmt: skip
 ALLOWED = ("the tube", "a pattern", "everything", "all in scope")
 
 
@@ -74,7 +66,6 @@ def cluster() -> Iterator[Cluster]:
     cluster = Cluster(2)
     yield cluster
     cluster.settle()
-    cluster.check()
 
 
 def known(station: Station, proofs: Proofs) -> Wire:
@@ -91,17 +82,29 @@ def known_by_tubes(station: Station, proofs: Proofs) -> TubeWire:
     return client
 
 
+def borrowed(cluster: Cluster, *topics: str) -> tuple[TubeWire, int]:
+    """A client of the second node, with the right to these tubes, that has a job of the first one, and the job's id."""
+    a, b = cluster.stations
+    client = known_by_tubes(b, on(Verb.CONSUME, *topics))
+    client.ask(b"watch two\r\n")
+    assert client.ask(b"ignore default\r\nreserve\r\n") == b"WATCHING 1\r\n"
+    cluster.settle()
+    job_id = int(a.tube_client().ask(b"use two\r\nput 0 0 60 1\r\nx\r\n").split()[-1])
+    cluster.settle()
+    assert client.said() == b"RESERVED %d 1\r\nx\r\n" % job_id
+    return client, job_id
+
+
 def shown(station: Station, job_id: str) -> object:
     return station.client().show(job_id)
 
 
-@pytest.mark.parametrize("command", BY_ID)
-@pytest.mark.parametrize("granted", GRANTS)
+@each("command", BY_ID)
+@each("granted", GRANTS, cluster=lambda: Cluster(2))
 def test_a_command_of_disque_is_answered_at_another_node_as_at_the_owner(
     cluster: Cluster, command: bytes, granted: str
 ) -> None:
     verb = disque.NEEDS[command].verb
-    assert verb is not None
     a, b = cluster.stations
     ids = [a.client().add("two", body, "RETRY", 60) for body in (b"1", b"2")]
     before = [shown(a, one) for one in ids]
@@ -118,13 +121,12 @@ def test_a_command_of_disque_is_answered_at_another_node_as_at_the_owner(
         assert near == far
 
 
-@pytest.mark.parametrize("verb", sorted(LINES))
-@pytest.mark.parametrize("granted", GRANTS)
+@each("verb", sorted(LINES))
+@each("granted", GRANTS, cluster=lambda: Cluster(2))
 def test_a_command_of_beanstalkd_is_answered_at_another_node_as_at_the_owner(
     cluster: Cluster, verb: bytes, granted: str
 ) -> None:
     right = beanstalk.NEEDS[verb].verb
-    assert right is not None
     a, b = cluster.stations
     putter = a.tube_client()
     putter.ask(b"use two\r\n")
@@ -144,14 +146,8 @@ def test_a_command_of_beanstalkd_is_answered_at_another_node_as_at_the_owner(
 
 @pytest.mark.parametrize("verb", sorted(HELD))
 def test_a_client_that_has_lost_its_right_does_nothing_to_the_job_that_it_has(cluster: Cluster, verb: bytes) -> None:
-    a, b = cluster.stations
-    client = known_by_tubes(b, on(Verb.CONSUME, "two"))
-    client.ask(b"watch two\r\n")
-    assert client.ask(b"ignore default\r\nreserve\r\n") == b"WATCHING 1\r\n"
-    cluster.settle()
-    job_id = int(a.tube_client().ask(b"use two\r\nput 0 0 60 1\r\nx\r\n").split()[-1])
-    cluster.settle()
-    assert client.said() == b"RESERVED %d 1\r\nx\r\n" % job_id
+    a, _ = cluster.stations
+    client, job_id = borrowed(cluster, "two")
     proofs = client.peer.credential._proofs
     proofs.identity = on(Verb.CONSUME, "other").identity
     client.peer.rights_changed()
@@ -167,8 +163,7 @@ def test_a_client_that_has_lost_its_right_does_nothing_to_the_job_that_it_has(cl
 
 
 def test_an_owner_does_nothing_of_a_command_if_one_of_the_jobs_is_refused() -> None:
-    cluster = Cluster(3)
-    a, b, c = cluster.stations
+    cluster, a, b, c = nodes(3)
     mine, foreign = a.client().add("two"), a.client().add("foreign")
     elsewhere = c.client().add("two")
     client = known(b, on(Verb.CONSUME, "two"))
@@ -178,7 +173,6 @@ def test_an_owner_does_nothing_of_a_command_if_one_of_the_jobs_is_refused() -> N
     assert not shown(c, elsewhere)
     assert b.jobs.owners.kept == 0
     assert ask(cluster, client, "ACKJOB", mine, elsewhere) == 1
-    cluster.check()
 
 
 def test_a_waiting_client_is_lent_what_it_may_have_and_nothing_else(cluster: Cluster) -> None:
@@ -188,8 +182,7 @@ def test_a_waiting_client_is_lent_what_it_may_have_and_nothing_else(cluster: Clu
     client.replies(request("GETJOB", "FROM", "two"))
     cluster.settle()
     a.client().add("foreign")
-    job_id = a.client().add("two", b"x")
-    cluster.settle()
+    job_id = cluster.add(a, "two", b"x")
     assert client.replies() == [[[b"two", job_id.encode(), b"x"]]]
     assert ask(cluster, client, "WORKING", job_id) > 0
     assert ask(cluster, client, "ACKJOB", job_id) == 1
@@ -198,16 +191,14 @@ def test_a_waiting_client_is_lent_what_it_may_have_and_nothing_else(cluster: Clu
 def test_without_an_auth_file_a_node_asks_for_everything(cluster: Cluster) -> None:
     a, b = cluster.stations
     a.context.proofs = on(Verb.CONSUME, "one")
-    b_client = waiting(b, "two")
-    cluster.settle()
+    b_client = cluster.waiting(b, "two")
     a.context.proofs = None
-    job_id = a.client().add("two", b"x")
-    cluster.settle()
+    job_id = cluster.add(a, "two", b"x")
     assert len(b_client.replies()) == 1
     assert ask(cluster, b_client, "ACKJOB", job_id) == 1
 
 
-@pytest.mark.parametrize("granted", GRANTS)
+@each("granted", GRANTS, cluster=lambda: Cluster(2))
 def test_an_acknowledgement_is_kept_with_the_rights_of_its_client(cluster: Cluster, granted: str) -> None:
     a, b = cluster.stations
     job_id = a.client().add("two", b"x")
@@ -236,7 +227,6 @@ def test_a_kept_acknowledgement_is_applied_to_a_promoted_log_if_it_may_be(
     cluster.cut(a, b)
     assert known(b, on(Verb.CONSUME, "two")).do("ACKJOB", b.context.ids.encode(message_id, 0, 60)) == 0
     kept = b.node.broker.tubes.tube(KEPT_WITH_RIGHTS)
-    assert kept is not None
     assert kept.jobs.count == 1
     if is_on_disk:
         body = Tube.body
@@ -263,12 +253,7 @@ def test_a_kept_acknowledgement_is_applied_to_a_promoted_log_if_it_may_be(
 
 def test_a_deletion_of_a_borrowed_job_is_kept_with_the_rights_of_its_client(cluster: Cluster) -> None:
     a, b = cluster.stations
-    client = known_by_tubes(b, on(Verb.CONSUME, "two", "default"))
-    client.ask(b"watch two\r\nignore default\r\nreserve\r\n")
-    cluster.settle()
-    job_id = int(a.tube_client().ask(b"use two\r\nput 0 0 60 1\r\nx\r\n").split()[-1])
-    cluster.settle()
-    assert client.said() == b"RESERVED %d 1\r\nx\r\n" % job_id
+    client, job_id = borrowed(cluster, "two", "default")
     cluster.cut(a, b)
     assert client.ask(b"delete %d\r\n" % job_id) == b"NOT_FOUND\r\n"
     cluster.connect(a, b)
@@ -289,21 +274,11 @@ def test_rights_with_too_many_patterns_reach_no_other_node(cluster: Cluster) -> 
     assert b.jobs.owners.kept == 0
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"x",
-        b"[]",
-        b'["consume", ["two"]]',
-        b'["consume", "two", ["*"]]',
-        b'["none", ["two"], ["*"]]',
-        b'[["consume"], ["two"], ["*"]]',
-        b'["consume", ["re:("], ["*"]]',
-        b'["consume", [""], ["*"]]',
-        b'["consume", [' + b'"two",' * MOST_DUMPED + b'"two"], ["*"]]',
-        b"[" * 60_000,
-    ],
-)
+@pytest.mark.parametrize("text", [
+    b"x", b"[]", b'["consume", ["two"]]', b'["consume", "two", ["*"]]', b'["none", ["two"], ["*"]]',
+    b'[["consume"], ["two"], ["*"]]', b'["consume", ["re:("], ["*"]]', b'["consume", [""], ["*"]]',
+    b'["consume", [' + b'"two",' * MOST_DUMPED + b'"two"], ["*"]]', b"[" * 60_000,
+])  # fmt: skip
 def test_what_are_no_rights_allow_nothing(cluster: Cluster, text: bytes) -> None:
     a, b = cluster.stations
     job_id = a.client().add("two")

@@ -1,7 +1,5 @@
 """Clients of beanstalkd on several nodes: they are lent jobs, and commands reach the owner of a job. No socket."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -24,7 +22,6 @@ def cluster() -> Iterator[Cluster]:
     cluster = Cluster(2)
     yield cluster
     cluster.settle()
-    cluster.check()
 
 
 def put(cluster: Cluster, station: Station, ttr: int = 60) -> int:
@@ -187,7 +184,6 @@ def test_an_owner_that_is_away_is_told_later_of_a_deletion(cluster: Cluster) -> 
     assert ask(cluster, client, b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
     assert ask(cluster, client, b"peek 7\r\n") == b"NOT_FOUND\r\n"
     kept = b.node.broker.tubes.tube(KEPT)
-    assert kept is not None
     assert kept.jobs.count == 1
     cluster.connect(a, b)
     cluster.advance(1_000)
@@ -241,8 +237,7 @@ def test_disque_and_beanstalkd_wait_for_the_same_jobs(cluster: Cluster) -> None:
 def test_a_job_that_is_delivered_once_leaves_its_owner_with_the_loan(cluster: Cluster) -> None:
     a, b = cluster.stations
     client = waiting(cluster, b)
-    job_id = a.client().add("default", b"x", "RETRY", 0, "REPLICATE", 1)
-    cluster.settle()
+    job_id = cluster.add(a, "default", b"x", "RETRY", 0, "REPLICATE", 1)
     number = a.context.ids.decode(job_id.encode())
     assert client.said() == b"RESERVED %d 1\r\nx\r\n" % number
     assert ask(cluster, client, b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
@@ -269,7 +264,6 @@ def test_a_request_is_read_as_it_was_written() -> None:
 def test_a_borrowed_job_whose_body_is_on_disk_is_shown(cluster: Cluster) -> None:
     client, number = borrowed(cluster)
     tube = cluster.stations[0].node.broker.tubes.tube("default")
-    assert tube is not None
     held = tube.extents
     tube.extents = SimpleNamespace(read=lambda ordinal: None)
     client.send(b"peek %d\r\n" % number)
@@ -369,5 +363,4 @@ def test_an_owner_that_answers_nonsense_has_not_answered(cluster: Cluster) -> No
     cluster.stations[0].jobs.lending._execute = lambda rights, request, then: then(b"-ERR what\r\n")
     assert ask(cluster, client, b"delete %d\r\n" % number) == b"NOT_FOUND\r\n"
     kept = cluster.stations[1].node.broker.tubes.tube(KEPT)
-    assert kept is not None
     assert kept.jobs.count == 1

@@ -1,7 +1,5 @@
 """What a replica must be: the log's bytes, and a log that replay takes for the leader's, cut at the replica's end."""
 
-from __future__ import annotations
-
 from nsqd.cluster.replication.manifest import Manifest
 from nsqd.cluster.replication.replica_disk import ReplicaDisk
 from nsqd.storage.log.cleaner import _wanted

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, cast
+from typing import Any
 
-from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import replica as replica_module
 from nsqd.cluster.replication import replicas as replicas_module
@@ -25,7 +24,6 @@ from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.cluster.replication.replica import Replica
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
-from nsqd.cluster.wire.handshake import Handshake
 from nsqd.cluster.wire.link import Link, Listener
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity
 from nsqd.core.limits import Limits
@@ -52,20 +50,13 @@ MOST_OUTPUT = 60_000  # bytes that wait for a follower: what is sent at once, an
 CAPACITY = 1 << 22  # bytes of a follower's disk
 
 _SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
-    (ids, "LEASE", (64,)),
-    (checkpoint, "SLICE", (0, 1000 * SECOND)),
-    (tidying, "SLICE", (0, 1000 * SECOND)),
-    (leader_module, "MOST_LIVE", (500, 5000)),
-    (leader_module, "MOST_BEHIND", (3000, 20_000)),
-    (leader_module, "CHUNK", (500, 4000)),
-    (leader_module, "LAST", (100, 1000)),
-    (leader_module, "OUT_OF_SYNC", (1, 5 * SECOND)),
-    (leader_module, "HOLD", (1, SECOND, 30 * SECOND)),
-    (replica_module, "MARK_EVERY", (500, 5000, 1 << 30)),
-    (replicas_module, "RETRY_AFTER", (SECOND,)),
-    (replicas_module, "QUICK", (0, 1_000_000)),
-    (stream, "MOST_BYTES", (100, 700)),
-)
+    (ids, "LEASE", (64,)), (checkpoint, "SLICE", (0, 1000 * SECOND)), (tidying, "SLICE", (0, 1000 * SECOND)),
+    (leader_module, "MOST_LIVE", (500, 5000)), (leader_module, "MOST_BEHIND", (3000, 20_000)),
+    (leader_module, "CHUNK", (500, 4000)), (leader_module, "LAST", (100, 1000)),
+    (leader_module, "OUT_OF_SYNC", (1, 5 * SECOND)), (leader_module, "HOLD", (1, SECOND, 30 * SECOND)),
+    (replica_module, "MARK_EVERY", (500, 5000, 1 << 30)), (replicas_module, "RETRY_AFTER", (SECOND,)),
+    (replicas_module, "QUICK", (0, 1_000_000)), (stream, "MOST_BYTES", (100, 700)),
+)  # fmt: skip
 
 
 @contextmanager
@@ -112,7 +103,7 @@ class _Ear:
 
 def proved_link(listener: Listener, peer: NodeIdentity) -> Link:
     """Return one end of a connection after the handshake."""
-    link = Link(listener, cast(Handshake, _Proved()), True, 0, 0, bytearray(), FrameReader(), peer)
+    link = Link(listener, _Proved(), True, 0, 0, bytearray(), FrameReader(), peer)
     link.reader.limit = AFTER_PROOF
     return link
 
@@ -138,7 +129,7 @@ class SteppedWork:
         try:
             result = work()
         except OSError as error:
-            self._done.append(lambda error=error: done(error))  # type: ignore[misc]
+            self._done.append(lambda error=error: done(error))
         else:
             self._done.append(lambda: done(result))
         return True
@@ -225,7 +216,7 @@ class SimFollower:
         self.directory = SimDirectory(self._run, disks)
         self.work = SteppedWork()
         self.replicas = Replicas(self.directory, self.work, lambda: self._run.now)
-        self.copying = Copying(cast(LeaderSide, _NoLog()), self.replicas)
+        self.copying = Copying(_NoLog(), self.replicas)
 
     @property
     def replica(self) -> Replica | None:
@@ -238,7 +229,6 @@ class SimFollower:
         return next(iter(self.directory.disks.values()), None)
 
     def note_told(self) -> None:
-        """Check and note what the follower says."""
         for kept in self.replicas.kept.values():
             if len(self.directory.diverged) > self.diverged:
                 self.diverged, self.told = len(self.directory.diverged), (0, 0)
@@ -286,8 +276,6 @@ class Pipe:
 
 
 class CopyingRun:
-    """One run, all of it chosen by a seed."""
-
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.now = SECOND
@@ -315,18 +303,10 @@ class CopyingRun:
         return disk
 
     def _open(self, disk: SimDisk, clock: Clock) -> None:
-        """Begin a life of the leader."""
         self.node = node = SimNode(
-            disk,
-            self.durability,
-            clock,
-            self.random,
-            self.limits,
-            self.segment_size,
-            self.budget,
-            *self.tail,
+            disk, self.durability, clock, self.random, self.limits, self.segment_size, self.budget, *self.tail,
             entropy=self.random.randbytes,
-        )
+        )  # fmt: skip
         self.archive.opened(node)
         self.users = Anybody(node, self.random)
         log = node.log
@@ -336,16 +316,15 @@ class CopyingRun:
         self.cluster = _Members(self.own)
         self.work = SteppedWork()
         self.leader_side = LeaderSide(
-            cast(Cluster, self.cluster), self.source, Copies(self.source.end), self.work, len(FOLLOWERS), 60 * SECOND
+            self.cluster, self.source, Copies(self.source.end), self.work, len(FOLLOWERS), 60 * SECOND
         )
         self.archive.after = self.leader_side
         self.source.tap(self.archive)
-        self.copying = Copying(self.leader_side, cast(Replicas, _NoReplicas()))
+        self.copying = Copying(self.leader_side, _NoReplicas())
 
     # the run
 
     def run(self, steps: int) -> None:
-        """Let anything happen, then heal. AssertionError if something is wrong."""
         with small(self.random):
             for _ in range(steps):
                 self._step()
@@ -411,7 +390,7 @@ class CopyingRun:
         except PowerCut:
             self._restart_leader_side(is_cut=True)
         for follower in self.followers:
-            self._do(follower, lambda follower=follower: follower.copying.tick(self.now))  # type: ignore[misc]
+            self._do(follower, lambda follower=follower: follower.copying.tick(self.now))
 
     def _do(self, follower: SimFollower, deed: Callable[[], object]) -> None:
         """Let a follower do something, and the power fail meanwhile."""
@@ -442,9 +421,9 @@ class CopyingRun:
             if pipe is not None and random.random() >= slowness:
                 _move(pipe.said(pipe.ours), pipe.to_follower, random)
                 data = _taken(pipe.to_follower, random)
-                self._do(follower, lambda pipe=pipe, data=data: pipe.theirs.receive(data, self.now))  # type: ignore[misc]
+                self._do(follower, lambda pipe=pipe, data=data: pipe.theirs.receive(data, self.now))
             if random.random() < 0.7:
-                self._do(follower, lambda follower=follower: follower.copying.pump(self.now))  # type: ignore[misc]
+                self._do(follower, lambda follower=follower: follower.copying.pump(self.now))
             while random.random() < 0.6 and self._works(follower):
                 pass
             pipe = self.pipes.get(follower.number)
@@ -631,7 +610,6 @@ def _move(output: bytearray, wire: bytearray, random: Random) -> None:
 
 
 def _taken(wire: bytearray, random: Random) -> bytes:
-    """Return bytes that arrive."""
     size = len(wire) if random.random() < 0.5 else random.randrange(len(wire) + 1)
     data = bytes(wire[:size])
     del wire[:size]

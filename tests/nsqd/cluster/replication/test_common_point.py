@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from nsqd.cluster.replication.common_point import common_end, first_missing
 from nsqd.cluster.replication.stream import Have
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import SegmentFile
+from tests.cases import each
 from tests.effort import tries
 
 Table = list[tuple[bytes, int]]
@@ -25,8 +25,8 @@ def epoch(number: int, random: int = 0) -> bytes:
 FIRST, SECOND, THIRD = epoch(1), epoch(2), epoch(3)
 
 
-@pytest.mark.parametrize(
-    ("ours", "our_end", "theirs", "their_end", "common"),
+@each(
+    "ours, our_end, theirs, their_end, common",
     [
         ([], 0, [], 0, 0),
         ([(FIRST, 0)], 100, [], 0, 0),
@@ -52,21 +52,6 @@ def test_where_two_copies_part(ours: Table, our_end: int, theirs: Table, their_e
     assert common_end(theirs, their_end, ours, our_end) == common
 
 
-def test_h1_the_leader_side_loses_its_unsynced_tail_while_its_follower_is_down() -> None:
-    """The follower has 100 bytes of the first epoch. The leader kept 70 of them, and has written more since than it lost."""
-    ours = [(FIRST, 0), (SECOND, 70)]
-    for our_end in (70, 80, 100, 1000):
-        assert common_end(ours, our_end, [(FIRST, 0)], 100) == 70
-    assert common_end([(FIRST, 0), (THIRD, 60)], 200, [(FIRST, 0), (SECOND, 70)], 100) == 60
-
-
-def test_two_epochs_of_the_same_number_are_two() -> None:
-    """The second epoch was lost as a whole, with all that knew its number; the next start took the same number."""
-    ours, theirs = [(FIRST, 0), (epoch(2, random=1), 50)], [(FIRST, 0), (epoch(2, random=2), 50)]
-    assert common_end(ours, 200, theirs, 100) == 50
-    assert common_end([(epoch(1, random=1), 0)], 200, [(epoch(1, random=2), 0)], 100) == 0
-
-
 class ThreeSegments:
     """A log whose files nothing asks for here. Implements nsqd.cluster.replication.common_point.Segments."""
 
@@ -79,20 +64,15 @@ class ThreeSegments:
         raise AssertionError("nothing asks for the end of a file")
 
 
-@pytest.mark.parametrize(
-    ("common", "end", "segments", "first"),
+@each(
+    "common, end, segments, first",
     [
         (0, 0, {}, 0),  # an empty replica
         (900, 900, {0: 0, 300: 0, 600: 0}, 600),  # a whole one: the last segment may grow
         (650, 650, {0: 0, 300: 0, 600: 0}, 600),
         (450, 450, {0: 0, 300: 0}, 300),
         (900, 900, {0: 0, 600: 0}, 300),  # one is missing
-        (
-            450,
-            700,
-            {0: 0, 300: 0, 600: 0},
-            0,
-        ),  # it holds more than the log: it has diverged, and a new one begins
+        (450, 700, {0: 0, 300: 0, 600: 0}, 0),  # it holds more than the log: it has diverged, and a new one begins
     ],
 )
 def test_the_first_segment_that_a_replica_lacks(common: int, end: int, segments: dict[int, int], first: int) -> None:

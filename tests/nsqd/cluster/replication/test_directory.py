@@ -1,7 +1,5 @@
 """The directories of replicas: one that cannot be read costs itself, and not the start of the node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

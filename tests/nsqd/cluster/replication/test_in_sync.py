@@ -65,17 +65,14 @@ def test_one_that_is_out_of_sync_for_long_is_not_named_any_more_and_counts_until
     assert found.named == {1}
 
 
-def test_one_that_comes_back_in_time_is_named_all_along() -> None:
+def test_one_that_comes_back_in_time_or_has_announced_a_restart_is_named_all_along() -> None:
     found = settled(1, 2)
     assert found.wanted({1}, (), (), (2, 2), 10) is None
     assert found.wanted({1, 2}, (), (), (2, 2), 14) is None
     assert found.wanted({1}, (), (), (2, 2), 16) is None
-
-
-def test_one_that_announced_a_restart_is_named_all_along() -> None:
-    found = settled(1, 2)
-    assert found.wanted({1}, {2}, (), (2, 2), 10) is None
-    assert found.wanted({1}, {2}, (), (2, 2), 1000) is None
+    restarting = settled(1, 2)
+    for now in (10, 1000):
+        assert restarting.wanted({1}, {2}, (), (2, 2), now) is None
 
 
 def test_one_that_is_not_needed_is_left_out_only_when_all_that_are_needed_count() -> None:
@@ -119,7 +116,6 @@ def test_fewer_copies_count_only_when_a_record_that_holds_states_them() -> None:
 def test_a_record_names_a_bounded_number_of_followers() -> None:
     found = settled(copies=(0, 1))
     wanted = found.wanted(range(2 * MOST), (), (), (0, 1), 0)
-    assert wanted is not None
     assert len(wanted.numbers) == MOST
 
 

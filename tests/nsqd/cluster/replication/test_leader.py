@@ -1,19 +1,15 @@
 """The leader's side of copying, over a log of the test: what is sent to a follower that has said what it has."""
 
-from __future__ import annotations
-
 from random import Random
-from typing import cast
 
 import pytest
 
-from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.membership.leader_frames import Extent
 from nsqd.cluster.replication import leader as leader_module
 from nsqd.cluster.replication import stream
 from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader
-from nsqd.cluster.wire.link import Link, Listener
+from nsqd.cluster.wire.link import Link
 from nsqd.storage.log.copies import Copies
 from nsqd.storage.log.files import SegmentFile, file_of
 from nsqd.storage.log.followers import Followers
@@ -80,12 +76,10 @@ class Side:
         self.source = LogOfTest(log)
         self.work = SteppedWork()
         cluster = _Members(node(NODE))
-        self.link: Link = proved_link(cast(Listener, None), node(FOLLOWER))
+        self.link: Link = proved_link(None, node(FOLLOWER))
         cluster.links[FOLLOWER] = self.link
         cluster.members = [cluster.own, node(FOLLOWER)]
-        self.leader_side = LeaderSide(
-            cast(Cluster, cluster), self.source, Copies(0), self.work, 1, 60_000_000_000, rate
-        )
+        self.leader_side = LeaderSide(cluster, self.source, Copies(0), self.work, 1, 60_000_000_000, rate)
         self.leader_side.tick(0)
         assert self.sent() == [(FrameKind.FOLLOW, stream.pack_follow(1)[5:])]
 
@@ -108,10 +102,10 @@ def asked_to_follow(topics_ask_for: int, replicas: int) -> set[int]:
     log, cluster, copies = Log(), _Members(node(NODE)), Copies(0)
     log.begin()
     others = [number for number in range(5) if number != NODE]
-    cluster.links.update({number: proved_link(cast(Listener, None), node(number)) for number in others})
+    cluster.links.update({number: proved_link(None, node(number)) for number in others})
     cluster.members = [cluster.own, *map(node, others)]
     copies.configured = topics_ask_for
-    side = LeaderSide(cast(Cluster, cluster), LogOfTest(log), copies, SteppedWork(), replicas, 60_000_000_000, 0)
+    side = LeaderSide(cluster, LogOfTest(log), copies, SteppedWork(), replicas, 60_000_000_000, 0)
     side.tick(0)
     return set(side.followers)
 
@@ -276,15 +270,11 @@ def test_what_nobody_waits_for_is_sent_together() -> None:
     assert bytes(data).count(b"four") == bytes(data).count(b"five") == 1
 
 
-def test_what_somebody_waits_for_is_sent_at_once() -> None:
+def test_much_and_what_somebody_waits_for_is_sent_at_once() -> None:
     side = live()
     frame = wrote(side, b"four")
     side.leader_side.ask_for_word(is_durable=False)
     assert side.sent() == [frame]
-
-
-def test_much_is_sent_at_once() -> None:
-    side = live()
     frame = wrote(side, bytes(leader_module.BATCH))
     assert side.sent() == [frame]
 
@@ -300,7 +290,7 @@ def test_a_segment_begins_behind_the_bytes_of_the_one_before() -> None:
 def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
     side = live()
     frame = wrote(side, b"four")
-    late = proved_link(cast(Listener, None), node(FOLLOWER + 1))
+    late = proved_link(None, node(FOLLOWER + 1))
     side.leader_side.followers[FOLLOWER + 1] = leader_module.Follower(FOLLOWER + 1, late, asked=1)
     end = side.source.end
     have = stream.Have(end, [(FIRST.pack(), 0)], dict.fromkeys(side.source.log.files, 0))
@@ -314,11 +304,11 @@ def test_a_follower_that_reaches_the_end_is_not_sent_it_twice() -> None:
 def test_a_node_that_is_chosen_once_more_for_a_while_is_told_again_that_it_is_not_needed() -> None:
     log, second = two_segments()
     side = Side(log)
-    cluster = cast(_Members, side.leader_side._cluster)
+    cluster = side.leader_side._cluster
     others = [node(number) for number in (2, 3)]
     cluster.members += others
     for other in others:
-        cluster.links[other.number] = proved_link(cast(Listener, None), other)
+        cluster.links[other.number] = proved_link(None, other)
     now, told = 1, []
 
     def lives_on() -> None:

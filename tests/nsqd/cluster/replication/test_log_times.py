@@ -1,15 +1,12 @@
 """The times of logs: who is told, whom a follower believes, and what it keeps."""
 
-from __future__ import annotations
-
 from struct import pack
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from nsqd.cluster.replication.copying import Copying
-from nsqd.cluster.replication.follower import Work
+from nsqd.cluster.replication.follower import AtOnce
 from nsqd.cluster.replication.log_times import MOST_NOTES, TELL_EVERY, WRITE_EVERY, LogTimes
 from nsqd.cluster.wire.frames import FrameKind, FrameReader, PeerError
 from nsqd.storage.log.clocks import Anchor, Clocks, read_note
@@ -17,15 +14,6 @@ from tests.nsqd.cluster.network import Network, SimMember
 from tests.nsqd.storage.small_log import new_disk
 
 BOOT = b"b" * 16
-
-
-class AtOnce:
-    def run(self, work: Any, done: Any) -> None:
-        try:
-            result = work()
-        except OSError as error:
-            result = error
-        done(result)
 
 
 class Times:
@@ -37,15 +25,13 @@ class Times:
         leader_sides = {member.own.log_id: SimpleNamespace(followers=self.followers)}
         copying = SimpleNamespace(replicas=SimpleNamespace(kept=self.kept), leader_sides=leader_sides)
         clocks = Clocks(lambda: 1, lambda: 1000, lambda: 10, BOOT)
-        self.times = LogTimes(member.cluster, cast("Copying", copying), clocks, cast("Work", AtOnce()))
+        self.times = LogTimes(member.cluster, copying, clocks, AtOnce())
         member.cluster.add(self.times)
 
 
 def two() -> tuple[Network, list[SimMember]]:
     network = Network(1)
-    members = [network.start(number) for number in range(2)]
-    network.run(5)
-    return network, members
+    return network, network.meet(2)
 
 
 def kept(log_id: bytes) -> Any:
@@ -104,7 +90,7 @@ def test_only_the_leader_is_believed_and_only_about_replicas_that_are_kept() -> 
 def test_the_number_of_notes_is_bounded() -> None:
     _, (_, follower) = two()
     here, link = Times(follower), follower.cluster.links[0]
-    here.times._cluster.may_write_replica = lambda number, log_id: True  # type: ignore[method-assign]
+    here.times._cluster.may_write_replica = lambda number, log_id: True
     for number in range(MOST_NOTES + 1):
         log_id = number.to_bytes(16)
         here.kept[log_id] = kept(log_id)

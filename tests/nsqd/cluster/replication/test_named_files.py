@@ -8,7 +8,15 @@ import pytest
 
 from nsqd.cluster.replication.manifest import read_manifest
 from nsqd.storage.log.records import HEADER_SIZE
-from tests.nsqd.cluster.replication.test_replica import anew, check, new_replica, opened, sync, two_segments
+from tests.nsqd.cluster.replication.test_replica import (
+    anew,
+    begun,
+    check,
+    opened,
+    sync,
+    synced,
+    two_segments,
+)
 from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.nsqd.storage.small_log import new_disk
 
@@ -18,9 +26,7 @@ SEEDS = 100  # of power cuts: a rename rarely survives a creation that came befo
 def test_a_power_cut_while_a_segment_begins_never_leaves_a_manifest_that_names_what_is_not_there() -> None:
     cuts = 0
     for cut in range(8):
-        log, replica = new_replica(disk := new_disk())
-        replica.append(*log.write(b"one"))
-        sync(replica)
+        log, replica, disk = synced(b"one")
         disk.cut_in = cut
         try:
             replica.begin_segment(log.begin())
@@ -37,7 +43,6 @@ def test_a_power_cut_while_a_segment_begins_never_leaves_a_manifest_that_names_w
 def check_named(disk: SimDisk) -> None:
     """Assert that all files that the manifest names are there."""
     manifest = read_manifest(disk)
-    assert manifest is not None
     assert {file.name for file in manifest.files} <= set(disk.names())
 
 
@@ -49,7 +54,6 @@ def test_a_power_cut_after_a_segment_began_during_a_switch_leaves_what_the_manif
         anew(log, replica)
         replica.switch(log.end)
         job = replica.sync_job()
-        assert job is not None
         job.run()
         replica.begin_segment(log.begin())
         disk.cut_in = cut
@@ -65,9 +69,7 @@ def test_a_power_cut_after_a_segment_began_during_a_switch_leaves_what_the_manif
 
 def test_a_kill_at_the_end_of_a_switch_and_a_power_cut_at_the_next_start_leave_a_replica() -> None:
     """What was replaced is removed only when the manifest that names it cannot come back."""
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
-    sync(replica)
+    log, replica, disk = synced(b"one")
     log.write(b"two")
     anew(log, replica)
     replica.switch(log.end)
@@ -89,9 +91,7 @@ def test_a_kill_at_the_end_of_a_switch_and_a_power_cut_at_the_next_start_leave_a
 
 
 def test_what_is_durable_after_a_kill_in_the_beginning_of_a_segment_survives_a_power_cut() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
-    sync(replica)
+    log, replica, disk = synced(b"one")
     replica.note_durable()
     for number in (1, 2):
         failing = disk.kill()
@@ -110,8 +110,7 @@ def test_what_is_durable_after_a_kill_in_the_beginning_of_a_segment_survives_a_p
 
 def test_a_replica_whose_newest_file_is_missing_ends_before_it() -> None:
     """Before, a power cut could leave such a replica, and it could never be opened again."""
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     replica.begin_segment(log.begin())
     sync(replica)
     replica.append(*log.write(b"two"))

@@ -1,27 +1,19 @@
 """What a node of a cluster finds out before it continues its log, or begins one, and for how many nodes it waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from nsqd.cluster.replication.offers import Fetched, Offer
-from nsqd.cluster.replication.rejoin import (
-    FailedOver,
-    LeaderSilentError,
-    Rejoin,
-    Taken,
-    failed_over,
-    is_led_by_another,
-)
+from nsqd.cluster.replication.rejoin import FailedOver, LeaderSilentError, Rejoin, Taken, failed_over, is_led_by_another
 from nsqd.core.message.ids import LEASE, SAFE_LEASES, first_of_new_log
 from nsqd.storage.log.epochs import Epoch, EpochTable
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.reading import LogReading
 from nsqd.storage.log.segments import LogError
 from shared.version import RELEASED
+from tests.cases import each
 from tests.nsqd.storage.log.test_restore import start
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE
@@ -48,6 +40,14 @@ class Told:
     def fetch(self, offer: Offer, log_id: bytes, start: int) -> Iterator[Fetched]:
         self.fetched.append(offer.address)
         return iter(())
+
+
+def published() -> tuple[SimDisk, LogReading]:
+    """The disk of a node with a log that has a message, and what a start reads of it."""
+    node = start(SimDisk(Random(1)))
+    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
+    disk = node.disk.kill()
+    return disk, LogReading(disk.kill())
 
 
 def asked(disk: SimDisk, node: int = NODE, lease: int = 0, wall: int = WALL, leases: list[int] | None = None) -> int:
@@ -96,11 +96,8 @@ def test_another_number_is_refused() -> None:
 
 
 def test_an_old_log_goes_on_above_what_others_were_told_of_it() -> None:
-    disk = SimDisk(Random(1))
-    node = start(disk)
-    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
-    old = node.disk.kill()
-    leased = LogReading(old.kill()).start_results.leased
+    old, reading = published()
+    leased = reading.start_results.leased
     assert begins(old, leased) == 0
     assert begins(old, leased + 1) == first_of_new_log(WALL, leased + 1)
 
@@ -114,14 +111,11 @@ def begins(disk: SimDisk, told: int) -> int:
 
 
 def test_of_several_replicas_that_of_the_latest_epoch_is_fetched() -> None:
-    disk = SimDisk(Random(1))
-    node = start(disk)
-    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
-    reading = LogReading(node.disk.kill())
+    disk, reading = published()
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
     own, later = (first.pack(), begun), (Epoch(first.number + 1, first.node, first.random).pack(), end)
     others = Told(Offer("longest:1", end + 900, (own,)), Offer("latest:1", end + 100, (own, later)))
-    assert Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+    assert Rejoin(others, NODE, 0, lambda: WALL)(disk, reading)
     assert others.fetched == ["latest:1"]
 
 
@@ -163,15 +157,13 @@ def test_the_leader_is_believed_before_a_replica_that_may_be_shorter() -> None:
 
 
 def test_a_log_that_was_taken_over_is_not_opened_and_gets_of_its_tail_what_others_have() -> None:
-    node = start(SimDisk(Random(1)))
-    node.publish()
-    reading = LogReading(node.disk.kill())
+    disk, reading = published()
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
     own, its = (first.pack(), begun), (epoch(103, 1).pack(), end)
     leader, replica = Offer("1:1", end + 500, (own, its), 0, 1), Offer("2:1", end + 100, (own,))
     others = Told(leader, replica)
     with pytest.raises(FailedOver) as raised:
-        Rejoin(others, NODE, 0, lambda: WALL)(node.disk.kill(), reading)
+        Rejoin(others, NODE, 0, lambda: WALL)(disk, reading)
     assert raised.value.taken.epoch == epoch(103, 1)
     assert others.fetched == ["2:1"], "the leader's bytes behind the end are not this node's"
     assert is_led_by_another(Told(leader), b"", [first], NODE, Followers())
@@ -199,27 +191,15 @@ def test_as_many_answers_are_waited_for_as_the_log_of_a_node_that_returns_needs(
 
 
 def test_a_log_that_is_known_to_be_taken_over_is_not_opened_if_nobody_tells_of_it() -> None:
-    node = start(SimDisk(Random(1)))
-    node.publish()
-    disk = node.disk.kill()
-    reading = LogReading(disk.kill())
-    assert reading.identity is not None
+    disk, reading = published()
     leaders = {reading.identity.log_id: epoch(103, 1)}
     with pytest.raises(LeaderSilentError, match="node 1 has"):
         Rejoin(Told(), NODE, 0, lambda: WALL, leaders)(disk, reading)
     assert not Rejoin(Told(), NODE, 0, lambda: WALL, {bytes(16): epoch(103, 1)})(disk, reading)
 
 
-def published() -> SimDisk:
-    """The disk of a node with a log that has a message."""
-    node = start(SimDisk(Random(1)))
-    node.turn(lambda: node.broker.topic("t").publish([b"x"], 1))
-    return node.disk.kill()
-
-
 def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_of_its_node() -> None:
-    disk = published()
-    reading = LogReading(disk.kill())
+    disk, reading = published()
     (first, begun), *_ = reading.replay.epochs
     epochs = (first.pack(), begun), (Epoch(7, NODE, bytes(8)).pack(), 900)
     rejoin = Rejoin(Told(Offer("other:4152", 0, epochs)), NODE, 0, lambda: WALL)
@@ -228,8 +208,7 @@ def test_an_old_copy_of_a_log_goes_on_in_an_epoch_above_those_that_others_know_o
 
 
 def test_a_copy_that_was_made_after_a_failover_is_not_continued() -> None:
-    disk = published()
-    reading = LogReading(disk.kill())
+    disk, reading = published()
     (first, begun), end = next(iter(reading.replay.epochs)), reading.log_records.end
     new_leader = epoch(101, NODE + 1)
     reading.replay.epochs.begin(new_leader, end)  # the copy is of the new leader's time, and ends where its log ends
@@ -247,26 +226,21 @@ def test_a_copy_that_was_made_after_a_failover_is_not_continued() -> None:
 
 
 def test_a_log_without_epochs_is_its_nodes() -> None:
-    disk = published()
-    reading = LogReading(disk.kill())
+    disk, reading = published()
     reading.replay.epochs = EpochTable()
     reading.log_records.files.epochs.clear()
     assert not Rejoin(Told(), NODE, 0, lambda: WALL)(disk, reading)
 
 
 def test_a_later_run_of_the_node_itself_is_no_leader_that_is_waited_for() -> None:
-    disk = published()
-    reading = LogReading(disk.kill())
-    assert reading.identity is not None
+    disk, reading = published()
     rejoin = Rejoin(Told(), NODE, 0, lambda: WALL, {reading.identity.log_id: Epoch(41, NODE, bytes(8))})
     rejoin(disk, reading)
     assert rejoin.least_epoch == 42
 
 
 def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_have_nothing() -> None:
-    disk = published()
-    reading = LogReading(disk.kill())
-    assert reading.identity is not None
+    disk, reading = published()
     leader = Epoch(101, NODE + 1, bytes(8))
     leaders = {reading.identity.log_id: leader}
     with pytest.raises(LeaderSilentError, match=f"node {NODE + 1} has"):
@@ -278,11 +252,11 @@ def test_if_nobody_says_in_the_end_how_much_the_leader_has_it_is_supposed_to_hav
     assert taken.common([(epoch.pack(), start) for epoch, start in reading.replay.epochs], 900) == 0
 
 
-@pytest.mark.parametrize("is_last_try", [False, True])
-@pytest.mark.parametrize("is_silent", [False, True])
+@each("is_last_try", [False, True])
+@each("is_silent", [False, True])
 def test_a_damaged_log_waits_for_nodes_that_may_have_what_is_damaged(is_silent: bool, is_last_try: bool) -> None:
     """It would go on without these messages, and its followers would lose them, too, with its next checkpoint."""
-    disk = published()
+    disk, _ = published()
     name = next(name for name in disk.names() if name.endswith(".0.log") and b"x" in disk.content(name))
     content = disk.content(name)
     disk.overwrite(name, content.rindex(b"x"), b"y")

@@ -1,7 +1,5 @@
 """What a read finds damaged comes from another node, while the log is in use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from random import Random
@@ -142,7 +140,6 @@ def test_damage_from_the_first_record_of_a_segment_on_is_mended(world: World) ->
     assert (first.segment, first.offset) == (name, 0), "it has the header"
     file = world.node.log.writer.files.at(0)
     mend = world.node.log.writer.files.mend
-    assert mend is not None
     world.node.disk.put(name, before[:HEADER_SIZE] + bytes(len(before) - HEADER_SIZE))
     assert mend(0, file, HEADER_SIZE, len(before))
     assert world.node.disk.content(name) == before
@@ -168,7 +165,6 @@ def test_nobody_waits_for_long_for_nodes_that_do_not_answer(world: World, monkey
 def test_damage_is_awaited_while_a_replica_that_may_have_the_bytes_cannot_be_asked(world: World) -> None:
     log = world.node.log
     mend, file = log.writer.files.mend, log.writer.files.at(0)
-    assert mend is not None
     start = place_of_the_topic(world)
     world.damage()
     world.other.is_reachable = False
@@ -188,7 +184,6 @@ def test_damage_is_not_awaited_when_all_replicas_lack_the_bytes_too(world: World
     world.other.disk.put(name, before.replace(BODIES[1], b"x" * len(BODIES[1])))
     assert BODIES[1] not in world.read()
     mend, file = log.writer.files.mend, log.writer.files.at(0)
-    assert mend is not None
     assert not mend.is_awaited(file, start)
     world.replicas = 2
     world.node.advance(TRY_AGAIN)
@@ -244,5 +239,5 @@ def test_what_is_no_segment_is_not_restored(world: World, wrong: bytes) -> None:
 def place_of_the_topic(world: World) -> int:
     """Return the offset at which the messages of the topic begin in the first segment."""
     (topic,) = world.node.store.logged()
-    (location, *_) = world.node.log.history().plan(topic, 0, len(BODIES), 1 << 20).locations  # type: ignore[attr-defined]
+    (location, *_) = world.node.log.history().plan(topic, 0, len(BODIES), 1 << 20).locations
     return location[2]

@@ -67,11 +67,27 @@ def new_replica(disk: SimDisk) -> tuple[Log, Replica]:
 
 
 def sync(replica: Replica) -> None:
-    """Make durable what there is."""
     job = replica.sync_job()
-    assert job is not None
     job.run()
     replica.synced(job)
+
+
+def begun(*contents: bytes) -> tuple[Log, Replica, SimDisk]:
+    """Return a log with some records, its replica, and the replica's disk."""
+    log, replica = new_replica(disk := new_disk())
+    replica.append(*log.write(*contents))
+    return log, replica, disk
+
+
+def synced(*contents: bytes) -> tuple[Log, Replica, SimDisk]:
+    log, replica, disk = begun(*contents)
+    sync(replica)
+    return log, replica, disk
+
+
+def begin(log: Log, replica: Replica, content: bytes) -> None:
+    replica.begin_segment(log.begin())
+    replica.append(*log.write(content))
 
 
 def check(log: Log, disk: SimDisk, replica: Replica) -> None:
@@ -91,8 +107,7 @@ def check(log: Log, disk: SimDisk, replica: Replica) -> None:
 
 
 def test_what_is_appended_is_durable_after_a_sync() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one", b"two"))
+    log, replica, disk = begun(b"one", b"two")
     assert (replica.end, replica.durable) == (log.end, 0)
     sync(replica)
     assert replica.durable == log.end
@@ -112,10 +127,8 @@ def test_segments_follow_one_another() -> None:
 
 
 def test_a_kill_loses_nothing_that_was_written() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"two"))
+    log, replica, disk = begun(b"one")
+    begin(log, replica, b"two")
     again = opened(disk := disk.kill())
     assert again.end == again.durable == log.end
     assert again.manifest.epochs == ((FIRST, 0),)
@@ -125,13 +138,10 @@ def test_a_kill_loses_nothing_that_was_written() -> None:
 
 
 def test_after_a_failed_sync_only_what_was_durable_before_is_left() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
-    sync(replica)
+    log, replica, disk = synced(b"one")
     durable = replica.durable
     replica.append(*log.write(b"two"))
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"three"))
+    begin(log, replica, b"three")
     disk.fail("sync", 1, errno.EIO)
     with pytest.raises(OSError):
         sync(replica)
@@ -142,19 +152,15 @@ def test_after_a_failed_sync_only_what_was_durable_before_is_left() -> None:
 
 
 def test_after_a_failed_sync_not_even_the_header_of_a_segment_behind_it_is_trusted() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
-    sync(replica)
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"two"))
+    log, replica, disk = synced(b"one")
+    begin(log, replica, b"two")
     replica.close()
     again = opened(disk, trusted=replica.durable)
     assert [file.base for file in again.manifest.files] == [0]
 
 
 def test_a_failed_sync_of_the_first_bytes_leaves_an_empty_replica_that_can_go_on() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     replica.close()
     again = opened(disk, trusted=0)
     assert again.end == 0
@@ -166,10 +172,8 @@ def test_a_failed_sync_of_the_first_bytes_leaves_an_empty_replica_that_can_go_on
 
 def test_a_file_that_is_complete_while_it_is_synced_stays_to_be_synced() -> None:
     """The job covers the beginning of the file; its end came while the job ran, and the next segment began."""
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     job = replica.sync_job()
-    assert job is not None
     job.run()
     replica.append(*log.write(b"two"))
     replica.begin_segment(log.begin())
@@ -182,12 +186,9 @@ def test_a_file_that_is_complete_while_it_is_synced_stays_to_be_synced() -> None
 
 def test_a_segment_that_begins_while_the_mark_is_due_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "MARK_EVERY", 1)
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     job = replica.sync_job()
-    assert job is not None
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"two"))
+    begin(log, replica, b"two")
     job.run()
     assert opened(disk.kill()).end == log.end
     replica.synced(job)
@@ -242,9 +243,7 @@ def test_what_is_written_aside_is_nothing_until_it_is_switched_and_synced() -> N
 def test_a_power_cut_during_a_switch_leaves_the_replica_before_it_or_after_it() -> None:
     ends = set()
     for cut in range(12):
-        log, replica = new_replica(disk := new_disk())
-        replica.append(*log.write(b"one"))
-        sync(replica)
+        log, replica, disk = synced(b"one")
         log.write(b"two")
         anew(log, replica)
         replica.switch(log.end)
@@ -265,10 +264,8 @@ def test_segments_that_begin_during_the_switch_are_of_the_replica() -> None:
     anew(log, replica)
     replica.switch(log.end)
     job = replica.sync_job()
-    assert job is not None
     replica.append(*log.write(b"four"))
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"five"))
+    begin(log, replica, b"five")
     job.run()
     replica.synced(job)
     assert (replica.end, replica.durable) == (log.end, job.position)
@@ -279,11 +276,9 @@ def test_segments_that_begin_during_the_switch_are_of_the_replica() -> None:
 
 
 def test_segments_before_what_is_written_aside_stay() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     second = log.end
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"two"))
+    begin(log, replica, b"two")
     log.write(b"three")
     anew(log, replica, second)
     replica.switch(log.end)
@@ -292,10 +287,9 @@ def test_segments_before_what_is_written_aside_stay() -> None:
     check(log, disk, replica)
 
 
-@pytest.mark.parametrize("then", ["resume", "anew", "kill"])
+@each("then", ["resume", "anew", "kill"])
 def test_what_was_written_aside_is_given_up(then: str) -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     end = replica.end
     log.write(b"two")
     anew(log, replica)
@@ -322,8 +316,7 @@ def with_old_segments() -> tuple[Log, Replica, SimDisk, list[int]]:
     log, replica = new_replica(disk := new_disk())
     for content in (b"one", b"two", b"three"):
         replica.append(*log.write(content))
-        replica.begin_segment(log.begin())
-    replica.append(*log.write(b"four"))
+        begin(log, replica, b"four")
     bases = list(log.files)
     return log, replica, disk, [bases[1], bases[3]]
 
@@ -358,8 +351,7 @@ def test_segments_stay_while_the_replica_is_not_durable_to_where_that_was_decide
 def test_segments_behind_the_decision_stay() -> None:
     log, replica, _, left = with_old_segments()
     decided = log.end
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"five"))
+    begin(log, replica, b"five")
     replica.keep(decided, left)
     sync(replica)
     assert [file.base for file in replica.manifest.files] == [*left, decided]
@@ -424,10 +416,8 @@ def test_behind_the_mark_the_first_wrong_byte_is_the_end(monkeypatch: pytest.Mon
 
 
 def test_a_damaged_header_takes_its_segment_along() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"two"))
+    log, replica, disk = begun(b"one")
+    begin(log, replica, b"two")
     sync(replica)
     replica.close()
     spoilt(disk, replica.manifest.files[1].name, 3)
@@ -490,8 +480,7 @@ def test_the_replica_of_another_log_is_refused() -> None:
 
 
 def test_what_does_not_follow_is_refused() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     base, at, data = log.write(b"two")
     following = SegmentHeader(NODE, 0, LOG_ID, replica.end, FIRST).encode()
     later = following[:8] + (VERSION + 1).to_bytes(2) + following[10:-4]
@@ -537,15 +526,13 @@ def test_what_does_not_follow_aside_is_refused() -> None:
 
 
 def test_a_segment_that_was_begun_again_before_anything_was_written_to_it_gets_the_new_header() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     replica.begin_segment(log.begin())
     replica.close()
     replica = opened(disk)
     log.epoch = SECOND
     replica.resume([(FIRST, 0), (SECOND, replica.end)])
-    replica.begin_segment(log.begin())
-    replica.append(*log.write(b"two"))
+    begin(log, replica, b"two")
     sync(replica)
     again = opened(disk.crash(Random(1)))
     assert again.end == log.end
@@ -556,8 +543,7 @@ def test_a_segment_that_was_begun_again_before_anything_was_written_to_it_gets_t
 
 
 def test_a_full_disk_loses_nothing_that_was_there() -> None:
-    log, replica = new_replica(disk := new_disk())
-    replica.append(*log.write(b"one"))
+    log, replica, disk = begun(b"one")
     base, at, data = log.write(b"x" * 100)
     disk.capacity = disk._used() + 50
     with pytest.raises(OSError):

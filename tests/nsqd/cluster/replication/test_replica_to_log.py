@@ -2,20 +2,14 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from random import Random
 
 import pytest
 
+from nsqd.cluster.replication import replica_to_log as promoting
 from nsqd.cluster.replication.manifest import NAME, Manifest, ReplicaFile, read_manifest, write_manifest
 from nsqd.cluster.replication.replica import Replica
-from nsqd.cluster.replication.replica_to_log import (
-    Refused,
-    check_replay,
-    drop_manifest,
-    name_files,
-    name_replica_files,
-    note_won,
-)
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import segment_name
@@ -34,7 +28,6 @@ def log_with_checkpoints() -> SimNode:
     """Return a log in which two checkpoints stand, each in a segment of its own."""
     node = SimNode(new_disk(), Durability.ALWAYS, Clock(), Random(1), None, 500)
     node.log.tidying.hold_for("test", 1 << 60)
-    assert node.log.upkeep is not None
     checkpoints = node.log.upkeep.checkpoints
     create_channel(node)
     for _ in range(2):
@@ -46,6 +39,12 @@ def log_with_checkpoints() -> SimNode:
         for _ in range(10):
             node.publish(5)
     return node
+
+
+@cache
+def known_log() -> SimNode:
+    """Such a log, of which copies may be made and nothing else."""
+    return log_with_checkpoints()
 
 
 def create_channel(node: SimNode) -> None:
@@ -79,15 +78,15 @@ def roots(node: SimNode) -> list[int]:
 def test_replay_may_begin_with_the_log_or_with_a_checkpoint() -> None:
     node = log_with_checkpoints()
     for without in (0, *roots(node)):
-        check_replay(*replica_of(node, without))
+        promoting.check_replay(*replica_of(node, without))
 
 
 def test_replay_does_not_begin_between_two_checkpoints_after_which_none_comes() -> None:
     node = log_with_checkpoints()
     _, last = roots(node)
     node.publish(30)
-    with pytest.raises(Refused, match="no complete checkpoint"):
-        check_replay(*replica_of(node, last + 1))
+    with pytest.raises(promoting.Refused, match="no complete checkpoint"):
+        promoting.check_replay(*replica_of(node, last + 1))
 
 
 def test_a_checkpoint_of_which_the_end_is_missing_does_not_count() -> None:
@@ -97,19 +96,19 @@ def test_a_checkpoint_of_which_the_end_is_missing_does_not_count() -> None:
     name = manifest.files[0].name
     disk.put(name, disk.content(name)[: 64 + 40])
     manifest = Manifest(manifest.log_id, NODE, manifest.files[:1], manifest.files[0].base + 40)
-    with pytest.raises(Refused):
-        check_replay(disk, manifest)
+    with pytest.raises(promoting.Refused):
+        promoting.check_replay(disk, manifest)
     disk, manifest = replica_of(node, first)  # the one before it is there, but bytes are missing behind it
     until_last = manifest.files[: last - first]
     assert len(until_last) > 3
-    check_replay(disk, Manifest(manifest.log_id, NODE, until_last, manifest.mark))
-    with pytest.raises(Refused):
-        check_replay(disk, Manifest(manifest.log_id, NODE, (until_last[0], *until_last[3:]), manifest.mark))
+    promoting.check_replay(disk, Manifest(manifest.log_id, NODE, until_last, manifest.mark))
+    with pytest.raises(promoting.Refused):
+        promoting.check_replay(disk, Manifest(manifest.log_id, NODE, (until_last[0], *until_last[3:]), manifest.mark))
 
 
 def test_an_empty_replica_is_refused() -> None:
-    with pytest.raises(Refused, match="empty"):
-        check_replay(new_disk(), Manifest(bytes(16), NODE))
+    with pytest.raises(promoting.Refused, match="empty"):
+        promoting.check_replay(new_disk(), Manifest(bytes(16), NODE))
 
 
 def test_damage_before_the_mark_of_the_replica_is_damage_though_the_log_does_not_state_that_it_is_durable() -> None:
@@ -122,7 +121,7 @@ def test_damage_before_the_mark_of_the_replica_is_damage_though_the_log_does_not
     data = bytearray(disk.content(name))
     data[len(data) - 150] ^= 1
     disk.put(name, bytes(data))
-    assert name_files(disk) == manifest
+    assert promoting.name_files(disk) == manifest
     options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
     opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 7, manifest.mark))
     try:
@@ -134,8 +133,8 @@ def test_damage_before_the_mark_of_the_replica_is_damage_though_the_log_does_not
 
 
 def test_a_promoted_log_keeps_its_node_number_and_gets_an_epoch_of_the_new_leader() -> None:
-    disk, manifest = replica_of(log_with_checkpoints())
-    name_files(disk)
+    disk, manifest = replica_of(known_log())
+    promoting.name_files(disk)
     options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
     epochs = []
     for least in (100, 0):
@@ -158,27 +157,26 @@ def test_a_directory_without_a_log_is_not_begun_as_one() -> None:
 @each("cut_in", range(16))
 @each("is_cut", [False, True])
 def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is_cut: bool) -> None:
-    disk, manifest = replica_of(log_with_checkpoints())
+    disk, manifest = replica_of(known_log())
     for name in (f"{segment_name(manifest.mark, 0)}.2", "manifest.json.tmp"):
         disk.put(name, b"written aside")
     disk.cut_in = cut_in
     try:
-        note_won(disk, manifest, 7)
-        name_files(disk)
+        promoting.note_won(disk, manifest, 7)
+        promoting.name_files(disk)
     except PowerCut:
         pass
     random = Random(cut_in)
     disk = disk.crash(random) if is_cut else disk.kill()
     found = read_manifest(disk)
-    assert found is not None
     assert found.won in (0, 7)
-    assert name_files(disk) is not None
+    assert promoting.name_files(disk) is not None
     assert [name for name in disk.names() if name.endswith(".log")] == [file.segment for file in manifest.files]
     assert not any(name.endswith(".log.2") for name in disk.names())
-    drop_manifest(disk)
+    promoting.drop_manifest(disk)
     assert NAME not in disk.names()
-    assert name_files(disk) is None
-    drop_manifest(disk)
+    assert promoting.name_files(disk) is None
+    promoting.drop_manifest(disk)
 
 
 @each("is_opened", [False, True])
@@ -187,10 +185,10 @@ def test_a_kill_between_two_steps_leaves_files_that_can_be_named(cut_in: int, is
 def test_until_others_are_told_of_an_epoch_the_files_become_a_replica_again(
     is_opened: bool, cut_in: int, is_cut: bool
 ) -> None:
-    disk, manifest = replica_of(log_with_checkpoints())
+    disk, manifest = replica_of(known_log())
     contents = {file.name: disk.content(file.name) for file in manifest.files}
-    note_won(disk, manifest, 7)
-    name_files(disk)
+    promoting.note_won(disk, manifest, 7)
+    promoting.name_files(disk)
     if is_opened:
         options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
         opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 7, manifest.mark))
@@ -199,19 +197,19 @@ def test_until_others_are_told_of_an_epoch_the_files_become_a_replica_again(
     disk.cut_in = cut_in
     random = Random(cut_in)
     with suppress(PowerCut):
-        name_replica_files(disk)
+        promoting.name_replica_files(disk)
     disk = disk.crash(random) if is_cut else disk.kill()
-    assert name_replica_files(disk) == manifest
+    assert promoting.name_replica_files(disk) == manifest
     replica = Replica(disk.kill(), manifest.log_id, manifest.node)
     assert (replica.manifest, replica.end) == (manifest, manifest.mark)
     assert contents == {file.name: disk.content(file.name) for file in manifest.files}
-    drop_manifest(disk)
-    assert name_replica_files(disk) is None, "the epoch has begun"
+    promoting.drop_manifest(disk)
+    assert promoting.name_replica_files(disk) is None, "the epoch has begun"
 
 
 def test_a_header_of_the_new_leader_is_rebuilt_with_the_number_of_the_log() -> None:
-    disk, manifest = replica_of(log_with_checkpoints())
-    name_files(disk)
+    disk, manifest = replica_of(known_log())
+    promoting.name_files(disk)
     options = LogOptions(NEW_LEADER, Durability.INTERVAL, 0, 1 << 20)
     opened = open_log(disk, options, lambda: None, promoted=Promoted(NEW_LEADER, 100, manifest.mark))
     opened.writer.append_anchor()
@@ -226,13 +224,13 @@ def test_a_header_of_the_new_leader_is_rebuilt_with_the_number_of_the_log() -> N
 
 
 def test_an_epoch_that_was_begun_in_the_place_of_an_empty_last_segment_is_no_part_of_the_replica() -> None:
-    disk, manifest = replica_of(log_with_checkpoints())
+    disk, manifest = replica_of(known_log())
     empty = ReplicaFile(manifest.mark, 0, 1)
     disk.put(empty.name, disk.content(manifest.files[-1].name)[:HEADER_SIZE])
     longer = replace(manifest, files=(*manifest.files, empty))
-    note_won(disk, longer, 7)
+    promoting.note_won(disk, longer, 7)
     disk.put(empty.name, b"the header of an epoch of this node")
-    name_files(disk)
-    assert name_replica_files(disk) == manifest
+    promoting.name_files(disk)
+    assert promoting.name_replica_files(disk) == manifest
     replica = Replica(disk.kill(), manifest.log_id, manifest.node)
     assert replica.end == manifest.mark

@@ -1,7 +1,5 @@
 """The follower's side, over a simulated disk: what it answers to the frames of a leader."""
 
-from __future__ import annotations
-
 import errno
 from random import Random
 
@@ -58,7 +56,7 @@ class Side:
 
     def connect(self) -> Link:
         own = node(NODE, log=int.from_bytes(LOG_ID))
-        self.link = proved_link(_Ear(self.replicas), own)  # type: ignore[arg-type]
+        self.link = proved_link(_Ear(self.replicas), own)
         return self.link
 
     def say(self, *frames: bytes) -> list[tuple[FrameKind, bytes]]:
@@ -74,6 +72,11 @@ class Side:
         data = b"".join(self.link.drain())
         return list(FrameReader().feed(data))
 
+    def later(self) -> list[tuple[FrameKind, bytes]]:
+        self.now += RETRY_AFTER
+        self.replicas.tick(self.now)
+        return self.turn()
+
     def follow(self) -> None:
         """Begin a replica with one record."""
         ((kind, content),) = self.say(stream.pack_follow(1))
@@ -83,6 +86,13 @@ class Side:
         assert self.say(*frames) == []
         end = self.log.end
         assert self.say(stream.pack_switch(end)) == [copied(end, end)]
+
+
+def following() -> Side:
+    """A follower whose replica has one record."""
+    side = Side()
+    side.follow()
+    return side
 
 
 def _bytes(base: int, at: int, data: bytes) -> list[bytes]:
@@ -100,8 +110,7 @@ def test_only_a_node_that_asks_for_a_replica_gets_one() -> None:
 
 
 def test_written_and_durable_are_told_when_a_client_waits() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     before = side.log.end
     frames = _bytes(*side.log.write(b"two")) + _bytes(*side.log.write(b"three"))
     assert side.say(*frames) == []
@@ -111,23 +120,19 @@ def test_written_and_durable_are_told_when_a_client_waits() -> None:
 
 
 def test_a_sync_in_the_turn_that_fails_gives_the_replica_up_and_cuts_it_to_what_was_durable() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     before = side.log.end
     side.say(*_bytes(*side.log.write(b"two")))
     side.directory.disk.fail("sync", 1, errno.EIO)
     assert [kind for kind, _ in side.say(stream.pack_sync(True))] == [FrameKind.GAVE_UP]
     assert side.replicas.failures == 1
-    side.now += RETRY_AFTER
-    side.replicas.tick(side.now)
-    ((kind, content),) = side.turn()
+    ((kind, content),) = side.later()
     assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
 
 
 def test_a_sync_elsewhere_that_fails_after_the_replica_was_given_up_counts() -> None:
     """A write fails while the sync runs; the sync fails, too."""
-    side = Side()
-    side.follow()
+    side = following()
     before = side.log.end
     side.replicas._average = replicas_module.QUICK  # from now on syncs run elsewhere
     side.link.receive(b"".join([*_bytes(*side.log.write(b"two")), stream.pack_sync(True)]), side.now)
@@ -136,15 +141,12 @@ def test_a_sync_elsewhere_that_fails_after_the_replica_was_given_up_counts() -> 
     side.link.receive(b"".join(_bytes(*side.log.write(b"three"))), side.now)
     side.directory.disk.fail("sync", 1, errno.EIO)
     side.turn()
-    side.now += RETRY_AFTER
-    side.replicas.tick(side.now)
-    ((kind, content),) = side.turn()
+    ((kind, content),) = side.later()
     assert (kind, stream.unpack_have(content).end) == (FrameKind.HAVE, before)
 
 
 def test_nothing_is_synced_while_the_leader_decides_how_the_replica_goes_on() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     side.say(*_bytes(*side.log.write(b"two")))
     side.say(stream.pack_follow(1))
     syncs = side.directory.disk.operations["sync"]
@@ -155,8 +157,7 @@ def test_nothing_is_synced_while_the_leader_decides_how_the_replica_goes_on() ->
 
 
 def test_a_replica_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_copy() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     side.say(stream.pack_follow(1))
     other = FIRST._replace(number=2).pack()
     assert side.say(stream.pack_anew(0, [(FIRST.pack(), 0), (other, 5)])) == []
@@ -165,16 +166,14 @@ def test_a_replica_that_holds_what_the_log_does_not_have_is_kept_as_a_diverged_c
 
 
 def test_a_replica_that_is_not_needed_is_removed() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     assert side.say(DROP) == []
     assert (side.directory.is_removed, side.replicas.kept) == (True, {})
     assert side.directory.disk.open_files == 0
 
 
 def test_a_replica_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_than_the_log() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     later = FIRST._replace(number=2).pack()
     assert side.say(stream.pack_drop([(FIRST.pack(), 0), (later, 5)])) == []
     assert (side.directory.is_removed, len(side.directory.aside), side.replicas.kept) == (False, 1, {})
@@ -184,8 +183,7 @@ def test_a_replica_that_is_not_needed_is_kept_as_a_diverged_copy_if_it_has_more_
 def test_a_closed_replica_that_is_not_needed_is_opened_before_it_is_removed_or_kept_as_a_diverged_copy() -> None:
     later = FIRST._replace(number=2).pack()
     for epochs, is_removed in (([(FIRST.pack(), 0)], True), ([(FIRST.pack(), 0), (later, 5)], False)):
-        side = Side()
-        side.follow()
+        side = following()
         side.replicas.close()
         side.replicas = Replicas(side.directory, side.work, lambda: 0)
         side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
@@ -196,8 +194,7 @@ def test_a_closed_replica_that_is_not_needed_is_opened_before_it_is_removed_or_k
 
 
 def test_a_replica_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     side.replicas.close()
     side.replicas = Replicas(side.directory, side.work, lambda: side.now)
     side.replicas.kept[LOG_ID] = Kept(LOG_ID, NODE)
@@ -206,16 +203,13 @@ def test_a_replica_that_is_not_needed_is_kept_until_it_can_be_opened() -> None:
     side.say(DROP)
     assert (side.directory.is_removed, list(side.replicas.kept)) == (False, [LOG_ID])
     side.directory.disk.repair()
-    side.now += RETRY_AFTER
-    side.replicas.tick(side.now)
-    side.turn()
+    side.later()
     assert (side.directory.is_removed, side.replicas.kept) == (True, {})
 
 
 def test_a_replica_that_is_not_needed_while_it_is_opened_or_synced_is_removed_then() -> None:
     for frame in (stream.pack_follow(1), stream.pack_sync(True)):
-        side = Side()
-        side.follow()
+        side = following()
         side.replicas._average = replicas_module.QUICK
         if frame == stream.pack_follow(1):
             side.replicas.close()
@@ -232,21 +226,18 @@ def test_a_replica_that_is_not_needed_while_it_is_opened_or_synced_is_removed_th
 
 
 def test_the_end_syncs_a_replica_and_notes_that_it_is_durable() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     side.say(*_bytes(*side.log.write(b"two")))
     side.replicas.close()
     disk = side.directory.disk.crash(Random(1))
     manifest = read_manifest(disk)
-    assert manifest is not None
     assert manifest.mark == side.log.end
     again = Replica(disk, LOG_ID, NODE)
     assert (again.end, again.damage) == (side.log.end, [])
 
 
 def test_a_node_that_does_not_own_a_log_neither_writes_nor_drops_its_replica() -> None:
-    side = Side()
-    side.follow()
+    side = following()
     side.replicas.may_write = lambda number, log_id: (number, log_id) != (NODE, LOG_ID)
     assert side.say(stream.pack_sync(True), DROP, encode(FrameKind.SEGMENT, side.log.begin())) == []
     assert list(side.replicas.kept) == [LOG_ID]

@@ -1,7 +1,5 @@
 """A connection with a node that is cut off: it is silent in both directions, and ends as one that the network has cut does."""
 
-from __future__ import annotations
-
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.wire.cut import CUT_OFF, UNTIL_HEALED, Cuts, CuttablePeer
 from nsqd.cluster.wire.frames import FrameKind, encode
@@ -67,23 +65,18 @@ def test_a_new_connection_is_silent_as_soon_as_the_other_node_says_who_it_is() -
     cuts = Cuts()
     cuts.begin(2, UNTIL_HEALED)
     made, _ = peer(link, cuts)
-    address = theirs.take_due(NOW)
-    assert address is not None
-    made.receive(bytes(theirs.dialed(address, NOW).output), NOW)
+    made.receive(bytes(theirs.dialed(theirs.take_due(NOW), NOW).output), NOW)
     made.flush()
     assert made.take_output() == []
     made.receive(encode(FrameKind.REFUSED, b"why"), NOW)
-    assert link is not None
     assert (link.closing, made.outbox.closing) == ("", False)
 
 
 def test_a_stranger_that_has_said_nothing_is_not_cut_off() -> None:
     ours = cluster(0)
-    address = ours.take_due(NOW)
-    assert address is not None
     cuts = Cuts()
     cuts.begin(1, UNTIL_HEALED)
-    made, _ = peer(ours.dialed(address, NOW), cuts)
+    made, _ = peer(ours.dialed(ours.take_due(NOW), NOW), cuts)
     assert len(made.take_output()) == 1
 
 

@@ -26,12 +26,6 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     assert found == frames
 
 
-def test_frames_come_out_of_single_bytes() -> None:
-    reader, frame = FrameReader(), encode(FrameKind.HELLO, b"content")
-    found = [one for byte in frame * 2 for one in reader.feed(bytes((byte,)))]
-    assert found == [(FrameKind.HELLO, b"content")] * 2
-
-
 @each("length", [0, BEFORE_PROOF + 1, 2**31, 2**32 - 1])
 def test_a_length_that_is_not_allowed_is_refused_before_anything_is_kept(length: int) -> None:
     with pytest.raises(PeerError, match=f"a frame of {length} bytes"):

@@ -24,7 +24,7 @@ from nsqd.cluster.promotion.diverged import salvage_frames as salvage
 from nsqd.cluster.remote_jobs import job_frames as jobs
 from nsqd.cluster.replication import offers, stream
 from nsqd.cluster.wire.frames import AFTER_PROOF, FrameKind, FrameReader, PeerError
-from nsqd.cluster.wire.handshake import NONCE_SIZE, PROOF_SIZE, Credentials, Handshake
+from nsqd.cluster.wire.handshake import PROOF_SIZE
 from nsqd.cluster.wire.link import _unpack_words
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
 from nsqd.core.message.deletion import Deletion, DeletionKind, LogDeletions
@@ -37,6 +37,8 @@ from nsqd.core.work_queue.loan import Loan
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.cluster.wire.identities import node
+from tests.nsqd.cluster.wire.test_handshake import frame as sole
+from tests.nsqd.cluster.wire.test_handshake import side
 
 FUZZED = tries(20_000, in_short=500)
 U32, U64 = (1 << 32) - 1, (1 << 64) - 1
@@ -46,7 +48,6 @@ ODD = (
 )  # fmt: skip
 ODD_LISTS: tuple[Any, ...] = ([], [[]], [0] * 20, [[b"x" * 14, 0]], [[0, 0], [0, 0]])
 EDGES = (0, 1, 1023, 1024, U32, (1 << 63) - 1, U64)
-SECRET = b"a secret of the cluster"
 
 
 # the values that peers send
@@ -359,25 +360,16 @@ def is_too_long(parser: Parser, value: Any) -> bool:
 # the handshake
 
 
-def side(number: int, is_dialer: bool, random: Random) -> Handshake:
-    return Handshake(Credentials("c", SECRET, node(number)), random.randbytes(NONCE_SIZE), is_dialer)
-
-
-def only(data: bytes) -> tuple[FrameKind, bytes]:
-    (frame,) = FrameReader().feed(data)
-    return frame
-
-
 def test_a_handshake_in_which_anything_was_changed_never_succeeds() -> None:
     """Of the fields, of the bytes or of the kind of one frame; except that the peer refuses then, nothing is raised."""
     random, refused = Random(7), 0
     parser = Parser("handshake", lambda random: b"", lambda value: b"", lambda content: None, True)
     for _ in range(FUZZED):
-        dialer, acceptor = side(1, True, random), side(2, False, random)
+        dialer, acceptor = side(node(1), True), side(node(2), False)
         sent, sender, receiver, place = dialer.begin(), dialer, acceptor, random.randrange(4)
         try:
             while sent:
-                kind, content = only(sent)
+                kind, content = sole(sent)
                 before = kind, content
                 if place == 0:
                     proof = (

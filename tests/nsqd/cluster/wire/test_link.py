@@ -1,11 +1,8 @@
 """One link after the proof: what a peer may send, and that anything else ends the connection and raises nothing."""
 
-from __future__ import annotations
-
 from random import Random
 
 import msgpack
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +13,7 @@ from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.link import BEATS, Link
 from nsqd.cluster.wire.node_identity import Member, Standing, pack
 from shared.foreign import Foreign
+from tests.cases import each
 from tests.nsqd.cluster.wire.identities import node
 
 MS, SECOND = 1_000_000, 1_000_000_000
@@ -31,18 +29,25 @@ def cluster(number: int) -> Cluster:
     )
 
 
-def linked() -> tuple[Cluster, Link]:
-    """A cluster with a proved link to node 1, whose other end is not there any more."""
-    ours, theirs = cluster(0), cluster(1)
-    address = ours.take_due(NOW)
-    assert address is not None
-    link, other = ours.dialed(address, NOW), theirs.accepted(NOW)
-    assert other is not None
+def dialed() -> tuple[Cluster, Link]:
+    """A cluster that has dialed node 1."""
+    ours = cluster(0)
+    return ours, ours.dialed(ours.take_due(NOW), NOW)
+
+
+def shake(link: Link, other: Link) -> None:
+    """Let two ends of a connection say all."""
     while link.output or other.output:
         for one, two in ((link, other), (other, link)):
             data = bytes(one.output)
             one.output.clear()
             two.receive(data, NOW)
+
+
+def linked() -> tuple[Cluster, Link]:
+    """A cluster with a proved link to node 1, whose other end is not there any more."""
+    ours, link = dialed()
+    shake(link, cluster(1).accepted(NOW))
     assert ours.links == {1: link}
     assert link.peer == node(1)
     return ours, link
@@ -98,28 +103,14 @@ def test_heartbeats_tell_how_old_a_frame_is() -> None:
     assert link.age(1000 * MS, NOW + 2000 * MS) == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "content"),
-    [
-        (FrameKind.HELLO, b""),
-        (FrameKind.WELCOME, b""),
-        (FrameKind.PROOF, bytes(32)),
-        (FrameKind.HEARTBEAT, b""),
-        (FrameKind.HEARTBEAT, bytes(8)),
-        (FrameKind.HEARTBEAT, bytes(10)),
-        (FrameKind.HEARTBEAT, bytes(18)),
-        (FrameKind.HEARTBEAT, b"\xff" * 8 + bytes(9)),
-        (FrameKind.RESTARTS, bytes(3)),
-        (FrameKind.MEMBERS, b""),
-        (FrameKind.MEMBERS, b"\xc1"),
-        (FrameKind.MEMBERS, msgpack.packb({})),
-        (FrameKind.MEMBERS, msgpack.packb([[]])),
-        (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2)), 3]])),
-        (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2)), True]])),
-        (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2))]])),
-        (FrameKind.MEMBERS, msgpack.packb([None] * (MOST_FIELDS + 1))),
-    ],
-)
+@each("kind, content", [
+    (FrameKind.HELLO, b""), (FrameKind.WELCOME, b""), (FrameKind.PROOF, bytes(32)), (FrameKind.HEARTBEAT, b""),
+    (FrameKind.HEARTBEAT, bytes(8)), (FrameKind.HEARTBEAT, bytes(10)), (FrameKind.HEARTBEAT, bytes(18)),
+    (FrameKind.HEARTBEAT, b"\xff" * 8 + bytes(9)), (FrameKind.RESTARTS, bytes(3)), (FrameKind.MEMBERS, b""),
+    (FrameKind.MEMBERS, b"\xc1"), (FrameKind.MEMBERS, msgpack.packb({})), (FrameKind.MEMBERS, msgpack.packb([[]])),
+    (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2)), 3]])), (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2)), True]])),
+    (FrameKind.MEMBERS, msgpack.packb([[*pack(node(2))]])), (FrameKind.MEMBERS, msgpack.packb([None] * (MOST_FIELDS + 1))),
+])  # fmt: skip
 def test_a_frame_that_is_not_allowed_ends_the_link_with_the_reason(kind: FrameKind, content: bytes) -> None:
     ours, link = linked()
     link.receive(encode(kind, content), NOW)
@@ -130,30 +121,24 @@ def test_a_frame_that_is_not_allowed_ends_the_link_with_the_reason(kind: FrameKi
     assert (ours.links, sorted(ours.membership.words)) == ({}, [0, 1])
 
 
+@each("sent, why", [
+    (b"GET / HTTP/1.1\r\n\r\n", f"the peer sent {Foreign.HTTP}"),
+    (b"*1\r\n$4\r\nPING\r\n", f"the peer sent {Foreign.RESP}"),
+    (b"\x16\x03\x01\x02\x00", "the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca"),
+    (b"\x15\x03\x03\x00\x02", "the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca"),
+    (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes is not allowed here"),
+])  # fmt: skip
+def test_another_protocol_ends_the_link_by_its_first_bytes(sent: bytes, why: str) -> None:
+    link = cluster(0).accepted(NOW)
+    link.receive(sent, NOW)
+    assert link.closing == why
+    assert frames(link) == [(FrameKind.REFUSED, why.encode())]
+
+
 def test_a_frame_that_is_too_long_ends_the_link_before_it_is_kept() -> None:
     _, link = linked()
     link.receive((AFTER_PROOF + 1).to_bytes(4), NOW)
     assert f"a frame of {AFTER_PROOF + 1} bytes" in link.closing
-
-
-@pytest.mark.parametrize(
-    ("sent", "why"),
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", f"the peer sent {Foreign.HTTP}"),
-        (b"*1\r\n$4\r\nPING\r\n", f"the peer sent {Foreign.RESP}"),
-        (
-            b"\x16\x03\x01\x02\x00",
-            "the peer uses TLS, and this node does not: it needs -cluster-tls-cert, -key and -ca",
-        ),
-        (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes is not allowed here"),
-    ],
-)
-def test_another_protocol_ends_the_link_by_its_first_bytes(sent: bytes, why: str) -> None:
-    link = cluster(0).accepted(NOW)
-    assert link is not None
-    link.receive(sent, NOW)
-    assert link.closing == why
-    assert frames(link) == [(FrameKind.REFUSED, why.encode())]
 
 
 def test_a_refusal_tells_why_and_is_not_answered_by_another_link() -> None:

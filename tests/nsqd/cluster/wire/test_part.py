@@ -1,7 +1,5 @@
 """The table of parts: each kind of frame has one part that takes it, whoever is not connected is not heard."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from nsqd.cluster.membership import topic_configs

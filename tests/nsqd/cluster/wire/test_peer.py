@@ -1,16 +1,13 @@
 """The end of a connection between nodes: what leaves before and after the handshake of TLS, and why it ended."""
 
-from __future__ import annotations
-
-import pytest
-
 from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.peer import ClusterPeer
-from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
+from nsqd.protocols.transport import NEVER, Fact, Upgrade
 from shared.node_certificates import node_uri
 from shared.tls_info import TlsInfo
-from tests.nsqd.cluster.wire.test_link import NOW, SECOND, cluster, frames, linked
+from tests.cases import each
+from tests.nsqd.cluster.wire.test_link import NOW, SECOND, cluster, dialed, frames, linked
 
 
 class FakeTransport:
@@ -28,41 +25,24 @@ class FakeTransport:
 
     def timer_changed(self) -> None: ...
 
-    def record_fact(self, fact: Fact, client: str, text: str = "") -> None:
-        pass
-
+    def record_fact(self, fact: Fact, client: str, text: str = "") -> None: ...
     def note_foreign(self, port: str, data: bytes) -> None: ...
-
     def send_now(self) -> None: ...
 
     def abandon(self) -> None:
         self.is_abandoned = True
 
-    def peer_user(self) -> int:
-        raise AssertionError("it is no unix socket")
-
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)
 
-    def suspend(self, begin: Begin) -> None:
-        raise NotImplementedError
+    def suspend(self, *_: object) -> None:
+        raise AssertionError("nobody asks for that")
 
-    def meter(self, usage: object) -> None:
-        raise NotImplementedError
-
-    def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
-        raise NotImplementedError
+    peer_user = meter = hand_over = suspend
 
 
 def shown(*uris: str) -> TlsInfo:
     return TlsInfo("TLS1.3", "", "", True, "", uris)
-
-
-def dialed() -> Link:
-    ours = cluster(0)
-    address = ours.take_due(NOW)
-    assert address is not None
-    return ours.dialed(address, NOW)
 
 
 def peer(link: Link | None, has_tls: bool) -> tuple[ClusterPeer, FakeTransport]:
@@ -71,14 +51,14 @@ def peer(link: Link | None, has_tls: bool) -> tuple[ClusterPeer, FakeTransport]:
 
 
 def test_without_tls_hello_leaves_at_once() -> None:
-    link = dialed()
+    _, link = dialed()
     hello = bytes(link.output)
     made, transport = peer(link, False)
     assert (made.take_output(), transport.upgrades) == ([hello], [])
 
 
 def test_with_tls_hello_leaves_when_the_handshake_is_done() -> None:
-    link = dialed()
+    _, link = dialed()
     hello = bytes(link.output)
     made, transport = peer(link, True)
     assert (transport.upgrades, transport.is_ready) == ([Upgrade(tls=True)], True)
@@ -91,7 +71,7 @@ def test_with_tls_hello_leaves_when_the_handshake_is_done() -> None:
 
 
 def test_a_certificate_without_a_node_ends_the_connection_with_the_reason() -> None:
-    link = dialed()
+    _, link = dialed()
     link.output.clear()
     made, _ = peer(link, True)
     made.upgraded(shown("https://example.org"))
@@ -101,7 +81,7 @@ def test_a_certificate_without_a_node_ends_the_connection_with_the_reason() -> N
 
 
 def test_a_handshake_of_tls_that_takes_too_long_ends_the_connection_without_a_word() -> None:
-    link = dialed()
+    _, link = dialed()
     made, _ = peer(link, True)
     link.tick(NOW + 6 * SECOND)
     made.flush()
@@ -120,7 +100,7 @@ def test_a_silent_peer_is_not_waited_for_until_it_reads() -> None:
 
 
 def test_who_is_refused_is_told_why_before_the_connection_ends() -> None:
-    link = dialed()
+    _, link = dialed()
     made, transport = peer(link, False)
     link.refuse(PeerError("why"))
     made.flush()
@@ -134,18 +114,12 @@ def test_one_connection_too_many_is_closed_before_any_handshake() -> None:
     made.break_off("no TLS")
 
 
-@pytest.mark.parametrize(
-    ("why", "reason"),
-    [
-        ("TLS: tlsv1 alert unknown ca", "TLS: tlsv1 alert unknown ca"),
-        (
-            "TLS handshake failed: wrong version number",
-            "TLS handshake failed: wrong version number; the peer does not use TLS",
-        ),
-    ],
-)
+@each("why, reason", [
+    ("TLS: tlsv1 alert unknown ca", "TLS: tlsv1 alert unknown ca"),
+    ("TLS handshake failed: wrong version number", "TLS handshake failed: wrong version number; the peer does not use TLS"),
+])  # fmt: skip
 def test_what_is_wrong_with_the_layers_is_the_reason_of_the_end(why: str, reason: str) -> None:
-    link = dialed()
+    _, link = dialed()
     made, _ = peer(link, True)
     made.break_off(why)
     assert (link.closing, made.outbox.closing, made.take_output()) == (reason, True, [])
@@ -153,15 +127,14 @@ def test_what_is_wrong_with_the_layers_is_the_reason_of_the_end(why: str, reason
     assert link.closing == reason
 
 
-@pytest.mark.parametrize("has_tls", [False, True])
+@each("has_tls", [False, True])
 def test_a_peer_that_hangs_up_during_the_handshake_is_noted_by_the_node_that_dialed(has_tls: bool) -> None:
-    link = dialed()
+    _, link = dialed()
     made, _ = peer(link, has_tls)
     made.receive_eof()
     assert link.closing.startswith("the peer closed the connection during the handshake")
     assert ("it may require TLS" in link.closing) is not has_tls
     accepted = cluster(0).accepted(NOW)
-    assert accepted is not None
     made, _ = peer(accepted, has_tls)
     made.receive_eof()
     assert not accepted.closing
@@ -169,7 +142,7 @@ def test_a_peer_that_hangs_up_during_the_handshake_is_noted_by_the_node_that_dia
 
 def test_the_leader_is_called_at_the_time_that_it_asked_for() -> None:
     calls = []
-    end = ClusterPeer(dialed(), FakeTransport(), "127.0.0.1", "1", lambda: calls.append(1), lambda peer: None)
+    end = ClusterPeer(dialed()[1], FakeTransport(), "127.0.0.1", "1", lambda: calls.append(1), lambda peer: None)
     assert end.next_timer() == NEVER
     end.wake_by(NOW + 5)
     assert end.is_due

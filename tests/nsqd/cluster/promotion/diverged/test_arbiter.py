@@ -1,9 +1,7 @@
 """What the leader of a log answers about copies with more than the log has."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from nsqd.cluster.membership.closed_frames import make_closed
 from nsqd.cluster.promotion.diverged.arbiter import PATIENCE, PUBLISHER_WITHIN, Arbiter
@@ -41,7 +39,7 @@ class Leader:
         self.cluster = Network(3).start(1).cluster
         self.cluster.membership.merge([Member(identity(2)), Member(identity(3))], 0)
         self.leader_side, self.now, self.is_kept, self.serial = FakeOrigin(), 0, True, 0
-        leader_sides = {LOG: cast(Any, self.leader_side)}
+        leader_sides = {LOG: self.leader_side}
         self.arbiter = Arbiter(self.cluster, leader_sides, lambda then: then(self.is_kept), lambda: self.now)
 
     def ask(
@@ -164,7 +162,7 @@ def leader_of_another_nodes_log() -> Leader:
     """Return node 1, which has promoted a log into which node 2 published, and is connected to that."""
     leader = Leader()
     leader.leader_side.epochs = ((Epoch(1, 2, bytes(8)), 0), *OWN[1:])
-    leader.cluster.links[2] = cast("Any", "a link")
+    leader.cluster.links[2] = "a link"
     return leader
 
 

@@ -1,7 +1,5 @@
 """Diverged copies: kills between the steps by which a log is made of one, and what a start makes of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -38,7 +36,6 @@ def keep_diverged(path: Path) -> tuple[str, int]:
     node.log.close()
     log_id, replicas = node.log.identity.log_id, ReplicaDirectory(path)
     disk = replicas.open(log_id)
-    assert isinstance(disk, RealDisk)
     manifest = Manifest(log_id, 7, epochs=tuple(node.log.writer.all_epochs()))
     for name in (one for one in node.disk.names() if one.endswith(".log")):
         content = node.disk.content(name)
@@ -53,8 +50,7 @@ def keep_diverged(path: Path) -> tuple[str, int]:
 def salvage(path: Path, name: str, common: int) -> bytes:
     directory = DivergedDirectory(path, NUMBER)
     made = directory.salvage(name, directory.read(name), common)
-    assert made is not None
-    assert (made.messages, made.node) == (3, LogReading(FrozenDisk(RealDisk(place(path, made.log_id)))).identity.node)  # type: ignore[union-attr]
+    assert (made.messages, made.node) == (3, LogReading(FrozenDisk(RealDisk(place(path, made.log_id)))).identity.node)
     return made.log_id
 
 
@@ -126,7 +122,6 @@ def test_a_start_finishes_or_undoes_what_a_kill_interrupts(
         assert list((tmp_path / "promoted").iterdir()) == []
         made = [salvage(tmp_path, name, common)]
     (found,) = directory.found()
-    assert found.note is not None
     assert PromotedDirectory(tmp_path).found() == made == [found.note.log_id]
     assert ends(place(tmp_path, made[0])) == {"t": [(2, 4)], "u": [(0, 1)]}
     assert directory.finish() == []
@@ -193,7 +188,6 @@ def test_a_damaged_note_is_none(tmp_path: Path) -> None:
 def test_a_promoted_log_that_was_kept_as_a_diverged_copy_is_such_a_copy(tmp_path: Path) -> None:
     taken = taken_log(tmp_path)
     log_id = LogReading(FrozenDisk(RealDisk(tmp_path / LOG))).identity
-    assert log_id is not None
     parent = tmp_path / "promoted" / f"{log_id.log_id.hex()}.diverged-3"
     parent.mkdir(parents=True)
     (tmp_path / LOG).rename(parent / "log")
@@ -214,7 +208,6 @@ def test_what_is_left_of_the_own_log_says_what_was_made_of_it(tmp_path: Path) ->
     assert found.note == Note(made.log_id, made.common, CopyExtent(made.parent.position, made.epochs))
     assert directory.read(found.name) == found.note.held
     again = directory.salvage(found.name, found.note.held, 0)  # another leader has nothing of it
-    assert again is not None
     assert again.messages == 5
     assert [one.note.log_id for one in directory.found() if one.note] == [again.log_id]
     note_of(tmp_path / found.name).unlink()

@@ -1,11 +1,9 @@
 """What a node does about its copies that hold more than their log: it asks, salvages, and lets go, in that order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from nsqd.cluster.wire.node_identity import Member, Standing
 from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.succession import Salvaged
 from tests.nsqd.cluster.network import Network
-from tests.nsqd.cluster.ownership.test_election_frames import HEAD
+from tests.nsqd.cluster.wire.identities import HEAD
 from tests.nsqd.cluster.wire.identities import node as identity
 
 LOG, MADE = b"l" * 16, b"m" * 16
@@ -86,7 +84,7 @@ class Holder:
         self.cluster.membership.merge([Member(identity(2))], 0)
         self.cluster.leaders.learn(LOG, LEADERS)
         self.sent: list[bytes] = []
-        self.link = cast("Any", SimpleNamespace(send_first=self.sent.append, peer=identity(2)))
+        self.link = SimpleNamespace(send_first=self.sent.append, peer=identity(2))
         self.cluster.links[2] = self.link
         self.leader_sides: dict[bytes, Any] = {}
         self.replicas: dict[bytes, Any] = {LOG: "a replica that is made anew"}
@@ -99,7 +97,7 @@ class Holder:
         copying = SimpleNamespace(leader_sides=self.leader_sides, replicas=SimpleNamespace(kept=self.replicas))
         promotions = SimpleNamespace(serve_salvaged=self.salvaged.append, leads=self.led.__contains__)
         return Salvage(
-            self.cluster, cast("Any", copying), cast("Any", promotions), cast("Any", self.arbiter), self.directory,
+            self.cluster, copying, promotions, self.arbiter, self.directory,
             AtOnce(), lambda: self.now, UNCLEAN_AFTER,
         )  # fmt: skip
 
@@ -116,7 +114,6 @@ class Holder:
         return said
 
     def answer(self, verdict: Verdict, start: int = 0) -> None:
-        """Let the leader answer the last question."""
         self.salvage.receive(
             self.link, FrameKind.SALVAGE, pack_answer(Answer(self.question().serial, LOG, verdict, start))[HEAD:], 0
         )
@@ -132,11 +129,17 @@ class Holder:
         self.leader_sides[MADE] = leader_side
 
 
+def asking() -> Holder:
+    """A node that has asked the leader."""
+    holder = Holder()
+    holder.look()
+    return holder
+
+
 def test_the_leader_is_asked_and_what_it_lacks_is_salvaged_before_the_copy_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    holder = Holder()
-    holder.look()
+    holder = asking()
     assert holder.question()[1:] == (LOG, 900, HELD.epochs, None, False)
     holder.answer(Verdict.SALVAGE, 500)
     assert (holder.directory.deeds, holder.salvaged) == (["read", 500], [MADE])
@@ -167,8 +170,7 @@ def test_a_tail_without_messages_is_only_noted() -> None:
 
 def test_what_was_made_counts_as_copied_when_it_is_closed_or_another_node_leads_it() -> None:
     for is_closed in (True, False):
-        holder = Holder()
-        holder.look()
+        holder = asking()
         holder.answer(Verdict.SALVAGE, 500)
         if is_closed:
             holder.cluster.leaders.close(make_closed(MADE, 10, [(OLD, 0)]))
@@ -189,8 +191,7 @@ def test_what_a_kill_has_interrupted_is_finished_before_anything_is_asked() -> N
 
 
 def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_leader_changes_nothing() -> None:
-    holder = Holder()
-    holder.look()
+    holder = asking()
     early = holder.question()
     holder.look()
     assert holder.question().serial != early.serial
@@ -202,15 +203,13 @@ def test_an_answer_to_an_earlier_question_or_of_a_node_that_is_not_the_leader_ch
 
 
 def test_an_answer_that_names_a_position_behind_the_copy_ends_the_connection() -> None:
-    holder = Holder()
-    holder.look()
+    holder = asking()
     with pytest.raises(PeerError, match="nothing to salvage"):
         holder.answer(Verdict.SALVAGE, 900)
 
 
 def test_a_question_of_another_node_is_for_the_arbiter() -> None:
-    holder = Holder()
-    holder.look()
+    holder = asking()
     holder.arbiter.verdict = Verdict.SALVAGE, 7
     holder.salvage.receive(holder.link, FrameKind.SALVAGE, holder.sent.pop()[HEAD:], 0)
     assert holder.arbiter.asked[0][0] == 2
@@ -320,8 +319,7 @@ def test_a_copy_that_cannot_be_read_is_kept_told_of_once_and_tried_again(caplog:
 
 
 def test_a_disk_that_is_full_leaves_the_copy_as_it_is() -> None:
-    holder = Holder()
-    holder.look()
+    holder = asking()
     holder.directory.error = OSError(28, "No space left on device")
     holder.answer(Verdict.SALVAGE, 500)
     assert (holder.salvaged, holder.salvage.figures()[0]["salvaged"]) == ([], False)
@@ -346,8 +344,7 @@ def test_what_is_left_of_the_own_log_stays_and_is_salvaged_again_if_another_lead
 
 
 def test_a_copy_that_an_operator_has_removed_is_forgotten() -> None:
-    holder = Holder()
-    holder.look()
+    holder = asking()
     holder.directory.copies.clear()
     holder.look()
     assert holder.salvage.figures() == []
