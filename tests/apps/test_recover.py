@@ -34,8 +34,9 @@ def test_a_copy_that_cannot_be_read_yet_may_be_longer_and_is_asked_for_again(why
     assert silent == ["n1:1"]
     with pytest.raises(RecoverError, match="n1:1 may have a longer copy"):
         choose(copies, silent, 7, False)
-    assert find_offers("n:1", {"replicas": [replica(0, **why)]}, LOG) is None
-    offers = find_offers("n:1", {"replicas": [replica(5)]}, LOG)
+    shown: dict[str, Any] = {"led": [], "closed": []}
+    assert find_offers("n:1", shown | {"replicas": [replica(0, **why)]}, LOG) is None
+    offers = find_offers("n:1", shown | {"replicas": [replica(5)]}, LOG)
     assert [offer.end for offer in offers or ()] == [5]
 
 
