@@ -60,19 +60,19 @@ from admin.users.refused_attempts import RefusedAttempts
 from admin.users.tombstones import Tombstones
 from admin.users.users import open_users
 from shared.auth.keyring import Keyring
-from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Routes, WithHeaders
 from shared.http.hosts import Hosts
 from shared.http.server import HttpServer, secured
-from shared.listen import Listener
 from shared.log import log
+from shared.process.daemon import SIGNALS, until_told_to_stop
+from shared.process.listen import Listener
 from shared.startup import reload_with_certificates
-from shared.tls import Certificates
-from shared.tls_client import ClientCertificates
-from shared.tls_dates import CertificateDates
-from shared.tls_info import TlsError
-from shared.tls_options import REQUIRED
-from shared.tls_strength import CLIENT_CIPHERS, at_level, pair_problem
+from shared.tls.certificates import Certificates
+from shared.tls.client import ClientCertificates
+from shared.tls.dates import CertificateDates
+from shared.tls.info import TlsError
+from shared.tls.options import REQUIRED
+from shared.tls.strength import CLIENT_CIPHERS, at_level, pair_problem
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"

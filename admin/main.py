@@ -9,9 +9,9 @@ import gc
 import time
 
 from admin.options import PROGRAM, AdminOptions, without_scheme
-from shared.partial_import import without
+from shared.process.partial_import import without
 from shared.startup import Exit, begin
-from shared.tls_options import certificates_problem, load_certificates
+from shared.tls.options import certificates_problem, load_certificates
 
 # Files opened before the first answer: a listener, the loops of both threads, a browser, and some nodes that are asked.
 FILES = 17
@@ -52,10 +52,16 @@ def main() -> int:
         return ended.code
     from shared.auth.keyring import RightsError, open_rights
     from shared.auth.own_token import show_to
-    from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, listening_if_given, raise_file_limit
-    from shared.listen import ListenError
     from shared.log import log
-    from shared.tls_info import TlsError
+    from shared.process.daemon import (
+        TooFewFilesError,
+        exit_on_early_signals,
+        listening,
+        listening_if_given,
+        raise_file_limit,
+    )
+    from shared.process.listen import ListenError
+    from shared.tls.info import TlsError
 
     exit_on_early_signals()
     try:

@@ -13,7 +13,7 @@ from admin.users.oidc_options import no_role_mapping, oidc_problems
 from penstock.protocol.names import is_valid_name
 from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.options import option
-from shared.tls_options import TlsOptions, https_problems
+from shared.tls.options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
 
 PROGRAM = "nsqadmin"

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from shared.files import replace_file
-from shared.node_certificates import certified_number, node_uri
+from shared.tls.node_certificates import certified_number, node_uri
 
 AUTHORITY_DAYS = 3650  # how long an authority is valid at least
 _SKEW = timedelta(hours=1)  # by which the clock of a node may be slow

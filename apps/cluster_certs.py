@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.node_certificates import MOST_NODES
+from shared.tls.node_certificates import MOST_NODES
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from apps.secure_set import USER, SecureSet, hints
 from penstock import launch
-from shared.listen import Listener, ListenError, bind_shared, listen
+from shared.process.listen import Listener, ListenError, bind_shared, listen
 
 HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP, LOOKUPD_HTTPS = 4160, 4161, 4162

@@ -15,7 +15,7 @@ from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort
 from bench.server import BenchError, Program, Server
 from bench.table import number, share
-from shared.listen import bind_shared
+from shared.process.listen import bind_shared
 
 _COUNTS = (1, 2, 4)  # nodes
 _RUNS = 5  # of each count, in turn

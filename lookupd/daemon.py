@@ -20,22 +20,22 @@ from lookupd.net import TcpServer, Timeouts
 from lookupd.options import PROGRAM, LookupdOptions
 from lookupd.registry import Registry
 from lookupd.tls import Tls
-from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
 from shared.http.bridge import Bridge
-from shared.listen import Listener
 from shared.log import log
+from shared.process.daemon import SIGNALS, broadcast_address, until_told_to_stop
+from shared.process.listen import Listener
+from shared.process.trio_thread import TrioThread
 from shared.startup import reload_with_certificates
 from shared.text import go_json
-from shared.tls_dates import CertificateDates
-from shared.tls_options import NOT_REQUIRED, REQUIRED
-from shared.trio_thread import TrioThread
+from shared.tls.dates import CertificateDates
+from shared.tls.options import NOT_REQUIRED, REQUIRED
 from shared.values import SECOND
 from shared.version import NSQ_VERSION
 
 if TYPE_CHECKING:
     from shared.auth.keyring import Keyring
     from shared.http.server import HttpServer
-    from shared.tls import Certificates
+    from shared.tls.certificates import Certificates
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
 from shared.log import log
 from shared.text import go_json
-from shared.tls_dates import CertificateDates
+from shared.tls.dates import CertificateDates
 from shared.version import NSQ_VERSION
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import time
 
 from lookupd.options import PROGRAM, LookupdOptions
 from shared.startup import Exit, begin
-from shared.tls_options import certificates_problem, load_certificates
+from shared.tls.options import certificates_problem, load_certificates
 
 FILES = 15  # opened before the first client connects: two listeners, the loops of both threads, one connection
 
@@ -22,10 +22,16 @@ def main() -> int:
     except Exit as ended:
         return ended.code
     from shared.auth.keyring import RightsError, open_rights
-    from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, listening_if_given, raise_file_limit
-    from shared.listen import ListenError
     from shared.log import log
-    from shared.tls_info import TlsError
+    from shared.process.daemon import (
+        TooFewFilesError,
+        exit_on_early_signals,
+        listening,
+        listening_if_given,
+        raise_file_limit,
+    )
+    from shared.process.listen import ListenError
+    from shared.tls.info import TlsError
 
     exit_on_early_signals()
     try:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from lookupd.net import Figures
 from lookupd.registry import Counts
 from shared.http.expiry import expiry
-from shared.tls_dates import CertificateDates
+from shared.tls.dates import CertificateDates
 
 
 def metrics_page(counts: Counts, figures: Figures, dates: CertificateDates | None) -> Response:

@@ -24,10 +24,10 @@ from lookupd.protocol import Session
 from lookupd.rate_limit import RateLimit
 from lookupd.registry import Registry
 from lookupd.tls import REFUSAL, Tls
-from shared.listen import OUT_OF_RESOURCES, Listener, display, leave_spare
 from shared.log import log
-from shared.tls_stream import HandshakeError, TlsStream
-from shared.unix_sockets import NOBODY, peer_user
+from shared.process.listen import OUT_OF_RESOURCES, Listener, display, leave_spare
+from shared.process.unix_sockets import NOBODY, peer_user
+from shared.tls.stream import HandshakeError, TlsStream
 
 if TYPE_CHECKING:
     from shared.auth.keyring import Keyring

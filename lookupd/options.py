@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lookupd.producers import Limits
 from shared.checks import accidental_path, at_least, complaints, lasts, metrics_problems, obstructed
 from shared.options import option
-from shared.tls_options import TlsOptions, https_problems
+from shared.tls.options import TlsOptions, https_problems
 from shared.values import MILLISECOND, SECOND, Duration
 
 PROGRAM = "nsqlookupd"

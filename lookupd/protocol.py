@@ -22,8 +22,8 @@ from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
 from shared.auth.verbs import Verb
 from shared.foreign import describe
+from shared.process.unix_sockets import NOBODY
 from shared.text import without_surrogates
-from shared.unix_sockets import NOBODY
 
 if TYPE_CHECKING:  # without an auth file, what reads one is not loaded
     from shared.auth.auth_file import Identity

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import trio
 
-from shared.tls import Certificates
-from shared.tls_stream import TlsStream
+from shared.tls.certificates import Certificates
+from shared.tls.stream import TlsStream
 
 HANDSHAKE = b"\x16"  # with which a client of TLS begins; one of NSQ begins with a space
 REFUSAL = b"E_TLS_REQUIRED this nsqlookupd accepts only TLS (nsqd: -lookupd-tls-root-ca-file)"

@@ -22,10 +22,10 @@ def main() -> int:
     except Exit as ended:
         return ended.code
     from nsqd.storage.directory import DataDirectory, DirectoryError, LockError
-    from shared.daemon import TooFewFilesError, exit_on_early_signals, raise_file_limit
-    from shared.listen import ListenError
     from shared.log import log
-    from shared.tls_info import TlsError
+    from shared.process.daemon import TooFewFilesError, exit_on_early_signals, raise_file_limit
+    from shared.process.listen import ListenError
+    from shared.tls.info import TlsError
 
     log.info("ID: %d", options.node_number())
     exit_on_early_signals()

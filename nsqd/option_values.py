@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from penstock.protocol.names import is_valid_name
 from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.checks import complaints, no_host_port
-from shared.listen import ListenError, is_loopback, parse_address
+from shared.process.listen import ListenError, is_loopback, parse_address
 
 MOST_CLUSTER_NAME = 100  # bytes
 

@@ -42,7 +42,7 @@ from shared.checks import (
     some_address,
 )
 from shared.options import option
-from shared.tls_options import NOT_REQUIRED, TlsOptions
+from shared.tls.options import NOT_REQUIRED, TlsOptions
 from shared.values import MILLISECOND, SECOND, Duration
 from shared.version import NSQ_VERSION
 

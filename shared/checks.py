@@ -8,10 +8,10 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shared.listen import ListenError, parse_address
 from shared.log import LEVELS
+from shared.process.listen import ListenError, parse_address
+from shared.process.unix_sockets import UnixAddress
 from shared.secrets import hide
-from shared.unix_sockets import UnixAddress
 from shared.values import format_duration
 
 _WANTED = "expected <addr>:<port>"

@@ -11,7 +11,9 @@ from typing import Any
 HIDDEN = "***"
 _LOGIN = re.compile(r"[^/].*:.*@", re.DOTALL)  # user:password@host:port; a text that begins with / is a path
 _ARGUMENTS = re.compile(r"(?<=\?).*", re.DOTALL)
-_UNIX = re.compile(r"unix:[^?@]*/[^?@]*(?:\?(?:(?:mode|user|group)=[\w.-]*(?:&|$))*)?")  # see shared/unix_sockets.py
+_UNIX = re.compile(
+    r"unix:[^?@]*/[^?@]*(?:\?(?:(?:mode|user|group)=[\w.-]*(?:&|$))*)?"
+)  # see shared/process/unix_sockets.py
 
 
 def hide(value: Any) -> Any:

@@ -15,11 +15,11 @@ from shared.daemon_options import DaemonOptions
 from shared.flags import HelpRequested
 from shared.log import LEVELS, configure, escape, level_name, log
 from shared.options import InstantiationError, OptionError, specs
-from shared.tls_info import TlsError
+from shared.tls.info import TlsError
 from shared.version import version_line
 
 if TYPE_CHECKING:
-    from shared.tls_dates import CertificateDates
+    from shared.tls.dates import CertificateDates
 
 Options = TypeVar("Options", bound=DaemonOptions)
 
@@ -99,7 +99,7 @@ def _check_config(
     program: str, options: Options, errors: Sequence[OptionError], check: Callable[[Options], str]
 ) -> int:
     """Print all errors and oddities, and return the exit code."""
-    from shared.tls_dates import expired, expiring
+    from shared.tls.dates import expired, expiring
 
     checked = [check(options), expired(options)]
     wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, checked)]

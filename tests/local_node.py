@@ -50,8 +50,8 @@ from shared.budget import Budget
 from shared.configuration import parse
 from shared.connection_limiter import ConnectionLimits
 from shared.http.bridge import Bridge
-from shared.listen import Listener
-from shared.memory import Memory
+from shared.process.listen import Listener
+from shared.process.memory import Memory
 from shared.version import NSQ_VERSION
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from apps.certificate_authority import Authority
-from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+from shared.tls.mutual import MutualCertificates, MutualTlsFiles
 
 NODES = 3
 

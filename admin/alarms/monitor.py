@@ -25,7 +25,7 @@ from admin.nodes.upstreams import UpstreamError
 from shared.cluster.merge import cluster_states
 from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
-from shared.tls_dates import CertificateDates
+from shared.tls.dates import CertificateDates
 
 PINGS = 3  # rounds of pings between two looks
 LONGEST_PING = 5.0  # s between two rounds of pings

@@ -27,7 +27,7 @@ from shared.auth.on_behalf import headers_by_certificate, headers_on_behalf
 from shared.auth.own_token import headers_for, own_token
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object, read_answer
-from shared.tls_client import advised, why_failed
+from shared.tls.client import advised, why_failed
 
 AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
 # Concurrent questions to all nodes that did not answer the last time; number of such nodes.

@@ -22,7 +22,7 @@ from admin.output.layout import MOST_STREAMS, Fields
 from admin.output.site import Site
 from shared.http.api import Routes, json_response
 from shared.http.health import LIVE_TIMEOUT, plain
-from shared.memory import resident_bytes
+from shared.process.memory import resident_bytes
 from shared.values import SECOND
 from shared.version import NSQ_VERSION, PENSTOCK_VERSION
 

@@ -18,9 +18,9 @@ from apps.to_file.options import PROGRAM, Options, check, prepare_directories
 from penstock.client import ClientError
 from shared import log as logs
 from shared.configuration import parse
-from shared.daemon import TooFewFilesError, raise_file_limit
 from shared.flags import HelpRequested, read_flags
 from shared.options import OptionError
+from shared.process.daemon import TooFewFilesError, raise_file_limit
 from shared.values import SECOND
 from shared.version import version_line
 

@@ -17,7 +17,7 @@ from nsqd.auth.exchange import Ask, Reply, exchange
 from nsqd.protocols.nsq.auth_answer import parse_authorization
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object
-from shared.tls_strength import weakness_advice
+from shared.tls.strength import weakness_advice
 from shared.version import PENSTOCK_VERSION
 
 MOST_QUESTIONS = 32  # questions in progress at once: each is a connection

@@ -25,9 +25,9 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Transport
 from nsqd.storage.log.space import reserve_of
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
-from shared.listen import parse_address
 from shared.log import log
-from shared.tls_mutual import MutualCertificates
+from shared.process.listen import parse_address
+from shared.tls.mutual import MutualCertificates
 
 SEND_WITHIN = 5_000_000  # ns within which followers are sent bytes for which no client waits
 DIAL_TIMEOUT = 5.0  # s

@@ -33,9 +33,9 @@ from nsqd.storage.log.opening import SMALLEST_SEGMENT
 from nsqd.storage.log.writer import SEGMENT_SIZE
 from nsqd.storage.memory import MemoryStore
 from nsqd.tasks.pause_expiry import end_pauses
-from shared.daemon import TooFewFilesError, raise_file_limit
-from shared.listen import Listener, ListenError, listen
 from shared.log import configure, log
+from shared.process.daemon import TooFewFilesError, raise_file_limit
+from shared.process.listen import Listener, ListenError, listen
 from shared.values import MILLISECOND, Duration
 
 PROGRAM = "beanstalkd"

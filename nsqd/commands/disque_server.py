@@ -37,10 +37,10 @@ from nsqd.storage.memory import MemoryStore
 from nsqd.tasks.pause_expiry import end_pauses
 from nsqd.tasks.queue_expiry import delete_idle_queues
 from shared.connection_limiter import ConnectionLimits
-from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, raise_file_limit
 from shared.files import replace_file
-from shared.listen import Listener, ListenError
 from shared.log import configure, log
+from shared.process.daemon import TooFewFilesError, exit_on_early_signals, listening, raise_file_limit
+from shared.process.listen import Listener, ListenError
 from shared.values import SECOND, Duration
 from shared.version import PENSTOCK_VERSION
 

@@ -14,10 +14,10 @@ import trio
 
 from penstock.protocol import ProtocolError
 from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register, registered
-from shared.listen import ListenError, parse_address
 from shared.log import log
-from shared.tls_client import ClientCertificates, advised
-from shared.tls_stream import HandshakeError, TlsStream
+from shared.process.listen import ListenError, parse_address
+from shared.tls.client import ClientCertificates, advised
+from shared.tls.stream import HandshakeError, TlsStream
 
 TIMEOUT = 1.0  # s for each step
 MAX_REPLY = 16 * 1024  # bytes; the longest honest answer, to IDENTIFY, has some 200

@@ -24,9 +24,9 @@ from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.auth.own_token import own_token
 from shared.http.bounded import AnswerError
-from shared.listen import ListenError, is_loopback
 from shared.log import log
-from shared.tls_client import ClientCertificates
+from shared.process.listen import ListenError, is_loopback
+from shared.tls.client import ClientCertificates
 
 PING_INTERVAL = 15.0  # s
 WITNESS_WITHIN = 0.9  # s for all nsqlookupds to tell when they heard a node: a claim waits for 1 s

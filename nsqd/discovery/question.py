@@ -17,7 +17,7 @@ from penstock.protocol.names import is_valid_name
 from shared.auth.own_token import headers
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
 from shared.http.extensions import HEADER
-from shared.tls_client import why_failed
+from shared.tls.client import why_failed
 
 MOST_ANSWER = 1024 * 1024  # bytes of an answer
 MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take once it is parsed

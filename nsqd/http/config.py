@@ -13,7 +13,7 @@ from shared.http.api import read_body
 from shared.http.errors import HttpError
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
 from shared.options import specs
-from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
+from shared.tls.options import TLS_REQUIRED, TLS_VERSIONS
 
 LOOKUPDS = "nsqlookupd_tcp_addresses"
 MOST_LOOKUPDS = 100  # each is a task that dials forever: 30,000 took all descriptors, and the turn for 18 s

@@ -23,7 +23,7 @@ from shared.http.bridge import Bridge
 
 if TYPE_CHECKING:  # a node without an audit does not load it
     from shared.audit.trail import Trail
-    from shared.tls_dates import CertificateDates
+    from shared.tls.dates import CertificateDates
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from nsqd.net.system import Poller
 from nsqd.protocols.transport import NEVER
 from shared.connection_limiter import QUIET, ConnectionLimiter
-from shared.listen import BACKLOG, OUT_OF_RESOURCES, leave_spare
 from shared.log import log
+from shared.process.listen import BACKLOG, OUT_OF_RESOURCES, leave_spare
 
 ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the open connections
 ACCEPT_BATCH = 64  # new connections in a turn

@@ -23,8 +23,8 @@ from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.foreign import describe
 from shared.log import log, write
-from shared.tls import TlsObject
-from shared.unix_sockets import NOBODY, peer_user
+from shared.process.unix_sockets import NOBODY, peer_user
+from shared.tls.certificates import TlsObject
 
 if TYPE_CHECKING:  # only nodes with an auth file have accounts
     from nsqd.protocols.account import Usage

@@ -18,7 +18,7 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import Upgrade
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
 from shared.foreign import Foreign, recognize
-from shared.tls import TlsObject, describe, describe_failure
+from shared.tls.certificates import TlsObject, describe, describe_failure
 
 READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn; a read returns little more
 _RECORD = 16 * 1024  # bytes of plain input in a TLS record

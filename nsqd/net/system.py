@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.listen import leave_spare
+from shared.process.listen import leave_spare
 
 
 class Poller(Protocol):

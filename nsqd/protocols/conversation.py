@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from nsqd.protocols.outbox import Outbox
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 
 
 class Conversation(Protocol):

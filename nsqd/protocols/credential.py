@@ -16,7 +16,7 @@ from shared.auth.verbs import Verb
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
     from nsqd.protocols.account import AccountClient, Accounts, Usage
     from shared.auth.auth_file import Identity
-    from shared.tls_info import TlsInfo
+    from shared.tls.info import TlsInfo
 
 
 class Proofs(Protocol):

@@ -61,7 +61,7 @@ class Transport(Protocol):
         """
 
     def peer_user(self) -> int:
-        """Return the number of the machine's user who has connected by a unix socket; shared.unix_sockets.NOBODY for TCP."""
+        """Return the number of the user at a unix socket; shared.process.unix_sockets.NOBODY for TCP."""
 
     def note_foreign(self, port: str, data: bytes) -> None:
         """Take note that the peer ends the connection because the client speaks another protocol.

@@ -59,8 +59,8 @@ from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.log.reading import LogReading
-from shared.listen import display
 from shared.log import log
+from shared.process.listen import display
 from shared.values import SECOND
 
 AT_ONCE = 5  # channels of a promoted log that are attached between two looks at the clock

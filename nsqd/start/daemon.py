@@ -52,12 +52,12 @@ from nsqd.tasks.rights_task import watch_rights
 from nsqd.tasks.series_task import note_series
 from nsqd.tasks.topology_log import log_changes
 from shared.budget import Budget
-from shared.daemon import SIGNALS
 from shared.http.bridge import Bridge
-from shared.interpreter import note_slow_interpreter
 from shared.log import log
-from shared.memory import Memory
-from shared.trio_thread import TrioThread
+from shared.process.daemon import SIGNALS
+from shared.process.interpreter import note_slow_interpreter
+from shared.process.memory import Memory
+from shared.process.trio_thread import TrioThread
 
 if TYPE_CHECKING:
     from nsqd.auth.servers import AuthServers

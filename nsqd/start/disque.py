@@ -28,7 +28,7 @@ from nsqd.protocols.disque.context import (
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Transport, with_tls
-from shared.listen import display, parse_address
+from shared.process.listen import display, parse_address
 from shared.values import MILLISECOND
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from nsqd.options import NsqdOptions
 from nsqd.start.front_ends import open_in_cluster
 from nsqd.start.opening import Opened
 from nsqd.storage.directory import DataDirectory
-from shared.daemon import until_told_to_stop
 from shared.log import log
+from shared.process.daemon import until_told_to_stop
 from shared.values import SECOND
 
 if TYPE_CHECKING:

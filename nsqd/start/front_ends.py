@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from nsqd.start.disque import FrontEnd as DisqueFrontEnd
     from nsqd.start.shared_port import SharedPort
     from nsqd.storage.log.epochs import Epoch
-    from shared.listen import Listener
+    from shared.process.listen import Listener
 
 
 def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:

@@ -25,10 +25,10 @@ from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
 from shared.http.answer_log import leaves_out_answer, write_answer
 from shared.http.errors import HttpError
 from shared.http.hosts import Hosts
-from shared.listen import BACKLOG
 from shared.log import log
-from shared.tls_options import REQUIRED
-from shared.trio_thread import TrioThread
+from shared.process.listen import BACKLOG
+from shared.process.trio_thread import TrioThread
+from shared.tls.options import REQUIRED
 
 # As in the HTTP thread: bytes that wait for the network, and 128 answers in a turn. At most one more turn's answers are added.
 HTTP_BOUNDS = OutputBounds(unsent=32 * 1024, sealed=1)

@@ -10,8 +10,8 @@ from nsqd.http.node import Info
 from nsqd.options import NsqdOptions
 from nsqd.start.listeners import Listeners, announced
 from shared.auth.own_token import own_token
-from shared.daemon import broadcast_address
-from shared.listen import WILDCARDS, Listener, display, parse_address
+from shared.process.daemon import broadcast_address
+from shared.process.listen import WILDCARDS, Listener, display, parse_address
 from shared.version import NSQ_VERSION
 
 if TYPE_CHECKING:

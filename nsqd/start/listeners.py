@@ -10,17 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqd.options import NsqdOptions
-from shared.tls_dates import CertificateDates
-from shared.tls_options import load_certificates
+from shared.tls.dates import CertificateDates
+from shared.tls.options import load_certificates
 
 if TYPE_CHECKING:
     import ssl
 
     from shared.auth.keyring import Keyring
-    from shared.listen import Listener
-    from shared.tls import Certificates
-    from shared.tls_client import ClientCertificates
-    from shared.tls_mutual import MutualCertificates
+    from shared.process.listen import Listener
+    from shared.tls.certificates import Certificates
+    from shared.tls.client import ClientCertificates
+    from shared.tls.mutual import MutualCertificates
 
 
 # Descriptors besides the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
@@ -75,7 +75,7 @@ def files_needed(options: NsqdOptions) -> int:
 @contextlib.contextmanager
 def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     """Load the certificates and open the listeners; close them in the end. Raises TlsError, ListenError, SecretError."""
-    from shared.daemon import listening_at_all, listening_if_given, sharing_if_given
+    from shared.process.daemon import listening_at_all, listening_if_given, sharing_if_given
 
     certificates = load_certificates(options)
     auth_tls = _auth_tls(options)
@@ -107,7 +107,7 @@ def again(listeners: Listeners) -> Listeners:
 
     The shared port is bound anew, and does not listen yet. Raises ListenError, OSError.
     """
-    from shared.listen import bind_shared, duplicate
+    from shared.process.listen import bind_shared, duplicate
 
     shared = listeners.tcp_shared
 
@@ -144,7 +144,7 @@ def close_sockets(listeners: Listeners) -> None:
 
 def files_problem(options: NsqdOptions) -> str:
     """Return what is wrong with the files of TLS, of the cluster's secret and of rights, or "", for --check-config."""
-    from shared.tls_info import TlsError
+    from shared.tls.info import TlsError
 
     try:
         load_certificates(options)
@@ -165,7 +165,7 @@ def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
     """
     if not options.auth_http_address and not options.tls_root_ca_file:
         return None
-    from shared.tls import client_context
+    from shared.tls.certificates import client_context
 
     context = client_context(options.tls_root_ca_file, options.tls_min_version, options.tls_security_level)
     return context if options.auth_http_address else None
@@ -175,8 +175,8 @@ def _cluster_tls(options: NsqdOptions) -> MutualCertificates | None:
     """Return the certificates for connections to other nodes, or None if these have no TLS. Raises TlsError."""
     if not options.cluster_tls_cert:
         return None
-    from shared.node_certificates import names_problem
-    from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+    from shared.tls.mutual import MutualCertificates, MutualTlsFiles
+    from shared.tls.node_certificates import names_problem
 
     files = MutualTlsFiles(options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca)
     return MutualCertificates(files, partial(names_problem, options.node_number()))
@@ -186,8 +186,8 @@ def _lookupd_tls(options: NsqdOptions) -> ClientCertificates | None:
     """Return whom to trust as nsqlookupd, and what to show it; None: connections to it have no TLS. Raises TlsError."""
     if not options.lookupd_tls_root_ca_file:
         return None
-    from shared.tls_client import ClientCertificates, load_client
-    from shared.tls_strength import LEVEL_FLAG
+    from shared.tls.client import ClientCertificates, load_client
+    from shared.tls.strength import LEVEL_FLAG
 
     files = options.lookupd_tls_root_ca_file, options.lookupd_tls_cert, options.lookupd_tls_key
     return ClientCertificates(partial(load_client, *files, "lookupd-tls-", options.tls_security_level, LEVEL_FLAG))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from nsqd.net.endpoint import MakePeer
 from nsqd.net.reactor import Reactor
-from shared.listen import BACKLOG, Listener, ListenError, bind_shared
 from shared.log import log
+from shared.process.listen import BACKLOG, Listener, ListenError, bind_shared
 
 
 class SharedPort:

@@ -10,7 +10,7 @@ import trio
 from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.start.audit import note_signal
 from nsqd.start.listeners import Listeners
-from shared.daemon import until_told_to_stop
+from shared.process.daemon import until_told_to_stop
 from shared.startup import reload_with_certificates
 
 if TYPE_CHECKING:

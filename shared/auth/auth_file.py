@@ -45,7 +45,7 @@ from shared.auth.passwords import MADE_BY
 from shared.auth.rules import ANY, PatternError, Rights, Rule, expression, matches, matches_subject
 from shared.auth.tokens import DIGEST
 from shared.auth.verbs import BUILT_IN, Verb
-from shared.unix_sockets import MOST_ID, user_number
+from shared.process.unix_sockets import MOST_ID, user_number
 
 MOST_BYTES = 16 * 1024 * 1024
 NEVER = float("inf")

@@ -18,9 +18,9 @@ from shared.connection_limiter import ConnectionLimiter
 from shared.foreign import Foreign, recognize
 from shared.http.guard import GuardedProtocol
 from shared.http.secure import SecureProtocol
-from shared.listen import BACKLOG, OUT_OF_RESOURCES, leave_spare
 from shared.log import log
-from shared.tls import describe_failure
+from shared.process.listen import BACKLOG, OUT_OF_RESOURCES, leave_spare
+from shared.tls.certificates import describe_failure
 
 ACCEPT_BATCH = 16  # connections accepted in a row, before open connections get a turn
 # s without accepting when there are no descriptors: constant retries would starve the open connections.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from shared.listen import display
 from shared.log import leave_out, log
+from shared.process.listen import display
 
 # of lines about answers, see shared.repeats
 _KINDS = {level: (__file__, level, "%s") for level in (logging.DEBUG, logging.INFO)}

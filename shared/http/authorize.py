@@ -35,7 +35,7 @@ from shared.http.exchange import exchange_of
 from shared.http.proof import Proof, proof_in
 from shared.http.under_way import UnderWay
 from shared.http.user_behind import user_behind
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 
 MOST_PASSWORD = 1024  # bytes
 REMEMBERED_FOR = 60.0  # s for which a password that was right is not hashed again: that takes 50 ms

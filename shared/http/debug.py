@@ -17,9 +17,9 @@ from starlette.responses import Response
 
 from shared.http.api import Routes, query
 from shared.http.bridge import Bridge
-from shared.sampler import Sampler
+from shared.process.sampler import Sampler
+from shared.process.stacks import tasks_text, threads_text
 from shared.secrets import hide
-from shared.stacks import tasks_text, threads_text
 
 SECONDS, MOST_SECONDS = 30, 60  # s of a profile: the default (as in Go), and the maximum
 MOST_LINES = 50  # lines of tracemalloc's list

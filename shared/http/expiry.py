@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shared.tls_dates import CertificateDates
+from shared.tls.dates import CertificateDates
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from shared.unix_sockets import NOBODY, peer_user
+from shared.process.unix_sockets import NOBODY, peer_user
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def proof_of(transport: asyncio.BaseTransport) -> Proof:
     user = peer_user(sock) if sock is not None and sock.family == socket.AF_UNIX else NOBODY
     if tls is None:
         return Proof(user=user)
-    from shared.tls import describe  # here: a daemon without TLS need not load it
+    from shared.tls.certificates import describe  # here: a daemon without TLS need not load it
 
     found = describe(tls)
     return Proof(found.subject, (*found.uris, *found.dns_names), user)

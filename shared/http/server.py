@@ -21,9 +21,9 @@ from shared.http.acceptor import Acceptor, watched
 from shared.http.api import TlsRequired
 from shared.http.guard import HEADERS, GuardedProtocol, guarded
 from shared.http.uvicorn_server import Config, Server
-from shared.listen import Listener
 from shared.log import log
-from shared.tls import Certificates
+from shared.process.listen import Listener
+from shared.tls.certificates import Certificates
 
 IDLE = 3600  # s that uvicorn holds a connection between two requests: the guard closes it before
 MOST_CONNECTIONS = 10_000

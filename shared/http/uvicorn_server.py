@@ -3,7 +3,7 @@
 The package `uvicorn` imports `uvicorn.main` for its own names alone.
 """
 
-from shared.partial_import import Placeholder, without
+from shared.process.partial_import import Placeholder, without
 
 with without("uvicorn.main", stand_in=Placeholder("uvicorn.main")):
     from uvicorn.config import Config

@@ -18,9 +18,9 @@ from apps.nsq_tail import Options as TailOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.configuration import parse
-from shared.node_certificates import certified_number
-from shared.tls import Certificates, TlsFiles, describe
-from shared.tls_client import load_client
+from shared.tls.certificates import Certificates, TlsFiles, describe
+from shared.tls.client import load_client
+from shared.tls.node_certificates import certified_number
 from tests.cases import each
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

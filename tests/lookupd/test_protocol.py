@@ -16,7 +16,7 @@ from shared.auth.rules import Rights, Rule
 from shared.auth.tokens import digest
 from shared.auth.verbs import Verb
 from shared.foreign import Foreign
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 from tests.cases import each
 
 NOW = 1_700_000_000_000_000_000

@@ -4,8 +4,8 @@ import pytest
 import trio
 
 from lookupd.tls import Tls
-from shared.tls import Certificates, TlsFiles
-from shared.tls_stream import HandshakeError, TlsStream
+from shared.tls.certificates import Certificates, TlsFiles
+from shared.tls.stream import HandshakeError, TlsStream
 from tests.certificates import Authority
 
 pytestmark = pytest.mark.process

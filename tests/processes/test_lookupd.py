@@ -17,8 +17,8 @@ import pytest
 from lookupd.daemon import Listeners, identity
 from lookupd.options import LookupdOptions
 from lookupd.pending import MOST_PER_IP
-from shared.daemon import broadcast_address
-from shared.listen import Listener
+from shared.process.daemon import broadcast_address
+from shared.process.listen import Listener
 from tests.cases import each
 from tests.daemons import Daemon, eventually, run
 

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shared.listen import SPARE_FILES
+from shared.process.listen import SPARE_FILES
 from tests.daemons import MESSAGE, OK, Conversation, Daemon, eventually, nsqd, several, sized
 from tests.effort import tries
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.listen import Listener, bind_shared, listen
+from shared.process.listen import Listener, bind_shared, listen
 from tests import forkserver
 from tests.certificates import Authority
 from tests.daemons import ERROR, OK, ROOT, Conversation, Daemon, nsqd, post, sized

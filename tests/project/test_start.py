@@ -96,7 +96,7 @@ LATER = {
     "trio", "jinja2", "prometheus_client", "authlib", "joserfc", "argon2", "cryptography", "OpenSSL", "rich", "pygments",
     "statistics", "admin.pages.oidc",
 }  # fmt: skip
-LISTEN, SERVER, MANY = "shared.listen:listen", "shared.http.server:HttpServer.start", 10_000
+LISTEN, SERVER, MANY = "shared.process.listen:listen", "shared.http.server:HttpServer.start", 10_000
 
 
 @pytest.mark.parametrize(("main", "place", "flags", "never"), [  # what is not imported yet, and how many modules are at most

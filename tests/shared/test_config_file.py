@@ -21,7 +21,7 @@ from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
 from shared.options import OptionError, Spec, specs
 from shared.print_config import as_toml
-from shared.tls_options import TLS_REQUIRED, TLS_VERSIONS
+from shared.tls.options import TLS_REQUIRED, TLS_VERSIONS
 from shared.values import MILLISECOND, SECOND, Duration
 from tests.cases import each
 

@@ -22,7 +22,7 @@ from nsqd.protocols.disque import resp
 from nsqd.protocols.disque.client import COPIES_TOO_LATE
 from nsqd.protocols.disque.peer import Peer
 from nsqd.protocols.transport import Begin, Fact, Transport, Upgrade
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 
 if TYPE_CHECKING:
     from nsqd.cluster.membership.cluster import Cluster

@@ -19,7 +19,7 @@ from nsqd.cluster.wire.handshake import Credentials, Handshake, refusal
 from nsqd.cluster.wire.node_identity import Member, NodeIdentity, Standing, pack, unpack
 from nsqd.core.message.ids import MOST_LEASE
 from shared.foreign import Foreign, recognize
-from shared.node_certificates import certified_number
+from shared.tls.node_certificates import certified_number
 
 HEARTBEAT_EVERY = 1_000_000_000  # ns
 HANDSHAKE_WITHIN = 5_000_000_000  # ns

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from nsqd.cluster.wire.link import Link
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport, Upgrade
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 
 _NOT_TLS = ("wrong version number", "record layer failure")  # what OpenSSL says of bytes that are no TLS
 

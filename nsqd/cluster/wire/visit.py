@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 from nsqd.cluster.wire.frames import FrameKind, PeerError
 from nsqd.cluster.wire.handshake import NONCE_SIZE, Credentials
 from nsqd.cluster.wire.link import HANDSHAKE_WITHIN, Link, Listener, make_link
-from shared.listen import parse_address
+from shared.process.listen import parse_address
 
 if TYPE_CHECKING:
-    from shared.tls_mutual import MutualCertificates
+    from shared.tls.mutual import MutualCertificates
 
 CHUNK = 1024 * 1024  # bytes
 

@@ -30,7 +30,7 @@ from nsqd.protocols.beanstalk.rights import allows, target
 from nsqd.protocols.transport import NEVER
 from shared.audit.event import Outcome
 from shared.auth.verbs import Verb
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from shared.values import SECOND
 
 

@@ -17,7 +17,7 @@ from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
 from nsqd.protocols.transport import Transport
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 
 _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge

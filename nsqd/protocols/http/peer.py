@@ -23,8 +23,8 @@ from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
 from shared.budget import FREE
-from shared.tls_info import TlsInfo
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
+from shared.tls.info import TlsInfo
 from shared.values import SECOND
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one

@@ -16,7 +16,7 @@ from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
 from nsqd.protocols.nsq.liveness import Liveness
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
 from nsqd.protocols.transport import NEVER, Transport
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 
 
 class Introduction:

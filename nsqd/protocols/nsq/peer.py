@@ -25,7 +25,7 @@ from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.recording import record
 from nsqd.protocols.transport import NEVER, Fact, Transport
 from shared.audit.event import Outcome
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 
 MAGIC = b"  V2"
 _PUB = b"PUB "

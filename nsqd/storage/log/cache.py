@@ -22,8 +22,8 @@ from nsqd.storage.log.files import SegmentFiles
 from nsqd.storage.log.locations import FoundFrames, read_frames, read_frames_cached
 from nsqd.storage.sequence import Sequence
 from nsqd.storage.stored_extent import Location, StoredExtent
-from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
+from shared.process.listen import OUT_OF_RESOURCES
 
 KEPT_NEW = 4  # the newest extents may have one part in this many of the budget
 GIVEN_UP_AT_ONCE = 64  # one part in this many of the budget is given up in a turn: of 256 MB a few ms

@@ -22,7 +22,7 @@ from nsqd.cluster.wire.visit import Visits
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.identity import read_identity
-from shared.tls_mutual import MutualCertificates, MutualTlsFiles
+from shared.tls.mutual import MutualCertificates, MutualTlsFiles
 from tests.daemons import eventually
 from tests.nsqd.cluster.replication.test_replica_to_log import known_log, replica_of
 from tests.nsqd.cluster.wire.identities import node

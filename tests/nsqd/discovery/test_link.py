@@ -12,9 +12,9 @@ from nsqd.discovery import link
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.framing import pack_length
 from penstock.protocol.lookup import register
-from shared.tls import Certificates, TlsFiles
-from shared.tls_client import ClientCertificates, load_client
-from shared.tls_stream import HandshakeError, TlsStream
+from shared.tls.certificates import Certificates, TlsFiles
+from shared.tls.client import ClientCertificates, load_client
+from shared.tls.stream import HandshakeError, TlsStream
 from tests.certificates import Authority
 
 pytestmark = pytest.mark.process

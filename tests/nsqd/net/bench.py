@@ -23,7 +23,7 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from tests.nsqd.core.node import Node
 
 

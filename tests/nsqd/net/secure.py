@@ -13,7 +13,7 @@ from nsqd.net.connection import DRAIN_TIME
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.compression import Deflate, Snappy
-from shared.tls import Certificates, TlsFiles
+from shared.tls.certificates import Certificates, TlsFiles
 from tests.certificates import Authority
 from tests.nsqd.core.node import Node
 from tests.nsqd.net.bench import Bench, received, send_some

@@ -15,9 +15,9 @@ from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.protocols.transport import Transport, Upgrade
 from shared.connection_limiter import ConnectionLimiter, ConnectionLimits
-from shared.node_certificates import node_uri
-from shared.tls_info import TlsInfo
-from shared.tls_mutual import MutualCertificates
+from shared.tls.info import TlsInfo
+from shared.tls.mutual import MutualCertificates
+from shared.tls.node_certificates import node_uri
 from tests.node_certificates import load, make_certificates
 from tests.nsqd.net.bench import Bench, PlainConversation, reset
 

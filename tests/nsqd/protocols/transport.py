@@ -3,7 +3,7 @@
 from nsqd.protocols.account import Usage
 from nsqd.protocols.transport import Begin, Fact, Upgrade
 from shared.foreign import describe
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 
 
 class StillTransport:

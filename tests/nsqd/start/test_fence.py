@@ -18,7 +18,7 @@ from nsqd.start.listeners import Listeners, again, close_sockets
 from nsqd.storage.directory import DataDirectory
 from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.identity import read_identity
-from shared.listen import listen
+from shared.process.listen import listen
 from tests.nsqd.storage.log.test_restore import start
 from tests.nsqd.storage.sim_disk import SimDisk
 from tests.nsqd.storage.sim_node import NODE

@@ -9,7 +9,7 @@ import pytest
 
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.start.shared_port import SharedPort
-from shared.listen import Listener, bind_shared, listen
+from shared.process.listen import Listener, bind_shared, listen
 from tests.nsqd.net.bench import Bench, frames
 from tests.nsqd.protocols.nsq.wire import body
 

@@ -10,7 +10,7 @@ from shared.auth.auth_file import AuthFile, AuthFileError, parse
 from shared.auth.failures import FAILURES_WITHIN, MOST_FAILURES
 from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 from tests.cases import each
 
 TOKEN, OTHER = b"pst_" + b"x" * 43, b"pst_" + b"y" * 43

@@ -25,7 +25,7 @@ from shared.http.hosts import Hosts
 from shared.http.proof import Proof, proof_in
 from shared.http.secure import PLAIN_HTTP, SecureProtocol
 from shared.http.server import Https, HttpServer
-from shared.tls import Certificates, TlsFiles
+from shared.tls.certificates import Certificates, TlsFiles
 from tests.cases import each
 from tests.certificates import Authority, only
 from tests.daemons import eventually

@@ -3,7 +3,7 @@
 from nsqd.cluster.membership.cluster import Cluster
 from nsqd.cluster.wire.frames import FrameKind
 from nsqd.cluster.wire.link import Link
-from shared.node_certificates import node_uri
+from shared.tls.node_certificates import node_uri
 from tests.cases import each
 from tests.nsqd.cluster.wire.test_link import NOW, cluster, dialed, frames, shake
 

@@ -4,8 +4,8 @@ from nsqd.cluster.wire.frames import PeerError
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.peer import ClusterPeer
 from nsqd.protocols.transport import NEVER, Fact, Upgrade
-from shared.node_certificates import node_uri
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
+from shared.tls.node_certificates import node_uri
 from tests.cases import each
 from tests.nsqd.cluster.wire.test_link import NOW, SECOND, cluster, dialed, frames, linked
 

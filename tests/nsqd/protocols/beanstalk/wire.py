@@ -5,7 +5,7 @@ from typing import Any, Self
 from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.transport import StillTransport
 

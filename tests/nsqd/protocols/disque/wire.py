@@ -9,7 +9,7 @@ from nsqd.core.queues import Queues
 from nsqd.protocols.disque.context import Alone, DisqueContext
 from nsqd.protocols.disque.ids import JobIds
 from nsqd.protocols.disque.peer import Peer
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 

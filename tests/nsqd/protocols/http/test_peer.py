@@ -22,7 +22,7 @@ from nsqd.protocols.http.peer import (
 )
 from nsqd.protocols.transport import NEVER
 from shared.budget import FREE
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.rights.proofs import SIDECAR, Proofs, token

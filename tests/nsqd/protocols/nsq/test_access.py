@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsqd.protocols.nsq.authorization import PUBLISH, SUBSCRIBE, Authorization, AuthRefused, Rule
 from nsqd.protocols.nsq.settings import Settings
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from tests.cases import each
 from tests.effort import tries
 from tests.nsqd.core.node import SECOND, Node

@@ -7,7 +7,7 @@ import json
 
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
 from nsqd.protocols.transport import Upgrade
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from tests.cases import each
 from tests.nsqd.core.node import MS
 from tests.nsqd.protocols.nsq.wire import ERROR, Wire, body

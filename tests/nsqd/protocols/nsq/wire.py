@@ -12,7 +12,7 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.transport import Upgrade
 from shared.audit.event import Note
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
 from tests.nsqd.core.node import MS, Node
 from tests.nsqd.protocols.transport import StillTransport
 

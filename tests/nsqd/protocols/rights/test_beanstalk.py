@@ -6,7 +6,7 @@ from nsqd.protocols.beanstalk.rights import NEEDS
 from shared.auth.auth_file import Identity
 from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import Verb
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire

@@ -8,7 +8,7 @@ import json
 from nsqd.protocols.account import Accounts
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.settings import Settings
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.beanstalk.wire import put

@@ -3,7 +3,7 @@
 import json
 
 from nsqd.protocols.nsq.settings import Settings
-from shared.tls_info import TlsInfo
+from shared.tls.info import TlsInfo
 from tests.cases import each
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.nsq.wire import Wire, body

@@ -5,8 +5,8 @@ import json
 from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.nsq.settings import Settings
 from shared.auth.verbs import Verb
-from shared.tls_info import TlsInfo
-from shared.unix_sockets import NOBODY
+from shared.process.unix_sockets import NOBODY
+from shared.tls.info import TlsInfo
 from tests.nsqd.core.node import Node
 from tests.nsqd.protocols.beanstalk.wire import Wire as BeanstalkWire
 from tests.nsqd.protocols.disque.wire import Wire as DisqueWire

@@ -18,7 +18,7 @@ from admin.options import AdminOptions
 from lookupd.options import LookupdOptions
 from nsqd.options import NsqdOptions
 from shared.log import log
-from shared.tls_dates import DAY, SOON, Certificate, CertificateDates, certificates_of, expired, expiring, validity
+from shared.tls.dates import DAY, SOON, Certificate, CertificateDates, certificates_of, expired, expiring, validity
 from tests.cases import each
 
 DER = ssl.PEM_cert_to_DER_cert(trustme.CA().cert_pem.bytes().decode())

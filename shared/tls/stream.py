@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 
-from shared.tls import TlsObject, describe_failure
+from shared.tls.certificates import TlsObject, describe_failure
 
 CHUNK = 16 * 1024  # bytes of one receive: a whole record of TLS
 GOODBYE = 0.1  # s for a peer that does not read to make room for the last words

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from shared.tls import Certificates, TlsFiles, client_context
-from shared.tls_stream import HandshakeError, TlsStream
+from shared.tls.certificates import Certificates, TlsFiles, client_context
+from shared.tls.stream import HandshakeError, TlsStream
 from tests.cases import each
 from tests.certificates import Authority
 

@@ -13,7 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
+from shared.tls.certificates import (
+    Certificates,
+    TlsError,
+    TlsFiles,
+    TlsObject,
+    client_context,
+    describe,
+    describe_failure,
+)
 
 VERSION = "tls1.3"
 

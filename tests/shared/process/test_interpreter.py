@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared import interpreter
-from shared.interpreter import lacks_pgo, note_slow_interpreter
+from shared.process import interpreter
+from shared.process.interpreter import lacks_pgo, note_slow_interpreter
 from tests.cases import each
 
 GCC = "-fprofile-use -fprofile-correction"

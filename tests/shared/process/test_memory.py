@@ -2,7 +2,7 @@
 
 import gc
 
-from shared.memory import KEPT, GcPauses, Memory
+from shared.process.memory import KEPT, GcPauses, Memory
 
 NSQS_KEYS = [
     *("heap_objects", "heap_idle_bytes", "heap_in_use_bytes", "heap_released_bytes"),

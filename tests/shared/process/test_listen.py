@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.listen import Address, ListenError, bind_shared, display, is_loopback, listen, parse_address
+from shared.process.listen import Address, ListenError, bind_shared, display, is_loopback, listen, parse_address
 from tests.cases import each
 
 

@@ -1,7 +1,7 @@
 """Listening sockets: from the text of an -address option to a bound, listening, non-blocking socket.
 
 An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket, which may also be written
-"unix:/path", with a mode and an owner behind it (shared/unix_sockets.py). As in Go, a wildcard (no host, 0.0.0.0 or ::)
+"unix:/path", with a mode and an owner behind it (shared/process/unix_sockets.py). As in Go, a wildcard (no host, 0.0.0.0 or ::)
 listens on IPv6 and IPv4 with one socket, and a host name on its first address.
 Every failure is a ListenError in NSQ's words. This file uses no event loop.
 
@@ -19,7 +19,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shared.unix_sockets import UnixAddress, bind_unix, is_unix_address, parse_unix_address
+from shared.process.unix_sockets import UnixAddress, bind_unix, is_unix_address, parse_unix_address
 
 BACKLOG = 4096  # Linux's net.core.somaxconn, which Go also uses
 # Errors of accept(): try again later.

@@ -18,8 +18,8 @@ from cryptography.x509 import InvalidVersion, load_pem_x509_certificates
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from shared.tls_info import TlsError
-from shared.tls_strength import CIPHERS, LEVEL_FLAG, at_level, pair_problem
+from shared.tls.info import TlsError
+from shared.tls.strength import CIPHERS, LEVEL_FLAG, at_level, pair_problem
 
 T = TypeVar("T")
 

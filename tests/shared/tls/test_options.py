@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shared.tls_options import REQUIRED, TlsOptions, https_problems, load_certificates
+from shared.tls.options import REQUIRED, TlsOptions, https_problems, load_certificates
 from tests.cases import each
 from tests.certificates import Authority
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shared import unix_sockets
 from shared.checks import accidental_path, not_dialable, obstructed
-from shared.listen import Address, ListenError, is_loopback, listen, parse_address
-from shared.unix_sockets import BY_UMASK, NOBODY, UnixAddress, bind_unix, peer_user, user_number
+from shared.process import unix_sockets
+from shared.process.listen import Address, ListenError, is_loopback, listen, parse_address
+from shared.process.unix_sockets import BY_UMASK, NOBODY, UnixAddress, bind_unix, peer_user, user_number
 from tests.cases import each
 
 ROOT = pwd.getpwuid(0).pw_name

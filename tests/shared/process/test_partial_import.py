@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.partial_import import Placeholder, without
+from shared.process.partial_import import Placeholder, without
 
 
 @pytest.fixture

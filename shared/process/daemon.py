@@ -12,8 +12,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-from shared.listen import Listener, bind_shared, listen, parse_address
 from shared.log import log
+from shared.process.listen import Listener, bind_shared, listen, parse_address
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from apps.certificate_authority import Authority
-from shared.node_certificates import names_problem
-from shared.tls import TlsError, TlsObject, client_context, describe, describe_failure
-from shared.tls_mutual import MutualCertificates
+from shared.tls.certificates import TlsError, TlsObject, client_context, describe, describe_failure
+from shared.tls.mutual import MutualCertificates
+from shared.tls.node_certificates import names_problem
 from tests.node_certificates import files, load, make_certificates
 
 

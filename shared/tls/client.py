@@ -6,9 +6,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from shared.tls import client_context, describe_failure
-from shared.tls_info import TlsError
-from shared.tls_strength import SECURITY_LEVEL, pair_problem
+from shared.tls.certificates import client_context, describe_failure
+from shared.tls.info import TlsError
+from shared.tls.strength import SECURITY_LEVEL, pair_problem
 
 _NO_FAILURE = (
     ssl.SSLWantReadError,

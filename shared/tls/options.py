@@ -14,7 +14,7 @@ from shared.options import option
 from shared.values import parse_text
 
 if TYPE_CHECKING:
-    from shared.tls import Certificates
+    from shared.tls.certificates import Certificates
 
 # Values of tls_required, and their numbers in /config (Go's constants TLSNotRequired and so on).
 NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
@@ -115,7 +115,7 @@ def load_certificates(options: TlsOptions) -> Certificates | None:
     """Return the certificates, or None if there is no TLS. Raises TlsError."""
     if not options.tls_cert:
         return None
-    from shared.tls import Certificates, TlsFiles
+    from shared.tls.certificates import Certificates, TlsFiles
 
     return Certificates(
         TlsFiles(
@@ -131,7 +131,7 @@ def load_certificates(options: TlsOptions) -> Certificates | None:
 
 def certificates_problem(options: TlsOptions) -> str:
     """Return what is wrong with the files of TLS, or "", for --check-config."""
-    from shared.tls_info import TlsError
+    from shared.tls.info import TlsError
 
     try:
         load_certificates(options)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.tls_client import ClientCertificates, advised, load_client, why_failed
-from shared.tls_info import TlsError
+from shared.tls.client import ClientCertificates, advised, load_client, why_failed
+from shared.tls.info import TlsError
 from tests.cases import each
 from tests.certificates import Authority
 

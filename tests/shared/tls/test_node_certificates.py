@@ -1,6 +1,6 @@
 """Which node a certificate belongs to."""
 
-from shared.node_certificates import MOST_NODES, certified_number, node_uri
+from shared.tls.node_certificates import MOST_NODES, certified_number, node_uri
 from tests.cases import each
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.log import log
-from shared.tls_info import TlsError as TlsError  # re-exported
-from shared.tls_info import TlsInfo
-from shared.tls_strength import (
+from shared.tls.info import TlsError as TlsError  # re-exported
+from shared.tls.info import TlsInfo
+from shared.tls.strength import (
     CIPHERS,
     CLIENT_CIPHERS,
     LEVEL_FLAG,
@@ -29,7 +29,7 @@ from shared.tls_strength import (
 )
 
 if TYPE_CHECKING:
-    from shared.tls_any_certificate import AnyCertificateContext
+    from shared.tls.any_certificate import AnyCertificateContext
 
 LEAST = "tls1.2"
 VERSIONS = {  # by the names that tls-min-version uses
@@ -178,7 +178,7 @@ def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
             _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files.root_ca, ssl.Purpose.CLIENT_AUTH)
         if files.client_auth_policy != "require":
             return _stdlib_context(files)
-        from shared.tls_any_certificate import AnyCertificateContext  # only this case needs pyOpenSSL
+        from shared.tls.any_certificate import AnyCertificateContext  # only this case needs pyOpenSSL
 
         return AnyCertificateContext(files.cert, files.key, files.min_version, files.security_level)
     except TlsError as error:

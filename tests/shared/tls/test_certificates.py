@@ -18,9 +18,17 @@ from OpenSSL import SSL, crypto
 from nsqd.options import NsqdOptions
 from shared.configuration import parse
 from shared.options import OptionError
-from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
-from shared.tls_info import TlsInfo
-from shared.tls_strength import weakness_advice
+from shared.tls.certificates import (
+    Certificates,
+    TlsError,
+    TlsFiles,
+    TlsObject,
+    client_context,
+    describe,
+    describe_failure,
+)
+from shared.tls.info import TlsInfo
+from shared.tls.strength import weakness_advice
 from tests.cases import each
 from tests.certificates import Authority, only
 from tests.weak_certificates import WeakAuthority
