@@ -202,7 +202,7 @@ def _name_of(host: str) -> x509.GeneralName:
 def _builder(
     common_name: str, key: ec.EllipticCurvePublicKey, now: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
-    """Return a certificate with what every certificate has, but for its issuer."""
+    """Return a certificate with what every certificate has, except for its issuer."""
     return (
         x509.CertificateBuilder()
         .subject_name(_name(common_name))

@@ -172,7 +172,7 @@ def choose(copies: list[Copy], silent: list[str], number: int, force: bool) -> C
     if silent and not force:
         raise RecoverError(
             f"{', '.join(silent)} may have a longer copy: start it or repair its disk first, or give --force if it is"
-            " lost for good"
+            " lost permanently"
         )
     latest = max(copies, key=lambda copy: (copy.incarnation, copy.epoch, copy.end)).log_id
     if len({copy.log_id for copy in copies}) > 1:

@@ -3,7 +3,7 @@
 Each channel has one consumer and three kinds of messages:
   D  published with a delay (DPUB); finished when it arrives
   R  requeued with a delay (REQ) at its first delivery; finished at the second
-  H  held in flight until its time-out, and again after that; the first time-out is measured
+  H  held in flight until its timeout, and again after that; the first timeout is measured
 
 A due time is taken before the request that sets it is sent, so the measured lateness is never too small.
 """
@@ -39,7 +39,7 @@ class Firing:
     requeued: int  # R per channel
     held: int  # H per channel
     spread: float  # s: delays are evenly spread from 1 s to this
-    timeout_min: int  # ms: each consumer asks for a time-out from this
+    timeout_min: int  # ms: each consumer asks for a timeout from this
     timeout_max: int  # ... to this
     seconds: float
 

@@ -102,7 +102,7 @@ ROUTES: dict[str, dict[str, tuple[str, str]]] = {
         "POST /tube/jobs/release": ("tube, id or state and count", "Make reserved jobs ready"),
         "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
         "POST /cluster/forget": ("node", "Have the cluster forget a node that will not come back"),
-        "POST /cluster/leave": ("?limit", "Have the node hand its logs over, leave the cluster for good, and end"),
+        "POST /cluster/leave": ("?limit", "Have the node hand its logs over, leave the cluster permanently, and end"),
         "GET /cluster/leave": ("", "Tell how far the node is with leaving the cluster"),
         "POST /cluster/promote": (
             "log",

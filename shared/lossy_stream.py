@@ -95,7 +95,7 @@ class LossyStream(io.TextIOBase):
         while data:
             try:
                 taken = self._write(data)
-            except OSError:  # it would wait; or the disk is full, or the reader is gone: the line is lost all the same
+            except OSError:  # it would wait; or the disk is full, or the reader is gone: the line is lost anyway
                 break
             if not taken:
                 break

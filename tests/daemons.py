@@ -218,7 +218,7 @@ def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT, what:
 
 
 def status_of(ask: Callable[[], httpx.Response]) -> int:
-    """Return the status of the answer, or 0 if there is none: a request under way is cut off when its right ends."""
+    """Return the status of the answer, or 0 if there is none: a request in progress is cut off when its right ends."""
     try:
         return ask().status_code
     except httpx.TransportError:

@@ -65,7 +65,7 @@ class Tracer:
 
     def __init__(self) -> None:
         self.walk = Walk()
-        self._files: list[str] = []  # of the calls under way; "" for what is not the product's
+        self._files: list[str] = []  # of the calls in progress; "" for what is not the product's
 
     def __enter__(self) -> Walk:
         sys.setprofile(self._note)

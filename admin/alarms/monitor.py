@@ -107,7 +107,7 @@ class Monitor:
         return {one.address for one in self.queries.gone()}
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work; a bug in it must not end the task, without which alarms would be silent for good."""
+        """Do the work; a bug in it must not end the task, without which alarms would be silent permanently."""
         try:
             await work()
         except (AllFailed, UpstreamError) as failed:

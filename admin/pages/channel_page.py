@@ -189,7 +189,7 @@ def _rates(rates: Rates, hour: JsonObject | None, gain: float | None) -> Rates:
 
 
 def _figures(total: NodeRow, failure_share: str) -> list[Figure]:
-    """Return the line of figures at the top, but for the age of the oldest message, which a template words."""
+    """Return the line of figures at the top, except for the age of the oldest message, which a template words."""
     one, rates = total.channel, total.rates
     buried = one.get("buried_count", 0)
     return [

@@ -27,7 +27,7 @@ from shared.http.errors import HttpError
 
 AT_ONCE = 2  # passwords compared at the same time
 AT_ONCE_OF_KNOWN = 1  # the same, only for names that have logged in from their address
-MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work; for the known ones as many
+MOST_WAITING = 20  # logins that wait for a comparison: two seconds of work; for the known ones as many
 MOST_KNOWN = 1000  # pairs of a name and an address that have logged in; the least recent is forgotten first
 OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from any address, has to wait
 OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
@@ -36,7 +36,7 @@ WRONG = "Incorrect user name or password."
 
 
 class _Line:
-    """The log-ins that wait for a comparison."""
+    """The logins that wait for a comparison."""
 
     def __init__(self, at_once: int) -> None:
         self.waiting = 0
@@ -124,7 +124,7 @@ class Login:
         )  # fmt: skip
 
     def note_refused(self, request: Request, reason: str) -> None:
-        """Record a log-in by OIDC that was refused; who it was is not known."""
+        """Record a login by OIDC that was refused; who it was is not known."""
         self.site.audit.note("login", "", self._actor(request, "", ""), f"refused: {reason}", by="oidc")
 
     async def log_out(self, request: Request) -> Response:

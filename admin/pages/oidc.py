@@ -1,7 +1,7 @@
 """Logging in by OIDC: the authorization code flow with PKCE, state and nonce (/login/oidc and /login/oidc/callback).
 
-The cookie of a log-in under way is SameSite=Lax, because the browser comes back by a navigation that the provider's site has
-begun, with which it would not send a Strict one. It is of no use for anything but this one log-in, for ten minutes. The cookie
+The cookie of a login in progress is SameSite=Lax, because the browser comes back by a navigation that the provider's site has
+begun, with which it would not send a Strict one. It is of no use for anything but this one login, for ten minutes. The cookie
 of the session stays Strict. That is why the last answer is a page that goes on by itself and not a redirect: the browser would
 count a redirect as a part of the provider's navigation, and would not send the new cookie with it.
 
@@ -39,7 +39,7 @@ from shared.log import log
 
 COOKIE = "nsqadmin_oidc"
 BEGIN, CALLBACK = "/login/oidc", "/login/oidc/callback"
-AT_ONCE = 50  # log-ins that wait for the provider
+AT_ONCE = 50  # logins that wait for the provider
 MOST_SECRET = 1024  # bytes of the client secret
 MOST_CODE = 4096  # characters of a code
 SHOWN = 500  # characters of claims in the log
@@ -55,7 +55,7 @@ _BUSY = "Too many logins at the same time. Try again in a few seconds."
 
 
 class RefusedLoginError(Exception):
-    """A log-in is refused: what the user reads, the reason for audit and log, and the status of the answer."""
+    """A login is refused: what the user reads, the reason for audit and log, and the status of the answer."""
 
     def __init__(self, words: str, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -187,7 +187,7 @@ class OidcLogin:
         return self._forgotten(answer)
 
     def _forgotten(self, answer: Response) -> Response:
-        """Delete the cookie of the log-in, which is over."""
+        """Delete the cookie of the login, which is over."""
         answer.delete_cookie(COOKIE, path=self._cookie_path, httponly=True, samesite="lax")
         return answer
 

@@ -51,7 +51,7 @@ class Audit:
         self._publish = publish
         self._clock = clock
         self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
-        # Failed log-ins and refused attempts, kept apart: they must not displace other records.
+        # Failed logins and refused attempts, kept apart: they must not displace other records.
         self._refused: deque[Record] = deque(maxlen=IN_MEMORY)
         self._outbox = Outbox(self._deliver)
         self._failure = ""  # of the last record that was written to the file

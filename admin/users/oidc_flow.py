@@ -1,7 +1,7 @@
-"""Log-ins by OIDC that are under way, each bound to one browser. Pure: time and randomness come in.
+"""Log-ins by OIDC that are in progress, each bound to one browser. Pure: time and randomness come in.
 
-Nothing is kept for a log-in that was only begun, so strangers who begin many cannot displace anybody's. All of it stands in
-the browser's cookie, sealed by a key of this process: a random word, when the log-in began, and the page to go to. State,
+Nothing is kept for a login that was only begun, so strangers who begin many cannot displace anybody's. All of it stands in
+the browser's cookie, sealed by a key of this process: a random word, when the login began, and the page to go to. State,
 nonce and code verifier are derived from the word, so the provider, which learns the first two, cannot make the cookie, and
 another browser, to which an attacker sends a foreign answer of the provider, does not have it.
 """
@@ -16,17 +16,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LIFETIME = 600.0  # s to log in at the provider
-MOST_USED = 10_000  # log-ins that have ended, of which it is known
+MOST_USED = 10_000  # logins that have ended, of which it is known
 MOST_FOLLOWING = 1000  # characters of the page to go to; a cookie has at most 4,096
 
 
 class FlowError(Exception):
-    """The browser has no log-in under way that fits. The text says why."""
+    """The browser has no login in progress that fits. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A log-in that a browser has begun and that ends when it comes back from the provider."""
+    """A login that a browser has begun and that ends when it comes back from the provider."""
 
     state: str  # comes back from the provider
     nonce: str  # comes back in the ID token
@@ -35,24 +35,24 @@ class Flow:
 
 
 class Flows:
-    """Begins log-ins and ends each of them once."""
+    """Begins logins and ends each of them once."""
 
     def __init__(self, key: bytes, clock: Callable[[], float], random_word: Callable[[], str]) -> None:
         """`key`: a secret of this process. `clock`: s. `random_word`: returns letters, digits, - and _."""
         self._key = key
         self._clock = clock
         self._random_word = random_word
-        self._used: OrderedDict[str, float] = OrderedDict()  # words of log-ins that have ended: when they began
+        self._used: OrderedDict[str, float] = OrderedDict()  # words of logins that have ended: when they began
 
     def begin(self, following: str) -> tuple[Flow, str]:
-        """Begin a log-in, and return it with the content of its cookie. `following`: left out if it is too long."""
+        """Begin a login, and return it with the content of its cookie. `following`: left out if it is too long."""
         path = following if len(following) <= MOST_FOLLOWING else ""
         word = self._random_word()
         content = f"{word}.{self._clock():.0f}.{base64.urlsafe_b64encode(path.encode()).decode()}"
         return self._flow(word, path), f"{content}.{self._mac('cookie', content)}"
 
     def finish(self, cookie: str, state: str) -> Flow:
-        """Return the log-in of this cookie, whose state the provider has sent back, and end it. Raises FlowError."""
+        """Return the login of this cookie, whose state the provider has sent back, and end it. Raises FlowError."""
         content, _, mac = cookie.rpartition(".")
         if not _is_equal(mac, self._mac("cookie", content)):
             raise FlowError("the cookie was not made by this process")

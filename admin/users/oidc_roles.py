@@ -1,4 +1,4 @@
-"""Which user and which roles an ID token stands for, and what these roles allow now. Pure, but for the auth file it asks."""
+"""Which user and which roles an ID token stands for, and what these roles allow now. Pure, except for the auth file it asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ID tokens: whether one is genuine, for this client and this log-in, and valid now. Pure: keys and time come in.
+"""ID tokens: whether one is genuine, for this client and this login, and valid now. Pure: keys and time come in.
 
 Only signatures by a private key of the provider count: `none` is no signature, and the secret of HS256 would be one that
 whoever attacks may know, the public key.
@@ -37,7 +37,7 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The claims that an ID token must have to be taken for this log-in."""
+    """The claims that an ID token must have to be taken for this login."""
 
     issuer: str
     client_id: str

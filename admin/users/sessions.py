@@ -1,4 +1,4 @@
-"""Sessions of logged-in users, and counts of failed log-ins. Pure: time and randomness come in. All of it is bounded."""
+"""Sessions of logged-in users, and counts of failed logins. Pure: time and randomness come in. All of it is bounded."""
 
 from __future__ import annotations
 

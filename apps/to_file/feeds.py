@@ -44,7 +44,7 @@ def current_time() -> Now:
 
 
 class Feed:
-    """One topic: the consumer, which is made again after an nsqd has refused it for good, and the log."""
+    """One topic: the consumer, which is made again after an nsqd has refused it permanently, and the log."""
 
     def __init__(self, make: Callable[[], Consumer], topic_log: TopicLog, selector: selectors.BaseSelector) -> None:
         """Make the consumer. Raises OSError and ValueError."""

@@ -1,7 +1,7 @@
 """The files of one topic, one after the other, on a Disk.
 
 Law: after `sync` returns, all that was appended is durable under a name. After an OSError of any method, `roll_back` undoes
-what was appended since the last `sync`, and the caller appends it again: nothing is in the files in part, but for a
+what was appended since the last `sync`, and the caller appends it again: nothing is in the files in part, except for a
 file that cannot be cut.
 """
 

@@ -152,7 +152,7 @@ class Ledger:
     def stalled(self, until: int) -> None:
         """Note that the server was stopped for a while, and sent nothing before that arrives later than `until`.
 
-        Time-outs may have come before commands meanwhile.
+        Timeouts may have come before commands meanwhile.
         """
         self._stalled_until = until
         for message in self._messages:

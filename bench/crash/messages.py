@@ -29,7 +29,7 @@ class Copy:
     commands: int = 0  # how many commands were sent, ever
     settled: int = 0  # when the last command was known to be handled; 0: that is not known
     priority: int | None = 0  # None: unknown, that of the last command or of the one before
-    stalled: bool = False  # the server may have been stopped since the delivery: a REQ may come after the time-out
+    stalled: bool = False  # the server may have been stopped since the delivery: a REQ may come after the timeout
 
 
 @dataclass(slots=True)

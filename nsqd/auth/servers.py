@@ -76,7 +76,7 @@ class AuthServers:
         with trio.move_on_after(PATIENCE) as waiting:
             await self._turns.acquire()
         if waiting.cancelled_caught:
-            raise AuthRefused(f"too many questions under way for {PATIENCE:.0f} s")
+            raise AuthRefused(f"too many questions in progress for {PATIENCE:.0f} s")
         try:
             return await self._ask_any(question)
         finally:

@@ -258,7 +258,7 @@ def _no_http_replies() -> HttpReplies:
 
 
 async def _until_signalled(signals: AsyncIterator[int], broker: Broker) -> int:
-    """Return the number of the first signal that ends the process; SIGUSR1 begins drain mode, for good."""
+    """Return the number of the first signal that ends the process; SIGUSR1 begins drain mode, permanently."""
     async for number in signals:
         if number != signal.SIGUSR1:
             return number

@@ -1,4 +1,4 @@
-"""The message broker: topics, channels, tubes and time-outs, as pure and synchronous code.
+"""The message broker: topics, channels, tubes and timeouts, as pure and synchronous code.
 
 The core uses no socket, clock, file, log, thread or random number. Callers pass in `now` (monotonic ns), `wall` (ns since the
 epoch), random numbers and the store, so one object graph serves the reactor, the tests and the simulators. Messages of a topic

@@ -119,7 +119,7 @@ class ReaderState(ABC):
 
     @abstractmethod
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
-        """Yield the spans (first, end) that a state that was just loaded references, but for those that `flags` tells."""
+        """Yield the spans (first, end) that a state that was just loaded references, except for those that `flags` tells."""
 
     def flags(self, first: int, end: int) -> bytes:
         """Return a byte for each of messages first..end: 1 if the reader references it alone. b"" if it references none so."""

@@ -119,7 +119,7 @@ class Topic:
         return known
 
     def publish_to(self, only: Channel, bodies: list[bytes], attributes: Attributes) -> int:
-        """Take messages as `publish_with` does, but for one channel; they come before the turn's other publishes.
+        """Take messages as `publish_with` does, except for one channel; they come before the turn's other publishes.
 
         The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """

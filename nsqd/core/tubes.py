@@ -198,7 +198,7 @@ class Tubes:
                 yield
 
     def release_all(self, worker: Worker, release: Callable[[Tube, Job], None] = Tube.let_go) -> None:
-        """Release all jobs that the worker has reserved, but for those of other nodes."""
+        """Release all jobs that the worker has reserved, except for those of other nodes."""
         for key, ordinal in list(worker.holds):
             if key != BORROWED:
                 tube = self.waiters.sharded[key] if key < 0 else self.index.holders[key]

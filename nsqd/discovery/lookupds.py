@@ -322,7 +322,7 @@ class Lookupds:
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, explained(str(error)))
 
     def _how(self) -> tuple[tuple[float, float], ssl.SSLContext | None]:
-        """Return the time-outs of a question, and whom to trust if it is asked over TLS."""
+        """Return the timeouts of a question, and whom to trust if it is asked over TLS."""
         return self._timeouts, self._tls.context if self._tls is not None else None
 
     def _warn_of_no_witness(self, lookupd: _Lookupd, url: str, error: AnswerError) -> None:

@@ -210,7 +210,7 @@ def _audit(audit: TrailFigures) -> Iterator[Metric]:
 
 
 def _scan(scan: ScanStatistics) -> Iterator[Metric]:
-    """Yield how busy time-outs and delays keep the node."""
+    """Yield how busy timeouts and delays keep the node."""
     yield GaugeMetricFamily("nsqd_queue_scan_workers", "Size of the queue-scan worker pool", scan.workers)
     yield CounterMetricFamily("nsqd_queue_scan_passes", "Passes of the queue scan", scan.passes)
     yield CounterMetricFamily("nsqd_queue_scan_selected", "Queues checked by the queue scan", scan.selected)

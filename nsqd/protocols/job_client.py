@@ -105,7 +105,7 @@ class JobClient:
         """Do nothing: `is_in_debt` is asked before each publish."""
 
     def pause_ended(self, now: int) -> None:
-        """Go on with a publish that was held back. Such clients may be silent for ever."""
+        """Go on with a publish that was held back. Such clients may be silent indefinitely."""
         if self._is_held:
             self._is_held = False
             self.continue_input()

@@ -36,7 +36,7 @@ class Upgrade:
 
 
 class Fact(Enum):
-    """What a peer has its transport log about a client, at INFO but for errors."""
+    """What a peer has its transport log about a client, at INFO except for errors."""
 
     JOINED = "joined"  # the client has begun with the magic of its protocol
     IDENTIFIED = "identified"

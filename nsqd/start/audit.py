@@ -107,7 +107,7 @@ class NodeAudit:
             self.publish()
 
     def record_changes(self, changes: Sequence[Change]) -> None:
-        """Record topics and channels that came and went, but for ephemeral ones. Who made one is another record, or unknown."""
+        """Record topics and channels that came and went, except for ephemeral ones. Another record may say who made one."""
         if self.note is None:
             return
         for change in changes:

@@ -17,7 +17,7 @@ WITHIN = 3.0  # s: as long as a silent node is not suspected yet; one that is no
 
 
 class ClientPorts:
-    """What opens the ports of a node's clients. It belongs to the trio thread, but for `are_open`."""
+    """What opens the ports of a node's clients. It belongs to the trio thread, except for `are_open`."""
 
     def __init__(self, broker: Broker) -> None:
         self.are_open = False

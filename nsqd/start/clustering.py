@@ -288,7 +288,7 @@ def _mending(port: ClusterPort, opened: OpenLog, visits: Visits) -> Mending:
 
 
 def for_a_slice(some: Callable[[int], bool], clock: Callable[[], int] = time.monotonic_ns) -> bool:
-    """Call `some` with AT_ONCE until it returns False, but for no longer than a SLICE. Returns True if there is more to do."""
+    """Call `some` with AT_ONCE until it returns False, for a SLICE at most. Returns True if there is more to do."""
     until = clock() + SLICE
     while some(AT_ONCE):
         if clock() >= until:

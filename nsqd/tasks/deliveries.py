@@ -5,7 +5,7 @@
      "timed_out": 0, "buried": 0, "depth": 3, "in_flight": 1, "latency": {"sum": NS, "max": NS, "buckets": {"NS": COUNT, ...}}}
 
 `at` is the second that has ended, since the epoch. Counts are of that second; depth and in_flight are those of the channel at
-its end. There is one message for each producer (of de-duplicated messages; "" for all others). Attempts are the deliveries of
+its end. There is one message for each producer (of deduplicated messages; "" for all others). Attempts are the deliveries of
 the messages that were finished. A latency is from publish to FIN; its buckets are 3 % wide, are named by their middle, and add
 up over channels, seconds and nodes. The statistics topic itself and all ephemeral topics and channels are left out. While the
 node drains nothing is published.

@@ -93,7 +93,7 @@ class Consumer:
     async def __anext__(self) -> Message:
         """Return the next message; end after `stop`. A message that came more often than max_attempts is finished instead.
 
-        Raises ConsumerError if an nsqd refuses the subscription for good, and in a process that was forked since.
+        Raises ConsumerError if an nsqd refuses the subscription permanently, and in a process that was forked since.
         """
         while self._is_spent(message := await self._take()):
             self._give_up(message)

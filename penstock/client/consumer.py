@@ -76,7 +76,7 @@ class Consumer:
     def poll(self, timeout_s: float | None = None) -> list[Message]:
         """Return the next messages as a batch, as soon as there are any; [] after `timeout_s` or `stop`.
 
-        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription for good, and in a process
+        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription permanently, and in a process
         that was forked since the consumer was made.
         """
         self._links.require_own()

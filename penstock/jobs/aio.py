@@ -102,7 +102,7 @@ class AsyncJobs(AsyncOperators):
         return AsyncJobs(self.address, self._settings, self.using, self.watching)
 
     async def aclose(self) -> None:
-        """Close the connection for good: reserved jobs become ready.
+        """Close the connection permanently: reserved jobs become ready.
 
         Calls that other tasks are waiting for, `run` among them, raise ClientClosed, and so does every later call.
 
@@ -113,11 +113,11 @@ class AsyncJobs(AsyncOperators):
         for scope in self._scopes:
             scope.cancel()
         with anyio.CancelScope(shield=True):
-            async with self._turn:  # the call under way has ended, and so has its attempt to connect
+            async with self._turn:  # the call in progress has ended, and so has its attempt to connect
                 await self.hang_up()
 
     async def hang_up(self) -> None:
-        """Close the connection: reserved jobs become ready. The next call connects again. No other call may be under way.
+        """Close the connection: reserved jobs become ready. The next call connects again. No other call may be in progress.
 
         >>> await jobs.hang_up()
         """

@@ -59,7 +59,7 @@ class TouchPlan:
     def __init__(self, now: float) -> None:
         self._due = now + LEARN_AFTER_S
         self._period = 0.0  # s between touches; 0: the time to run is not known
-        self.is_busy = False  # True: a touch is under way
+        self.is_busy = False  # True: a touch is in progress
 
     @property
     def asks_for_ttr(self) -> bool:

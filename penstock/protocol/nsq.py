@@ -2,7 +2,7 @@
 
 The module is pure. An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
 sends bodies behind their length; it raises ValueError for an argument that can never be legal. Limits that only the
-server knows (body sizes, RDY, time-outs) are left to the server.
+server knows (body sizes, RDY, timeouts) are left to the server.
 
 See docs/design/nsq-protocol.md.
 """

@@ -158,7 +158,7 @@ class ConsumerCore:
     def receive(self, subscription: Subscription, data: bytes) -> list[Message]:
         """Return the messages that `data`, which has arrived, completes; b"" is the end of the stream.
 
-        The subscription is lost if its server misbehaves. Raises ConsumerError if it refuses the subscription for good.
+        The subscription is lost if its server misbehaves. Raises ConsumerError if it refuses the subscription permanently.
         """
         if subscription.state is SubscriptionState.LOST:
             return []

@@ -104,7 +104,7 @@ class Reply:
         self._timeout_s, self._until = timeout_s, now + timeout_s
 
     def add(self, part: bytes, now: float) -> None:
-        """Add a part. Raises ValueError for more than MAX_REPLY bytes, and if it took more than the time-out."""
+        """Add a part. Raises ValueError for more than MAX_REPLY bytes, and if it took more than the timeout."""
         self._content += part
         if now > self._until:
             raise ValueError(f"the reply took more than {self._timeout_s:g} s")

@@ -33,7 +33,7 @@ class Settings:
     sample_rate: int = 0  # percent of the messages to receive; 0: all
     msg_timeout_ms: int = 0
     output_buffer_size: int = 0  # bytes; -1: unbuffered
-    output_buffer_timeout_ms: int = 0  # -1: no time-out
+    output_buffer_timeout_ms: int = 0  # -1: no timeout
 
     tls_v1: bool = False  # TLS, from tls_min_version on; a server that does not offer it is refused
     tls_root_ca_file: str = ""  # PEM file of the authorities behind the servers' certificates; "": the system's

@@ -78,7 +78,7 @@ class Subscription:
     def receive(self, data: bytes, now: float) -> list[Message]:
         """Return the messages that `data` completes.
 
-        Raises ConnectionLost, or ConsumerError if the server refuses us for good.
+        Raises ConnectionLost, or ConsumerError if the server refuses us permanently.
         """
         frames = self._session.receive(data)
         self.heard_at = now

@@ -1,7 +1,7 @@
 """Channel mode: a consumer in the driver, for nodes that retain nothing, including the original nsqd.
 
 A thread receives messages, stages them durably and sends FIN, whatever Spark is doing; a batch is a range of staged
-files. So a slow batch loses no message to a time-out, and a redelivered message is not staged again.
+files. So a slow batch loses no message to a timeout, and a redelivered message is not staged again.
 
 See docs/design/spark.md#channels.
 """

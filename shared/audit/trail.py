@@ -36,7 +36,7 @@ class TrailFigures:
     """What an audit has done since the start."""
 
     records: int  # written
-    left_out: int  # events that are not recorded, but for their number
+    left_out: int  # events that are not recorded, except for their number
     unpublished: int  # records that the audit topic did not get
 
 

@@ -79,7 +79,7 @@ class Authorizer:
     under_way: UnderWay = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without requests that are under way, and without failures."""
+        """Begin without requests that are in progress, and without failures."""
         self._failures = Failures(lambda: self.clock())
         self.under_way = UnderWay(lambda: self.keyring.epoch)
 

@@ -326,7 +326,7 @@ class GuardedProtocol(asyncio.Protocol):
             log.warning("HTTP: closed %s:%s, which sent %s", ip, port, found)
         is_at_hand = self._in_body and self._receiving is self._out
         if is_at_hand and self._exchange is not None and self._exchange.has_begun:
-            self._answers.close()  # the text would become part of the answer under way
+            self._answers.close()  # the text would become part of the answer in progress
         elif self._owed > self._in_body:
             if self._in_body:  # this request waits behind others, and must not be handled
                 self._queue.pop()

@@ -23,7 +23,7 @@ class HandshakeError(Exception):
 
 
 class TlsStream(trio.abc.Stream):
-    """One side of a connection whose handshake may be under way."""
+    """One side of a connection whose handshake may be in progress."""
 
     def __init__(self, transport: trio.abc.Stream, begin: Callable[[ssl.MemoryBIO, ssl.MemoryBIO], TlsObject]) -> None:
         """`begin` returns a new connection: the first buffer holds bytes from the peer, the second bytes for it."""

@@ -110,7 +110,7 @@ class Peer:
                 assert file.read(4) == b"  V2"
                 while (line := file.readline()) and self.take(line.strip(), file):
                     self.push()
-            with self.nsqd.lock:  # unlike NSQ, so that a test need not wait for the time-out
+            with self.nsqd.lock:  # unlike NSQ, so that a test need not wait for the timeout
                 self.rdy = 0
                 self.nsqd.deliver(*self.in_flight.values())
                 self.in_flight.clear()

@@ -24,7 +24,7 @@ from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
 from penstock.protocol.compression import Deflate, Snappy
 from tests.cases import each
 
-PATIENCE = 300  # s; a minute at the most on two idle cores
+PATIENCE = 300  # s; a minute at most on two idle cores
 
 
 class Arriving:

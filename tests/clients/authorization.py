@@ -127,7 +127,7 @@ class AuthFileContract(Exchanging):
 
 
 def until(pattern: re.Pattern[str], file: IO[str]) -> str:
-    """What the client says up to the line with the pattern: it need not end, pynsq for one connects again for ever."""
+    """What the client says up to the line with the pattern: it need not end, pynsq for one connects again indefinitely."""
     heard = ""
     for line in file:
         heard += line

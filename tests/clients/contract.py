@@ -5,10 +5,10 @@ A client is a program of a few lines around the library, with two commands:
     publish TOPIC NSQD BODIES [DELAY_MS]   PUB the one body, DPUB it if there is a delay, MPUB several (a JSON list)
     consume OPTIONS                        read until `count` messages are finished, then print every delivery as JSON
 
-`OPTIONS` is JSON: topic, channel, count, and nsqd or lookupd (lists of addresses). The message time-out is 3 s. What
+`OPTIONS` is JSON: topic, channel, count, and nsqd or lookupd (lists of addresses). The message timeout is 3 s. What
 a consumer does with a message stands in the message: `requeue...` is handed back and `stall...` left alone at its first
 attempt, `touch...` is touched every 0.25 s and finished after 4.25 s, all else is finished. Who is touched so often outlives
-the time-out though the machine stops for seconds at a time.
+the timeout though the machine stops for seconds at a time.
 """
 
 from __future__ import annotations

@@ -31,5 +31,5 @@ class TestPynsqUpgrades(UpgradeContract, AuthContract, AuthFileContract):
     def bodies(self, compression: str) -> list[bytes]:
         return SMALL[:20] if compression else super().bodies(compression)
 
-    # It does not hear a refusal of IDENTIFY, and connects again for ever.
+    # It does not hear a refusal of IDENTIFY, and connects again indefinitely.
     test_both_compressions_are_refused = None  # type: ignore[assignment]

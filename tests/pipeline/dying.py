@@ -71,7 +71,7 @@ STAGES: dict[str, Callable[[], None]] = {
     "files written": partial(change, Lake, "finish", die, 2),
     "manifest written": partial(change, Lake, "finish", die, 2, behind=True),
     "cursor moved": partial(change, archive.Archiver, "_move_cursors", die, 2, behind=True),
-    "rolled up": partial(change, rollup, "write", die_alone),  # but for the manifest
+    "rolled up": partial(change, rollup, "write", die_alone),  # except for the manifest
     "files compacted": partial(change, Lake, "finish", die_alone, 1, is_of_several),
     "compacted": partial(change, Lake, "tidy", die_alone, 1, has_compacted),  # and what was compacted is there, too
 }

@@ -121,13 +121,13 @@ class Client(threading.Thread):
         return self.stopped.is_set()
 
     def ask_to_stop(self) -> None:
-        """Have it end after the request that is under way."""
+        """Have it end after the request that is in progress."""
         self.stopped.set()
 
     def wait_for_end(self) -> None:
         """Wait until it has ended, and check that nothing unexpected was answered."""
         self.join(2 * ANSWER)
-        assert not self.is_alive(), "a client waits for ever"
+        assert not self.is_alive(), "a client waits indefinitely"
         assert self.failure is None
 
 

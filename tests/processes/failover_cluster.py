@@ -215,7 +215,7 @@ class FailoverCluster(NetworkedCluster):
         return True
 
     def _aside(self, number: int) -> set[str]:
-        """Return the diverged copies of a node, but for those that it says it cannot read."""
+        """Return the diverged copies of a node, except for those that it says it cannot read."""
         found = {
             f"{kind}/{path.name}"
             for kind in ("replicas", "promoted")

@@ -30,7 +30,7 @@ class Guarded:
     key: str
 
     def settings(self, **more: str | bool | int) -> Settings:
-        """All that is needed, but for what `more` says otherwise."""
+        """All that is needed, except for what `more` says otherwise."""
         needed = {"tls_v1": True, "tls_root_ca_file": self.root, "tls_cert": self.cert, "tls_key": self.key}
         return Settings(**{**needed, "auth_secret": "secret", **more})  # type: ignore[arg-type]
 

@@ -103,7 +103,7 @@ def test_a_hostile_endpoint_takes_nothing_and_ends_nothing(shared: Daemon, name:
             assert running.stop(number) == 0
         assert len([line for line in running.lines if text in line]) <= 22
     assert sum(state(shared, topic, CHANNEL)) == 300
-    assert state(shared, topic, CHANNEL)[1] == 0, "no message waits for its time-out"
+    assert state(shared, topic, CHANNEL)[1] == 0, "no message waits for its timeout"
 
 
 def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> None:
@@ -120,7 +120,7 @@ def test_a_long_request_is_touched_and_ends_after_the_signal(shared: Daemon) -> 
             eventually(lambda: endpoint.bodies)
             with pytest.raises(
                 AssertionError
-            ):  # three times the time-out: both are still in flight, one waits for a thread
+            ):  # three times the timeout: both are still in flight, one waits for a thread
                 eventually(lambda: state(shared, "long", CHANNEL)[1] < 2, timeout=3.0)
             running.process.send_signal(signal.SIGTERM)
             eventually(lambda: state(shared, "long", CHANNEL)[1] == 1)  # the one that waited was given back

@@ -298,7 +298,7 @@ def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
     with nsqd(tmp_path, "-lookupd-tcp-address", address) as daemon:
-        publish(daemon, b"first", b"body")  # publishing does not wait for it, as it would for ever
+        publish(daemon, b"first", b"body")  # publishing does not wait for it, as it would indefinitely
         daemon.wait_for_line(f"LOOKUPD({address})")
         with Daemon("nsqlookupd", "-tcp-address", address) as lookupd:
             publish(daemon, b"second", b"body")  # the notification makes it try again, before the next ping

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.process
 
 MAGIC_TIME = 10.0  # s a connection may take to say "  V2", and a HTTP client to send its header
 SLACK = 6.0  # s, for a CI machine that sleeps at times; 2 s and this are still less than MAGIC_TIME
-PROMPT = 4.0  # s: who waits for a client that is broken waits for MAGIC_TIME, or for ever
+PROMPT = 4.0  # s: who waits for a client that is broken waits for MAGIC_TIME, or indefinitely
 PAGE = resource.getpagesize()
 
 
@@ -150,7 +150,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
         (channel,) = stats["topics"][0]["channels"]
         assert channel["clients"] == []
-        assert channel["depth"] + channel["in_flight_count"] == many  # none is lost: they wait for their time-out
+        assert channel["depth"] + channel["in_flight_count"] == many  # none is lost: they wait for their timeout
 
 
 # dawdlers and crowds

@@ -1,4 +1,4 @@
-"""The node within a test's process: what clients see of it is what they see of a daemon, but for the time that it takes."""
+"""The node within a test's process: what clients see of it is what they see of a daemon, except for the time that it takes."""
 
 import pytest
 

@@ -106,7 +106,7 @@ def _needless(run: ClusterRun, machine: Machine) -> list[str]:
 def _is_needed(run: ClusterRun, machine: Machine, log_id: bytes) -> bool:
     """Return True if the leader of a log has a machine's node among its followers, or if nobody leads it.
 
-    Then nodes may not promote it, or nothing of it is in the replica, and its node is gone for good.
+    Then nodes may not promote it, or nothing of it is in the replica, and its node is gone permanently.
     """
     leaders = run.leaders().get(log_id, [])
     kept = machine.node.replicas.kept.get(log_id) if machine.node is not None else None

@@ -543,7 +543,7 @@ class ClusterRun:
             if not machine.runs or machine.slow or machine.is_spoiled or machine.is_full or node.log.writer.failure:
                 continue
             since = max(at, machine.still_until, machine.late_until)
-            assert self.now - since < REPLY_WITHIN or publish.n == 1, f"waits for ever: {publish}"
+            assert self.now - since < REPLY_WITHIN or publish.n == 1, f"waits indefinitely: {publish}"
 
     # the end of a round
 

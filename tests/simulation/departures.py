@@ -1,4 +1,4 @@
-"""Nodes of a simulated cluster that leave it for good or are forgotten, and what becomes of their machines.
+"""Nodes of a simulated cluster that leave it permanently or are forgotten, and what becomes of their machines.
 
 A node that has left loses nothing: its machine stays away, or comes back with its old directory, or with an empty one. What
 its machine had counts as a copy no more; of each log that it led, the new leader has one instead. A node that is forgotten

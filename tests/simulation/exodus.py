@@ -12,7 +12,7 @@ from tests.nsqd.core.node import SECOND
 from tests.simulation.cluster import ClusterRun
 from tests.simulation.machine import Machine
 
-OFTEN = 0.15  # part of the steps in which it begins, unless it is under way
+OFTEN = 0.15  # part of the steps in which it begins, unless it is in progress
 FEWEST = 4  # nodes; two stay
 
 

@@ -161,7 +161,7 @@ def _header(content: bytes) -> SegmentHeader | None:
 
 
 def _records(log_id: bytes, disk: SimDisk) -> list[tuple[str, Place, int, int]]:
-    """Return the PUBLISH records that are durable for good in segments that were never rewritten: file, place, start, end."""
+    """Return the PUBLISH records that stay durable, in segments that were never rewritten: file, place, start, end."""
     disk = disk.kill()  # which meets no planned fault
     segments = [(name, header) for name in disk.names() if (header := _header(disk.synced(name))) is not None]
     marks = [highest_mark(disk.synced(name), 0, header.seed) for name, header in segments]

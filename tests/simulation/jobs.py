@@ -294,7 +294,7 @@ class Jobs:
                 before, until = len(self._seen), run.now + ns
 
     def _judge_stranded(self) -> None:
-        """Nobody waits for ever while a job is ready at a connected node."""
+        """Nobody waits indefinitely while a job is ready at a connected node."""
         for queue in QUEUES:
             parts = [part for _, part in self.parts()]
             is_awaited = any(one.waits_for(queue) for part in parts for one in part.connections)
@@ -325,7 +325,7 @@ class Jobs:
         return part.owners.owners(message_id >> 48)
 
     def _missing(self) -> list[Job]:
-        """Return the jobs that must be delivered, and were not since all is well, but for those that are out for long."""
+        """Return the jobs that must be delivered, and were not since all is well, except for those that are out for long."""
         owed = [self.books.jobs[one.number] for one in self.run.books.owed() if one.number in self.books.jobs]
         return [
             one for one in owed if one.publish.number not in self._seen and not (one.retry == LONG and one.deliveries)

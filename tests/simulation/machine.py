@@ -378,7 +378,7 @@ class Machine:
         run.books.counts["starts"] += 1
 
     def _judge_facts(self, node: ClusterNode) -> None:
-        """Assert that a log, which was opened, states what it has stated for good, whatever was removed of it since."""
+        """Assert that a log, which was opened, states what it has stated permanently, whatever was removed of it since."""
         writer, former = node.log.writer, self.run.books.successions.get(self.log_id)
         knows_parent = former in (None, *(parent.log_id for parent in writer.parents)) or self.is_damaged
         assert knows_parent, "a log does not know the one before it"

@@ -47,7 +47,7 @@ class OutageRun(ClusterRun):
         self._last_cut = self.now
 
     def _judge_durable(self, machine: Machine) -> None:
-        """Assert that a machine has durably what it acknowledged long enough ago, but for what an earlier cut has cost."""
+        """Assert that a machine has durably what it acknowledged long enough ago, except for what an earlier cut has cost."""
         durable = machine.durable.get(machine.log_id)
         if machine.node is None or durable is None:
             return

@@ -278,7 +278,7 @@ class WholeRun:
             yield
 
     def stop(self, ns: int) -> None:
-        """The process is stopped (SIGSTOP) for so long: clocks go on, and then all time-outs and delays are over at once."""
+        """The process is stopped (SIGSTOP) for so long: clocks go on, and then all timeouts and delays are over at once."""
         self.notes.add(f"stopped at {self.clock.true} for {ns}")
         self.clock.advance(ns)
         self.went_on = self.clock.true
@@ -290,7 +290,7 @@ class WholeRun:
         node.step_threads()
 
     def crash(self, links: list[Link], cut: bool) -> None:
-        """What the node has sent arrives all the same. `cut`: it is the power that ends it."""
+        """What the node has sent arrives anyway. `cut`: it is the power that ends it."""
         at, random = self.clock.true, self.random
         for link in links:
             end = link.socket

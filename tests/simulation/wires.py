@@ -13,7 +13,7 @@ from typing import Any
 
 from nsqd.cluster.wire.link import Link
 
-MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: it is heard all the same
+MOST_SLOW = 1_500_000_000  # ns that bytes to and from a slow machine take: it is heard anyway
 EOF = b""  # in place of bytes: the other end has closed
 Place = (
     Any  # a machine: its address, its `ends` of connections, `is_up`, its clock `mono`, and `gone` when a link is gone

@@ -337,7 +337,7 @@ class Channel:
         self.backlog.reading = False
         self.wake()
 
-    # time-outs and delays
+    # timeouts and delays
 
     def schedule_scan(self, due: int) -> None:
         """See to it that the scan looks at this channel by `due` (monotonic ns)."""

@@ -7,7 +7,7 @@ A consumer is given messages ahead of its work, as many as its window holds. So 
 All others lay behind in the window: they come back with their attempts, and without a failure.
 
 The oldest message keeps a consumer silent: it is *stuck at* it. Until the consumer answers again, nothing else fails there,
-however often its window is emptied by time-outs and filled again. So a window that times out bit by bit counts once. A consumer
+however often its window is emptied by timeouts and filled again. So a window that times out bit by bit counts once. A consumer
 that has a single message in flight is never stuck: each message fails by itself.
 
 With shards (window.py), all messages of a client count as one window.

@@ -253,7 +253,7 @@ class InFlight:
             count, first = min(limit, len(run)), run.first + run.head
             self._advance(run, count)
             return list(range(first, first + count))
-        if run.loose is None:  # not the first run of its owner: a later one that had a shorter time-out
+        if run.loose is None:  # not the first run of its owner: a later one that had a shorter timeout
             runs.remove(run)
             self._break(run)
         members = run.members(limit)

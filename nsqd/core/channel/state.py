@@ -235,7 +235,7 @@ class ChannelState(ReaderState):
             channel.buried.add(message_id, letter)
 
     def _due_soon(self, until: int, later: list[Page]) -> Iterator[tuple[int, int, int]]:
-        """Yield (ordinal, due, counts) of the messages that wait, but for pages due after `until`, which go to `later`."""
+        """Yield (ordinal, due, counts) of the messages that wait, except for pages due after `until`, which go to `later`."""
         yield from ((ordinal, due, counts) for ordinal, (counts, due) in self.returned.items())
         for page in self.pages.pages():
             if min(page[1::3]) > until:

@@ -36,7 +36,7 @@ class Latency:
     def __init__(self, percentiles: Iterable[float], window: int, total: Histogram | None = None) -> None:
         """Begin an empty window.
 
-        `percentiles`: above 0 and at most 1; `window`: ns; `total`: a histogram that also gets every latency, for ever.
+        `percentiles`: above 0 and at most 1; `window`: ns; `total`: a histogram that also gets every latency, indefinitely.
         """
         self._percentiles = tuple(sorted(percentiles, reverse=True))
         self._half = max(1, window // 2)  # ns

@@ -4,7 +4,7 @@ Each step has a value of these for each topic and each channel:
 
     published      messages in the step: of a topic those that were published to it, of a channel those that came to it
     finished       messages in the step; those that were emptied or dropped count, too, and those that were buried do not
-    requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts all the same
+    requeued, timed_out     deliveries in the step that ended so; if the message was buried for it, it counts anyway
     buried, depth, in_flight, deferred      messages at the end of the step
 
 A log that the node promotes or gives back changes levels only: nobody has published or finished its messages in that step.

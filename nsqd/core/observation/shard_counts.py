@@ -19,7 +19,7 @@ _NOTHING = (0, 0, 0)
 class ShardTotals(NamedTuple):
     """The counts of a channel at one look.
 
-    `attached`: how many messages, but for buried ones, came since the last look with new shards, without those that went.
+    `attached`: how many messages, except for buried ones, came since the last look with new shards, without those that went.
     """
 
     counts: tuple[int, int, int, int]  # published, finished, requeued, timed out, since the process started

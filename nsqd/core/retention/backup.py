@@ -35,7 +35,7 @@ class Backup(Protocol):
         """
 
     def keep_alive(self, number: int) -> None:
-        """Keep the backup alive. Call this every few seconds, so that an abandoned backup does not hold files for ever."""
+        """Keep the backup alive. Call this every few seconds, so that an abandoned backup does not hold files indefinitely."""
 
     def end(self, number: int) -> None:
         """End the backup, which is complete or no longer wanted."""

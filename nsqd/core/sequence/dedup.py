@@ -1,11 +1,11 @@
-"""De-duplicated publish: what a topic remembers of its messages, to recognize one that is sent again.
+"""Deduplicated publish: what a topic remembers of its messages, to recognize one that is sent again.
 
 A message has a key, or a producer that numbers its messages in ascending order. A topic remembers keys for some time, and the
 last number of each producer, however old. The node limits the number of keys and producers: at the limit a topic forgets its
 own oldest for each new one. Everything is restored from the messages' attributes in the log and from checkpoints, so a retry
 after a kill is recognized, too.
 
-See docs/design/channel.md#de-duplication.
+See docs/design/channel.md#deduplication.
 """
 
 from __future__ import annotations

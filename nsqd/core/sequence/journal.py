@@ -84,7 +84,7 @@ class ReaderJournal(Protocol):
         """
 
     def requeue(self, ordinal: int, attempts: int, failures: int, due: int) -> None:
-        """Record that a message came back, by REQ or time-out, after `attempts` deliveries, `failures` of which failed.
+        """Record that a message came back, by REQ or timeout, after `attempts` deliveries, `failures` of which failed.
 
         It is ready at `due` (monotonic ns; 0: at once). A redelivery, the `attempts`th delivery, is recorded in the same way:
         if the process ends before the FIN, the message is ready at once.

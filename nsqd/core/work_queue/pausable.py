@@ -92,7 +92,7 @@ class Pausable(ABC):
         return self.pause_until if self.pause_until and not self.is_held else None
 
     def pause_left(self, now: int) -> int:
-        """Return for how many s the tube gives out no job: at most LONGEST_PAUSE, which stands for ever, too. `now`: ns."""
+        """Return for how many s the tube gives out no job: at most LONGEST_PAUSE, which stands indefinitely, too. `now`: ns."""
         return LONGEST_PAUSE if self.is_held else min(LONGEST_PAUSE, max(0, self.pause_until - now) // SECOND)
 
     def __repr__(self) -> str:

@@ -364,7 +364,7 @@ class Tube(Pausable):
             self.arrivals.skip(job.ordinal, job.ordinal + 1)
         self.index.remove_job(job.id)
 
-    # pauses, time-outs and delays
+    # pauses, timeouts and delays
 
     def pause_changed(self) -> None:
         self._note_pause()

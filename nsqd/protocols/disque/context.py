@@ -65,7 +65,7 @@ class ClusterFacts(Protocol):
         """Tell all nodes that a node will not come back. Returns why that is refused; "": it is not."""
 
     def leave(self) -> str:
-        """Begin to leave the cluster for good. Returns why that is refused; "": it is not."""
+        """Begin to leave the cluster permanently. Returns why that is refused; "": it is not."""
 
     def stay(self) -> str:
         """Do not leave. Returns why that is refused; "": it is not."""

@@ -4,7 +4,7 @@ from nsqd.core.message.frame import error
 from nsqd.protocols.outbox import Outbox
 
 # the last word to a producer whose publish has not got its copies in time
-LOST_COPY = error(b"E_PUB_FAILED PUB failed NOREPL: no copy in time, the message may be delivered all the same")
+LOST_COPY = error(b"E_PUB_FAILED PUB failed NOREPL: no copy in time, the message may be delivered anyway")
 NOT_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
 

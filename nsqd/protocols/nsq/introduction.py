@@ -1,6 +1,6 @@
 """Establish who a client is: what IDENTIFY agrees on, the layers that the client asks for, and what AUTH allows it.
 
-An IDENTIFY may come again, but some of what the first one agreed on holds for good (as in the original).
+An IDENTIFY may come again, but some of what the first one agreed on holds permanently (as in the original).
 """
 
 from collections.abc import Callable

@@ -209,7 +209,7 @@ class Peer:
         self.outbox.reply(OK)
 
     def disconnected(self) -> None:
-        """Release everything: the connection is gone. Messages in flight wait for their time-out."""
+        """Release everything: the connection is gone. Messages in flight wait for their timeout."""
         self.outbox.closing = True
         self._buffer.clear()
         self.buffered = 0

@@ -70,7 +70,7 @@ class Subscription:
         self._outbox = outbox
         self._agreed = Identity()  # the identity that delivery keeps to, once subscribed
         self._failures = 0  # FINs that failed since failures last raised Later
-        self._msg_timeout = 0  # ns from a TOUCH to the message's new time-out
+        self._msg_timeout = 0  # ns from a TOUCH to the message's new timeout
         self._limited: LimitedSink | None = None  # None: no limit of an identity says what is delivered
         self.ask_again_at = NEVER  # ns: when to look for room in flight again; 0: `look_for_room` says when
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
@@ -204,7 +204,7 @@ class Subscription:
             self._failed("REQ", message_id, why)
 
     def touch(self, words: list[bytes], now: int) -> None:
-        """Handle TOUCH: give a message more time before its time-out."""
+        """Handle TOUCH: give a message more time before its timeout."""
         consumer, message_id = self._in_flight_command("TOUCH", 2, words)
         longest = self._settings.max_msg_timeout
         why = commands.touch(self._channel, consumer, message_id, self._msg_timeout, longest, now)
@@ -222,7 +222,7 @@ class Subscription:
         self._outbox.reply(CLOSE_WAIT)
 
     def disconnected(self) -> None:
-        """Remove the consumer: the connection is gone. Messages in flight wait for their time-out."""
+        """Remove the consumer: the connection is gone. Messages in flight wait for their timeout."""
         if self.consumer is not None:
             if self._limited is not None:
                 self._limited.leave()

@@ -69,7 +69,7 @@ class Cache:
         self._old: dict[StoredExtent, None] = {}  # extents published before those, as far as they are in memory
         # extents that were read back, the oldest first
         self._read_back: OrderedDict[StoredExtent, None] = OrderedDict()
-        self._reading: dict[int, ReadRequest] = {}  # reads under way, by id() of the extent
+        self._reading: dict[int, ReadRequest] = {}  # reads in progress, by id() of the extent
         self._jobs: SimpleQueue[ReadRequest | None] = SimpleQueue()  # reads for the thread; None tells it to end
         self._thread: threading.Thread | None = None
 
@@ -99,7 +99,7 @@ class Cache:
         """Forget an extent whose messages are all finished, or that was replaced."""
         if stored.extent is not None:
             self.cached_bytes -= stored.size
-            stored.extent = None  # a read of the extent may be under way
+            stored.extent = None  # a read of the extent may be in progress
         self._new_bytes -= self._new.pop(stored, 0)
         self._old.pop(stored, None)
         self._read_back.pop(stored, None)

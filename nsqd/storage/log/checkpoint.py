@@ -74,7 +74,7 @@ class Checkpoints:
         self._monotonic = monotonic
         self._wake = wake
         self._roots = roots[-2:]
-        # records still to be written; None: no checkpoint is under way
+        # records still to be written; None: no checkpoint is in progress
         self._contents: Iterator[tuple[RecordKind, bytes]] | None = None
         self._root = 0  # base of the segment with which the current checkpoint begins
         self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none

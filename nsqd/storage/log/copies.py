@@ -1,7 +1,7 @@
 """How many nodes have the log up to where: the marks for which replies wait that ask for several copies.
 
 With n copies this node is one of them, so a mark for n is where the (n - 1)th best follower is. What no follower gets in time
-is given up: its producers are told that the message may be delivered all the same, and it is delivered.
+is given up: its producers are told that the message may be delivered anyway, and it is delivered.
 
 See docs/design/cluster.md#the-gate.
 """
@@ -37,7 +37,9 @@ class Copies:
         self._positions: list[tuple[int, int]] = []
         self._fewest = MOST_COPIES + 1
         self.patience = 0  # ns after which a reply is given up; 0: never
-        self._given_up = 0  # how often replies were given up since the start, but for those with a limit of their own
+        self._given_up = (
+            0  # how often replies were given up since the start, except for those with a limit of their own
+        )
         self.available = 1  # copies that are possible now, this node's included
         self.configured = 1  # the most copies that a topic was configured with since the start
         self.on_available: Callable[[int], None] = lambda available: None

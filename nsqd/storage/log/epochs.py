@@ -40,7 +40,7 @@ class EpochTable:
         return self._epochs[place - 1] if place else NO_EPOCH
 
     def forget_before(self, position: int) -> None:
-        """Forget the epochs that ended at or before a log position, but for the last MOST_ENDED.
+        """Forget the epochs that ended at or before a log position, except for the last MOST_ENDED.
 
         No segment of them is left here, but copies on other nodes may end in them.
         """

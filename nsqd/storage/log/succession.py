@@ -5,7 +5,7 @@ those that were published behind the common point, the tail. Each keeps its id, 
 owed by the readers that owed it at the old log's end. What the tail says of earlier messages is left out, and counted.
 
 `succeed` makes the log with which a node goes on when another node owns its own one: it has all topics, readers, pauses,
-settings, cursors and the de-duplication memory of the old log. `salvage` makes a log into which nobody publishes, of a
+settings, cursors and the deduplication memory of the old log. `salvage` makes a log into which nobody publishes, of a
 diverged copy: it has the topics of which messages are left, and there is none if none is left.
 
 What the tail deletes of what existed at the common point is returned (tail_deletions.py): the owner is to be told.

@@ -107,7 +107,7 @@ class Tidying:
         self._cleaner = cleaner
         self._monotonic = monotonic
         self._files = writer.files
-        self._census: Census | None = None  # the census under way
+        self._census: Census | None = None  # the census in progress
         self._again = False  # True: another census is due
         self._oldest_root = 0  # segments before this base are old
         self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be removed

@@ -43,7 +43,7 @@ class FakeNode:
 
     @property
     def paths(self) -> list[str]:
-        """What it was asked but for pings."""
+        """What it was asked except for pings."""
         return [path for path, _ in self.asked if path != "/ping"]
 
 

@@ -64,7 +64,7 @@ async def test_the_last_answer_stands_while_a_node_hangs(node: Node) -> None:
         with pytest.raises(UpstreamError, match="has not answered yet"):
             await node.ask("/b")  # of which nothing is known
     assert time.monotonic() - began < 10  # and not fifteen times PATIENCE: see the number below
-    assert (len(waits._asked), node.asked) == (2, 3), "one question is under way at a time"
+    assert (len(waits._asked), node.asked) == (2, 3), "one question is in progress at a time"
     node.goes.set()
     await asyncio.sleep(0.01)
     assert waits.stale() == {}

@@ -51,7 +51,7 @@ def asked(url: str) -> dict[str, str]:
 
 
 async def begin(client: httpx.AsyncClient, following: str = "") -> str:
-    """Begin a log-in, and return the URL of the provider to which the browser is sent."""
+    """Begin a login, and return the URL of the provider to which the browser is sent."""
     answer = await client.get("/login/oidc", params={"next": following})
     assert answer.status_code == 303, answer.text
     return answer.headers["location"]

@@ -1,4 +1,4 @@
-"""Log-ins by OIDC under way: each ends once, in time, in its browser; nothing grows."""
+"""Log-ins by OIDC in progress: each ends once, in time, in its browser; nothing grows."""
 
 from itertools import count
 

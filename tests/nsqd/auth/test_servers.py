@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("403 with a port of 0", says(403, {"https_port": 0}), "got response 403 with a bad https_port"),
     ("403 with a port too high", says(403, {"https_port": 65536}), "got response 403 with a bad https_port"),
     ("403, nested deeply", says(403, b"[" * 200_000), "got response 403"),
-    ("redirects for ever", says(302, b"", Location="/auth?sesame"), "stopped after 10 redirects"),
+    ("redirects indefinitely", says(302, b"", Location="/auth?sesame"), "stopped after 10 redirects"),
     ("redirect to no URL", says(302, b"", Location="http://a:sesame/"), "InvalidURL"),
     ("redirect to a file", says(302, b"", Location="file:///etc/sesame"), "UnsupportedProtocol"),
     ("redirect to nobody", says(302, b"", Location="http://127.0.0.1:1/sesame"), "ConnectError [Errno 111]"),
@@ -203,7 +203,7 @@ SLOW = [
     ("in the head", hangs(b"HTTP/1.1 200 OK\r\n")),
     ("in the body", hangs(response(200, JSON)[:-1])),
     ("after a redirect", hangs(b"HTTP/1.1 302 Found\r\nLocation: /")),
-    ("with news for ever", never_ends(b"", b"HTTP/1.1 100 Continue\r\n\r\n")),
+    ("with news indefinitely", never_ends(b"", b"HTTP/1.1 100 Continue\r\n\r\n")),
 ]
 
 
@@ -299,7 +299,7 @@ async def test_a_question_that_waits_too_long_for_its_turn_is_given_up(monkeypat
         async with asking(server.address) as servers, trio.open_nursery() as nursery:
             nursery.start_soon(_ask_in_vain, servers)
             await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(AuthRefused, match="too many questions under way"):
+            with pytest.raises(AuthRefused, match="too many questions in progress"):
                 await servers.ask(QUESTION)
             nursery.cancel_scope.cancel()
 
@@ -423,7 +423,7 @@ async def _try(servers: AuthServers) -> None:
 
 
 def _ours_in_garbage() -> list[str]:
-    """Types of what only the collector could free, without what trio's own time-outs leave."""
+    """Types of what only the collector could free, without what trio's own timeouts leave."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()

@@ -420,7 +420,7 @@ class TopicMachine(RuleBasedStateMachine):
                 channel = self.topic_of(number).channels[name]
                 letters = {self.bodies_of[found]: one for found, one in channel.buried.items()}
                 for body in letters.keys() - part.buried:
-                    if part.in_flight.pop(body, None) is not None:  # the model was about to see its time-out
+                    if part.in_flight.pop(body, None) is not None:  # the model was about to see its timeout
                         part.most[body] = part.most.get(body, 0) + 1
                     assert 0 < limit <= part.most[body]
                     assert (
@@ -449,7 +449,7 @@ class TopicMachine(RuleBasedStateMachine):
         return part.owner.get(body) is entry[0].client and body in part.in_flight
 
     def overdue(self, entry: tuple[Member, int, Delivery]) -> bool:
-        """True if its time-out has passed, but the scan may not have seen it: both answers are right."""
+        """True if its timeout has passed, but the scan may not have seen it: both answers are right."""
         deadline = self.part(entry).in_flight.get(entry[2].body)
         return deadline is not None and deadline <= self.node.now
 
@@ -496,7 +496,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.deliveries.append((member, log, delivery))
 
     def in_flight_at(self, member: Member) -> int:
-        """Messages that this client has, in all logs, whose time-out has not come."""
+        """Messages that this client has, in all logs, whose timeout has not come."""
         return sum(
             part.owner[body] is member.client and deadline > self.node.now
             for number, part in self.parts(member.name)

@@ -63,7 +63,7 @@ async def test_a_topic_starts_without_an_answer_that_is_none(mood: Mood) -> None
 
 
 async def test_an_answer_that_drips_is_not_waited_for() -> None:
-    """A byte each 50 ms passes every time-out for one read: a new topic would never start."""
+    """A byte each 50 ms passes every timeout for one read: a new topic would never start."""
     drips = never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05)
     with trio.fail_after(30):
         assert await found(drips, 0.2) == []

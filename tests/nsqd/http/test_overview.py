@@ -37,7 +37,7 @@ def test_a_topics_figures_are_its_own_and_its_channels() -> None:
     first, second = inbox.take()
     consumer.set_ready(0)
     consumer.requeue(first.id, 5 * SECOND, node.now)
-    consumer.channel.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted all the same
+    consumer.channel.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted anyway
     found = look(node)
     columns = {name: list(values) for name, values in found.as_answer(COLUMNS)["columns"].items()}
     assert (found.names, columns["depth"], columns["in_flight"]) == (["alone", "busy"], [2, 1 + 3], [0, 1])

@@ -31,7 +31,7 @@ def test_what_the_log_holds() -> None:
     newest, oldest = told["files"]
     assert (oldest["number"], oldest["live_bytes"]) == (1, kept["live_bytes"])
     assert (newest["number"], newest["live_bytes"]) == (2, small["live_bytes"])
-    assert oldest["bytes"] + newest["bytes"] == told["log_bytes"] + 64  # but for the first header
+    assert oldest["bytes"] + newest["bytes"] == told["log_bytes"] + 64  # except for the first header
     assert before < oldest["first_timestamp"] < newest["first_timestamp"] < told["counted"] <= node.clock.wall
     node = node.killed()
     again = get(node, "/storage")

@@ -118,7 +118,7 @@ def test_a_malformed_frame_is_refused(wire: bytes) -> None:
 
 
 def test_a_big_frame_byte_by_byte_is_linear() -> None:
-    # given a frame of 300,000 bytes: copying what is there at each byte would move 45 GB and run into the time-out
+    # given a frame of 300,000 bytes: copying what is there at each byte would move 45 GB and run into the timeout
     wire = message_frame(nsq.Message(0, 1, ID, b"x" * 300_000))
     decoder = nsq.FrameDecoder(1 << 20)
     frames = feed_bytewise(decoder, wire)

@@ -453,7 +453,7 @@ def test_thirty_of_two_hundred_nsqds_flap() -> None:
 
 
 class Wires(World):
-    """A world in which bytes are under way until they are passed on; none for longer than SETTLE_S after they were sent."""
+    """A world in which bytes are in progress until they are passed on; none for longer than SETTLE_S after they were sent."""
 
     def __init__(self, nsqds: dict[str, FakeNsqd], most: int) -> None:
         super().__init__(nsqds, most)
@@ -524,7 +524,7 @@ STEPS = st.lists(
 @given(STEPS, st.integers(1, 5), st.integers(1, 4))
 @settings(max_examples=tries(60), deadline=None)
 def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], most: int, count: int) -> None:
-    """Connects, losses, rotations and backoff, whatever is under way meanwhile; and every message is finished at last."""
+    """Connects, losses, rotations and backoff, whatever is in progress meanwhile; and every message is finished at last."""
     names = [f"{name}:1" for name in "abcd"[:count]]
     world = Wires({name: FakeNsqd(7) for name in names}, most)
     for event, value in steps:

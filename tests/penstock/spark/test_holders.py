@@ -1,4 +1,4 @@
-"""Whom a query asks for the log of a node that is gone: all members of the cluster, but for those that are gone, too."""
+"""Whom a query asks for the log of a node that is gone: all members of the cluster, except for those that are gone, too."""
 
 from typing import Any, cast
 

@@ -22,7 +22,7 @@ def node(number: int, others: list[Raw], followers: list[Raw], **more: Any) -> R
 
 
 def three(**more: Any) -> list[Raw]:
-    """Three nodes that are all right, but for what is said of node 0."""
+    """Three nodes that are all right, except for what is said of node 0."""
     found = []
     for number in range(3):
         others = [one for one in range(3) if one != number]

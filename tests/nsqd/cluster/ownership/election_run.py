@@ -212,7 +212,7 @@ class ElectionNode(SimMember):
         self.opening: list[tuple[int, bytes]] = []  # promoted logs that are opened again at the start
         self.serving: dict[bytes, Epoch] = {}
         self.naming: defaultdict[bytes, Naming] = defaultdict(Naming)
-        # logs whose leader has told this node that it counts and has everything, since it stood still
+        # logs whose leader has told this node that it counts and has everything, since it was paused
         self.confirmed: set[bytes] = set()
         self.streams: dict[bytes, Link] = {}
         self.must_restart = False
@@ -504,7 +504,7 @@ class ElectionRun:
         named = {number for one in told if one.position == newest for number in one.named}
         assert entitled & named, "a replica was promoted at once that does not count"
         assert any(log_id in self.nodes[one].confirmed for one in entitled & named), (
-            "a replica was promoted at once whose node has stood still or restarted"
+            "a replica was promoted at once whose node has was paused or restarted"
         )
         assert extent.end >= newest, "an out-of-date replica was promoted at once"
 

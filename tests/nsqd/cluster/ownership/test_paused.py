@@ -1,4 +1,4 @@
-"""A node that stood still holds its deliveries until the others have been heard."""
+"""A node that was paused holds its deliveries until the others have been heard."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -48,7 +48,7 @@ class FakeOldLogs:
 
 
 class ClosingNode:
-    """A node that has taken over a log, alone in its cluster but for words about others."""
+    """A node that has taken over a log, alone in its cluster except for words about others."""
 
     def __init__(self) -> None:
         self.node, self.log_id = new_leader()

@@ -57,7 +57,7 @@ def test_a_process_that_dies_at_the_first_of_ten_buries_that_one(requeue_on_disc
 def test_a_consumer_that_hangs_at_the_first_of_ten_buries_that_one(apart: int) -> None:
     node = a_node()
     consumer, inbox = node.subscribe("t", "c", 10, TIMEOUT)
-    for body in TEN:  # runs of their own, whose time-outs are one after the other
+    for body in TEN:  # runs of their own, whose timeouts are one after the other
         node.publish("t", body)
         node.advance(apart)
     for _ in range(20):

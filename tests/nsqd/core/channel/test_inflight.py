@@ -140,7 +140,7 @@ def test_a_single_message_keeps_its_attempts_and_stamp(flight: InFlight, owner: 
     assert ordinals(flight) == [0, 2]
 
 
-# time-outs
+# timeouts
 
 
 def test_the_earliest_deadline_comes_first_and_not_before_its_time(flight: InFlight, owner: Holder) -> None:

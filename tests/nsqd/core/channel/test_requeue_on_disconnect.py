@@ -1,4 +1,4 @@
-"""--requeue-on-disconnect: what a consumer had in flight is ready again when it goes, and not after its time-outs."""
+"""--requeue-on-disconnect: what a consumer had in flight is ready again when it goes, and not after its timeouts."""
 
 from nsqd.core.limits import Limits
 from tests.nsqd.core.node import MS, SECOND, Node, bodies, ids

@@ -40,7 +40,7 @@ def client(node: Node) -> Client:
     consumer.set_ready(0)
     node.publish("t", b"own4")
     log.publish("t", b"5")
-    theirs.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted all the same
+    theirs.bury(b"0" * 16, Message(99, 1), "")  # no such message: counted anyway
     node.turn()
     return consumer
 

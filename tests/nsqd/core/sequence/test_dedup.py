@@ -1,4 +1,4 @@
-"""De-duplicated publish in the core: keys with their window, producers with their numbers, and what carries attributes."""
+"""Deduplicated publish in the core: keys with their window, producers with their numbers, and what carries attributes."""
 
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack

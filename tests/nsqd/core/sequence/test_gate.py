@@ -27,7 +27,7 @@ class Client(Inbox):
 
 
 class Consuming(Publishing):
-    """A topic whose messages need two copies, and a consumer that is given one with a time-out of 1 s."""
+    """A topic whose messages need two copies, and a consumer that is given one with a timeout of 1 s."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ class Job:
     retry: int  # s
     ttl: int  # s
     added: float  # ms
-    state: str  # queued; out, delayed: until due; dead: taken out for ever, because it is delivered once at most
+    state: str  # queued; out, delayed: until due; dead: taken out indefinitely, because it is delivered once at most
     due: float = 0.0  # ms
     nacks: int = 0
     more: int = 0  # additional deliveries

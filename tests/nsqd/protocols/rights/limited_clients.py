@@ -51,7 +51,7 @@ def worker(wire: BeanstalkWire) -> BeanstalkWire:
 
 
 def workers(count: int, **limits: int) -> list[BeanstalkWire]:
-    """Workers of one node that watch `work`, and are all the same identity."""
+    """Workers of one node that watch `work`, and are anyway identity."""
     node, context = Node(), BeanstalkContext(proofs=Proofs("worker", **limits), accounts=Accounts())
     return [worker(BeanstalkWire(node, context)) for _ in range(count)]
 

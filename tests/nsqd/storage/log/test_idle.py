@@ -61,7 +61,7 @@ class Backlog:
         self.consumer.set_ready(0)
 
     def finish(self, keep: int = 0) -> None:
-        """All of it, but for each `keep`th message; 0: all of it."""
+        """All of it, except for each `keep`th message; 0: all of it."""
         self.consumer.set_ready(100_000)
         self.node.advance(10 * MS)
         for number, message in enumerate(self.inbox.take()):
@@ -179,7 +179,7 @@ def test_an_idle_node_comes_to_rest(node: SimNode, keep: int) -> None:
     assert node.checkpoints - before <= 3
     operations = {name: count for name, count in node.disk.operations.items() if name not in ("read", "open")}
     rest(node, 600)
-    assert {name: node.disk.operations[name] for name in operations} == operations, "something is written for ever"
+    assert {name: node.disk.operations[name] for name in operations} == operations, "something is written indefinitely"
 
 
 def test_large_checkpoints_are_no_reason_for_more_of_them(node: SimNode) -> None:

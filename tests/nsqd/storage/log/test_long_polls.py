@@ -1,4 +1,4 @@
-"""Readers that wait for more: told once, when it is durable, and not kept for ever."""
+"""Readers that wait for more: told once, when it is durable, and not kept indefinitely."""
 
 import pytest
 

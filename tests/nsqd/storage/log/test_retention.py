@@ -47,7 +47,7 @@ class Reader:
             self._pass(10 * MS)
 
     def rest(self, ns: int) -> None:
-        """Time passes, and whatever is under way gets done."""
+        """Time passes, and whatever is in progress gets done."""
         self._pass(ns)
         for _ in range(50):
             self._pass(0)
@@ -201,7 +201,7 @@ def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock
     reader.rest(61 * SECOND)
     reader.work(900, 1000)
     reader.rest(SECOND)
-    assert reader.kept[0] > 600, "an abandoned cursor holds nothing for ever"
+    assert reader.kept[0] > 600, "an abandoned cursor holds nothing indefinitely"
 
 
 def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
