@@ -118,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         "failures", Severity.WARNING, "Consumers fail",
         "Many deliveries end in a requeue or a timeout instead of a finish.",
         "Look at the consumer's log. If messages time out, its msg_timeout is too short or it hangs.",
-        "backlog.md#messages-timeout-again-and-again",
+        "backlog.md#messages-time-out-again-and-again",
         (
             Threshold("percent", 30, "%", "Share of deliveries that failed, at least"),
             _count(20, "Failed deliveries within the window, at least", "failures", "deliveries"), _WINDOW,
