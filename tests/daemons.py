@@ -34,7 +34,7 @@ _LISTENING = re.compile(r"INFO: (\w+): listening on (\S+)")
 
 
 class Daemon:
-    """One process of this project. `flags` follow, and so override, port 0 on loopback for TCP and HTTP."""
+    """One process of this project. `flags` follow, and so override, port 0 on loopback for TCP, HTTP and HTTPS."""
 
     def __init__(
         self,
@@ -52,6 +52,8 @@ class Daemon:
         self._command = [*(command or (*LAUNCH, program))]
         if not any(flag.startswith("-tcp-address") for flag in flags):  # it may be given several times
             self._command += ["-tcp-address", "127.0.0.1:0"]
+        if any(flag.startswith("-tls-cert") for flag in flags):  # by default it would listen at a port that all have
+            self._command += ["-https-address", "127.0.0.1:0"]
         self._command += ["-http-address", "127.0.0.1:0", *flags]
         self._listens = set(listens)  # the names that must have said "listening on" before the block is entered
         self._cwd = cwd
