@@ -3,7 +3,7 @@
 Bits flip in any file, files are cut or vanish, and parts of them become what they were before. A node may start with that and
 serve what it has, win an election, or refuse to start. Some time later an operator repairs the machine:
 
-* a damaged `cluster.json` is removed (docs/operations/log-lines-cluster.md);
+* a damaged `cluster.json` is removed (docs/operations/log-lines.md);
 * damaged replicas are removed, and their leaders send new ones (the same page);
 * otherwise the node gets an empty disk, and `penstock recover` makes its log again (docs/operations/lost-node.md).
 
