@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ REFERENCE = ROOT / "docs/reference"
 ALERTS = ROOT / "deploy/nsqadmin-alerts.yaml"
 MADE = "<!-- `make reference` writes this page from the code. -->\n"
 START = 30.0  # s until a daemon answers
+MANY = 4  # commands with an option, which is described once
 
 # flags.md
 
@@ -95,8 +97,16 @@ def flags() -> str:
         "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
         " and Spark are there.\n"
     )
-    for made in PARSERS:
-        parts += _commands(made())
+    commands = [one for made in PARSERS for one in _commands(made())]
+    counts = Counter(row for _, rows in commands for row in rows)
+    by_name = {row.split(" | ")[0]: row for row, count in reversed(counts.most_common()) if count >= MANY}
+    shared = sorted(by_name.values(), key=list(counts).index)
+    head = "| argument | default | meaning |\n|---|---|---|"
+    parts += ["### Options of several commands\n", head, *shared, ""]
+    for about, rows in commands:
+        parts += [about, *([head, *(row for row in rows if row not in shared), ""] if set(rows) - set(shared) else [])]
+        also = ", ".join(row.split(" | ")[0].removeprefix("| ") for row in rows if row in shared)
+        parts += [f"Also: {also}.\n"] if also else []
     return _page(parts)
 
 
@@ -127,8 +137,8 @@ def _duration(nanoseconds: int) -> str:
     return str(nanoseconds)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield a section for each command of a parser that has options or arguments of its own."""
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
+    """Yield heading and rows of each command of a parser that has options or arguments of its own."""
     rows, below = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -136,13 +146,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
         elif not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS:
             rows.append(_action(action))
     if rows and parser.prog != "penstock":
-        yield f"### {parser.prog}\n"
-        if parser.description:
-            said = " ".join(parser.description.split())
-            yield f"{said[:1].upper()}{said[1:].rstrip('.')}.\n"
-        yield "| argument | default | meaning |\n|---|---|---|"
-        yield from rows
-        yield ""
+        said = " ".join((parser.description or "").split())
+        yield f"### {parser.prog}\n" + (f"\n{said[:1].upper()}{said[1:].rstrip('.')}.\n" if said else ""), rows
     for one in below:
         yield from _commands(one)
 
