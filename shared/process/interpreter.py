@@ -25,5 +25,5 @@ def note_slow_interpreter() -> None:
     if lacks_pgo(sysconfig.get_config_vars()):
         log.info(
             "PYTHON: this interpreter was built without profile-guided optimization; one that was may take less CPU for each"
-            " message (docs/operations/interpreters.md)"
+            " message (deploy/README.md#which-python)"
         )
