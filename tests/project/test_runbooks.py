@@ -1,8 +1,8 @@
 """The runbooks are complete: each line at WARNING or above, each refusal to start and each alert has an entry.
 
 A log line is in docs/operations in the first column of a table, or as an indented line such as
-`    ERROR: LOG: cannot look at the disk: …`, where `…` stands for what varies. It may end early in `…`. A call such as `log.critical("%s", error)` has no words of its own: the texts
-of the errors in STOPS stand for it.
+`    ERROR: LOG: cannot look at the disk: …`, where `…` stands for what varies. It may end early in `…`. A call such as
+`log.critical("%s", error)` has no words of its own: the texts of the errors in STOPS stand for it.
 """
 
 import argparse
