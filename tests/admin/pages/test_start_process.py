@@ -115,14 +115,14 @@ def test_a_page_is_updated_without_a_reload_and_grows_no_elements(tab: Tab, full
     tab.open("/topics/live")
     tab.page.wait_for_selector("text=live/c by ann")
     tab.page.evaluate("window.marked = true")
-    counts = []
     for number in range(1, 5):
         full.publish("live", "x")
         tab.page.wait_for_selector(f"#live tfoot td[data-label=Messages]:text-is('{number}')", timeout=30_000)
-        counts.append(tab.page.evaluate(ELEMENTS))
     assert tab.page.evaluate("window.marked") is True
     assert "live/c by ann" in tab.text(), "what stands above the live part stays there"
-    assert max(counts[1:]) - min(counts[1:]) <= 2, counts
+    updated = tab.page.evaluate(ELEMENTS)
+    tab.open("/topics/live")  # a chart or an alarm may have begun meanwhile: it is here, too
+    assert updated <= tab.page.evaluate(ELEMENTS) + 2
 
 
 def test_a_page_lives_though_the_second_script_comes_late(tab: Tab, full: Cluster) -> None:
