@@ -120,14 +120,19 @@ class Joined:
         figures: dict[str, object] = {
             "nodes": self._nodes(),
             "refused": [{"node": node, "address": address, "reason": why} for node, (address, why) in refusals],
-            "closed": [describe_closed(word) for word in self.cluster.leaders.closed.values()],
+            **self.offered(),
             **{part.shown_as: part.figures() for part in self.cluster.parts if part.shown_as},
         }
         leader_side, replicas = self.copying.leader_side, self.copying.replicas
-        figures |= {"copies": leader_side.figures(), "followers": leader_side.states(), "replicas": replicas.states()}
-        figures |= {"replica_failures": replicas.failures, "led": self._led()}
+        figures |= {"copies": leader_side.figures(), "followers": leader_side.states()}
+        figures["replica_failures"] = replicas.failures
         figures["failovers"] = self._promotions.failovers.figures()
         return figures
+
+    def offered(self) -> dict[str, Any]:
+        """Return what of /cluster says which logs and replicas this node has: visitors ask for it."""
+        closed = [describe_closed(word) for word in self.cluster.leaders.closed.values()]
+        return {"replicas": self.copying.replicas.states(), "led": self._led(), "closed": closed}
 
     def _led(self) -> list[dict[str, object]]:
         """Return the entries of the logs that this node leads: first the one into which it publishes."""

@@ -134,7 +134,7 @@ def join_cluster(
         listeners.cluster.address, own.identity.node, options.cluster_name,
     )  # fmt: skip
     joined = Joined(port, facts, copying, elections, promotions, leaving, stop)
-    cluster.add(Answers(copying.replicas, joined.figures, lambda number: cluster.leases.get(number, 0), threads))
+    cluster.add(Answers(copying.replicas, joined.offered, lambda number: cluster.leases.get(number, 0), threads))
     return joined
 
 

@@ -38,7 +38,10 @@ class Answers(Part):
         lease: Callable[[int], int | None],
         work: Work,
     ) -> None:
-        """`figures` returns what /cluster shows; `lease`: that of a node's message ids, 0: none is known, None: not yet."""
+        """`figures` returns what /cluster shows of logs and replicas.
+
+        `lease`: that of a node's message ids, 0: none is known, None: not yet.
+        """
         self._replicas, self._figures, self._lease, self._work = replicas, figures, lease, work
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:

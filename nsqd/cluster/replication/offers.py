@@ -13,7 +13,6 @@ See docs/design/cluster.md#visits.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from struct import Struct
@@ -27,13 +26,13 @@ from nsqd.cluster.wire.node_identity import EPOCH_SIZE, LOG_ID_SIZE, MOST_NUMBER
 from nsqd.core.message.ids import MOST_LEASE
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.segments import SEGMENT_FILE
 
 MOST_OFFERS = 1024  # of a log, by one node
 MOST_EPOCHS = 10_000  # of a log
 MOST_POSITION = (1 << 63) - 1  # in a log
 MOST_FETCHED = 512 * 1024  # bytes, at most
 _FETCH = Struct(f">{LOG_ID_SIZE}sQ")
-_SEGMENT = re.compile(r"(\d{20})\.(\d{1,10})\.log")
 
 
 class TransferError(Exception):
@@ -52,7 +51,7 @@ class Offer:
 
 
 class Fetched(NamedTuple):
-    """Bytes of a replica."""
+    """Bytes of a replica, and where they belong."""
 
     segment: str  # name of the segment's file in a log
     offset: int  # of the bytes in it
@@ -61,7 +60,7 @@ class Fetched(NamedTuple):
     @property
     def base(self) -> int | None:
         """Return the position at which the segment begins; None: its leader has rewritten it, so others have it otherwise."""
-        match = _SEGMENT.fullmatch(self.segment)
+        match = SEGMENT_FILE.fullmatch(self.segment)
         return int(match[1]) if match is not None and match[2] == "0" else None
 
 
@@ -185,17 +184,20 @@ def pack_fetched(fetched: Fetched | None) -> bytes:
 
 def unpack_fetched(content: bytes) -> Fetched | None:
     """Return what was sent. Raises PeerError."""
-    if unpack_message(content) is None:
+    fields = unpack_message(content)
+    if fields is None:
         return None
-    segment, offset, data = unpack_fields(content, 3)
-    if type(segment) is not str or type(data) is not bytes or (data and _SEGMENT.fullmatch(segment) is None):
+    if not isinstance(fields, list) or len(fields) != 3:
+        raise PeerError("FETCHED has three fields")
+    segment, offset, data = fields
+    if type(segment) is not str or type(data) is not bytes or (data and SEGMENT_FILE.fullmatch(segment) is None):
         raise PeerError("FETCHED has no bytes of a segment")
     return Fetched(segment, checked_int(offset, MOST_POSITION), data)
 
 
 def following(fetched: Fetched) -> int:
     """Return the position that follows fetched bytes. Raises PeerError."""
-    match = _SEGMENT.fullmatch(fetched.segment)
+    match = SEGMENT_FILE.fullmatch(fetched.segment)
     if match is None:
         raise PeerError("FETCHED has no segment")
     return int(match[1]) + max(0, fetched.offset + len(fetched.data) - HEADER_SIZE)

@@ -43,9 +43,8 @@ class Visits:
 
     def dial(self, address: str, timeout: float) -> Visit:
         """Return a visit to the node at host:port, proved. `timeout`: s for each step. Raises OSError, PeerError."""
-        parsed, frames = parse_address(address), _Frames()
-        visit = Visit(self, socket.create_connection((parsed.host, parsed.port), timeout), frames, is_dialer=True)
-        visit.frames = frames.received
+        parsed = parse_address(address)
+        visit = Visit(self, socket.create_connection((parsed.host, parsed.port), timeout))
         try:
             visit.prove()
         except BaseException:
@@ -56,21 +55,21 @@ class Visits:
     def answer(self, sock: socket.socket, receiver: Receiver, timeout: float) -> None:
         """Have `receiver` answer a visitor, over a connection that was accepted, until it ends. Raises OSError, PeerError."""
         sock.settimeout(timeout)
-        with Visit(self, sock, receiver, is_dialer=False) as visit:
+        with Visit(self, sock, receiver) as visit:
             visit.prove()
             while True:
                 visit.step()
 
 
 class Visit:
-    """One visit, as a context manager."""
+    """One visit, as a context manager. Implements Receiver."""
 
-    def __init__(self, visits: Visits, sock: socket.socket, receiver: Receiver, is_dialer: bool) -> None:
-        """Begin over a new connection. `receiver` gets the frames that come."""
-        self.frames: deque[tuple[FrameKind, bytes]] = deque()  # that came and were not taken
-        self._tls, self._socket, self._is_dialer = visits.tls, sock, is_dialer
-        nonce = os.urandom(NONCE_SIZE)
-        self._link = make_link(cast("Listener", receiver), visits.credentials, nonce, is_dialer, time.monotonic_ns())
+    def __init__(self, visits: Visits, sock: socket.socket, receiver: Receiver | None = None) -> None:
+        """Begin over a new connection. `receiver` answers; None: this node has dialed, and asks."""
+        self._answers: deque[tuple[FrameKind, bytes]] = deque()  # that came and were not taken
+        self._tls, self._socket, self._is_dialer = visits.tls, sock, receiver is None
+        listener, nonce = cast("Listener", receiver or self), os.urandom(NONCE_SIZE)
+        self._link = make_link(listener, visits.credentials, nonce, self._is_dialer, time.monotonic_ns())
 
     def __enter__(self) -> Visit:
         return self
@@ -113,19 +112,12 @@ class Visit:
     def ask(self, frame: bytes, kind: FrameKind) -> bytes:
         """Send a question, and return the content of the answer, a frame of this kind. Raises OSError, PeerError."""
         self._link.send(frame)
-        while not self.frames:
+        while not self._answers:
             self.step()
-        answered, content = self.frames.popleft()
+        answered, content = self._answers.popleft()
         if answered is not kind:
             raise PeerError(f"{answered.name} came instead of {kind.name}")
         return content
 
-
-class _Frames:
-    """Keeps the frames that come. Implements Receiver."""
-
-    def __init__(self) -> None:
-        self.received: deque[tuple[FrameKind, bytes]] = deque()
-
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
-        self.received.append((kind, content))
+        self._answers.append((kind, content))

@@ -34,7 +34,7 @@ from nsqd.storage.log.scan import probable_records, stated_epochs
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and is synced before the second
 END_OF_ALL = 1 << 64  # every log position is below this
 FIRST_RECORDS = 4096  # bytes at a file's beginning that include a checkpoint's first records
-_NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
+SEGMENT_FILE = re.compile(r"(\d{20})\.(\d{1,9})\.log")
 
 
 class LogError(Exception):
@@ -74,7 +74,7 @@ class Segments:
     def _find(self) -> list[Segment]:
         """Return the highest generation of each segment, ascending by position."""
         newest: dict[int, int] = {}
-        matches = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
+        matches = [match for name in self._disk.names() if (match := SEGMENT_FILE.fullmatch(name))]
         names = [match for match in matches if int(match[1]) < END_OF_ALL]
         for match in names:
             newest[int(match[1])] = max(newest.get(int(match[1]), 0), int(match[2]))
