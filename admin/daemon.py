@@ -201,17 +201,17 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
         from admin.pages.oidc import OidcLogin, open_provider  # here, because its libraries make a start slower
 
         logins |= OidcLogin(options, access, login, open_provider(options)).routes()
-    routes = {**first.routes(), **access.guarded(logins, first.renderer.refuse)}
+    routes = {**first.routes(), **access.guarded(logins, first.site.renderer.refuse)}
     found, monitors = dict(below(home, routes)), [first.monitor]
     for name, addresses in named:
         own = replace(
             options, base_path=others[name], lookupd_http_address=tuple(addresses.split(",")), nsqd_http_address=()
         )
-        site = _ClusterSite(own, name, context, access, home, clusters, answer_budget, first.audit)
+        site = _ClusterSite(own, name, context, access, home, clusters, answer_budget, first.site.audit)
         found |= below(others[name], site.routes())
         monitors.append(site.monitor)
     api, dates = (
-        Api(found, Hosts(list(options.allowed_host)), _note, first.renderer.not_found),
+        Api(found, Hosts(list(options.allowed_host)), _note, first.site.renderer.not_found),
         CertificateDates(options),
     )
     for monitor in monitors:
@@ -233,18 +233,17 @@ class _ClusterSite:
         store = StateStore(Path(options.state_dir) / f"nsqadmin-{name}.sqlite" if options.state_dir else None)
         queries = Queries(settings, asked, fallback, direct, Inventory(store.nodes()))
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
-        self.audit = audit or Audit(options.audit_file, publish)
+        audit = audit or Audit(options.audit_file, publish)
         tombstones = Tombstones(time.time)
-        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit, tombstones)
-        self.access = access
-        answers = FormAnswers(access, home, RefusedAttempts(self.audit, time.monotonic))
-        self.renderer = PageRenderer(options, access, self._banners, home, answers, clusters)
+        actions = Actions(cluster, Notifier(options.notification_http_endpoint), audit, tombstones)
+        answers = FormAnswers(access, home, RefusedAttempts(audit, time.monotonic))
+        renderer = PageRenderer(options, access, self._banners, home, answers, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
-        tasks = Tasks(self.audit)
+        tasks = Tasks(audit)
         webhooks = Webhooks(options.alarm_webhook, options.alarm_webhook_format == "slack", name)
         checks, book = Checks(Thresholds(options.alarm, store.thresholds())), AlarmBook(store.alarms(), store.snoozes())
         self.monitor = Monitor(queries, checks, book, store, options.alarm_interval / SECOND, webhooks.tell)
-        self.site = site = Site(options, settings, queries, self.renderer, access, self.audit)
+        self.site = site = Site(options, settings, queries, renderer, access, audit)
         alarms = AlarmPages(site, self.monitor, webhooks, name)
         nodes = NodePages(site, self.api, self.monitor, tombstones)
         records = RecordPages(site, tasks, History(options.lake))
@@ -264,7 +263,7 @@ class _ClusterSite:
         shown = {**self.pages.routes(), **self.browsing.routes(), **self.health.routes()}
         posted = {**self.forms.routes(shown), **self.message_forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
-        guarded, refuse = self.access.guarded, self.renderer.refuse
+        guarded, refuse = self.site.access.guarded, self.site.renderer.refuse
         both = {**guarded(pages, refuse), **guarded(self.republish.routes(), refuse)}
         return {**both, **guarded(self.api.routes())}
 
