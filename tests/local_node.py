@@ -241,7 +241,6 @@ class LocalNode(WholeNode):
             health=lambda: f"NOK - {self.broker.store.refusal}" if self.broker.store.refusal else "OK",
             memory=_MEMORY.figures,
             log=self.log.figures,
-            history=self.log.history(),
             backup=self.log.backup(),
             contents=self.log.contents(),
             series=self._series,

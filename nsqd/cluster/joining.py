@@ -14,7 +14,6 @@ from nsqd.cluster.membership.cluster_json import next_incarnation, read_facts, w
 from nsqd.cluster.replication.copying import Copying
 from nsqd.cluster.replication.directory import ReplicaDirectory
 from nsqd.cluster.replication.follower import Work
-from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Replicas
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.node_identity import NodeIdentity
@@ -23,9 +22,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.id_ranges import MOST_RANGES, IdRange
 from nsqd.storage.directory import DirectoryError
 from nsqd.storage.log.copies import Copies
-from nsqd.storage.log.copying import LogSource
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.opening import OpenLog
 from shared.log import log
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)  # a node starts on a full disk, too
@@ -91,20 +88,11 @@ class CopyGate(Part):
         self._count()
 
 
-def make_copying(
-    replicas: int, patience: int, rate: int, cluster: Cluster, opened: OpenLog, directory: Path, work: Work
-) -> Copying:
-    """Return both sides of copying: `replicas` other nodes get this node's log, and it keeps replicas in the data directory.
-
-    `patience`: ns after which a dead follower is replaced; `rate`: bytes a second that are read for followers that are far
-    behind, 0: no limit. Raises DirectoryError.
-    """
-    source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
-    leader_side = LeaderSide(cluster, source, opened.store.copies, work, replicas, patience, rate)
-    source.tap(leader_side)
+def make_copying(cluster: Cluster, directory: Path, work: Work) -> Copying:
+    """Return the copying of logs, with the replicas in the data directory. Raises DirectoryError."""
     try:
         kept = Replicas(ReplicaDirectory(directory), work, time.monotonic_ns, cluster.may_write_replica)
     except OSError as error:
         raise DirectoryError(f"failed to read the replicas - {error}") from None
     kept.open_all()
-    return Copying(leader_side, kept)
+    return Copying(cluster.own.log_id, kept)

@@ -7,7 +7,7 @@ messages their places, `serve` delivers what can be delivered, `tick` does what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from nsqd.core.channel.channel import Channel
@@ -86,9 +86,10 @@ class Broker:
         self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         self.put_waiters: dict[PutWaiter, None] = {}  # clients whose put waits until enough nodes can have a copy
-        # those of the logs that the node has promoted; all share its agenda and its scan (shards.py)
-        self.promoted: list[Broker] = []
-        self.last_place = 0  # the place of the latest of them: see NodeContext
+        # the brokers of all logs that the node leads: this one, into whose log clients publish, then those of promoted logs,
+        # which share its agenda and its scan (shards.py)
+        self.logs: list[Broker] = [self]
+        self.last_position = 0  # that of the log promoted last: see NodeContext
         self.last_shard = 0  # the number by which workers know the latest tube of a promoted log; each is 1 lower
 
     def join(self, home: Broker) -> None:
@@ -97,9 +98,9 @@ class Broker:
         self.seal_puts, self.seal, self.serve = home.seal_puts, home.seal, home.serve
         self.tubes.move(home.agenda)
         self.store.begin(home.now, home.wall)
-        home.promoted.append(self)
-        home.directory.promoted.append(self.directory)
-        home.tubes.promoted.append(self.tubes)
+        home.logs.append(self)
+        home.directory.shards.append(self.directory)
+        home.tubes.shards.append(self.tubes)
 
     # the turn
 
@@ -116,9 +117,8 @@ class Broker:
         agenda.now = now
         agenda.wall = wall
         self.tubes.waiters.names_left = MOST_NAMES
-        self.store.begin(now, wall)
-        for promoted in self.promoted:
-            promoted.store.begin(now, wall)
+        for one in self.logs:
+            one.store.begin(now, wall)
         self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
 
     def tick(self) -> int | None:
@@ -132,18 +132,12 @@ class Broker:
         if agenda.unsealed_puts or agenda.unsealed:
             agenda.seal()
         promises = self.store.commit()
-        return self._commit_promoted(promises) if self.promoted else promises
+        return promises if len(self.logs) == 1 else [*promises, *self._commit_promoted()]
 
-    def _commit_promoted(self, promises: Sequence[Promise]) -> Sequence[Promise]:
-        """Write the groups of the promoted logs, too. Returns all promises.
-
-        Nobody is told of changes to their topics: whoever needs to be knows the node's own.
-        """
-        found = [*promises]
-        for promoted in self.promoted:
-            found += promoted.store.commit()
-            promoted.registry.changes.clear()
-        return found
+    def _commit_promoted(self) -> Iterator[Promise]:
+        for promoted in self.logs[1:]:
+            yield from promoted.store.commit()
+            promoted.registry.changes.clear()  # the topics of this log have the same names, and their changes are reported
 
     def drain(self, draining: bool) -> bool:
         """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes.
@@ -160,8 +154,8 @@ class Broker:
     def resume(self) -> None:
         """Resume deliveries after a pause of the process: other nodes have reported the leaders of its logs."""
         self.agenda.resume()
-        for tubes in (self.tubes, *(promoted.tubes for promoted in self.promoted)):
-            tubes.offer_all()
+        for one in self.logs:
+            one.tubes.offer_all()
 
     def set_copies(self, available: int) -> None:
         """Take note how many nodes can have a copy of a message now, this one included.
@@ -201,7 +195,7 @@ class Broker:
         else:
             self.registry.pauses.forget(item.key)
         self.registry.note_change(ChangeKind.PAUSED, *item.key)
-        for promoted in self.promoted:
+        for promoted in self.logs[1:]:
             same = promoted.find_item(item.key)
             if same is not None and same.paused != pause:
                 promoted.set_pause(same, pause)
@@ -211,7 +205,7 @@ class Broker:
         ended = self.registry.pauses.take_due(at, limit)
         for key in ended:
             self.pause(self.paused_item(key), False)
-        for promoted in self.promoted:
+        for promoted in self.logs[1:]:
             ended += promoted.end_pauses(at, limit)
         return ended
 
@@ -279,7 +273,7 @@ class Broker:
             assert self.paused_item(key).paused == pause
         self.directory.check()
         self.tubes.check()
-        for promoted in self.promoted:
+        for promoted in self.logs[1:]:
             promoted.check()
 
     def __repr__(self) -> str:

@@ -26,7 +26,9 @@ class Directory:
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
         # called with the topic and the channel that is deleted; channel "": the topic
         self.on_deleted: list[Callable[[str, str], None]] = []
-        self.promoted: list[Directory] = []  # of promoted logs: what is deleted here is deleted there, too
+        self.shards: list[Directory] = [
+            self
+        ]  # those of all logs, this one first: what is deleted here is deleted in all
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""
@@ -55,7 +57,7 @@ class Directory:
         self.drop(name)
         for tell in self.on_deleted:
             tell(name, "")
-        for other in self.promoted:
+        for other in self.shards[1:]:
             if name in other.topics:
                 other.delete(name)
 
@@ -76,7 +78,7 @@ class Directory:
         goes = topic.delete_channel(name)
         for tell in self.on_deleted:
             tell(topic.name, name)
-        for other in self.promoted:
+        for other in self.shards[1:]:
             theirs = other.topics.get(topic.name)
             if theirs is not None and name in theirs.channels:
                 other.delete_channel(theirs, name)

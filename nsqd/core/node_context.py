@@ -28,8 +28,8 @@ class NodeContext:
     registry: Registry
     scan: ScanPool
     events: Events
-    place: int = 0  # the number of the log among those that the node owns; 0: its own, else never used again
-    history: History | None = None  # what reads a promoted log's messages from disk; None: the log is the node's own
+    position: int = 0  # of the log among those that the node leads: see Broker.logs; never used again in this run
+    history: History | None = None  # reads the log's messages from disk; None: nothing does
     copies: int = 1  # nodes that can have a copy of a message now, this one included; 0: see Broker.set_copies
     remembered: Remembered = field(default_factory=Remembered)  # how much all topics remember of their publishers
     # of all finished messages, while percentiles are configured

@@ -17,7 +17,6 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.window import link, unlink
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import Reader
-from nsqd.core.retention.history import History
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.sequence.store import Store
 from nsqd.core.topic import Topic
@@ -25,16 +24,15 @@ from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_ephemeral
 
 
-def promoted_broker(home: Broker, store: Store, ids: IdSource, history: History | None = None) -> Broker:
+def promoted_broker(home: Broker, store: Store, ids: IdSource) -> Broker:
     """Return an empty broker for a promoted log, which takes part in the turns of `home` once it is attached.
 
-    `ids` are those of the node that published into the log (NoIds: nothing is published any more). `history` reads the log's
-    messages from disk for operators; None: they see those in memory. The caller fills the broker (nsqd/core/recovery.py), in
-    any thread, and then attaches it.
+    `ids` are those of the node that published into the log (NoIds: nothing is published any more). The caller fills the broker
+    (nsqd/core/recovery.py), in any thread, and then attaches it.
     """
     broker = Broker(home.limits, store, ids, home.context.random_below, None, home)
-    home.last_place += 1
-    broker.context.place, broker.context.history = home.last_place, history
+    home.last_position += 1
+    broker.context.position = home.last_position
     broker.registry.is_open = True  # what the log has is there already
     return broker
 
@@ -107,8 +105,8 @@ class Attachment:
         registry = self._home.registry
         if self._channel_created in registry.on_channel_created:
             registry.on_channel_created.remove(self._channel_created)
-            self._home.directory.promoted.remove(self._promoted.directory)
-            self._home.tubes.promoted.remove(self._promoted.tubes)
+            self._home.directory.shards.remove(self._promoted.directory)
+            self._home.tubes.shards.remove(self._promoted.tubes)
             self._release()
             self._steps = self._detach()
         return _advance(self._steps, limit)
@@ -230,7 +228,7 @@ class Attachment:
                 if not reader.deleted:
                     self._forget(reader)
                 yield
-        home.promoted.remove(promoted)
+        home.logs.remove(promoted)
 
     def _forget(self, reader: Reader) -> None:
         if isinstance(reader, Channel):

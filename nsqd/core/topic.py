@@ -85,7 +85,7 @@ class Topic:
         self.deleted = False
         self.shut = False  # True: it is deleted, or `refusal` says why nothing can be published to it
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
-        self.shards: tuple[Topic, ...] = ()  # topics of this name of promoted logs: see nsqd/core/shards.py
+        self.shards: tuple[Topic, ...] = (self,)  # the topics of this name in all logs, this one first: see shards.py
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
@@ -254,9 +254,8 @@ class Topic:
     def configure(self, config: TopicConfig) -> None:
         """Use and record `config`, so that it also holds after restarts. It holds for the topic in all logs."""
         for shard in self.shards:
-            shard.configure(config)
-        self.journal.configure(config)
-        self.apply_config(config)
+            shard.journal.configure(config)
+            shard.apply_config(config)
 
     def apply_config(self, config: TopicConfig) -> None:
         """Use `config` from now on, without recording it."""
@@ -335,9 +334,8 @@ class Topic:
     def start(self) -> None:
         """Begin to distribute: the channels that nsqlookupd knows exist now."""
         for shard in self.shards:
-            shard.start()
-        self.starting = False
-        self.distribute()
+            shard.starting = False
+            shard.distribute()
 
     def pause(self, paused: Pause | None) -> None:
         """Keep new messages here instead of handing them to the channels; None: stop doing so."""
@@ -385,9 +383,11 @@ class Topic:
         return self.ephemeral and not self.channels and not self.deleted
 
     def empty(self) -> None:
-        """Drop the messages that no reader has been given yet, also those of promoted logs."""
+        """Drop the messages that no reader has been given yet, in all logs."""
         for shard in self.shards:
-            shard.empty()
+            shard._empty()
+
+    def _empty(self) -> None:
         offsets = self.offsets
         first, end = offsets.distributed, offsets.end
         if first == end:
@@ -455,13 +455,13 @@ class Topic:
         return self.name, ""
 
     @property
-    def place(self) -> int:
-        """Return the number of the topic's log among those that the node owns; 0: its own."""
-        return self._context.place
+    def position(self) -> int:
+        """Return the position of the topic's log among those that the node leads: see NodeContext."""
+        return self._context.position
 
     @property
     def history(self) -> History | None:
-        """Return what reads the messages of a promoted log from disk; None: the topic is in the node's own log."""
+        """Return what reads the messages of the topic's log from disk; None: nothing does."""
         return self._context.history
 
     @property

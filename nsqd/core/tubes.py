@@ -42,7 +42,7 @@ class Tubes:
         self.total = 0  # jobs put
         # called before a topic is refused because there are too many; may delete queues that hold nothing
         self.make_room: Callable[[], None] = lambda: None
-        self.promoted: list[Tubes] = []  # of promoted logs
+        self.shards: list[Tubes] = [self]  # those of all logs, this one first
         directory.on_created.append(self._topic_created)
         directory.make_room = lambda: self.make_room()
 
@@ -136,7 +136,7 @@ class Tubes:
         tube = self.tube(name)
         if tube is not None and (tube.jobs.count or tube.reading or tube.paused or self._topics[name].depth):
             return
-        if tube is not None and any(shard.jobs.count for shard in tube.shards):
+        if tube is not None and any(shard.jobs.count for shard in tube.shards[1:]):
             return
         topic = self._topics.get(name)
         if topic is not None and tube is not None and self._is_needless(topic):
@@ -151,7 +151,7 @@ class Tubes:
         retains = topic.offsets.end > 0 and topic.config.over(self._limits.policy).retains
         plain = topic.config == TopicConfig() and not topic.cursors and not retains
         is_tubes_alone = topic.is_tubes_own and not topic.intake.is_foreign and not topic.channels
-        return is_tubes_alone and plain and not topic.shards
+        return is_tubes_alone and plain and len(topic.shards) == 1
 
     # workers
 
@@ -257,9 +257,9 @@ class Tubes:
                     tube.offer()
 
     def everywhere(self, name: str) -> tuple[Tube, ...]:
-        """Return the tube of that name and its shards; () if it has not been made."""
+        """Return the tubes of that name in all logs; () if there is none."""
         tube = self.tube(name)
-        return (tube, *tube.shards) if tube is not None else ()
+        return tube.shards if tube is not None else ()
 
     def first(self, name: str, state: JobState) -> tuple[Tube, Job] | None:
         """Return the job in that state that a worker, or kick, would take first, of the tube and its shards, and its tube."""
@@ -292,7 +292,7 @@ class Tubes:
             tube = queues.get(name)
             if tube is None:
                 continue
-            for one in (tube, *tube.shards) if tube.shards else (tube,):
+            for one in tube.shards:
                 if one.scan_entry is not None and one.scan_entry[0] <= now:
                     one.scan(now, RELEASED_AT_ONCE)
                 if one in awake and not self._agenda.is_held:
@@ -319,7 +319,7 @@ class Tubes:
 
     def _find_promoted(self, client_id: int) -> tuple[Tube, Job] | None:
         """Return the same of the promoted logs, as far as their tubes are attached. Whole ids of several logs never meet."""
-        for promoted in self.promoted:
+        for promoted in self.shards[1:]:
             found = promoted.find(client_id)
             if found is not None and found[0].key < 0:
                 return found

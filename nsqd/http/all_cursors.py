@@ -62,10 +62,10 @@ class AllCursors:
         return keys
 
     def _brokers(self) -> list[tuple[str, Broker]]:
-        """Return the brokers of all logs, each with the log's id; "": the node's own. Runs in the trio thread."""
-        home = self._node.broker
-        histories = [(promoted.context.history, promoted) for promoted in home.promoted]
-        return [("", home), *((one.log_id.hex(), promoted) for one, promoted in histories if one is not None)]
+        """Return the brokers of all logs, each with the log's id; "": clients publish into it. Runs in the trio thread."""
+        home, *others = self._node.broker.logs
+        histories = [(other.context.history, other) for other in others]
+        return [("", home), *((history.log_id.hex(), other) for history, other in histories if history is not None)]
 
     def _describe(self, keys: list[Key]) -> list[dict[str, Any]]:
         """Describe the cursors that still exist. Runs in the trio thread."""

@@ -141,13 +141,13 @@ class Attention:
         return False
 
     def _add_topic(self, topic: Topic) -> None:
-        if topic.paused is not None or topic.shards or not topic.channels:
+        if topic.paused is not None or len(topic.shards) > 1 or not topic.channels:
             depth, paused = topic_depth(topic), is_paused(topic)
             if paused or (depth and not topic.channels):
                 messages, oldest = topic.intake.message_count, oldest_of_topic(topic)
                 self.topics.append(TopicRow(topic.name, depth, messages, oldest, paused, _paused_at(topic)))
         for channel in topic.channels.values():
-            if channel.shards or not _is_quiet(channel):
+            if len(channel.shards) > 1 or not _is_quiet(channel):
                 self._add_channel(topic, channel)
 
     def _add_channel(self, topic: Topic, channel: Channel) -> None:
@@ -180,7 +180,7 @@ class Attention:
         return self._since > 0 and 0 < oldest_of_channel(channel) < self._since
 
     def _add_tube(self, tube: Tube) -> None:
-        everywhere = (tube, *tube.shards)
+        everywhere = tube.shards
         buried = sum(one.table.counts[JobState.BURIED] for one in everywhere)
         paused = any(one.paused is not None or one.pause_until > self._now for one in everywhere)
         if tube.deleted or not (buried or paused):
@@ -246,7 +246,7 @@ def _is_quiet(channel: Channel) -> bool:
 
 def _paused_at(item: Topic | Channel) -> int:
     """Return since when the topic, the channel or the first paused shard of it is paused, s since the epoch; 0: not known."""
-    return next((one.paused.at for one in (item, *item.shards) if one.paused is not None), 0)
+    return next((one.paused.at for one in item.shards if one.paused is not None), 0)
 
 
 def _worst(limit: int, rows: list[Row], rank: Callable[[Row], Any]) -> list[dict[str, Any]]:

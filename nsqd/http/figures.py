@@ -144,7 +144,7 @@ def _channel(channel: Channel) -> FigureRow:
 
 
 def _tube(tube: Tube) -> FigureRow:
-    parts = [(*one.counts(), one.table.urgent, one.total) for one in (tube, *tube.shards)]
+    parts = [(*one.counts(), one.table.urgent, one.total) for one in tube.shards]
     *gauges, total = map(sum, zip(*parts, strict=True))
     return FigureRow((tube.topic_name,), (*gauges, tube.waiters.count_at(tube.topic_name)), (total,))
 

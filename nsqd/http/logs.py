@@ -64,7 +64,7 @@ def find_topic(
     named = _LOG.fullmatch(log_id)
     if named is None or named[1] == node.history.log_id.hex():
         return _own(node, name, log_id, offset)
-    for promoted in node.broker.promoted:
+    for promoted in node.broker.logs[1:]:
         history = promoted.context.history
         if history is not None and history.log_id.hex() == named[1]:
             return _checked(_of_broker(promoted, history, logged_topic(promoted, name), PROMOTED), log_id)
@@ -112,7 +112,7 @@ def _names(log_id: str, log_of_topic: str) -> bool:
 
 def _own(node: Node, name: str, log_id: str, offset: int) -> LogTopic:
     topic, window = topic_and_window(node, name, log_id, offset)
-    return LogTopic(topic.number, node.history, window, topic, topic.cursors, OWN, node.options.node_number())
+    return LogTopic(topic.number, node.history, window, topic, topic.cursors, OWN, node.broker.ids.node)
 
 
 def _continues(node: Node, name: str, log_id: str) -> bool:

@@ -76,7 +76,7 @@ class MessageActions:
                 return parts_of_channel(self._node.broker, topic, channel)
 
             left = most
-            for place in await self._node.bridge.call(lambda: [one.place for one, _ in parts()]):
+            for place in await self._node.bridge.call(lambda: [one.position for one, _ in parts()]):
                 left -= await self._act_in(parts, place, act, choose, left)
             return json_response({done: most - left})
 
@@ -159,7 +159,7 @@ class MessageActions:
 def _at(parts: list[tuple[Topic, Channel]], place: int) -> tuple[Topic, Channel]:
     """Return the part in the log at that place. Raises HttpError 404 if the node has given the log up."""
     for part in parts:
-        if part[0].place == place:
+        if part[0].position == place:
             return part
     raise HttpError(404, "CHANNEL_NOT_FOUND")
 

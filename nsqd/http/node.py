@@ -59,7 +59,6 @@ class Node:
     health: Callable[[], str]  # "OK", or "NOK - why"
     memory: Callable[[], dict[str, int]]  # any thread; the process's memory figures, for /stats
     log: Callable[[], LogFigures]  # trio thread
-    history: History  # trio thread
     backup: Backup  # trio thread
     contents: Contents  # trio thread, except for its methods marked as safe in any thread
     series: Series  # trio thread
@@ -73,6 +72,13 @@ class Node:
     until_ports_open: Callable[[Callable[[], None]], None] = lambda then: then()
     dates: "CertificateDates | None" = None  # any thread; when the certificates end; None: nothing is told of that
     accounts: Accounts | None = None  # trio thread; of those who are in the auth file; None: there is none
+
+    @property
+    def history(self) -> History:
+        """Return what reads messages of the log into which clients publish. For the trio thread."""
+        history = self.broker.context.history
+        assert history is not None
+        return history
 
     async def until_started(self) -> None:
         """Return when the node has started: it can have its copies, or some other nodes are down. Runs in the HTTP thread."""

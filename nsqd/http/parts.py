@@ -22,7 +22,7 @@ M = TypeVar("M")
 def parts_of_channel(broker: Broker, topic: str, channel: str) -> list[tuple[Topic, Channel]]:
     """Return the channel and its shards, each with its topic. Raises HttpError 404 if the channel does not exist."""
     found = existing_channel(broker, topic, channel)
-    return _with_topics(broker.topics[topic], (found, *found.shards))
+    return _with_topics(broker.topics[topic], found.shards)
 
 
 def parts_of_tube(broker: Broker, name: str) -> list[tuple[Topic, Tube]]:
@@ -31,22 +31,21 @@ def parts_of_tube(broker: Broker, name: str) -> list[tuple[Topic, Tube]]:
     One that clients only use or watch has no parts.
     """
     tube = existing_tube(broker, name)
-    return [] if tube is None else _with_topics(broker.topics[name], (tube, *tube.shards))
+    return [] if tube is None else _with_topics(broker.topics[name], tube.shards)
 
 
 def _with_topics(topic: Topic, readers: Iterable[R]) -> list[tuple[Topic, R]]:
-    topics = (topic, *topic.shards)
-    return [(one, reader) for reader in readers for one in topics if one.readers.get(reader.number) is reader]
+    return [(one, reader) for reader in readers for one in topic.shards if one.readers.get(reader.number) is reader]
 
 
 def offset_of(topic: Topic, ordinal: int) -> int:
     """Return the offset by which clients name a message."""
-    return topic.place << PLACE_BITS | ordinal
+    return topic.position << PLACE_BITS | ordinal
 
 
 def ordinals_in(topic: Topic, offsets: Iterable[int]) -> list[int]:
     """Return the ordinals of those messages that are in this topic's log."""
-    return [offset & (1 << PLACE_BITS) - 1 for offset in offsets if offset >> PLACE_BITS == topic.place]
+    return [offset & (1 << PLACE_BITS) - 1 for offset in offsets if offset >> PLACE_BITS == topic.position]
 
 
 def page_of(
@@ -70,7 +69,7 @@ def at_page(parts: list[tuple[Topic, R]], after: str) -> tuple[int, str]:
     if not after.startswith("@"):
         return 0, after
     number, colon, place = after[1:].partition(":")
-    places = [str(topic.place) for topic, _ in parts]
+    places = [str(topic.position) for topic, _ in parts]
     if not colon:
         raise ValueError("no such place")
     return places.index(number), place
@@ -82,4 +81,4 @@ def following_page(parts: list[tuple[Topic, R]], index: int, place: str) -> str:
         index += 1
     if index == len(parts):
         return ""
-    return place if not index else f"@{parts[index][0].place}:{place}"
+    return place if not index else f"@{parts[index][0].position}:{place}"

@@ -93,7 +93,7 @@ def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
 
 def _pause_of(item: Topic | Channel) -> tuple[Key, Pause] | None:
     """Return the pause of a topic or a channel, or of the first shard of it that is paused."""
-    paused = [one.paused for one in (item, *item.shards) if one.paused is not None]
+    paused = [one.paused for one in item.shards if one.paused is not None]
     return (item.key, paused[0]) if paused else None
 
 

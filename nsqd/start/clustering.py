@@ -88,24 +88,21 @@ def join_cluster(
         cluster, reactor, directory, lease, broker.refused, daemon.refused, listeners.cluster_tls, options.debug_routes
     )
     threads, facts, stop = Threads(nursery, port.wake), FactsFile(cluster, directory, port.wake), Stop()
-    copying = make_copying(*_numbers(options), cluster, own, directory, threads)
+    copying = make_copying(cluster, directory, threads)
     quorum, random = Quorum(options.failover_quorum), os.urandom
     after = options.failover_after, options.unclean_after
     elections = Elections(
         cluster, KeptReplicas(copying, now), facts.keep, daemon.witnesses, quorum, *after, random, now()
     )
-    tellers = InSyncTellers(cluster, elections, copying.leader_side)
-    tellers.add(copying.leader_side, own)
-    cluster.add(copying, Transfers(cluster, elections), tellers, elections)
+    leading = Leading(options, port, copying, opened, threads, as_visitor(options, listeners))
+    leading.begin(own)
+    cluster.add(copying, Transfers(cluster, elections), InSyncTellers(cluster, elections, copying), elections)
     times = LogTimes(cluster, copying, own.clock.clocks, threads)
-    times.own[own.identity.log_id] = own.clock.now
-    visits = as_visitor(options, listeners)
-    promoting = Promoting(options, port, copying, tellers, times, opened, threads, visits)
     promotions = Promotions(
         PromotedDirectory(directory),
         copying.replicas,
         threads,
-        promoting.parts(times.noted, elections.promotion_failed),
+        leading.parts(times.noted, elections.promotion_failed),
     )
     try:
         promotions.reopen()
@@ -124,9 +121,7 @@ def join_cluster(
         Deleting(cluster, promotions, broker), Standstill(cluster, broker, options.failover_after), times, closed, closing,
         Salvage(cluster, copying, promotions, arbiter, diverged, threads, now, options.unclean_after), leaving, daemon,
     )  # fmt: skip
-    own.store.after_write = partial(port.send_group, copying.leader_side)
     own.store.copies.patience = options.replicate_timeout
-    own.writer.files.mend = _mending(port, own, visits)
     cluster.add(CopyGate(cluster, broker, own.store.copies))
     port.listen(listeners.cluster.socket)
     log.info(
@@ -166,10 +161,6 @@ def copies_to_wait_for(options: NsqdOptions, joined: Joined, has_disque: bool) -
     return min(most, len(joined.cluster.membership.members))
 
 
-def _numbers(options: NsqdOptions) -> tuple[int, int, int]:
-    return options.replicas, options.rereplicate_after, options.replication_rate
-
-
 def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Path, opened: Opened) -> Cluster:
     own = cluster_address(listeners, info)
     http = display(info.broadcast_address, info.http_port) if info.http_port > 0 else ""
@@ -190,32 +181,30 @@ def _join(options: NsqdOptions, listeners: Listeners, info: Info, directory: Pat
     )
 
 
-class Promoting:
-    """The node's calls for the logs that it promotes."""
+class Leading:
+    """How the node leads logs: the one into which it publishes, and those that it promotes."""
 
     def __init__(
         self,
         options: NsqdOptions,
         port: ClusterPort,
         copying: Copying,
-        tellers: InSyncTellers,
-        times: LogTimes,
         opened: Opened,
         threads: Threads,
         visits: Visits,
     ) -> None:
-        self._options, self._port, self._copying, self._tellers, self._times = options, port, copying, tellers, times
+        self._options, self._port, self._copying = options, port, copying
         self._opened, self._threads, self._visits = opened, threads, visits
         self._attachments: dict[Broker, Attachment] = {}
 
     def parts(self, noted: Callable[[bytes], Anchor | None], failed: Callable[[bytes, str], None]) -> Parts:
         """Return it as nsqd.cluster.promotion.promotions calls it. `noted` and `failed` as there."""
-        opened, cluster = self._opened, self._port.cluster
+        opened, cluster, copying = self._opened, self._port.cluster, self._copying
         return Parts(
             open=partial(open_promoted, self._options, opened.wake),
             make_broker=partial(make_promoted_broker, opened.broker),
-            copy=self._copy,
-            end_copying=self._end_copying,
+            copy=self.begin,
+            end_copying=copying.remove,
             clocks=clocks,
             cache=opened.log.cache,
             budget=self._options.mem_budget,
@@ -257,23 +246,16 @@ class Promoting:
         addresses = {node.number: node.address for node in cluster.membership.members if node.number != number}
         return NodeReplicas(self._visits, addresses, self._options.rejoin_timeout / SECOND)
 
-    def _copy(self, opened: OpenLog) -> None:
-        log_id = opened.identity.log_id
+    def begin(self, opened: OpenLog) -> None:
+        """Begin to copy a log to its followers, and to repair it from their replicas."""
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
-        replicas, patience, rate = _numbers(self._options)
-        copies, cluster = opened.store.copies, self._port.cluster
-        leader_side = LeaderSide(cluster, source, copies, self._threads, replicas, patience, rate, log_id)
+        options, copies = self._options, opened.store.copies
+        limits = options.replicas, options.rereplicate_after, options.replication_rate
+        leader_side = LeaderSide(self._port.cluster, source, copies, self._threads, *limits)
         source.tap(leader_side)
         opened.store.after_write = partial(self._port.send_group, leader_side)
         self._copying.add(leader_side)
-        self._tellers.add(leader_side, opened)
-        self._times.own[log_id] = opened.clock.now
         opened.writer.files.mend = _mending(self._port, opened, self._visits)
-
-    def _end_copying(self, log_id: bytes) -> None:
-        self._copying.remove(log_id)
-        self._tellers.remove(log_id)
-        self._times.own.pop(log_id, None)
 
 
 def _mending(port: ClusterPort, opened: OpenLog, visits: Visits) -> Mending:

@@ -374,8 +374,9 @@ class Daemon:
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._http is not None:
-            for broker in (self._broker, *self._broker.promoted):
-                (broker.context.history or self._opened.log.history()).end_waiting()
+            for broker in self._broker.logs:
+                if broker.context.history is not None:
+                    broker.context.history.end_waiting()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._give_up_waiting)
                 await self._http.stop(self.reactor)
@@ -391,7 +392,7 @@ class Daemon:
         self.reactor.close_all()
         if self._cluster is not None:
             self._cluster.close()
-        self._broker.promoted.clear()  # their logs are closed
+        del self._broker.logs[1:]  # they are closed
         self._audit.publish_rest()
         self._saver.save(self._saver.current_topology())
         self._broker.commit()
@@ -415,7 +416,6 @@ class Daemon:
             health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else self._health.text,
             memory=self._memory.figures,
             log=opened.figures,
-            history=opened.history(),
             backup=opened.backup(),
             contents=opened.contents(),
             series=self._series,

@@ -130,8 +130,7 @@ def open_promoted(
 
 def make_promoted_broker(home: Broker, opened: OpenLog) -> Broker:
     """Return an empty broker for a promoted log, which runs in the turns of `home`."""
-    ids = NoIds(opened.identity.node, opened.start_results.lease)
-    return promoted_broker(home, opened.store, ids, opened.history())
+    return promoted_broker(home, opened.store, NoIds(opened.identity.node, opened.start_results.lease))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +176,7 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, found
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     story = Story() if options.debug_routes else None
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, story)
+    broker.context.history = opened.history()
     broker.begin(*clocks())
     log_snapshot = opened.take_snapshot()
     topics = found.nsq.topology(metadata.topics) if log_snapshot is None else []

@@ -63,7 +63,7 @@ def _undelivered(machine: Machine) -> dict[str, int]:
     node = machine.node
     if node is None:
         return {"its node is down": 1}
-    topics = [topic for broker in (node.broker, *node.broker.promoted) for topic in broker.topics.values()]
+    topics = [topic for broker in node.broker.logs for topic in broker.topics.values()]
     left = {topic.name: topic.depth + sum(sum(one.counts()) for one in topic.channels.values()) for topic in topics}
     return {name: count for name, count in left.items() if count and name in machine.run.channel_topics()}
 

@@ -653,7 +653,7 @@ class ClusterRun:
 
     def _is_copied(self, log_id: bytes, leader_side: LeaderSide) -> bool:
         """Return True if a log is with all its followers."""
-        source, followers = leader_side._source, leader_side.followers
+        source, followers = leader_side.source, leader_side.followers
         end, bases = source.end, list(dict.fromkeys(source.bases()))
         return source.durable == end and all(
             one.durable == end and self._has(number, log_id, bases) for number, one in followers.items()

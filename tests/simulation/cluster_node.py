@@ -222,8 +222,8 @@ class Consumer:
 class _WatchedCopying(Copying):
     """Copying that notes how far each follower has ever said that it has the node's own log: written, and durable."""
 
-    def __init__(self, leader_side: LeaderSide, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
-        super().__init__(leader_side, replicas)
+    def __init__(self, own: bytes, replicas: Replicas, told: dict[int, tuple[int, int]]) -> None:
+        super().__init__(own, replicas)
         self._told = told
 
     def receive(self, link: Link, kind: FrameKind, content: bytes, now: int) -> None:
@@ -307,7 +307,8 @@ class ClusterNode(SimNode):
         self.source.tap(self.archive)
         self.replicas = Replicas(directory, self.work, lambda: clock.now, cluster.may_write_replica)
         self.replicas.open_all()
-        self.copying = _WatchedCopying(self.leader_side, self.replicas, self.told)
+        self.copying = _WatchedCopying(own.log_id, self.replicas, self.told)
+        self.copying.add(self.leader_side)
         cluster.add(self.copying)
         log.store.after_write = self._copied_group
         copies.patience = PATIENCE
@@ -319,9 +320,9 @@ class ClusterNode(SimNode):
         self.elections = elections = Elections(
             cluster, kept, keep, witnesses, sizes.quorum, SUSPECT_AFTER, sizes.unclean_after, side.randbytes, clock.now
         )
-        self.tellers = InSyncTellers(cluster, elections, self.leader_side)
-        self.tellers.add(self.leader_side, log)
-        cluster.add(_Watch(self), Transfers(cluster, elections), self.tellers, elections)
+        cluster.add(
+            _Watch(self), Transfers(cluster, elections), InSyncTellers(cluster, elections, self.copying), elections
+        )
         self.fence: tuple[bytes, Epoch] | None = None  # another node leads the log, by that epoch
         self.promoted = PromotedLogs(self, machine)
         promotions = self.promoted.promotions

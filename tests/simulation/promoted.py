@@ -163,19 +163,17 @@ class PromotedLogs:
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         sizes, copies = node.sizes, opened.store.copies
         one.leader_side = leader_side = LeaderSide(
-            node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate, log_id
+            node.cluster, source, copies, node.work, sizes.replicas, sizes.replace_after, sizes.rate
         )
         one.archive.after = leader_side
         source.tap(one.archive)
         opened.store.after_write = partial(node.copied_group, leader_side)
         node.copying.add(leader_side)
-        node.tellers.add(leader_side, opened)
         opened.writer.files.mend = SimMending(self._machine, opened)
         self.logs[log_id] = one
 
     def _end_copying(self, log_id: bytes) -> None:
         self._node.copying.remove(log_id)
-        self._node.tellers.remove(log_id)
         del self.logs[log_id]
 
     def _announce(self, log_id: bytes, epoch: Epoch) -> None:

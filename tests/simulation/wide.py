@@ -311,7 +311,7 @@ class Wide:
         first = nodes[0].cluster.configs.known
         for node in nodes:
             assert node.cluster.configs.known == first, "nodes do not agree on the configurations of topics"
-            for broker in (node.broker, *node.broker.promoted):
+            for broker in node.broker.logs:
                 for word in first.values():
                     topic, config = broker.topics.get(word.topic), word.config
                     is_so = topic is None or (

@@ -14,8 +14,7 @@ from nsqd.cluster.replication.leader import LeaderSide
 from nsqd.cluster.replication.replicas import Kept
 from nsqd.cluster.wire.link import Link
 from nsqd.cluster.wire.part import Part
-from nsqd.core.message.epoch import NO_EPOCH, Epoch
-from nsqd.storage.log.opening import OpenLog
+from nsqd.core.message.epoch import NO_EPOCH
 from shared.log import log
 
 
@@ -73,51 +72,36 @@ def step_down_broken(cluster: Cluster, leader_side: LeaderSide) -> None:
 class InSyncTellers(Part):
     """Send all nodes the in-sync followers of this node's logs, and step down from its own log after a failed sync."""
 
-    def __init__(self, cluster: Cluster, elections: Elections, own: LeaderSide) -> None:
-        """`own`: the copies of the log into which this node publishes."""
-        self._cluster, self._elections, self._own = cluster, elections, own
-        self._tellers: dict[bytes, InSyncTeller] = {}  # by log id
-
-    def add(self, leader_side: LeaderSide, opened: OpenLog) -> None:
-        """Begin to send the followers of a log that this node leads."""
-        identity, writer = opened.identity, opened.writer
-        end = lambda: writer.written.position  # noqa: E731
-        self._tellers[identity.log_id] = InSyncTeller(
-            self._elections, leader_side, identity.log_id, identity.epoch, end
-        )
-
-    def remove(self, log_id: bytes) -> None:
-        """Send no further lists of the followers of a log."""
-        del self._tellers[log_id]
+    def __init__(self, cluster: Cluster, elections: Elections, copying: Copying) -> None:
+        self._cluster, self._elections, self._copying = cluster, elections, copying
+        self._tellers: dict[LeaderSide, InSyncTeller] = {}
 
     def tick(self, now: int) -> None:
         """Send each connected node the in-sync followers that have changed."""
-        step_down_broken(self._cluster, self._own)
-        for teller in self._tellers.values():
+        step_down_broken(self._cluster, self._copying.leader_side)
+        before, self._tellers = self._tellers, {}
+        for leader_side in self._copying.leader_sides.values():
+            teller = before.get(leader_side) or InSyncTeller(self._elections, leader_side)
+            self._tellers[leader_side] = teller
             teller.tick(self._cluster.links.items())
 
 
 class InSyncTeller:
     """Sends all nodes the in-sync followers of one log that this node leads."""
 
-    def __init__(
-        self, elections: Elections, leader_side: LeaderSide, log_id: bytes, epoch: Epoch, end: Callable[[], int]
-    ) -> None:
-        """`epoch`: by which this node leads the log; `end`: returns the position at which the log ends."""
+    def __init__(self, elections: Elections, leader_side: LeaderSide) -> None:
         self._elections = elections
         self._leader_side = leader_side
-        self._log_id, self._epoch = log_id, epoch
-        self._end = end
         self._counting: frozenset[int] | None = None
         self._position = 0  # end of the log when these began to count
 
     def tick(self, links: Iterable[tuple[int, Link]]) -> None:
         """Send changes to the connected nodes, by node number. Call it several times a second."""
-        leader_side = self._leader_side
+        leader_side, source = self._leader_side, self._leader_side.source
         counting = leader_side.in_sync.counting
         if counting != self._counting:
-            self._counting, self._position = counting, self._end()
+            self._counting, self._position = counting, source.end
         for number, link in links:
             follower = leader_side.followers.get(number)
             is_whole = follower is not None and follower.link is link and follower.is_caught_up
-            self._elections.in_sync(self._log_id, self._epoch, self._position, counting, link, is_whole)
+            self._elections.in_sync(source.log_id, source.epoch, self._position, counting, link, is_whole)

@@ -77,7 +77,7 @@ class Deleting(Part):
 
     def _delete(self, led: PromotedLog, notice: _Notice) -> None:
         opened, broker = led.log, led.broker
-        if opened is None or broker is None or broker not in self._home.promoted:
+        if opened is None or broker is None or broker not in self._home.logs:
             return
         if not notice.word.holds_for(opened.writer.all_epochs()):
             return  # this copy has diverged from that one elsewhere: what both mean by a number may differ

@@ -33,9 +33,10 @@ class Copying(Part):
 
     takes = range(FrameKind.FOLLOW, FrameKind.LOG + 1)
 
-    def __init__(self, leader_side: LeaderSide, replicas: Replicas) -> None:
-        self.leader_side = leader_side
-        self.leader_sides = {leader_side.log_id: leader_side}  # by log id, including promoted logs
+    def __init__(self, own: bytes, replicas: Replicas) -> None:
+        """`own`: id of the log into which this node publishes."""
+        self.own = own
+        self.leader_sides: dict[bytes, LeaderSide] = {}  # of the logs that this node leads, by log id
         self.replicas = replicas
         self._ends: dict[bytes, Extent] = {}  # the extents of logs that are no longer copied, by log id
         self._tick_due = 0
@@ -46,22 +47,27 @@ class Copying(Part):
             link.log_received = unpack_log(content)
             return
         if kind not in TO_FOLLOWER:
-            leader_side = self.leader_sides.get(link.log_received or self.leader_side.log_id)
+            leader_side = self.leader_sides.get(link.log_received or self.own)
             if leader_side is not None:  # otherwise this node no longer leads the log
                 leader_side.receive(link, kind, content)
             return
         self.replicas.receive(link, kind, content, now)
 
     def add(self, leader_side: LeaderSide) -> None:
-        """Copy another log that this node leads, too."""
+        """Begin to copy a log that this node leads."""
         self.leader_sides[leader_side.log_id] = leader_side
         self._ends.pop(leader_side.log_id, None)
 
     def remove(self, log_id: bytes) -> None:
-        """Stop copying a promoted log. Raises KeyError if it is not copied."""
+        """Stop copying a log. Raises KeyError if it is not copied."""
         leader_side = self.leader_sides.pop(log_id)
         self._ends[log_id] = leader_side.extent()
         leader_side.close()
+
+    @property
+    def leader_side(self) -> LeaderSide:
+        """Return the leader's side of the log into which this node publishes."""
+        return self.leader_sides[self.own]
 
     def extent(self, log_id: bytes) -> Extent:
         """Return the extent of a log that this node leads or led. NO_REPLICA if unknown in this run."""

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from nsqd.cluster.replication import stream
 from nsqd.cluster.wire.link import Link
+from nsqd.core.message.epoch import Epoch
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.followers import Followers
 
@@ -20,6 +21,11 @@ T = TypeVar("T")
 class Source(Protocol):
     """The log that is copied: nsqd.storage.log.copying.LogSource."""
 
+    @property
+    def log_id(self) -> bytes: ...
+    @property
+    def epoch(self) -> Epoch: ...
+    def time(self) -> int: ...
     @property
     def end(self) -> int: ...
     @property

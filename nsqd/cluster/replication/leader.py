@@ -57,15 +57,14 @@ class LeaderSide:
         replicas: int,
         patience: int,
         rate: int = 0,
-        log_id: bytes = b"",
     ) -> None:
         """`replicas`: how many other nodes keep a copy, if no topic asks for more; `patience`: ns until a dead one is replaced.
 
-        `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit. `log_id`: of a log
-        that this node has promoted, b"": the log into which it publishes.
+        `rate`: bytes a second that are read from files, for all followers that are far behind; 0: no limit.
         """
-        self.log_id = log_id or cluster.own.log_id
-        self._whose = f"the promoted log {log_id.hex()}" if log_id else "this node's log"
+        self.log_id = source.log_id
+        is_own = source.log_id == cluster.own.log_id
+        self._whose = "this node's log" if is_own else f"the promoted log {source.log_id.hex()}"
         self._rate = rate
         self._allowed = 0  # bytes that may be read for them before the next tick
         self.followers: dict[int, Follower] = {}  # by node number
@@ -75,7 +74,7 @@ class LeaderSide:
         self.in_sync = InSync(source.followers, source.end, OUT_OF_SYNC, cluster.own.number)
         self._away: list[int] = []  # numbers of the assigned followers without a connection
         self._cluster = cluster
-        self._source = source
+        self.source = source
         self._work = work
         self._replicas = replicas
         self._patience = patience
@@ -155,7 +154,7 @@ class LeaderSide:
         return number in self.in_sync.named or not (gave_up or number in self._cluster.full)
 
     def _lose(self, number: int) -> None:
-        self._source.hold(number, 0)
+        self.source.hold(number, 0)
         del self.followers[number]
         self._count()
 
@@ -168,7 +167,7 @@ class LeaderSide:
             self._settled = None
             return
         if self._settled is None:
-            self._settled = self._source.end
+            self._settled = self.source.end
         followers = [self.followers.get(number) for number in wanted]
         if not all(one and one.is_caught_up and one.durable >= self._settled for one in followers):
             return
@@ -176,7 +175,7 @@ class LeaderSide:
             if number not in wanted and self._dropped.get(number) is not link:
                 self._dropped[number] = link
                 self.followers.pop(number, None)
-                self._send(link, stream.pack_drop(self._source.epochs()))
+                self._send(link, stream.pack_drop(self.source.epochs()))
         self._count()
 
     def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
@@ -196,7 +195,7 @@ class LeaderSide:
                 self._ask_again(follower)
         elif kind is FrameKind.COPIED:
             written, durable = stream.unpack_copied(content)
-            if not durable <= written <= self._source.end:
+            if not durable <= written <= self.source.end:
                 raise PeerError("a replica cannot have more than the log")
             follower.written, follower.durable = written, durable
             follower.has_replica = True
@@ -225,7 +224,7 @@ class LeaderSide:
         follower.is_asked = follower.is_live = follower.has_replica = follower.is_caught_up = False
         follower.failure = ""
         follower.kept = []
-        source = self._source
+        source = self.source
         epochs = source.epochs()
         common = common_end(epochs, source.end, have.epochs, have.end)
         bases = source.bases()
@@ -280,11 +279,11 @@ class LeaderSide:
             if not follower.is_live:
                 continue
             link = follower.link
-            is_behind = follower.has_replica and self._source.end - follower.written > MOST_BEHIND
+            is_behind = follower.has_replica and self.source.end - follower.written > MOST_BEHIND
             if link.backlog > MOST_LIVE or is_behind:
                 follower.is_live = False  # it is sent the rest from the files
                 follower.base, follower.at = segment, at
-                follower.file = self._source.file(segment)
+                follower.file = self.source.file(segment)
                 continue
             for frame in frames:
                 self._send(link, frame)
@@ -304,7 +303,7 @@ class LeaderSide:
         Written groups are sent first to followers that keep up: one that reaches the log's end here has them from the files.
         """
         self.send_batch()
-        if self._source.is_broken:
+        if self.source.is_broken:
             return
         for follower in list(self.followers.values()):
             try:
@@ -324,7 +323,7 @@ class LeaderSide:
 
     def _send_next(self, follower: Follower) -> bool:
         """Send the next bytes to a follower, or have it read. Returns False if nothing more can be done now. Raises OSError."""
-        link, source = follower.link, self._source
+        link, source = follower.link, self.source
         if follower.is_live or follower.is_asked or follower.is_reading or link.closing or link.backlog > CHUNK:
             return False
         if follower.has_replica and self._sent(follower) - follower.written > MOST_BEHIND:
@@ -376,7 +375,7 @@ class LeaderSide:
     def _hold(self, follower: Follower) -> None:
         """Hold the segments that a follower still needs. A full resync can use later segments as they will be then."""
         last = follower.base if follower.is_anew else None
-        self._source.hold(follower.number, HOLD, follower.base, last)
+        self.source.hold(follower.number, HOLD, follower.base, last)
 
     def _read(self, follower: Follower, file: SegmentFile, at: int, result: tuple[bytes, int] | OSError) -> None:
         follower.is_reading = False
@@ -410,11 +409,11 @@ class LeaderSide:
         """Send KEEP to the followers, if segments were removed."""
         if not self.followers:
             return
-        bases = self._source.bases()
+        bases = self.source.bases()
         for follower in self.followers.values():
             if follower.has_replica and not (follower.is_asked or follower.is_anew) and follower.kept != bases:
                 if not set(follower.kept) <= set(bases) or not follower.kept:
-                    self._send(follower.link, stream.pack_keep(self._source.end, bases))
+                    self._send(follower.link, stream.pack_keep(self.source.end, bases))
                 follower.kept = bases
 
     # how far the copies are
@@ -425,7 +424,7 @@ class LeaderSide:
             follower.is_caught_up |= follower.is_live
         if not self.in_sync.is_confirmed:
             durable = {follower.number: follower.durable for follower in whole}
-            if self.in_sync.confirm(self._source.durable, durable):
+            if self.in_sync.confirm(self.source.durable, durable):
                 log.info("CLUSTER: in-sync followers of %s: %s", self._whose, sorted(self.in_sync.named) or "none")
         counted = [follower for follower in whole if follower.number in self.in_sync.counting]
         self.copies.update([(follower.written, follower.durable) for follower in counted], self.in_sync.fewest)
@@ -434,17 +433,17 @@ class LeaderSide:
     @property
     def is_broken(self) -> bool:
         """Return True if a sync of the log has failed: nothing more of it is sent."""
-        return self._source.is_broken
+        return self.source.is_broken
 
     def close(self) -> None:
         """Release all followers: this node no longer leads the log."""
         for number in self.followers:
-            self._source.hold(number, 0)
+            self.source.hold(number, 0)
         self.followers.clear()
 
     def _name(self, wanted: list[int], now: int) -> None:
         """Record the in-sync followers in the log, if they changed."""
-        if self._source.is_broken:
+        if self.source.is_broken:
             return
         membership = self._cluster.membership
         caught_up = [number for number, follower in self.followers.items() if follower.is_caught_up]
@@ -455,13 +454,13 @@ class LeaderSide:
         fewest, most = self.copies.asked
         change = self.in_sync.wanted(caught_up, expected, needed, (fewest, min(most, 1 + self.wanted)), now)
         if change is not None:
-            self.in_sync.change(change, self._source.state_followers(change))
+            self.in_sync.change(change, self.source.state_followers(change))
             self.ask_for_word(is_durable=True)
 
     def led(self) -> dict[str, Any]:
         """Return the entry of a log that this node leads, for /cluster: its epochs in hex with their positions, and its end."""
-        epochs = [(epoch.hex(), start) for epoch, start in self._source.epochs()]
-        return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self._source.end}
+        epochs = [(epoch.hex(), start) for epoch, start in self.source.epochs()]
+        return {"log_id": self.log_id.hex(), "epochs": epochs, "end": self.source.end}
 
     def followed(self) -> Followed:
         """Return the nodes that have all of the log durably."""
@@ -469,15 +468,15 @@ class LeaderSide:
         whole = [
             (one.number, one.number in counting, one.durable) for one in self.followers.values() if one.has_replica
         ]
-        return Followed(self.log_id, best_first(whole, self._source.end))
+        return Followed(self.log_id, best_first(whole, self.source.end))
 
     def extent(self) -> Extent:
         """Return the extent of the log. After a failed sync: as far as a follower was known to have it at an earlier call."""
-        end = self._source.end
-        if self._source.is_broken:
+        end = self.source.end
+        if self.source.is_broken:
             self._reached = max([self._reached, *(one.written for one in self.followers.values() if one.has_replica)])
             end = self._reached
-        epochs = [epoch for epoch, start in self._source.epochs() if start < end]
+        epochs = [epoch for epoch, start in self.source.epochs() if start < end]
         return Extent(unpack_epoch(epochs[-1]) if epochs else NO_EPOCH, end)
 
     def figures(self) -> dict[str, Any]:
@@ -491,7 +490,7 @@ class LeaderSide:
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each follower, for /cluster."""
-        end = self._source.end
+        end = self.source.end
         return [
             {
                 "node": follower.number,

@@ -8,7 +8,6 @@ See docs/design/log.md#clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from struct import Struct
 
@@ -34,7 +33,6 @@ class LogTimes(Part):
     takes = (FrameKind.TIME,)
 
     def __init__(self, cluster: Cluster, copying: Copying, clocks: Clocks, work: Work) -> None:
-        self.own: dict[bytes, Callable[[], int]] = {}  # by log id: returns the time of a log that this node leads, ns
         self._notes: dict[bytes, Anchor] = {}  # by log id, at most MOST_NOTES
         self._cluster, self._copying, self._clocks, self._work = cluster, copying, clocks, work
         self._told: dict[tuple[bytes, int], tuple[Link, int]] = {}  # by log and node: over which connection, and when
@@ -60,14 +58,14 @@ class LogTimes(Part):
 
     def tick(self, now: int) -> None:
         """Send and write the times that are due. Call it several times a second; `now` in monotonic ns."""
-        for log_id, time in self.own.items():
-            leader_side = self._copying.leader_sides.get(log_id)
-            for follower in leader_side.followers.values() if leader_side is not None else ():
+        leader_sides = self._copying.leader_sides
+        for log_id, leader_side in leader_sides.items():
+            for follower in leader_side.followers.values():
                 known, at = self._told.get((log_id, follower.number), (None, 0))
                 if follower.has_replica and (known is not follower.link or now - at >= TELL_EVERY):
                     self._told[log_id, follower.number] = follower.link, now
-                    follower.link.send_first(encode(FrameKind.TIME, _TIME.pack(log_id, time())))
-        self._told = {key: at for key, at in self._told.items() if key[0] in self.own}
+                    follower.link.send_first(encode(FrameKind.TIME, _TIME.pack(log_id, leader_side.source.time())))
+        self._told = {key: at for key, at in self._told.items() if key[0] in leader_sides}
         if now >= self._write_due:
             self._write_due = now + WRITE_EVERY
             for kept in self._copying.replicas.kept.values():

@@ -111,7 +111,9 @@ class Channel:
         self.buried = Buried()  # messages that failed too often
         self.consumers: dict[DeliveryOwner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.shards: tuple[Channel, ...] = ()  # channels of this name of promoted logs: see window.py
+        self.shards: tuple[Channel, ...] = (
+            self,
+        )  # the channels of this name in all logs, this one first: see window.py
         self.paused: Pause | None = None
         self.deleted = False
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
@@ -215,9 +217,11 @@ class Channel:
         self.wake()
 
     def empty(self) -> None:
-        """Drop all messages in all states, also of the shards: ready, in flight, deferred and buried."""
+        """Drop all messages in all states and all logs: ready, in flight, deferred and buried."""
         for shard in self.shards:
-            shard.empty()
+            shard._empty()
+
+    def _empty(self) -> None:
         self.journal.finish_all(self.offsets.distributed)
         self._agenda.reclaimer.add(release_all(self._give_up(), self.journal))
         self.start = self.offsets.distributed

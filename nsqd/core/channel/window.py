@@ -74,7 +74,7 @@ class Shards:
         self.active.pop(shard, None)
         home.shards = tuple(one for one in home.shards if one is not shard)
         self.routes = {digits: channel for digits, channel in self.routes.items() if channel is not shard}
-        if not home.shards:
+        if len(home.shards) == 1:
             self._end()
         for consumer in home.consumers.values():
             home.refresh(consumer)
@@ -134,7 +134,7 @@ class Shards:
         assert all(channel.dispatch.ready is self.ready for channel in self.active)
 
     def __repr__(self) -> str:
-        return f"<Shards: {len(self.home.shards)} beside {self.home.name}>"
+        return f"<Shards: {len(self.home.shards)} of {self.home.name}>"
 
 
 class Window:
@@ -149,7 +149,7 @@ class Window:
         self.rdy = home.ready  # messages; what the client asked for
         self.members: dict[Channel, Consumer] = {shards.home: home}
         self.taken = home.counted = home.in_flight  # the sum of `counted` of the members
-        for shard in shards.home.shards:
+        for shard in shards.home.shards[1:]:
             self.add(shard)
 
     # members
@@ -298,7 +298,7 @@ class ShardedDispatch(Dispatch):
 
     def close(self) -> None:
         shards = self.shards
-        for shard in shards.home.shards if self._channel is shards.home else (self._channel,):
+        for shard in shards.home.shards[1:] if self._channel is shards.home else (self._channel,):
             shards.remove(shard)
 
     def serve(self, supply: Supply, depth: int, now: int) -> None:
@@ -337,14 +337,14 @@ class ShardedDispatch(Dispatch):
 
     def check(self) -> None:
         home = self.shards.home
-        assert self._channel is home or self._channel in home.shards
+        assert self._channel in home.shards
         assert self._channel.dispatch is self
         assert (self.ready is SOMEBODY) == (self._channel not in self.shards.active)
         self.shards.check()
 
     def check_consumers(self, consumers: Mapping[DeliveryOwner, Consumer]) -> None:
         home = self.shards.home
-        assert all(list(window_of(consumer).members) == [home, *home.shards] for consumer in consumers.values())
+        assert all(tuple(window_of(consumer).members) == home.shards for consumer in consumers.values())
 
 
 def window_of(consumer: Consumer) -> Window:

@@ -35,7 +35,7 @@ class DrainStatus(NamedTuple):
 
 def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
     """Yield what is left in every topic and reader, except the topics `aside`. The caller may continue in later turns."""
-    for topic in [topic for one in (broker, *broker.promoted) for topic in one.topics.values()]:
+    for topic in [topic for one in broker.logs for topic in one.topics.values()]:
         if topic.deleted or topic.name in aside:
             continue
         yield DrainStatus(depth=topic.depth)
@@ -46,7 +46,7 @@ def drain_statuses(broker: Broker, *aside: str) -> Iterator[DrainStatus]:
 
 def count_in_flight(broker: Broker) -> int:
     """Return how many messages and jobs clients have, of all logs of the node."""
-    topics = [topic for one in (broker, *broker.promoted) for topic in one.topics.values()]
+    topics = [topic for one in broker.logs for topic in one.topics.values()]
     readers = (reader for topic in topics for reader in topic.readers.values() if not reader.deleted)
     return sum(reader.counts().in_flight for reader in readers)
 

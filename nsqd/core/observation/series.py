@@ -119,7 +119,7 @@ class Series:
     def _state(self, channel: Channel) -> tuple[int, ...]:
         """Return the values of a channel: its counters since the process started, and its levels."""
         sharded = self._sharded.get(channel)
-        if sharded is None and not channel.shards:
+        if sharded is None and len(channel.shards) == 1:
             published, depth, in_flight = channel.message_count, channel.depth, channel.in_flight.count
             deferred, buried = channel.deferred_count, len(channel.buried)
             finished = published - depth - in_flight - deferred - buried

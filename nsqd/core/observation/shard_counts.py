@@ -11,7 +11,6 @@ from operator import add
 from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.observation.sums import everywhere
 
 _NOTHING = (0, 0, 0)
 
@@ -37,7 +36,7 @@ class ShardCounts:
 
     def look_at(self, home: Channel) -> ShardTotals:
         """Return the counts of the channel and its shards, and how many messages have come or gone with shards."""
-        own, *shards = everywhere(home)
+        own, *shards = home.shards
         now = {shard: (_counts_of(shard), _held(shard)) for shard in shards}
         attached = sum(held for shard, (_, held) in now.items() if shard not in self._latest)
         for shard, (counts, held) in self._latest.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from nsqd.core.channel.channel import Channel
@@ -34,9 +33,9 @@ class ChannelSums(NamedTuple):
 def channel_sums(channel: Channel) -> ChannelSums:
     """Return the figures of a home channel with those of its shards."""
     own = _of_one(channel)
-    if not channel.shards:
+    if len(channel.shards) == 1:
         return own
-    *sums, paused = map(sum, zip(*map(_of_one, everywhere(channel)), strict=True))
+    *sums, paused = map(sum, zip(*map(_of_one, channel.shards), strict=True))
     return ChannelSums._make([*sums, paused > 0])
 
 
@@ -57,34 +56,28 @@ def _of_one(channel: Channel) -> ChannelSums:
 
 def deliveries_by_distance(channel: Channel) -> list[int]:
     """Return the numbers of deliveries to consumers in the zone, in the region, and elsewhere."""
-    return [sum(counts) for counts in zip(*(one.dispatch.deliveries for one in everywhere(channel)), strict=True)]
+    return [sum(counts) for counts in zip(*(one.dispatch.deliveries for one in channel.shards), strict=True)]
 
 
 def topic_depth(topic: Topic) -> int:
     """Return how many messages no reader has been given yet."""
-    return topic.depth + sum(shard.depth for shard in topic.shards)
+    return sum(shard.depth for shard in topic.shards)
 
 
 def topic_backend_depth(topic: Topic) -> int:
     """Return how many of these are on disk only."""
-    return topic.backend_depth + sum(shard.backend_depth for shard in topic.shards)
+    return sum(shard.backend_depth for shard in topic.shards)
 
 
 def is_paused(topic: Topic) -> bool:
     """Return True if the topic is paused in any log."""
-    return topic.paused is not None or any(shard.paused is not None for shard in topic.shards)
-
-
-def everywhere(channel: Channel) -> Iterator[Channel]:
-    """Yield the channel itself and its shards."""
-    yield channel
-    yield from channel.shards
+    return any(shard.paused is not None for shard in topic.shards)
 
 
 def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
     """Return what happened in the channel since the last call, by producer, and begin anew; {} if it is not measured."""
     found: dict[str, Outcome] = {}
-    for one in everywhere(channel):
+    for one in channel.shards:
         for producer, outcome in one.outcomes.fetch_counts().items() if one.outcomes is not None else ():
             if producer in found:
                 found[producer].add(outcome)
@@ -95,13 +88,13 @@ def fetch_outcomes(channel: Channel) -> dict[str, Outcome]:
 
 def oldest_of_topic(topic: Topic) -> int:
     """Return when the next message was published that is not distributed yet: see backlog_age."""
-    times = (backlog_age.oldest_of_topic(one) for one in (topic, *topic.shards))
+    times = (backlog_age.oldest_of_topic(one) for one in topic.shards)
     return min((time for time in times if time), default=0)
 
 
 def oldest_of_channel(channel: Channel) -> int:
     """Return when the next message to be delivered was published, whichever log has the earliest: see backlog_age."""
-    if not channel.shards:
+    if len(channel.shards) == 1:
         return backlog_age.oldest_of_channel(channel)
-    times = (backlog_age.oldest_of_channel(one) for one in everywhere(channel) if one.depth)
+    times = (backlog_age.oldest_of_channel(one) for one in channel.shards if one.depth)
     return min((time for time in times if time), default=0)

@@ -61,7 +61,7 @@ def behind(tube: Tube, client_id: int) -> int:
     found, sequence = tube.index.find(client_id), tube.index.sequence(client_id)
     if found is not None and found[0] is tube:
         return found[1] + 1
-    first = next(iter(tube.jobs), None) if tube.shards or tube.key < 0 else None
+    first = next(iter(tube.jobs), None) if len(tube.shards) > 1 or tube.key < 0 else None
     if first is not None and first.id >> 48 != client_id >> 48:
         return 0 if first.id > client_id else tube.jobs.end
     return tube.jobs.behind(sequence)

@@ -43,7 +43,9 @@ class Pausable(ABC):
         If the queue is paused for jobs that go, that ends.
         """
         for shard in self.shards:
-            shard.pause_for(ns, now)
+            shard._pause_for(ns, now)
+
+    def _pause_for(self, ns: int, now: int) -> None:
         if self.paused is not None and self.paused.out:
             self._set_paused(replace(self.paused, out=False) if self.paused.into else None)
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
@@ -52,7 +54,9 @@ class Pausable(ABC):
     def pause_queue(self, paused: Pause | None) -> None:
         """Pause the queue of that name as `paused` says, until the next call, also over restarts; None: end all pauses."""
         for shard in self.shards:
-            shard.pause_queue(paused)
+            shard._pause_queue(paused)
+
+    def _pause_queue(self, paused: Pause | None) -> None:
         if paused != self.paused:
             self._set_paused(paused)
         self.restore_pause(paused)
@@ -68,7 +72,7 @@ class Pausable(ABC):
         if self.is_held:
             return
         if home.is_held:
-            self.pause_queue(home.paused)
+            self._pause_queue(home.paused)
         else:
             self.pause_until, self.pause_asked = home.pause_until, home.pause_asked
 

@@ -72,7 +72,7 @@ class Tube(Pausable):
         self.max_attempts = parts.max_attempts
         self.index = index
         self.key = parts.number  # by which workers know the tube; negative: it is a shard
-        self.shards: tuple[Tube, ...] = ()  # tubes of this name of promoted logs
+        self.shards: tuple[Tube, ...] = (self,)  # the tubes of this name in all logs, this one first
         self._made_among = waiters
         self.waiters = waiters  # a shard's are those of the node's own log
         self.listed = listed

@@ -195,7 +195,7 @@ class Waiters(Generic[Q]):
                 if job is not None and (found is None or turn_of(job) < turn_of(found[1])):
                     found = queue, job
                 if self.sharded:
-                    found = _earlier(found, queue.shards, now)
+                    found = _earlier(found, queue.shards[1:], now)
             if found is None:
                 return None
             body = found[0].body(found[1])

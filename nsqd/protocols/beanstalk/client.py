@@ -397,7 +397,7 @@ class Client(JobClient, ABC):
     def _promise(self, name: str) -> None:
         """Hold the reply back until the tube's records are as durable as its topic promises."""
         topic = self._broker.topics.get(name)
-        for one in (topic, *topic.shards) if topic is not None else ():
+        for one in topic.shards if topic is not None else ():
             one.journal.promise()
             self.outbox.wait_for(one.marks)
 

@@ -349,7 +349,7 @@ class Client(JobClient, ABC):
     def promise(self, queue: str) -> None:
         """Hold the reply back until the queue's records of this turn are as durable as its topic promises."""
         topic = self.broker.topics.get(queue)
-        for one in (topic, *topic.shards) if topic is not None else ():
+        for one in topic.shards if topic is not None else ():
             one.journal.promise()
             self.outbox.wait_for(one.marks)
 

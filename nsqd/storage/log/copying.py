@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.epochs import Epoch
 from nsqd.storage.log.files import SegmentFile
 from nsqd.storage.log.followers import Followers
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
@@ -24,6 +25,20 @@ class LogSource:
         self._writer = writer
         self._syncer = syncer
         self._tidying = tidying
+
+    @property
+    def log_id(self) -> bytes:
+        """Return the id of the log (16 bytes)."""
+        return self._writer.identity.log_id
+
+    @property
+    def epoch(self) -> Epoch:
+        """Return the epoch in which this node leads the log."""
+        return self._writer.identity.epoch
+
+    def time(self) -> int:
+        """Return the log's own time, in ns."""
+        return self._writer.clock.now()
 
     @property
     def end(self) -> int:

@@ -99,7 +99,8 @@ class OpenLog:
         return snapshot
 
     def serve(self, broker: Broker) -> None:
-        """Begin the log's upkeep for a broker that was built: checkpoints, syncs by time, and the memory limit."""
+        """Let a broker that was built read messages back, and begin the log's upkeep: checkpoints, syncs by time, memory."""
+        broker.context.history = self.history()
         monotonic = self.clock.clocks.monotonic
         checkpoints = Checkpoints(
             LiveSource(broker, self.store),

@@ -87,8 +87,8 @@ class Writer:
         `content_end`: what the log holds of the attributes of the same names; None: `position`.
         """
         self._disk = disk
-        self._identity = identity
-        self._clock = clock
+        self.identity = identity
+        self.clock = clock
         self._space = space
         self._spare = spare
         self.files = SegmentFiles() if files is None else files  # shared with those who read and clean
@@ -127,7 +127,7 @@ class Writer:
 
     def all_epochs(self) -> list[tuple[Epoch, int]]:
         """Return each epoch and the position at which it begins, also that of this process if nothing was written in it."""
-        own = [] if self._has_epoch else [(self._identity.epoch, self.written.position)]
+        own = [] if self._has_epoch else [(self.identity.epoch, self.written.position)]
         return [*self.epochs, *own]
 
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
@@ -191,7 +191,7 @@ class Writer:
 
         Returns False if the write fails: then the next group states the mark. This write does not use the reserve.
         """
-        if self._clock.clocks.monotonic() >= self._clock.anchor_due:
+        if self.clock.clocks.monotonic() >= self.clock.anchor_due:
             self.append_anchor()
         if self._must_begin and self._file is not None:
             self.group.clear()
@@ -208,7 +208,7 @@ class Writer:
 
     def append_anchor(self) -> None:
         """Add an ANCHOR record with the current clocks to the next group."""
-        anchor = self._clock.anchor()
+        anchor = self.clock.anchor()
         self.append(RecordKind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
 
     def expect_syncs(self) -> None:
@@ -233,14 +233,14 @@ class Writer:
             finally:
                 self._begins_state = begins_state
         if not self._has_epoch:
-            epoch = self._identity.epoch
+            epoch = self.identity.epoch
             self._write_group([(RecordKind.EPOCH, EPOCH.pack(*epoch, self.base), b"")])
             self.epochs.begin(epoch, self.base)
             self._has_epoch = True
 
     def _write_group(self, group: list[Record]) -> None:
         assert self._file is not None
-        clock, start = self._clock, self._size
+        clock, start = self.clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
         buffers, published, end = encode_all(self._seed, start, (head, *group))
         padding = [_padding(end)] if self._ahead else []
@@ -263,7 +263,7 @@ class Writer:
         self._begins_state = True
 
     def _begin_segment(self) -> None:
-        identity = self._identity
+        identity = self.identity
         if self._ahead:
             self._cut_end()
         base = self.written.position

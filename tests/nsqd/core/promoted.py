@@ -19,10 +19,10 @@ class PromotedLog:
         self.attachment: Attachment
 
     def publish(self, topic: str, *bodies: bytes) -> None:
-        if self.broker not in self.node.broker.promoted:
+        if self.broker not in self.node.broker.logs:
             self.broker.begin(self.node.now, 1_800_000_000 * SECOND + self.node.now)
         self.broker.topic(topic).publish(list(bodies), sum(map(len, bodies)))
-        if self.broker in self.node.broker.promoted:
+        if self.broker in self.node.broker.logs:
             self.node.turn()
         else:
             self.broker.commit()

@@ -146,20 +146,22 @@ class History:
         return Window(f"{self.log_id.hex()}-{topic}", first, following, parents)
 
 
-def broker_of(history: History | None, *promoted: Any) -> Any:
+def broker_of(history: History, node: int, *promoted: Any) -> Any:
     topic = SimpleNamespace(number=7, ephemeral=False, cursors={})
     return SimpleNamespace(
-        topics={"t": topic}, promoted=promoted, context=SimpleNamespace(history=history), ids=SimpleNamespace(node=9)
+        topics={"t": topic},
+        logs=[None, *promoted],
+        context=SimpleNamespace(history=history),
+        ids=SimpleNamespace(node=node),
     )
 
 
 def returned_node() -> Any:
-    promoted = broker_of(History(B, 0, 5))
+    own = History(C, 20, 30, ((f"{A.hex()}-7", 25),))
     return SimpleNamespace(
-        broker=broker_of(None, promoted),
-        history=History(C, 20, 30, ((f"{A.hex()}-7", 25),)),
+        broker=broker_of(own, 3, broker_of(History(B, 0, 5), 9)),
+        history=own,
         cluster=SimpleNamespace(is_opening=lambda log_id: log_id == b"o" * 16),
-        options=SimpleNamespace(node_number=lambda: 3),
     )
 
 

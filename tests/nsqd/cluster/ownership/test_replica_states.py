@@ -29,13 +29,13 @@ def state(side: Side, view: KeptReplicas) -> ReplicaState:
 
 def test_a_replica_ends_when_its_connection_is_gone_and_when_it_is_asked_for_anew() -> None:
     side = Side()
-    view = KeptReplicas(Copying(SimpleNamespace(log_id=LOG_ID), side.replicas), lambda: side.now)
+    view = KeptReplicas(Copying(LOG_ID, side.replicas), lambda: side.now)
     assert list(view.replicas()) == []
     side.now = 10
     side.say(stream.pack_follow(1))
     assert state(side, view) == ReplicaState(LOG_ID, NODE, 0, NO_EPOCH, False, 10)  # its leader has not gone on yet
     side = Side()
-    view = KeptReplicas(Copying(SimpleNamespace(log_id=LOG_ID), side.replicas), lambda: side.now)
+    view = KeptReplicas(Copying(LOG_ID, side.replicas), lambda: side.now)
     side.now = 20
     side.follow()
     end = side.log.end
@@ -73,18 +73,19 @@ class OneFollower:
     def __init__(self) -> None:
         self.in_sync = InSync(Followers((1,), 2, 2), 100, 5)
         self.followers: dict[int, Any] = {}
+        self.source = SimpleNamespace(log_id=LOG_ID, epoch=FIRST, end=100)
 
 
 def test_all_nodes_are_told_who_counts_since_when_and_whether_they_have_everything() -> None:
-    side, told, leader_side, end = Side(), Told(), OneFollower(), 100
+    side, told, leader_side = Side(), Told(), OneFollower()
     link = side.link
-    teller = InSyncTeller(told, leader_side, LOG_ID, FIRST, lambda: end)
+    teller = InSyncTeller(told, leader_side)
     teller.tick([(2, link)])
     assert told.words == [(LOG_ID, FIRST, 100, frozenset(), link, False)]
     assert leader_side.in_sync.confirm(100, {1: 100})
-    end = 150
+    leader_side.source.end = 150
     teller.tick([(2, link)])
-    end = 200
+    leader_side.source.end = 200
     teller.tick([(1, link), (2, link)])
     assert told.words[1:] == [
         (LOG_ID, FIRST, 150, {1}, link, False),

@@ -33,11 +33,11 @@ from nsqd.storage.log.store import LogStore
 from tests.nsqd.cluster.replication.archive import Key
 from tests.nsqd.cluster.replication.copied import _state, judge_bytes
 from tests.nsqd.cluster.replication.copying_run import (
+    NO_LOG,
     CopyingRun,
     SteppedWork,
     _Ear,
     _Members,
-    _NoLog,
     _NoReplicas,
     proved_link,
     small,
@@ -211,7 +211,7 @@ class Third:
         self.work = SteppedWork()
         self.replicas = Replicas(self, self.work, lambda: self.now)
         self.replicas.may_write = lambda number, log_id: number == NEW_LEADER
-        self.copying = Copying(_NoLog(), self.replicas)
+        self.copying = Copying(NO_LOG, self.replicas)
 
     def follow(self, opened: OpenLog) -> LeaderSide:
         """Connect to the leader of the log. Returns the leader's side."""
@@ -220,9 +220,9 @@ class Third:
         source = LogSource(opened.disk, opened.writer, opened.syncer, opened.tidying)
         self.owner_work = SteppedWork()
         cluster, copies = members, opened.store.copies
-        leader_side = LeaderSide(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0, self.log_id)
+        leader_side = LeaderSide(cluster, source, copies, self.owner_work, 1, 60 * SECOND, 0)
         source.tap(leader_side)
-        self.leader = Copying(_NoLog(), _NoReplicas())
+        self.leader = Copying(NO_LOG, _NoReplicas())
         self.leader.leader_sides = {self.log_id: leader_side}
         self.ours = proved_link(_Ear(self.leader), identity(NUMBER))
         self.theirs = proved_link(_Ear(self.copying), identity(NEW_LEADER))

@@ -106,7 +106,7 @@ def test_a_channel_goes_and_the_answer_comes_when_that_is_durable(caplog: pytest
     node = served()
     node.tell(node.word(node.channel()))
     assert "c" not in node.broker.topics["t"].channels
-    assert node.home.topics["t"].channels["c"].shards == ()
+    assert node.home.topics["t"].channels["c"].shards == (node.home.topics["t"].channels["c"],)
     assert f"applied to the promoted log {node.log_id.hex()} the deletions of node 0" in caplog.text
     assert "the channel c of the topic t" in caplog.text
     node.deleting.tick(1)

@@ -151,16 +151,7 @@ class _Members:
         return number in self.going
 
 
-class _NoLog:
-    """The side of a node of which there is no copy."""
-
-    log_id = b""
-
-    def receive(self, link: Link, kind: FrameKind, content: bytes) -> None:
-        raise PeerError("a follower was asked as if it were the origin")
-
-    def pump(self) -> None: ...
-    def tick(self, now: int) -> None: ...
+NO_LOG = bytes(16)  # the own log of a node of which there is no copy
 
 
 class _NoReplicas:
@@ -216,7 +207,7 @@ class SimFollower:
         self.directory = SimDirectory(self._run, disks)
         self.work = SteppedWork()
         self.replicas = Replicas(self.directory, self.work, lambda: self._run.now)
-        self.copying = Copying(_NoLog(), self.replicas)
+        self.copying = Copying(NO_LOG, self.replicas)
 
     @property
     def replica(self) -> Replica | None:
@@ -320,7 +311,8 @@ class CopyingRun:
         )
         self.archive.after = self.leader_side
         self.source.tap(self.archive)
-        self.copying = Copying(self.leader_side, _NoReplicas())
+        self.copying = Copying(log.identity.log_id, _NoReplicas())
+        self.copying.add(self.leader_side)
 
     # the run
 

@@ -30,6 +30,7 @@ class LogOfTest:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.table = [(FIRST.pack(), 0)]
+        self.log_id = node(NODE).log_id
 
     @property
     def end(self) -> int:

@@ -22,7 +22,8 @@ class Times:
     def __init__(self, member: SimMember) -> None:
         self.kept: dict[bytes, Any] = {}
         self.followers: dict[int, Any] = {}
-        leader_sides = {member.own.log_id: SimpleNamespace(followers=self.followers)}
+        leader_side = SimpleNamespace(followers=self.followers, source=SimpleNamespace(time=lambda: 77))
+        leader_sides = {member.own.log_id: leader_side}
         copying = SimpleNamespace(replicas=SimpleNamespace(kept=self.kept), leader_sides=leader_sides)
         clocks = Clocks(lambda: 1, lambda: 1000, lambda: 10, BOOT)
         self.times = LogTimes(member.cluster, copying, clocks, AtOnce())
@@ -43,7 +44,6 @@ def test_a_follower_notes_the_time_that_the_leader_tells_it_and_keeps_it() -> No
     there, here = Times(leader), Times(follower)
     log_id = leader.own.log_id
     here.kept[log_id] = kept(log_id)
-    there.times.own[log_id] = lambda: 77
     there.followers[1] = SimpleNamespace(number=1, link=leader.cluster.links[1], has_replica=False)
     there.times.tick(TELL_EVERY)
     network.run(1)
@@ -59,7 +59,6 @@ def test_a_follower_notes_the_time_that_the_leader_tells_it_and_keeps_it() -> No
 def test_the_time_is_told_each_5_s_and_over_each_new_connection() -> None:
     _, (leader, _) = two()
     there = Times(leader)
-    there.times.own[leader.own.log_id] = lambda: 77
     link = leader.cluster.links[1]
     there.followers[1] = SimpleNamespace(number=1, link=link, has_replica=True)
     link.drain()

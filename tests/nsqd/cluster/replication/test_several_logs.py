@@ -64,13 +64,14 @@ class Side:
         self.members = _Members(self.own)
         self.members.members = [self.own, identity(other)]
         self.replicas, self.work = replicas, work
-        self.copying = Copying(self.leader_side_of(log, b""), replicas)
+        self.copying = Copying(self.own.log_id, replicas)
+        self.copying.add(self.leader_side_of(log))
         self.sent: list[tuple[bytes, FrameKind, bytes]] = []  # frames, each with the log that it is about
 
-    def leader_side_of(self, log: OpenLog, log_id: bytes) -> LeaderSide:
+    def leader_side_of(self, log: OpenLog) -> LeaderSide:
         source = LogSource(log.disk, log.writer, log.syncer, log.tidying)
         cluster = self.members
-        leader_side = LeaderSide(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0, log_id)
+        leader_side = LeaderSide(cluster, source, log.store.copies, self.work, 1, 60 * SECOND, 0)
         source.tap(leader_side)
         return leader_side
 
@@ -131,7 +132,7 @@ class Pair:
         self.opened = opened
 
     def _copy(self, opened: OpenLog) -> None:
-        self.a.copying.add(self.a.leader_side_of(opened, opened.identity.log_id))
+        self.a.copying.add(self.a.leader_side_of(opened))
 
     def run(self) -> None:
         random = Random(3)

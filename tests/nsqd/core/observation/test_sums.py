@@ -31,7 +31,7 @@ def client(node: Node) -> Client:
     consumer, inbox = node.subscribe("t", "c", ready=8)
     node.publish("t", b"own1", b"own2", b"own3")
     log = promote(node, 8, "t", "c", *[b"%d" % i for i in range(5)])
-    own, theirs = inbox.take()[:3], node.channel("t", "c").shards[0]
+    own, theirs = inbox.take()[:3], node.channel("t", "c").shards[1]
     came = theirs.in_flight.runs()
     consumer.finish(own[0].id)
     consumer.requeue(own[1].id, 5 * SECOND, node.now)
