@@ -37,7 +37,7 @@ from admin.users.roles import NEEDED
 from apps import nsq_stat, nsq_tail, nsq_to_http, nsq_to_nsq, to_nsq
 from apps.penstock import _parser as penstock_parser
 from apps.to_file.options import Options as ToFileOptions
-from docs.route_table import ROUTES
+from docs.route_table import NSQADMIN
 from lookupd.http import Handlers
 from lookupd.options import LookupdOptions
 from nsqd.commands.beanstalkd import USAGE
@@ -51,6 +51,7 @@ from nsqd.http.routes import routes as nsqd_routes
 from nsqd.options import NsqdOptions
 from pipeline.command_line import parser as pipeline_parser
 from shared.audit.command import _parser as audit_parser
+from shared.http.route import Need, Route
 from shared.options import Spec, specs
 from shared.values import Duration
 
@@ -168,31 +169,26 @@ def _action(action: argparse.Action) -> str:
 
 def routes() -> str:
     """Return the page of all HTTP routes."""
-    nsqd, lookupd = nsqd_routes(MagicMock()), Handlers(*[MagicMock()] * 5).routes()
+    node = MagicMock(options=MagicMock(metrics_auth=False))
+    nsqd, lookupd = nsqd_routes(node), Handlers(*[MagicMock()] * 5).routes()
     parts = [
         "# HTTP routes\n",
-        "Arguments stand in the query, unless the table says otherwise; `?` marks those that may be left out. Errors are\n"
+        "Arguments are in the query, unless the table says otherwise; `?` marks those that may be left out. A route needs a\n"
+        "right where there is an auth file. Errors are\n"
         'JSON: `{"message":"TEXT"}`. [Errors](errors.md) lists the texts.\n',
         "## nsqd\n",
     ]
-    modules: dict[str, list[tuple[str, str]]] = {}
-    for path, methods in nsqd.items():
-        for method, handler in methods.items():
-            modules.setdefault(handler.__module__, []).append((method, path))
-    _compare("nsqd", {f"{method} {path}" for each in modules.values() for method, path in each})
+    modules: dict[str, list[Route]] = {}
+    for route in nsqd:
+        modules.setdefault(route.handler.__module__, []).append(route)
     for module, found in modules.items():
-        text = inspect.getdoc(sys.modules[module]) or ""
-        _, _, rest = text.partition("\n\n")
-        parts.append(
-            f"### {', '.join(dict.fromkeys(path for _, path in found)) if len(found) < 4 else _common(found)}\n"
-        )
-        parts += _table("nsqd", found)
+        _, _, rest = (inspect.getdoc(sys.modules[module]) or "").partition("\n\n")
+        paths = list(dict.fromkeys(route.path for route in found))
+        parts.append(f"### {', '.join(paths) if len(found) < 4 else _common(paths)}\n")
+        parts += _table(found)
         if "\n    " in rest:
             parts.append(_markdown(rest))
-    parts.append("## nsqlookupd\n")
-    found = [(method, path) for path, methods in lookupd.items() for method in methods]
-    _compare("nsqlookupd", {f"{method} {path}" for method, path in found})
-    parts += _table("nsqlookupd", found)
+    parts += ["## nsqlookupd\n", *_table(lookupd)]
     return _page([*parts, *_routes_of_nsqadmin(), ""])
 
 
@@ -202,39 +198,38 @@ def _routes_of_nsqadmin() -> list[str]:
         for route in NEEDED
         if "/api" in route or route.split("/")[1].partition("/")[0] in ("ping", "render", "config")
     ]
-    _compare("nsqadmin", {" ".join(route) for route in api})
+    known, listed = {" ".join(route) for route in api}, set(NSQADMIN)
+    if known != listed:
+        raise SystemExit(f"docs/route_table.py: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
     parts = [
         "## nsqadmin\n\nRoutes for programs. A request needs a user who may do what the column says;"
         " without `-auth-file`, everybody may do everything.\n",
         "| route | arguments | needs | what it does |\n|---|---|---|---|",
     ]
     for method, path in api:
-        arguments, what = ROUTES["nsqadmin"][f"{method} {path}"]
+        arguments, what = NSQADMIN[f"{method} {path}"]
         parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].words, what))
     parts.append("\nThe pages for browsers:\n\n| route | needs |\n|---|---|")
     parts += [_row(f"`{route}`", need.words) for route, need in NEEDED.items() if tuple(route.split(" ")) not in api]
     return parts
 
 
-def _compare(program: str, known: set[str]) -> None:
-    listed = set(ROUTES[program])
-    if known != listed:
-        raise SystemExit(f"docs/route_table.py: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
-
-
-def _common(found: list[tuple[str, str]]) -> str:
+def _common(paths: list[str]) -> str:
     """Return the beginnings of the paths, as a heading."""
     return ", ".join(
-        dict.fromkeys(path if path.count("/") < 2 else f"{path[: path.rindex('/')]}/..." for _, path in found)
+        dict.fromkeys(path if path.count("/") < 2 else f"{path[: path.rindex('/')]}/..." for path in paths)
     )
 
 
-def _table(program: str, found: Iterable[tuple[str, str]]) -> Iterator[str]:
-    yield "| route | arguments | what it does |\n|---|---|---|"
-    for method, path in found:
-        arguments, what = ROUTES[program][f"{method} {path}"]
-        yield _row(f"`{method} {path}`", _words(arguments), what)
+def _table(routes: Iterable[Route]) -> Iterator[str]:
+    yield "| route | arguments | needs | what it does |\n|---|---|---|---|"
+    yield from (_row(f"`{one.key}`", _words(one.arguments), _need(one.need), one.does) for one in routes)
     yield ""
+
+
+def _need(need: Need) -> str:
+    """Return the right that a route needs, in words."""
+    return need.verb.name.lower() if need.verb is not None else "" if need.is_open else "any"
 
 
 def _words(arguments: str) -> str:

@@ -109,21 +109,21 @@ def _start_http(
     from lookupd.http import Handlers
     from shared.http.api import Api
     from shared.http.hosts import Hosts
+    from shared.http.route import handlers
     from shared.http.server import HttpServer, secured
 
     def serve_waiting() -> None:
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle, server.heard_nodes, dates)
+    figures = server.figures, server.obstacle, server.heard_nodes
+    routes = Handlers(registry, bridge, time.time_ns, *figures, dates, options.metrics_auth).routes()
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
-    routes = handlers.routes()
     if keyring is not None:
-        from lookupd.rights import needs
         from shared.http.authorize import Authorizer, guarded
 
-        routes = guarded(routes, needs(options.metrics_auth), Authorizer(keyring))
-    api = Api(routes, hosts, trio_thread.report)
+        routes = guarded(routes, Authorizer(keyring))
+    api = Api(handlers(routes), hosts, trio_thread.report)
     plain, https = secured(api, listeners.https, certificates, options.tls_required == REQUIRED)
     sockets = [listeners.http.socket] if listeners.http is not None else []
     http_server = HttpServer(plain, sockets, trio_thread.report, https=https)

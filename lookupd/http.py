@@ -22,11 +22,13 @@ from lookupd.net import Figures
 from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Node, Registration, Registry
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Routes, empty_response, json_response, query, raw_json_response
+from shared.auth.verbs import Verb
+from shared.http.api import empty_response, json_response, query, raw_json_response
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
+from shared.http.route import ADMIN, KNOWN, OPEN, STATS, Route, on_channel, on_topic
 from shared.log import log
 from shared.text import go_json
 from shared.tls.dates import CertificateDates
@@ -49,28 +51,68 @@ class Handlers:
     obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
     cluster_nodes: Callable[[], list[HeardNode]] = list  # the nodes of clusters, and when they were heard
     dates: CertificateDates | None = None  # when the certificates end
+    metrics_auth: bool = False  # /metrics, which names topics, needs the right STATS
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
 
-    def routes(self) -> Routes:
-        """Return the handlers of every path, by method."""
-        return {
-            "/ping": {"GET": self.ping},
-            "/info": {"GET": self.info},
-            "/topics": {"GET": self.topics},
-            "/topics/inactive": {"GET": self.inactive},
-            "/channels": {"GET": self.channels},
-            "/lookup": {"GET": self.lookup},
-            "/nodes": {"GET": self.nodes},
-            "/debug": {"GET": self.debug},
-            "/topic/create": {"POST": self.create_topic},
-            "/topic/delete": {"POST": self.delete_topic},
-            "/topic/tombstone": {"POST": self.tombstone},
-            "/channel/create": {"POST": self.create_channel},
-            "/channel/delete": {"POST": self.delete_channel},
-            "/metrics": {"GET": self.metrics},
-            "/livez": {"GET": self.livez},
-            "/readyz": {"GET": self.readyz},
-        }
+    def routes(self) -> list[Route]:
+        # consumers look up the topics that they may consume, and nsqd asks for the channels of topics that it registers: any
+        # client may that the auth file knows
+        return [
+            Route("GET /ping", self.ping, OPEN, "", "Answer `OK`"),
+            Route("GET /info", self.info, OPEN, "", "Return the version"),
+            Route("GET /topics", self.topics, STATS, "", "List the topics"),
+            Route(
+                "GET /topics/inactive",
+                self.inactive,
+                STATS,
+                "?after, ?limit",
+                "List topics that no nsqd has, with their channels",
+            ),
+            Route("GET /channels", self.channels, KNOWN, "topic", "List the channels of a topic"),
+            Route(
+                "GET /lookup", self.lookup, KNOWN, "topic", "List the channels of a topic, and the nsqd that have it"
+            ),
+            Route("GET /nodes", self.nodes, KNOWN, "", "List the nsqd, with their topics"),
+            Route("GET /debug", self.debug, ADMIN, "", "Return every registration"),
+            Route("POST /topic/create", self.create_topic, on_topic(Verb.CREATE), "topic", "Create a topic"),
+            Route(
+                "POST /topic/delete",
+                self.delete_topic,
+                on_topic(Verb.DELETE),
+                "topic",
+                "Remove a topic and its channels",
+            ),
+            Route(
+                "POST /topic/tombstone",
+                self.tombstone,
+                ADMIN,
+                "topic, node",
+                "Hide an nsqd from consumers of a topic; `node` is its broadcast address and HTTP port",
+            ),
+            Route(
+                "POST /channel/create",
+                self.create_channel,
+                on_channel(Verb.CREATE),
+                "topic, channel",
+                "Create a channel",
+            ),
+            Route(
+                "POST /channel/delete",
+                self.delete_channel,
+                on_channel(Verb.DELETE),
+                "topic, channel",
+                "Remove a channel",
+            ),
+            Route(
+                "GET /metrics",
+                self.metrics,
+                STATS if self.metrics_auth else OPEN,
+                "",
+                "Return the [metrics](metrics.md)",
+            ),
+            Route("GET /livez", self.livez, OPEN, "", "Answer 200 while the daemon runs"),
+            Route("GET /readyz", self.readyz, OPEN, "", "Answer 200 while the daemon accepts registrations"),
+        ]
 
     # Queries
 

@@ -1,6 +1,6 @@
 """nsqd's HTTP API. Handlers run in the HTTP thread and touch the broker only through the bridge, between two turns.
 
-Read `routes` (all paths; `rights` says what each needs, where there is an auth file, and `audited` which are recorded), then
+Read `routes` (each is declared once, by the module that answers it; `audited` says which are recorded), then
 `node` (what handlers know of the daemon), then `pauses` as a short example of a route.
 
 * Publishing and topology: `publish`, `topology`, `topic_config`, `pauses`.

@@ -18,8 +18,9 @@ from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded
 from nsqd.http.cursors import describe_cursor
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import STATS, Route
 
 LIMIT, MOST = 100, 1000  # cursors in an answer
 PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
@@ -35,9 +36,10 @@ class AllCursors:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/cursors": {"GET": self.cursors}}
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /cursors", self.cursors, STATS, "?limit, ?after", "List the cursors of all topics"),
+        ]
 
     async def cursors(self, request: Request) -> Response:
         """Answer one page of cursors, sorted by topic and name."""

@@ -44,7 +44,8 @@ from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.http.api import json_response, query
+from shared.http.route import STATS, Route
 from shared.values import SECOND
 
 PORTION = 500  # topics, channels and tubes in one turn: about a millisecond
@@ -208,9 +209,16 @@ class AttentionRoute:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/channels/attention": {"GET": self.attention}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /channels/attention",
+                self.attention,
+                STATS,
+                "?depth, ?age, ?limit",
+                "List the channels, topics and tubes that may need an operator; `age` in s",
+            ),
+        ]
 
     async def attention(self, request: Request) -> Response:
         """Answer which channels, topics and tubes may need an operator."""

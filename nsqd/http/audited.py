@@ -7,16 +7,17 @@ any route is recorded, whatever the route does.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shared.audit.event import UNKNOWN, Event, Note, Outcome
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, Routes, query
-from shared.http.authorize import Need
+from shared.http.api import Handler, query
 from shared.http.errors import HttpError
+from shared.http.route import Need, Route
 
 _CHANGES = (Verb.ACT, Verb.CREATE, Verb.CONFIGURE, Verb.DELETE)
 _COUNTED = (Verb.ACT, Verb.DELETE)
@@ -25,23 +26,21 @@ _NAMES = ("to", "id", "offset", "node", "log", "client")  # other arguments that
 MOST_COUNT = 100  # bytes of an answer such as {"deleted": 3}
 
 
-def audited(routes: Routes, needs: Mapping[str, Need], note: Note) -> Routes:
-    """Return the routes, each recorded. Raises KeyError for a route of which `needs` says nothing."""
-    return {
-        path: {method: _audited(method, path, needs[f"{method} {path}"], one, note) for method, one in methods.items()}
-        for path, methods in routes.items()
-    }
+def audited(routes: Iterable[Route], note: Note) -> list[Route]:
+    """Return the routes, each recorded."""
+    return [replace(route, handler=_audited(route, note)) for route in routes]
 
 
-def is_recorded(method: str, need: Need) -> bool:
+def is_recorded(route: Route) -> bool:
     """Return whether what a route does is recorded, not only its refusals."""
-    return need.verb is Verb.ADMIN or (method != "GET" and need.verb in _CHANGES)
+    verb = route.need.verb
+    return verb is Verb.ADMIN or (route.method != "GET" and verb in _CHANGES)
 
 
-def _audited(method: str, path: str, need: Need, handler: Handler, note: Note) -> Handler:
-    place, _, parameter = path.removeprefix("/").partition("/{")
-    action = place if method == "POST" else f"{method} {place}"
-    does_record = is_recorded(method, need)
+def _audited(route: Route, note: Note) -> Handler:
+    place, _, parameter = route.path.removeprefix("/").partition("/{")
+    action = place if route.method == "POST" else f"{route.method} {place}"
+    need, handler, does_record = route.need, route.handler, is_recorded(route)
 
     def record(request: Request, outcome: Outcome, count: int = UNKNOWN) -> None:
         identity = getattr(request.state, "identity", None)

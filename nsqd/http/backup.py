@@ -23,8 +23,10 @@ from starlette.responses import Response, StreamingResponse
 from nsqd.core.retention.backup import METADATA, Backup, BackupPart, Busy
 from nsqd.http.archive import archive_size, stream_archive
 from nsqd.http.node import Node
-from shared.http.api import V1_HEADERS, Routes, query
+from shared.auth.verbs import Verb
+from shared.http.api import V1_HEADERS, query
 from shared.http.errors import HttpError
+from shared.http.route import Need, Route
 from shared.log import log
 
 MOST_NAMED = 100  # promoted logs in a header
@@ -36,9 +38,16 @@ class BackupRoute:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/backup": {"GET": self.backup}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /backup",
+                self.backup,
+                Need(Verb.ADMIN, has_bodies=True),
+                "?log",
+                "Send a copy of the data directory, or of a promoted log, as a tar stream",
+            ),
+        ]
 
     async def backup(self, request: Request) -> Response:
         """Answer the whole data directory as a tar stream."""

@@ -13,8 +13,10 @@ from starlette.responses import Response
 from nsqd.http.arguments import existing_channel, topic_and_channel
 from nsqd.http.node import Node
 from nsqd.http.stats_client import address_of
-from shared.http.api import Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Route, on_channel
 
 
 class ClientActions:
@@ -23,9 +25,16 @@ class ClientActions:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {"/client/disconnect": {"POST": self.disconnect}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST /client/disconnect",
+                self.disconnect,
+                on_channel(Verb.ACT),
+                "topic, channel, client",
+                "End the connection of a consumer",
+            ),
+        ]
 
     async def disconnect(self, request: Request) -> Response:
         """End the connection of one consumer."""

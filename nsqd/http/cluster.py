@@ -72,8 +72,9 @@ from starlette.responses import Response
 from nsqd.core.cluster_view import ClusterView
 from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import ADMIN, STATS, Route
 from shared.log import log
 from shared.values import SECOND, parse_duration
 
@@ -89,14 +90,32 @@ class ClusterRoute:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {
-            "/cluster": {"GET": self.cluster},
-            "/cluster/forget": {"POST": self.forget},
-            "/cluster/leave": {"GET": self.leaving, "POST": self.leave},
-            "/cluster/promote": {"POST": self.promote},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /cluster", self.cluster, STATS, "", "Return what the node knows of the nodes of its cluster"),
+            Route(
+                "POST /cluster/forget",
+                self.forget,
+                ADMIN,
+                "node",
+                "Have the cluster forget a node that will not come back",
+            ),
+            Route("GET /cluster/leave", self.leaving, STATS, "", "Return how far the node is with leaving the cluster"),
+            Route(
+                "POST /cluster/leave",
+                self.leave,
+                ADMIN,
+                "?limit",
+                "Have the node hand its logs over, leave the cluster permanently, and end",
+            ),
+            Route(
+                "POST /cluster/promote",
+                self.promote,
+                ADMIN,
+                "log",
+                "Have the node promote the log of a lost node, even if its replica may lack messages",
+            ),
+        ]
 
     async def cluster(self, request: Request) -> Response:
         """Answer what this node knows of the nodes of its cluster."""

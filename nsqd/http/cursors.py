@@ -34,8 +34,10 @@ from nsqd.http.offsets import (
     read_offset_argument,
 )
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Route, on_topic
 from shared.values import format_duration, parse_duration, parse_int
 
 MOST_OWNER = 200  # bytes
@@ -49,13 +51,26 @@ class Cursors:
         self._replicas = replicas
         self._offset_finder = OffsetFinder(node, replicas)
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {
-            "/topic/cursors": {"GET": self.cursors},
-            "/topic/cursor": {"POST": self.move},
-            "/topic/cursor/delete": {"POST": self.delete},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /topic/cursors", self.cursors, on_topic(Verb.STATS), "topic, ?log", "List the cursors of a topic"
+            ),
+            Route(
+                "POST /topic/cursor",
+                self.move,
+                on_topic(Verb.READ),
+                "topic, name, ?to, ?owner, ?hold, ?hold_bytes, ?log",
+                "Create or change a cursor",
+            ),
+            Route(
+                "POST /topic/cursor/delete",
+                self.delete,
+                on_topic(Verb.CONFIGURE),
+                "topic, name, ?owner, ?log",
+                "Delete a cursor",
+            ),
+        ]
 
     async def cursors(self, request: Request) -> Response:
         """Answer all cursors of a topic, by name."""

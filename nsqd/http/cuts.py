@@ -15,8 +15,9 @@ from starlette.responses import Response
 from nsqd.core.cluster_view import ClusterView
 from nsqd.http.arguments import bounded
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.http.api import json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import ADMIN, Route
 from shared.values import SECOND, parse_duration
 
 MOST_NUMBER = 1023  # of a node
@@ -29,9 +30,17 @@ class CutRoutes:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {"/debug/cluster/cut": {"POST": self.cut}, "/debug/cluster/heal": {"POST": self.heal}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST /debug/cluster/cut",
+                self.cut,
+                ADMIN,
+                "node, ?for",
+                "Partition this node from another node of the cluster",
+            ),
+            Route("POST /debug/cluster/heal", self.heal, ADMIN, "?node", "End the silence towards one node, or all"),
+        ]
 
     async def cut(self, request: Request) -> Response:
         """Cut this node off from another one."""

@@ -26,8 +26,10 @@ from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, STAMP
 from nsqd.http.arguments import topic_and_channel
 from nsqd.http.node import Node
 from nsqd.http.parts import parts_of_channel
-from shared.http.api import Handler, Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import Handler, json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Need, Route, on_channel
 
 LIMIT = 100  # messages in an answer unless the request gives another number
 MOST = 1000  # messages in an answer, or in one request that acts
@@ -43,13 +45,30 @@ class DeadLetters:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {
-            "/channel/buried": {"GET": self.buried},
-            "/channel/buried/finish": {"POST": self._action_handler("finished", actions.finish_buried)},
-            "/channel/buried/kick": {"POST": self._action_handler("kicked", actions.kick)},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /channel/buried",
+                self.buried,
+                on_channel(Verb.READ),
+                "topic, channel, ?limit, ?after, ?body",
+                "List dead letters",
+            ),
+            Route(
+                "POST /channel/buried/finish",
+                self._action_handler("finished", actions.finish_buried),
+                Need(Verb.ACT, "topic", "channel", finishing="id"),
+                "topic, channel, id or count",
+                "Finish dead letters",
+            ),
+            Route(
+                "POST /channel/buried/kick",
+                self._action_handler("kicked", actions.kick),
+                on_channel(Verb.ACT),
+                "topic, channel, id or count",
+                "Make dead letters ready again",
+            ),
+        ]
 
     async def buried(self, request: Request) -> Response:
         """Answer a page of the buried messages, the first buried first."""

@@ -27,7 +27,8 @@ from starlette.responses import Response
 
 from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.http.node import Node
-from shared.http.api import Handler, Routes, json_response
+from shared.http.api import Handler, json_response
+from shared.http.route import ADMIN, STATS, Route
 from shared.log import log
 from shared.values import SECOND
 
@@ -40,12 +41,12 @@ class Drain:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its methods and its handlers."""
-        return {
-            "/node/drain": {"GET": self.status, "POST": self._setting(True)},
-            "/node/undrain": {"POST": self._setting(False)},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /node/drain", self.status, STATS, "", "Return how far the draining is"),
+            Route("POST /node/drain", self._setting(True), ADMIN, "", "Take no further messages"),
+            Route("POST /node/undrain", self._setting(False), ADMIN, "", "Take messages again"),
+        ]
 
     async def status(self, request: Request) -> Response:
         """Answer how far the draining is."""

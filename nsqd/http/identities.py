@@ -24,7 +24,8 @@ from nsqd.http.arguments import bounded
 from nsqd.http.figures import FigureRow
 from nsqd.http.node import Node
 from nsqd.protocols.account import Accounts
-from shared.http.api import Routes, json_response, query
+from shared.http.api import json_response, query
+from shared.http.route import STATS, Route
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -53,9 +54,16 @@ class IdentitiesRoute:
         self._node = node
         self._accounts = accounts
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/identities": {"GET": self.identities}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /identities",
+                self.identities,
+                STATS,
+                "?limit",
+                "Return what each identity of the auth file uses of the node",
+            ),
+        ]
 
     async def identities(self, request: Request) -> Response:
         """Answer the figures of those that have published the most bytes, and the number of all."""

@@ -39,8 +39,10 @@ from nsqd.http.node import Node
 from nsqd.http.parts import page_of, parts_of_tube
 from nsqd.http.tubes import tube_figures
 from nsqd.protocols.beanstalk.states import STATES
-from shared.http.api import Handler, Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import Handler, json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Need, Route
 from shared.values import SECOND
 
 MOST = 1000  # jobs in a request
@@ -54,15 +56,44 @@ class Jobs:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {
-            "/tube/jobs": {"GET": self.jobs},
-            "/tube/jobs/delete": {"POST": self._handler(DELETE)},
-            "/tube/jobs/kick": {"POST": self._handler(KICK)},
-            "/tube/jobs/bury": {"POST": self._handler(BURY)},
-            "/tube/jobs/release": {"POST": self._handler(RELEASE)},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /tube/jobs",
+                self.jobs,
+                Need(Verb.BROWSE, "tube", preview="preview"),
+                "tube, state, ?limit, ?after, ?preview",
+                "List jobs, without touching them",
+            ),
+            Route(
+                "POST /tube/jobs/delete",
+                self._handler(DELETE),
+                Need(Verb.DELETE, "tube"),
+                "tube, id or state and count",
+                "Delete jobs",
+            ),
+            Route(
+                "POST /tube/jobs/kick",
+                self._handler(KICK),
+                Need(Verb.ACT, "tube"),
+                "tube, id or state and count",
+                "Make buried and delayed jobs ready",
+            ),
+            Route(
+                "POST /tube/jobs/bury",
+                self._handler(BURY),
+                Need(Verb.ACT, "tube"),
+                "tube, id or state and count",
+                "Bury ready and delayed jobs",
+            ),
+            Route(
+                "POST /tube/jobs/release",
+                self._handler(RELEASE),
+                Need(Verb.ACT, "tube"),
+                "tube, id or state and count",
+                "Make reserved jobs ready",
+            ),
+        ]
 
     async def jobs(self, request: Request) -> Response:
         """Answer a page of the tube's jobs in one state."""

@@ -32,8 +32,10 @@ from nsqd.http.messages import read_state
 from nsqd.http.node import Node
 from nsqd.http.parts import ordinals_in, parts_of_channel
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Handler, Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import Handler, json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Need, Route, on_channel
 from shared.values import MILLISECOND
 
 MOST = 1000  # messages in a request
@@ -50,15 +52,44 @@ class MessageActions:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {
-            "/channel/messages/finish": {"POST": self._handler("finished", self._finish)},
-            "/channel/messages/requeue": {"POST": self._handler("requeued", self._requeue)},
-            "/channel/messages/kick": {"POST": self._handler("kicked", self._kick)},
-            "/channel/messages/bury": {"POST": self._handler("buried", self._bury)},
-            "/channel/messages/move": {"POST": self._handler("moved", self._move)},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST /channel/messages/finish",
+                self._handler("finished", self._finish),
+                Need(Verb.ACT, "topic", "channel", finishing="offset"),
+                "topic, channel, offset or state and count",
+                "Finish messages",
+            ),
+            Route(
+                "POST /channel/messages/requeue",
+                self._handler("requeued", self._requeue),
+                on_channel(Verb.ACT),
+                "topic, channel, offset or state and count, ?delay",
+                "Requeue messages; `delay` in ms",
+            ),
+            Route(
+                "POST /channel/messages/kick",
+                self._handler("kicked", self._kick),
+                on_channel(Verb.ACT),
+                "topic, channel, offset or state and count",
+                "Make messages ready, with attempts from 1",
+            ),
+            Route(
+                "POST /channel/messages/bury",
+                self._handler("buried", self._bury),
+                on_channel(Verb.ACT),
+                "topic, channel, offset or state and count, ?reason",
+                "Bury messages",
+            ),
+            Route(
+                "POST /channel/messages/move",
+                self._handler("moved", self._move),
+                Need(Verb.ACT, "topic", "channel", target="to"),
+                "topic, channel, offset or state and count, to",
+                "Publish messages to another topic, and finish them here",
+            ),
+        ]
 
     def _handler(self, done: str, prepare: Callable[[Request, Arguments], Act]) -> Handler:
         """Return a handler that checks the arguments, reads the messages, and then acts on them.

@@ -43,8 +43,10 @@ from nsqd.http.node import Node
 from nsqd.http.parts import offset_of, ordinals_in, page_of, parts_of_channel
 from nsqd.http.stats_client import address_of
 from nsqd.protocols.nsq.peer import Peer
-from shared.http.api import V1_HEADERS, Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import V1_HEADERS, json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Need, Route, on_channel
 
 MOST_OFFSET = (1 << 63) - 1
 
@@ -55,9 +57,24 @@ class Messages:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {"/channel/messages": {"GET": self.messages}, "/channel/message": {"GET": self.body}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /channel/messages",
+                self.messages,
+                Need(Verb.BROWSE, "topic", "channel", preview="preview", reading=("contains", "header")),
+                "topic, channel, state, ?limit, ?after, ?preview, ?min_attempts, ?published_before, ?published_after,"
+                " ?reason, ?header, ?contains",
+                "List messages of a channel, without touching them",
+            ),
+            Route(
+                "GET /channel/message",
+                self.body,
+                on_channel(Verb.READ),
+                "topic, channel, offset, ?format",
+                "Send the body of one message, or with its headers as JSON",
+            ),
+        ]
 
     async def body(self, request: Request) -> Response:
         """Answer the whole body of one message."""

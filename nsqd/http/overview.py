@@ -54,8 +54,10 @@ from nsqd.core.observation.sums import (
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query, query_all
+from shared.auth.verbs import Verb
+from shared.http.api import json_response, query, query_all
 from shared.http.errors import HttpError
+from shared.http.route import STATS, Route, on_topic
 
 PORTION = 1000  # topics and channels in one turn: about a millisecond
 MOST_NAMES = 100  # names listed of what is paused, and of what is idle
@@ -114,13 +116,18 @@ class Overview:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {
-            "/topics/figures": {"GET": self.figures},
-            "/topics/rows": {"GET": self.rows},
-            "/topic/ages": {"GET": self.ages},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /topics/figures",
+                self.figures,
+                STATS,
+                "?columns, ?drain",
+                "Return the figures of all topics, in columns",
+            ),
+            Route("GET /topics/rows", self.rows, STATS, "topic, repeated", "Return the figures of up to 200 topics"),
+            Route("GET /topic/ages", self.ages, on_topic(Verb.STATS), "topic", "Return since when messages wait"),
+        ]
 
     async def figures(self, request: Request) -> Response:
         """Answer the totals of all topics, and the columns asked for."""

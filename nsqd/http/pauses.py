@@ -30,8 +30,9 @@ from nsqd.core.pauses import MOST_BY, Key
 from nsqd.core.timing.pause import Pause
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response
+from shared.http.api import json_response
 from shared.http.errors import HttpError
+from shared.http.route import STATS, Route
 
 MOST = 500  # pauses in an answer
 PORTION = 200  # topics and channels in one turn: less than a millisecond
@@ -45,9 +46,10 @@ class PausesRoute:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/pauses": {"GET": self.pauses}}
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /pauses", self.pauses, STATS, "", "List everything that is paused"),
+        ]
 
     async def pauses(self, request: Request) -> Response:
         """Answer the first MOST pauses by topic and channel, and the number of all."""

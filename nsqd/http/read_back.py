@@ -60,9 +60,11 @@ from nsqd.http.offsets import (
     check_offset,
     read_offset_argument,
 )
-from shared.http.api import V1_HEADERS, Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import V1_HEADERS, json_response, query
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
+from shared.http.route import Route, on_topic
 from shared.values import MILLISECOND
 
 LIMIT, MOST = 100_000, 10_000_000  # messages in an answer
@@ -104,9 +106,23 @@ class ReadBack:
         self._offset_finder = OffsetFinder(node, replicas)
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {"/topic/offsets": {"GET": self.offsets}, "/topic/read": {"GET": self.read}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /topic/offsets",
+                self.offsets,
+                on_topic(Verb.READ),
+                "topic, ?time, ?log",
+                "Return the retained range",
+            ),
+            Route(
+                "GET /topic/read",
+                self.read,
+                on_topic(Verb.READ),
+                "topic, ?from, ?to, ?limit, ?max_bytes, ?wait_ms, ?min, ?log",
+                "Read retained messages",
+            ),
+        ]
 
     async def offsets(self, request: Request) -> Response:
         """Answer the range of offsets that can be read, and the offset of a time if one is given."""

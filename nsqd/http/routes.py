@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -33,65 +33,98 @@ from nsqd.http.storage import StorageRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
-from shared.http.api import Handler, Routes
+from shared.auth.verbs import Verb
+from shared.http.route import ADMIN, OPEN, STATS, Route, on_channel, on_topic
 
 if TYPE_CHECKING:
     from nsqd.http.metrics import MetricsRoute
 
 
-def routes(node: Node) -> Routes:
-    """Return the table of routes: path -> method -> handler."""
+def routes(node: Node) -> list[Route]:
+    """Return all routes."""
     replicas = Replicas(node)
     observe, publishing, config = HealthRoutes(node), Publishing(node), Config(node)
-    return {
-        "/pub": {"POST": publishing.pub},
-        "/mpub": {"POST": publishing.mpub},
-        "/ping": {"GET": observe.ping},
-        "/info": {"GET": observe.info},
-        "/stats": {"GET": Stats(node).stats},
-        "/config/{option}": {"GET": config.get, "PUT": config.put},
-        **Topology(node, replicas).routes(),
-        **TopicConfigRoutes(node).routes(),
-        **DeadLetters(node).routes(),
-        **ReadBack(node, replicas).routes(),
-        **BackupRoute(node).routes(),
-        **Cursors(node, replicas).routes(),
-        **Messages(node).routes(),
-        **MessageActions(node).routes(),
-        **ClientActions(node).routes(),
-        **PausesRoute(node).routes(),
-        **Drain(node).routes(),
-        **SeriesRoute(node).routes(),
-        **StorageRoute(node).routes(),
-        **AllCursors(node).routes(),
-        **Overview(node).routes(),
-        **AttentionRoute(node).routes(),
-        **TubesRoute(node).routes(),
-        **Jobs(node).routes(),
-        **ClusterRoute(node).routes(),
-        "/metrics": {"GET": _metrics(node)},
-        "/livez": {"GET": observe.livez},
-        "/readyz": {"GET": observe.readyz},
-        **_optional(node),
-    }
+    return [
+        Route(
+            "POST /pub",
+            publishing.pub,
+            on_topic(Verb.PUBLISH),
+            "topic, ?defer, ?id, ?key, ?producer, ?sequence, ?channel",
+            "Publish the body as one message; `defer` in ms",
+        ),
+        Route(
+            "POST /mpub",
+            publishing.mpub,
+            on_topic(Verb.PUBLISH),
+            "topic, ?binary, ?key, ?producer, ?sequence, ?channel",
+            "Publish one message for each line of the body",
+        ),
+        Route("GET /ping", observe.ping, OPEN, "", "Answer `OK`, or 500 with the reason"),
+        # clients need versions and ports to connect
+        Route("GET /info", observe.info, OPEN, "", "Return version, addresses and limits"),
+        Route(
+            "GET /stats",
+            Stats(node).stats,
+            on_channel(Verb.STATS),
+            "?format, ?topic, ?channel, ?include_clients, ?include_mem",
+            "Return the statistics, as text or as JSON",
+        ),
+        Route("GET /config/{option}", config.get, ADMIN, "", "Return the value of an option"),
+        Route(
+            "PUT /config/{option}",
+            config.put,
+            ADMIN,
+            "",
+            "Set `log_level` or `nsqlookupd_tcp_addresses`; the body is the value",
+        ),
+        *Topology(node, replicas).routes(),
+        *TopicConfigRoutes(node).routes(),
+        *DeadLetters(node).routes(),
+        *ReadBack(node, replicas).routes(),
+        *BackupRoute(node).routes(),
+        *Cursors(node, replicas).routes(),
+        *Messages(node).routes(),
+        *MessageActions(node).routes(),
+        *ClientActions(node).routes(),
+        *PausesRoute(node).routes(),
+        *Drain(node).routes(),
+        *SeriesRoute(node).routes(),
+        *StorageRoute(node).routes(),
+        *AllCursors(node).routes(),
+        *Overview(node).routes(),
+        *AttentionRoute(node).routes(),
+        *TubesRoute(node).routes(),
+        *Jobs(node).routes(),
+        *ClusterRoute(node).routes(),
+        Route(
+            "GET /metrics",
+            _metrics(node),
+            STATS if node.options.metrics_auth else OPEN,
+            "",
+            "Return the [metrics](metrics.md)",
+        ),
+        Route("GET /livez", observe.livez, OPEN, "", "Answer 200 while the daemon runs its turns"),
+        Route("GET /readyz", observe.readyz, OPEN, "", "Answer 200 while the node takes messages"),
+        *_optional(node),
+    ]
 
 
-def _optional(node: Node) -> Routes:
+def _optional(node: Node) -> list[Route]:
     """Return the routes that exist only with an option; only then their modules are imported."""
-    found: dict[str, Mapping[str, Handler]] = {}
+    found: list[Route] = []
     if node.accounts is not None:
         from nsqd.http.identities import IdentitiesRoute
 
-        found |= IdentitiesRoute(node, node.accounts).routes()
+        found += IdentitiesRoute(node, node.accounts).routes()
     if node.options.debug_routes:
         from nsqd.http.cuts import CutRoutes
         from shared.http.debug import Debug
 
-        found |= {**Debug(node.bridge).routes(), **CutRoutes(node).routes()}
+        found += [*Debug(node.bridge).routes(), *CutRoutes(node).routes()]
     if node.broker.story is not None:
         from nsqd.http.story import StoryRoute
 
-        found |= StoryRoute(node, node.broker.story).routes()
+        found += StoryRoute(node, node.broker.story).routes()
     return found
 
 

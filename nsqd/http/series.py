@@ -23,7 +23,9 @@ from starlette.responses import Response
 from nsqd.core.observation.series import Steps
 from nsqd.http.arguments import existing_channel, existing_topic, topic_and_channel, topic_name
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import json_response, query
+from shared.http.route import Route, on_channel
 
 
 class SeriesRoute:
@@ -32,9 +34,16 @@ class SeriesRoute:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/topic/series": {"GET": self.series}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /topic/series",
+                self.series,
+                on_channel(Verb.STATS),
+                "topic, ?channel",
+                "Return the recent activity of a topic or a channel, for charts",
+            ),
+        ]
 
     async def series(self, request: Request) -> Response:
         """Answer the hour and the day. They are unpacked in the HTTP thread."""

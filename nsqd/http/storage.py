@@ -33,7 +33,8 @@ from starlette.responses import Response
 from nsqd.core.retention.contents import FileContent, TopicContent
 from nsqd.core.sequence.store import LogFigures
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response
+from shared.http.api import json_response
+from shared.http.route import STATS, Route
 from shared.log import log
 from shared.values import SECOND
 
@@ -64,9 +65,10 @@ class StorageRoute:
         self._counted: Counted | None = None
         self._until = 0  # monotonic ns until which that count is reused
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/storage": {"GET": self.storage}}
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /storage", self.storage, STATS, "", "Return what the commit log holds"),
+        ]
 
     async def storage(self, request: Request) -> Response:
         """Answer the figures of the log, and the last count."""

@@ -14,8 +14,9 @@ from starlette.responses import Response
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.story import Story, story_of
 from nsqd.http.node import Node
-from shared.http.api import Routes, query, text_response
+from shared.http.api import query, text_response
 from shared.http.errors import HttpError
+from shared.http.route import ADMIN, Route
 
 
 class StoryRoute:
@@ -25,9 +26,10 @@ class StoryRoute:
         self._node = node
         self._story = story
 
-    def routes(self) -> Routes:
-        """Return the path, its method and its handler."""
-        return {"/debug/story": {"GET": self.story}}
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /debug/story", self.story, ADMIN, "id", "Return the last events that touched a message"),
+        ]
 
     async def story(self, request: Request) -> Response:
         """Answer the events of one message, a line each."""

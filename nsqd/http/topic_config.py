@@ -14,9 +14,11 @@ from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
 from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.auth.verbs import Verb
 from shared.checks import at_least, between
-from shared.http.api import Routes, empty_response, json_response, query
+from shared.http.api import empty_response, json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Route, on_topic
 from shared.values import format_duration, parse_duration, parse_int
 
 Change = Callable[[TopicConfig], TopicConfig]
@@ -29,9 +31,23 @@ class TopicConfigRoutes:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return the path, its methods and its handlers."""
-        return {"/topic/config": {"GET": self.show, "POST": self.change}}
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET /topic/config",
+                self.show,
+                on_topic(Verb.STATS),
+                "topic",
+                "Return how messages of a topic are kept and given up",
+            ),
+            Route(
+                "POST /topic/config",
+                self.change,
+                on_topic(Verb.CONFIGURE),
+                "topic, ?durability, ?retention, ?retention_bytes, ?replicate, ?max_attempts",
+                "Change them; `default` means as the node's flags say",
+            ),
+        ]
 
     async def show(self, request: Request) -> Response:
         """Answer what holds for the topic, and which parts of it are set for the topic itself."""

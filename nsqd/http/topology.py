@@ -31,8 +31,9 @@ from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_o
 from nsqd.http.pauses import read_pause
 from nsqd.http.topic_config import changes_what_is_there, configure, read_config
 from shared.auth.verbs import Verb
-from shared.http.api import Handler, Routes, empty_response, query
+from shared.http.api import Handler, empty_response, query
 from shared.http.errors import HttpError
+from shared.http.route import Route, on_channel, on_topic
 from shared.values import SECOND
 
 Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
@@ -45,20 +46,75 @@ class Topology:
         self._node = node
         self._offset_finder = OffsetFinder(node, replicas)
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {
-            "/topic/create": {"POST": self.create_topic},
-            "/topic/delete": {"POST": self._simple(_delete_topic)},
-            "/topic/empty": {"POST": self._simple(_empty_topic)},
-            "/topic/pause": {"POST": self._pausing(_find_topic, True)},
-            "/topic/unpause": {"POST": self._pausing(_find_topic, False)},
-            "/channel/create": {"POST": self.create_channel},
-            "/channel/delete": {"POST": self._simple(_delete_channel)},
-            "/channel/empty": {"POST": self._simple(_empty_channel)},
-            "/channel/pause": {"POST": self._pausing(_find_channel, True)},
-            "/channel/unpause": {"POST": self._pausing(_find_channel, False)},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST /topic/create",
+                self.create_topic,
+                on_topic(Verb.CREATE),
+                "topic, ?durability, ?retention, ?retention_bytes, ?replicate, ?max_attempts",
+                "Create a topic",
+            ),
+            Route(
+                "POST /topic/delete",
+                self._simple(_delete_topic),
+                on_topic(Verb.DELETE),
+                "topic",
+                "Delete a topic with its channels and messages",
+            ),
+            Route(
+                "POST /topic/empty",
+                self._simple(_empty_topic),
+                on_topic(Verb.DELETE),
+                "topic",
+                "Drop the messages that no channel has been given yet",
+            ),
+            Route(
+                "POST /topic/pause",
+                self._pausing(_find_topic, True),
+                on_topic(Verb.ACT),
+                "topic, ?by, ?until",
+                "Hold messages back from the channels",
+            ),
+            Route(
+                "POST /topic/unpause", self._pausing(_find_topic, False), on_topic(Verb.ACT), "topic", "End the pause"
+            ),
+            Route(
+                "POST /channel/create",
+                self.create_channel,
+                on_channel(Verb.CREATE),
+                "topic, channel, ?from, ?log",
+                "Create a channel, at the next message or `from` a retained one",
+            ),
+            Route(
+                "POST /channel/delete",
+                self._simple(_delete_channel),
+                on_channel(Verb.DELETE),
+                "topic, channel",
+                "Delete a channel with its messages",
+            ),
+            Route(
+                "POST /channel/empty",
+                self._simple(_empty_channel),
+                on_channel(Verb.DELETE),
+                "topic, channel",
+                "Drop all messages of a channel",
+            ),
+            Route(
+                "POST /channel/pause",
+                self._pausing(_find_channel, True),
+                on_channel(Verb.ACT),
+                "topic, channel, ?by, ?until",
+                "Deliver no messages",
+            ),
+            Route(
+                "POST /channel/unpause",
+                self._pausing(_find_channel, False),
+                on_channel(Verb.ACT),
+                "topic, channel",
+                "End the pause",
+            ),
+        ]
 
     async def create_topic(self, request: Request) -> Response:
         """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time.

@@ -32,8 +32,10 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, made_tube, tube_name
 from nsqd.http.node import Node
 from nsqd.http.pauses import read_by
-from shared.http.api import Routes, empty_response, json_response, query
+from shared.auth.verbs import Verb
+from shared.http.api import empty_response, json_response, query
 from shared.http.errors import HttpError
+from shared.http.route import STATS, Need, Route
 from shared.values import SECOND
 
 LIMIT, MOST = 100, 1000  # tubes in an answer
@@ -45,9 +47,17 @@ class TubesRoute:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def routes(self) -> Routes:
-        """Return every path, its method and its handler."""
-        return {"/tubes": {"GET": self.tubes}, "/tube/pause": {"POST": self.pause}}
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /tubes", self.tubes, STATS, "?limit, ?after", "List the tubes"),
+            Route(
+                "POST /tube/pause",
+                self.pause,
+                Need(Verb.ACT, "tube"),
+                "tube, seconds; or tube, queue, by",
+                "Pause a tube (0 ends that), or the queue, as PAUSE does",
+            ),
+        ]
 
     async def tubes(self, request: Request) -> Response:
         """Answer a page of the tubes, by name."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import socket
 
     from nsqd.protocols.http.head import Request
-    from shared.http.api import Routes
+    from shared.http.route import Route
     from shared.http.server import HttpServer
 
 
@@ -109,6 +109,7 @@ class HttpFrontEnd:
         from nsqd.http.routes import routes
         from nsqd.http.stats import Stats
         from shared.http.api import Api
+        from shared.http.route import handlers
         from shared.http.server import HttpServer, secured
 
         def read_binary(body: bytes) -> list[bytes] | None:
@@ -118,10 +119,7 @@ class HttpFrontEnd:
                 return None
 
         options, node, listeners = self._options, self._node, self._listeners
-        found = routes(node)
-        if listeners.keyring is not None or node.audit is not None:
-            found = self._watched(found)
-        api = Api(found, self._hosts, self._trio_thread.report)
+        api = Api(handlers(self._watched(routes(node))), self._hosts, self._trio_thread.report)
         plain, https = secured(api, listeners.https, listeners.certificates, options.tls_required == REQUIRED)
         sockets = [listeners.http.socket] if listeners.http is not None and not self._reactor_accepts else []
         report = self._trio_thread.report
@@ -129,19 +127,16 @@ class HttpFrontEnd:
         self._context.read_binary, self._context.stats = read_binary, Stats(node).answer_in_turn
         return server
 
-    def _watched(self, found: Routes) -> Routes:
+    def _watched(self, found: list[Route]) -> list[Route]:
         """Return the routes, guarded by the auth file and recorded in the audit, as far as there is either."""
-        from nsqd.http.rights import needs
-
-        needed = needs(self._options.metrics_auth)
         if self._listeners.keyring is not None:
             from shared.http.authorize import Authorizer, guarded
 
-            found = guarded(found, needed, Authorizer(self._listeners.keyring))
+            found = guarded(found, Authorizer(self._listeners.keyring))
         if self._node.audit is not None:
             from nsqd.http.audited import audited
 
-            found = audited(found, needed, self._node.audit.note)
+            found = audited(found, self._node.audit.note)
         return found
 
     async def stop(self, reactor: Reactor) -> None:

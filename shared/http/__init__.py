@@ -6,8 +6,8 @@ thread, runs a function in the trio thread and waits for it), `server` (uvicorn 
 
 * Connections: `acceptor`, `guard` (in front of uvicorn: slow, oversized and ambiguous requests), `transport` (what answers are
   written to), `secure` (TLS), `exchange` (one request and answer), `answer_log` (its line in the log).
-* Routes and answers: `health`, `debug`, `expiry` (of certificates), `options` (/config), `errors`, `extensions` (keys that
-  NSQ does not have).
+* Routes and answers: `route` (how one is declared), `health`, `debug`, `expiry` (of certificates), `options` (/config),
+  `errors`, `extensions` (keys that NSQ does not have).
 * `authorize`: who may use which route; `proof`: what a connection proves of its client; `user_behind`: for whom a program asks;
   `under_way`: requests that end when the right to them ends.
 * `bounded`: answers of other daemons, read with a bound.

@@ -17,8 +17,8 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,10 +29,11 @@ from shared.auth.keyring import Keyring, tell_of_failures
 from shared.auth.passwords import NOBODYS, is_password
 from shared.auth.tokens import is_token
 from shared.auth.verbs import Verb, verbs_to_finish
-from shared.http.api import Handler, Routes, query
+from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 from shared.http.exchange import exchange_of
 from shared.http.proof import Proof, proof_in
+from shared.http.route import Need, Route
 from shared.http.under_way import UnderWay
 from shared.http.user_behind import user_behind
 from shared.process.unix_sockets import NOBODY
@@ -43,26 +44,6 @@ MOST_REMEMBERED = 1000
 MOST_HASHING = 2  # passwords at once: each takes 64 MB and the time of a core
 MOST_WAITING = 20  # passwords that are hashed, or wait for it
 _CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="penstock"'}
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What the sender of a request to a route needs."""
-
-    verb: Verb | None  # None: none
-    # name of the argument with the topic, tube or queue; "": the route is about all of them, or the node
-    topic: str = ""
-    channel: str = ""  # name of the argument with the channel
-    preview: str = ""  # name of the argument that is 0 if no bodies are wanted; else the route needs READ, too
-    reading: tuple[str, ...] = ()  # names of arguments with which the route needs READ, too: they ask about bodies
-    is_open: bool = False  # anybody may, also who shows nothing
-    target: str = ""  # name of the argument with another topic, on which the route needs PUBLISH
-    has_bodies: bool = False  # the answer has bodies of messages: the route needs READ, too
-    finishing: str = ""  # name of the argument that lists messages to finish, unless `count` counts them
-
-
-OPEN = Need(None, is_open=True)
-KNOWN = Need(None)  # anybody may whom the auth file knows
 
 
 @dataclass(slots=True)
@@ -171,12 +152,9 @@ class Authorizer:
             raise HttpError(429, "TOO_MANY_FAILURES", {"Retry-After": str(int(left) + 1)})
 
 
-def guarded(routes: Routes, needs: Mapping[str, Need], authorizer: Authorizer) -> Routes:
-    """Return the routes, each guarded by what it needs. Raises KeyError for a route of which `needs` says nothing."""
-    return {
-        path: {method: _guarded(needs[f"{method} {path}"], handler, authorizer) for method, handler in methods.items()}
-        for path, methods in routes.items()
-    }
+def guarded(routes: Iterable[Route], authorizer: Authorizer) -> list[Route]:
+    """Return the routes, each guarded by what it needs."""
+    return [replace(route, handler=_guarded(route.need, route.handler, authorizer)) for route in routes]
 
 
 def _guarded(need: Need, handler: Handler, authorizer: Authorizer) -> Handler:

@@ -15,8 +15,9 @@ import tracemalloc
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.http.api import Routes, query
+from shared.http.api import query
 from shared.http.bridge import Bridge
+from shared.http.route import ADMIN, Route
 from shared.process.sampler import Sampler
 from shared.process.stacks import tasks_text, threads_text
 from shared.secrets import hide
@@ -45,20 +46,26 @@ class Debug:
         self._bridge = bridge
         self._profiling = False  # True while a profile is taken: one at a time
 
-    def routes(self) -> Routes:
-        """Return the handlers of every path, by method."""
-        return {
-            "/debug/pprof/": {"GET": self.index},
-            "/debug/pprof/cmdline": {"GET": self.cmdline},
-            "/debug/pprof/goroutine": {"GET": self.goroutine},
-            "/debug/pprof/heap": {"GET": self.heap},
-            "/debug/pprof/profile": {"GET": self.profile},
-            "/debug/pprof/block": {"GET": self.absent},
-            "/debug/pprof/threadcreate": {"GET": self.absent},
-            "/debug/pprof/symbol": {"GET": self.absent, "POST": self.absent},
-            "/debug/setblockrate": {"PUT": self.set_block_rate},
-            "/debug/freememory": {"POST": self.free_memory},
-        }
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET /debug/pprof/", self.index, ADMIN, "", "List the debug routes"),
+            Route("GET /debug/pprof/cmdline", self.cmdline, ADMIN, "", "Return the command line"),
+            Route(
+                "GET /debug/pprof/goroutine",
+                self.goroutine,
+                ADMIN,
+                "",
+                "Return what every thread and every task is doing",
+            ),
+            Route("GET /debug/pprof/heap", self.heap, ADMIN, "", "Return what is allocated"),
+            Route("GET /debug/pprof/profile", self.profile, ADMIN, "?seconds", "Sample where the time goes"),
+            Route("GET /debug/pprof/block", self.absent, ADMIN, "", "Not available in CPython"),
+            Route("GET /debug/pprof/threadcreate", self.absent, ADMIN, "", "Not available in CPython"),
+            Route("GET /debug/pprof/symbol", self.absent, ADMIN, "", "Not available in CPython"),
+            Route("POST /debug/pprof/symbol", self.absent, ADMIN, "", "Not available in CPython"),
+            Route("PUT /debug/setblockrate", self.set_block_rate, ADMIN, "", "Has no effect"),
+            Route("POST /debug/freememory", self.free_memory, ADMIN, "", "Collect garbage"),
+        ]
 
     async def index(self, request: Request) -> Response:
         """List the debug routes that are available."""

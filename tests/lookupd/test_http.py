@@ -15,6 +15,7 @@ from lookupd.registry import Registry
 from shared.http.api import Api
 from shared.http.bridge import Bridge
 from shared.http.hosts import Hosts
+from shared.http.route import handlers as by_path
 from tests.cases import each
 
 SECOND = 1_000_000_000
@@ -50,7 +51,7 @@ class Lookupd:
         self.bridge = Bridge(self.turn)
         said = lambda: self.now, lambda: self.figures, lambda: self.obstacle, lambda: self.heard
         handlers = Handlers(self.registry, self.bridge, *said)
-        self.app = Api(handlers.routes(), Hosts([]), self.bugs.append)
+        self.app = Api(by_path(handlers.routes()), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
         if not self.stalled:

@@ -20,14 +20,13 @@ import pytest
 from argon2 import PasswordHasher
 
 from admin.users.users import User, written
-from lookupd.rights import NEEDS as LOOKUPD_NEEDS
-from nsqd.http.rights import NEEDS
 from shared.auth.tokens import digest
 from tests.admin.asking import with_token
 from tests.admin.conftest import nsqadmin
 from tests.auth_server import AuthServer, Visit, allowing, says
 from tests.certificates import Authority
 from tests.daemons import Conversation, Daemon, eventually, nsqd, run, sized
+from tests.declared_routes import LOOKUPD, NSQD
 from tests.processes.test_beanstalkd import beanstalk
 
 pytestmark = pytest.mark.process
@@ -179,10 +178,10 @@ def show_to_ports(world: World, node: Daemon, lookupd: Daemon, *forms: bytes) ->
 def ask_everything(world: World, node: Daemon, lookupd: Daemon) -> None:
     """Ask every route that shows anything, as the admin and with what is wrong."""
     bearer = {"Authorization": f"Bearer {TOKENS['admin']}"}
-    for daemon, needs in ((node, NEEDS), (lookupd, LOOKUPD_NEEDS)):
-        for route in needs:
-            method, _, path = route.partition(" ")
-            if method != "GET" or route in SLOW or "{" in path:
+    for daemon, routes in ((node, NSQD), (lookupd, LOOKUPD)):
+        for key, route in routes.items():
+            path = route.path
+            if route.method != "GET" or key in SLOW or "{" in path:
                 continue
             for headers in (bearer, {"Authorization": f"Bearer {TOKENS['wrong']}"}):
                 world.get(f"http://{daemon.http}{path}?topic=orders&channel=c&tube=orders", headers=headers)

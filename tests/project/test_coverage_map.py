@@ -221,7 +221,6 @@ TRIED_BY = {
     ),
     "processes/test_nsqd_observation.py": ("nsqd.statsd.pusher", "shared.process.sampler", "shared.process.stacks",),
     "processes/test_penstock_up.py": ("apps.signal_queue",),
-    "processes/test_rights.py": ("lookupd.rights",),
     "processes/test_tls.py": ("shared.tls.any_certificate",),
     "project/test_deploy.py": ("pipeline.command_line",),
     "project/test_runbooks.py": ("apps.backup", "lookupd.options", "nsqd.commands.restore_command",),

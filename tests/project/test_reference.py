@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from docs.generate import ALERTS, OPTIONS, PAGES, REFERENCE, nsqadmin_alerts, penstock_parser
-from docs.route_table import ROUTES
+from docs.route_table import NSQADMIN
 from shared.options import specs
 from tests.cases import each
 from tests.daemons import ROOT
+from tests.declared_routes import LOOKUPD, NSQD
 from tests.project.code import trees
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/how-to").glob("*.md"))]
 GUIDES += sorted((ROOT / "docs/tools").glob("*.md"))
 PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 ROUTE = re.compile(r"127\.0\.0\.1:(4151|4161|4171)(/[a-z/]*)")
-PROGRAMS = {"4151": "nsqd", "4161": "nsqlookupd", "4171": "nsqadmin"}
+ROUTES = {"4151": NSQD, "4161": LOOKUPD, "4171": NSQADMIN}
 COMMAND = re.compile(
     r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|nsq_stat|to_nsq|nsq_to_(?:file|nsq|http)) (-.*)$",
     re.MULTILINE,
@@ -46,7 +47,7 @@ def test_python_compiles(page: Path) -> None:
 @each("page", GUIDES)
 def test_routes_exist(page: Path) -> None:
     for port, path in ROUTE.findall(page.read_text()):
-        known = {route.partition(" ")[2] for route in ROUTES[PROGRAMS[port]]}
+        known = {route.partition(" ")[2] for route in ROUTES[port]}
         browsers = port == "4171" and not path.startswith("/api")
         assert path == "/" or browsers or path in known, path
 

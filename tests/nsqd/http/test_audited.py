@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from nsqd.http.audited import audited, is_recorded
-from nsqd.http.rights import NEEDS
 from shared.audit.event import UNKNOWN, Event, Outcome
 from shared.auth.auth_file import Identity
 from shared.auth.rules import NOTHING
 from shared.http.api import json_response
 from shared.http.errors import HttpError
 from tests.cases import each
+from tests.declared_routes import NSQD
 
 ANN = Identity("ann", "token", (), NOTHING)
 
@@ -26,7 +27,6 @@ def asked(
     answer: Response | None = None,
 ) -> list[Event]:
     """What a request leaves in the audit."""
-    method, _, template = route.partition(" ")
     events: list[Event] = []
 
     async def usual(request: Request) -> Response:
@@ -34,12 +34,12 @@ def asked(
         return answer or Response()
 
     scope = {
-        "type": "http", "method": method, "path": path or template, "query_string": query.encode(), "headers": [],
-        "scheme": "https", "client": ("192.0.2.1", 5), "server": ("127.0.0.1", 4151), "state": {},
+        "type": "http", "method": NSQD[route].method, "path": path or NSQD[route].path, "query_string": query.encode(),
+        "headers": [], "scheme": "https", "client": ("192.0.2.1", 5), "server": ("127.0.0.1", 4151), "state": {},
     }  # fmt: skip
-    routes = audited({template: {method: handler or usual}}, NEEDS, events.append)
+    (recorded,) = audited([replace(NSQD[route], handler=handler or usual)], events.append)
     try:
-        asyncio.run(routes[template][method](Request(scope)))
+        asyncio.run(recorded.handler(Request(scope)))
     except (HttpError, ZeroDivisionError):
         pass
     return events
@@ -52,13 +52,13 @@ def test_a_record_says_who_did_what() -> None:
 
 
 def test_which_routes_are_recorded() -> None:
-    recorded = {route for route in NEEDS if is_recorded(route.partition(" ")[0], NEEDS[route])}
+    recorded = {key for key, route in NSQD.items() if is_recorded(route)}
     gets = {route for route in recorded if route.startswith("GET ") and not route.startswith("GET /debug")}
     assert gets == {"GET /backup", "GET /config/{option}"}
-    others = {route for route in NEEDS if not route.startswith("GET ")} - recorded
+    others = {route for route in NSQD if not route.startswith("GET ")} - recorded
     assert others == {"POST /pub", "POST /mpub", "POST /topic/cursor"}  # a cursor is what a reader acknowledges
     assert {bool(asked(route)) for route in recorded} == {True}
-    assert {bool(asked(route)) for route in set(NEEDS) - recorded} == {False}
+    assert {bool(asked(route)) for route in set(NSQD) - recorded} == {False}
 
 
 @each("route, query, target, path", [

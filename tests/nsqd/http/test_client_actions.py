@@ -7,6 +7,7 @@ import pytest
 from nsqd.http.client_actions import ClientActions
 from nsqd.http.messages import Messages
 from shared.http.errors import HttpError
+from shared.http.route import handlers
 from tests.cases import each
 from tests.local_node import LocalNode
 from tests.nsqd.core.node import Node
@@ -31,7 +32,7 @@ class World:
         self.wire, self.other = Wire(self.node), Wire(self.node, address="10.0.0.2")
         peers = [self.other.peer, self.wire.peer]
         inner = http_node(self.node.broker, peers=lambda: peers)
-        self._routes = {**Messages(inner).routes(), **ClientActions(inner).routes()}
+        self._routes = handlers([*Messages(inner).routes(), *ClientActions(inner).routes()])
         for wire, ready in ((self.other, 0), (self.wire, 3)):
             wire.send(b"SUB t c\nRDY %d\n" % ready)
 

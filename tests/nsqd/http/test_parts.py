@@ -15,8 +15,8 @@ from nsqd.http.message_actions import MessageActions
 from nsqd.http.messages import Messages
 from nsqd.http.parts import at_page, following_page, ordinals_in, parts_of_channel
 from nsqd.protocols.disque.ids import JobIds
-from shared.http.api import Routes
 from shared.http.errors import HttpError
+from shared.http.route import handlers
 from tests.nsqd.core.node import Node
 from tests.nsqd.core.promoted import PromotedLog, promote
 from tests.nsqd.http.asking import handled, http_node
@@ -31,7 +31,7 @@ class Http:
         options = SimpleNamespace(max_req_timeout=10**12)
         inner = http_node(node.broker, options=options, job_ids=JobIds(b"c"))
         parts = (Messages(inner), MessageActions(inner), DeadLetters(inner), Jobs(inner))
-        self._routes: Routes = {path: methods for part in parts for path, methods in part.routes().items()}
+        self._routes = handlers(route for part in parts for route in part.routes())
         self._node = node
 
     def raw(self, path: str, **arguments: Any) -> bytes:

@@ -7,13 +7,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nsqd.http.rights import NEEDS
 from shared.auth.rules import Rights, Rule
 from shared.auth.verbs import BUILT_IN, Verb
-from shared.http.authorize import Need
+from shared.http.route import Need
 from shared.log import log
 from tests.auth_files import bearer, token, write
 from tests.cases import each
+from tests.declared_routes import NSQD
 from tests.local_node import LocalNode
 
 WRONG = {"Authorization": "Bearer pst_" + "x" * 43}
@@ -37,7 +37,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 ELSEWHERE = ("POST /node/drain", "POST /cluster/leave")  # they change the node
-ROUTES = sorted(route for route in NEEDS if route not in ELSEWHERE and "/debug/" not in route)
+ROUTES = sorted(route for route in NSQD if route not in ELSEWHERE and "/debug/" not in route)
 
 
 def path_of(route: str, need: Need, topic: str = "orders") -> tuple[str, str]:
@@ -52,7 +52,7 @@ def path_of(route: str, need: Need, topic: str = "orders") -> tuple[str, str]:
 
 @each("route", ROUTES)
 def test_every_route_needs_what_its_row_says(guarded: Guarded, route: str) -> None:
-    need = NEEDS[route]
+    need = NSQD[route].need
     method, path = path_of(route, need)
     assert (guarded.ask(method, path).status_code == 401) is not need.is_open
     if need.is_open:

@@ -1,0 +1,69 @@
+"""The declaration of a route. Routing, rights, the audit and docs/reference/routes.md follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shared.auth.verbs import Verb
+from shared.http.api import Handler, Routes
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What the sender of a request to a route needs, where there is an auth file."""
+
+    verb: Verb | None  # None: none
+    # name of the argument with the topic, tube or queue; "": the route is about all of them, or the node
+    topic: str = ""
+    channel: str = ""  # name of the argument with the channel
+    preview: str = ""  # name of the argument that is 0 if no bodies are wanted; else the route needs READ, too
+    reading: tuple[str, ...] = ()  # names of arguments with which the route needs READ, too: they ask about bodies
+    is_open: bool = False  # any client may, also one without credentials
+    target: str = ""  # name of the argument with another topic, on which the route needs PUBLISH
+    has_bodies: bool = False  # the answer has bodies of messages: the route needs READ, too
+    finishing: str = ""  # name of the argument that lists messages to finish, unless `count` counts them
+
+
+OPEN = Need(None, is_open=True)
+KNOWN = Need(None)  # any client may that the auth file knows
+ADMIN = Need(Verb.ADMIN)
+STATS = Need(Verb.STATS)
+
+
+def on_topic(verb: Verb) -> Need:
+    """Return the need of a route whose argument `topic` names what it is about."""
+    return Need(verb, "topic")
+
+
+def on_channel(verb: Verb) -> Need:
+    """Return the need of a route whose arguments `topic` and `channel` name what it is about."""
+    return Need(verb, "topic", "channel")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One route of a daemon's API."""
+
+    key: str  # method and path, as "GET /stats"; a segment of the path may be a "{parameter}"
+    handler: Handler
+    need: Need
+    # names of the arguments in the query, separated by commas, as the reference lists them; "?": it may be left out
+    arguments: str
+    does: str  # what the route does, in a sentence without a period
+
+    @property
+    def method(self) -> str:
+        return self.key.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        return self.key.partition(" ")[2]
+
+
+def handlers(routes: Iterable[Route]) -> Routes:
+    """Return the handlers of the routes, as Api takes them."""
+    found: dict[str, dict[str, Handler]] = {}
+    for route in routes:
+        found.setdefault(route.path, {})[route.method] = route.handler
+    return found
