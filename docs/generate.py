@@ -44,6 +44,7 @@ from nsqd.commands.beanstalkd import USAGE
 from nsqd.commands.import_command import _parser as import_parser
 from nsqd.commands.restore_command import _parser as restore_parser
 from nsqd.commands.verify import _parser as verify_parser
+from nsqd.http import topic_config
 from nsqd.http.figures import FigureRow
 from nsqd.http.identities import identity_families
 from nsqd.http.metrics import Families
@@ -53,6 +54,7 @@ from pipeline.command_line import parser as pipeline_parser
 from shared.audit.command import _parser as audit_parser
 from shared.http.route import Need, Route
 from shared.options import Spec, specs
+from shared.topic_config import SETTINGS
 from shared.values import Duration
 
 ROOT = Path(__file__).parent.parent
@@ -188,6 +190,9 @@ def routes() -> str:
         parts += _table(found)
         if "\n    " in rest:
             parts.append(_markdown(rest))
+        if module == topic_config.__name__:
+            parts += ["| setting | a value is | what it does |\n|---|---|---|"]
+            parts += [*(_row(f"`{name}`", one.expected, one.about) for name, one in SETTINGS.items()), ""]
     parts += ["## nsqlookupd\n", *_table(lookupd)]
     return _page([*parts, *_routes_of_nsqadmin(), ""])
 

@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterable
 from enum import IntEnum
 from struct import Struct
 
+import msgpack
+
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.timing.pause import Pause
+from shared.topic_config import TopicConfig, dump, load
 
 
 class RecordKind(IntEnum):
@@ -90,12 +92,11 @@ FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
 # topic, durability (see below), ns and bytes of retention, number of copies, and of attempts; -1 in these four: the node's
-CONFIG = Struct(">IBqqqq")
+CONFIG = Struct(">I")
 FIRST = Struct(">IQ")  # topic, ordinal
 CURSOR = Struct(">IQQQQB")  # topic, offset, hold in ns, hold in bytes, updated (wall), length of the name in bytes
 SEEN = Struct(">I")  # topic
 ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine booted, id of that boot
-DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number; None: the node's
 UNRETAINED = GONE = (1 << 64) - 1
 
 
@@ -182,14 +183,13 @@ def unpack_pause(content: bytes) -> Pause | None:
 
 def pack_config(topic: int, config: TopicConfig) -> bytes:
     """Pack the content of a CONFIG record for the topic with that number."""
-    own = config.retention, config.retention_bytes, config.replicate, config.max_attempts
-    return CONFIG.pack(topic, DURABILITIES.index(config.durability), *(-1 if one is None else one for one in own))
+    settings: bytes = msgpack.packb(dump(config))
+    return CONFIG.pack(topic) + settings
 
 
 def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
     """Return the topic's number and the settings in a CONFIG record."""
-    topic, durability, *own = CONFIG.unpack_from(content)
-    return topic, TopicConfig(DURABILITIES[durability], *(None if one < 0 else one for one in own))
+    return CONFIG.unpack_from(content)[0], load(msgpack.unpackb(content[CONFIG.size :]))
 
 
 def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:

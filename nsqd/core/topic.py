@@ -159,7 +159,7 @@ class Topic:
     @property
     def usual_copies(self) -> int:
         """Return how many nodes must have each message, this one included."""
-        return self.config.over(self._context.limits.policy).replicate
+        return self.config.replicate or self._context.limits.policy.replicate
 
     def too_few_copies(self) -> TooFewCopies:
         """Count a publish that is refused because `shut` is True, and return the exception, whose text is `refusal`."""
@@ -260,7 +260,7 @@ class Topic:
     def apply_config(self, config: TopicConfig) -> None:
         """Use `config` from now on, without recording it."""
         self.config = config
-        self.marks = self.journal.set_policy(config.over(self._context.limits.policy))
+        self.marks = self.journal.set_policy(self._context.limits.policy.over(config))
         self.offsets.gate = self.journal.gate
         usual = self._context.limits.attempts(self.name)
         self._readers.limit_attempts(usual if config.max_attempts is None else config.max_attempts)

@@ -5,7 +5,7 @@ offset, delayed, readers, config, cursors]:
 * delayed: a list of the messages whose delay is not over, or is over at or past the distributed offset, packed as in
   nsqd/core/timing/deferred_pages.py, and of the numbers of WAITING records that hold more of them;
 * readers: each is [kind, ...], where the kind determines the rest;
-* config: [durability, retention, retention_bytes, replicate], where nil means the node's setting;
+* config: the topic's own settings by name (shared/topic_config.py);
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
 
 SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). Behind the topic's number each
@@ -29,7 +29,6 @@ from nsqd.core.reader import ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions, unpacked
 from nsqd.core.timing.deferred import pack
@@ -38,6 +37,7 @@ from nsqd.core.timing.pause import Pause, dump_pause, load_pause
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 from nsqd.core.written_chunks import WORTH_IT, WrittenChunks
+from shared.topic_config import TopicConfig, dump, load
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
 PUBLISHERS_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
@@ -221,8 +221,6 @@ class TopicState:
 
     def dump(self) -> list[Any]:
         """Return the array for a checkpoint. The state must be settled."""
-        config = self.config
-        durability = config.durability.value if config.durability else None
         return [
             self.number,
             self.name,
@@ -231,7 +229,7 @@ class TopicState:
             self.distributed,
             [*self.written, b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())])],
             [[reader.kind, *reader.dump()] for reader in self.readers.values()],
-            [durability, config.retention, config.retention_bytes, config.replicate, config.max_attempts],
+            dump(self.config),
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
         ]
 
@@ -253,14 +251,14 @@ class TopicState:
 
         `kinds`: see ReaderState. `before`: the state known before the checkpoint, which may break off in the middle.
         """
-        number, name, paused, end, distributed, delayed, readers, (durability, *rest), cursors = array
+        number, name, paused, end, distributed, delayed, readers, config, cursors = array
         state = cls(
             number,
             name,
             load_pause(paused),
             end,
             distributed,
-            TopicConfig(Durability(durability) if durability else None, *rest),
+            load(config),
         )
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
         lane: list[Page] = []

@@ -148,7 +148,7 @@ class Tubes:
 
         Clients of beanstalkd made it, no others used it, it has no settings of its own, and nothing can be read back.
         """
-        retains = topic.offsets.end > 0 and topic.config.over(self._limits.policy).retains
+        retains = topic.offsets.end > 0 and self._limits.policy.over(topic.config).retains
         plain = topic.config == TopicConfig() and not topic.cursors and not retains
         is_tubes_alone = topic.is_tubes_own and not topic.intake.is_foreign and not topic.channels
         return is_tubes_alone and plain and len(topic.shards) == 1

@@ -108,7 +108,7 @@ class Cursors:
     ) -> Cursor:
         """Create or change the cursor, and return it. Runs in the trio thread. Raises HttpError."""
         before = topic.cursors.get(name)
-        if before is None and not topic.config.over(self._node.broker.limits.policy).retains:
+        if before is None and not self._node.broker.limits.policy.over(topic.config).retains:
             raise HttpError(409, "NOT_RETAINED")
         if before is None and len(topic.cursors) >= MOST:
             raise HttpError(429, "TOO_MANY_CURSORS")

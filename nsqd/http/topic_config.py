@@ -1,28 +1,25 @@
 """GET and POST /topic/config, and the same arguments of /topic/create: how a topic's messages are kept and given up."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.policy import MOST_COPIES, Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node
 from penstock.protocol.names import is_ephemeral
-from penstock.protocol.nsq import MAX_ATTEMPTS
 from shared.auth.verbs import Verb
-from shared.checks import at_least, between
 from shared.http.api import empty_response, json_response, query
 from shared.http.errors import HttpError
 from shared.http.route import Route, on_topic
-from shared.values import format_duration, parse_duration, parse_int
+from shared.topic_config import AS_NODE, SETTINGS, TopicConfig
 
 Change = Callable[[TopicConfig], TopicConfig]
-AS_NODE = "default"  # as a value: the topic has the node's setting
+SETTINGS_ARGUMENTS = ", ".join(f"?{name}" for name in SETTINGS)
 
 
 class TopicConfigRoutes:
@@ -44,7 +41,7 @@ class TopicConfigRoutes:
                 "POST /topic/config",
                 self.change,
                 on_topic(Verb.CONFIGURE),
-                "topic, ?durability, ?retention, ?retention_bytes, ?replicate, ?max_attempts",
+                f"topic, {SETTINGS_ARGUMENTS}",
                 "Change them; `default` means as the node's flags say",
             ),
         ]
@@ -88,10 +85,10 @@ def read_config(arguments: dict[str, str], in_cluster: bool) -> Change | None:
     `in_cluster`: other nodes can have copies. Raises HttpError 400.
     """
     changes: dict[str, Any] = {}
-    for key, read in _READERS.items():
+    for key, setting in SETTINGS.items():
         if key in arguments:
             try:
-                changes[key] = None if arguments[key] == AS_NODE else read(arguments[key])
+                changes[key] = None if arguments[key] == AS_NODE else setting.read(arguments[key])
             except ValueError:
                 raise HttpError(400, f"INVALID_{key.upper()}") from None
     if not changes:
@@ -103,29 +100,7 @@ def read_config(arguments: dict[str, str], in_cluster: bool) -> Change | None:
     return lambda config: replace(config, **changes)
 
 
-def _checked(value: int, check: Callable[[int], str]) -> int:
-    if why := check(value):
-        raise ValueError(why)
-    return value
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "durability": Durability,
-    "retention": lambda text: _checked(parse_duration(text), at_least(0)),
-    "retention_bytes": lambda text: _checked(parse_int(text), at_least(0)),
-    "replicate": lambda text: _checked(parse_int(text), between(1, MOST_COPIES)),
-    "max_attempts": lambda text: _checked(parse_int(text), between(0, MAX_ATTEMPTS)),
-}
-
-
 def _describe(name: str, config: TopicConfig, limits: Limits) -> dict[str, Any]:
-    own, policy = {key: getattr(config, key) for key in _READERS}, config.over(limits.policy)
-    return {
-        "topic": name,
-        "durability": policy.durability.value,
-        "retention": format_duration(policy.retention),
-        "retention_bytes": policy.retention_bytes,
-        "replicate": policy.replicate,
-        "max_attempts": limits.attempts(name) if config.max_attempts is None else config.max_attempts,
-        "of_its_own": [key for key, value in own.items() if value is not None],
-    }
+    applies = {"max_attempts": limits.attempts(name)} | asdict(limits.policy) | config.own
+    shown = {key: setting.show(applies[key]) for key, setting in SETTINGS.items()}
+    return {"topic": name, **shown, "of_its_own": list(config.own)}

@@ -29,7 +29,7 @@ from nsqd.http.logs import Replicas, topic_and_window
 from nsqd.http.node import Node
 from nsqd.http.offsets import OffsetArgument, OffsetFinder, check_offset, read_offset_argument
 from nsqd.http.pauses import read_pause
-from nsqd.http.topic_config import changes_what_is_there, configure, read_config
+from nsqd.http.topic_config import SETTINGS_ARGUMENTS, changes_what_is_there, configure, read_config
 from shared.auth.verbs import Verb
 from shared.http.api import Handler, empty_response, query
 from shared.http.errors import HttpError
@@ -52,7 +52,7 @@ class Topology:
                 "POST /topic/create",
                 self.create_topic,
                 on_topic(Verb.CREATE),
-                "topic, ?durability, ?retention, ?retention_bytes, ?replicate, ?max_attempts",
+                f"topic, {SETTINGS_ARGUMENTS}",
                 "Create a topic",
             ),
             Route(

@@ -13,8 +13,8 @@ import greenstalk
 import httpx
 import pytest
 import redis
-
 from lookupd.rights import NEEDS as LOOKUPD_NEEDS
+
 from tests.admin.conftest import nsqadmin
 from tests.auth_files import bearer, token, write
 from tests.daemons import Conversation, Daemon, eventually, nsqd, run

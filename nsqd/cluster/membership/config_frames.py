@@ -1,8 +1,8 @@
 """The frame about the configurations of topics.
 
     CONFIGS  how messages of topics are kept, in msgpack: for each topic its name, the version (ms since the epoch, node
-             number), and the five parts of the configuration, nil where the node's setting applies. An empty list: the
-             end. nil: the sender does not know them, because it has only begun
+             number), and its own settings by name (shared/topic_config.py). An empty list: the end. nil: the sender does
+             not know them, because it has only begun
 
 See docs/design/cluster.md#configurations-of-topics.
 """
@@ -17,14 +17,14 @@ import msgpack
 from nsqd.cluster.wire.fields import is_int, unpack_message
 from nsqd.cluster.wire.frames import FrameKind, PeerError, encode
 from nsqd.cluster.wire.node_identity import MOST_NUMBER
-from nsqd.core.retention.policy import Durability, TopicConfig
 from penstock.protocol.names import is_valid_name
-from penstock.protocol.nsq import MAX_ATTEMPTS
+from shared.topic_config import TopicConfig, dump, load
 
 MOST_IN_FRAME = 1000
+MOST_SETTINGS = 100  # of a topic, those of a later version included
 MOST_CONFIGS = 10_000  # topics of which a node remembers the configuration
 MOST_VALUE = (1 << 62) - 1
-FIELDS = 8  # of a configuration
+FIELDS = 4  # of a configuration
 
 
 class VersionedConfig(NamedTuple):
@@ -43,27 +43,19 @@ class VersionedConfig(NamedTuple):
 
 def to_fields(word: VersionedConfig) -> list[Any]:
     """Return a configuration as a list, for the frame and for cluster.json."""
-    config = word.config
-    durability = config.durability.value if config.durability is not None else None
-    own = config.retention, config.retention_bytes, config.replicate, config.max_attempts
-    return [word.topic, word.at, word.node, durability, *own]
+    return [word.topic, word.at, word.node, dump(word.config)]
 
 
 def from_fields(fields: Any) -> VersionedConfig:
     """Return the configuration in a list. Raises ValueError."""
     if not isinstance(fields, list) or len(fields) != FIELDS:
         raise ValueError(f"a configuration has {FIELDS} fields")
-    topic, at, node, durability, *numbers = fields
+    topic, at, node, config = fields
     if type(topic) is not str or not is_valid_name(topic):
         raise ValueError("a configuration is of no topic")
     if not is_int(at, MOST_VALUE) or not is_int(node, MOST_NUMBER):
         raise ValueError("a configuration has no version")
-    if any(number is not None and not is_int(number, MOST_VALUE) for number in numbers) or numbers[2] == 0:
-        raise ValueError("a part of a configuration is not a number")
-    if numbers[3] is not None and numbers[3] > MAX_ATTEMPTS:
-        raise ValueError("the most attempts of a configuration are out of range")
-    mode = Durability(durability) if durability is not None else None
-    return VersionedConfig(topic, at, node, TopicConfig(mode, *numbers))
+    return VersionedConfig(topic, at, node, load(config))
 
 
 def pack_configs(words: Iterable[VersionedConfig] | None) -> bytes:
@@ -73,7 +65,7 @@ def pack_configs(words: Iterable[VersionedConfig] | None) -> bytes:
 
 def unpack_configs(content: bytes) -> list[VersionedConfig] | None:
     """Return the configurations that the peer has sent, as for `pack_configs`. Raises PeerError."""
-    found = unpack_message(content, MOST_IN_FRAME)
+    found = unpack_message(content, MOST_IN_FRAME, most_keys=MOST_SETTINGS)
     if found is None:
         return None
     if not isinstance(found, list):

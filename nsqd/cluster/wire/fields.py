@@ -12,13 +12,13 @@ MOST_BYTES = 1 << 20  # of a field: no frame has more
 MOST_FIELDS = 2048  # of a list: there are 1,024 node numbers
 
 
-def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES) -> Any:
+def unpack_message(content: bytes, most: int = MOST_FIELDS, longest: int = MOST_BYTES, most_keys: int = 0) -> Any:
     """Return the value of a frame's content in msgpack. Raises PeerError.
 
-    No list in it has more than `most` fields, and no bytes in it are longer than `longest`.
+    No list in it has more than `most` fields, no map more than `most_keys`, and no bytes in it are longer than `longest`.
     """
     try:
-        return msgpack.unpackb(content, max_map_len=0, max_array_len=most, max_bin_len=longest)
+        return msgpack.unpackb(content, max_map_len=most_keys, max_array_len=most, max_bin_len=longest)
     except (ValueError, msgpack.UnpackException, RecursionError):
         raise PeerError("the content of a frame is not msgpack") from None
 

@@ -3,18 +3,13 @@
 The node has a StoragePolicy, and a number of attempts for each topic; a topic may override each part of it.
 """
 
-from dataclasses import dataclass
-from enum import Enum
+from __future__ import annotations
 
-MOST_COPIES = 16  # for which a publish or a topic may ask
+from dataclasses import dataclass, replace
 
-
-class Durability(Enum):
-    """The guarantee behind an OK. See docs/operating.md for what each mode can lose."""
-
-    ALWAYS = "always"  # the message is synced to disk
-    INTERVAL = "interval"  # the message is written; the log is synced every sync-every messages or sync-timeout
-    OS = "os"  # the message is written; the operating system decides when to sync
+from shared.topic_config import MOST_COPIES as MOST_COPIES
+from shared.topic_config import Durability as Durability
+from shared.topic_config import TopicConfig as TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +26,6 @@ class StoragePolicy:
         """Return True if finished messages stay. With both bounds they stay within both; with none they go at once."""
         return self.retention > 0 or self.retention_bytes > 0
 
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """A topic's own settings. None: the node's setting applies."""
-
-    durability: Durability | None = None
-    retention: int | None = None
-    retention_bytes: int | None = None
-    replicate: int | None = None
-    max_attempts: int | None = None  # failures before a message is buried; 0: any number. See Limits.attempts
-
-    def over(self, node: StoragePolicy) -> StoragePolicy:
-        """Return the settings of the topic's storage that apply."""
-        return StoragePolicy(
-            node.durability if self.durability is None else self.durability,
-            node.retention if self.retention is None else self.retention,
-            node.retention_bytes if self.retention_bytes is None else self.retention_bytes,
-            node.replicate if self.replicate is None else self.replicate,
-        )
+    def over(self, config: TopicConfig) -> StoragePolicy:
+        """Return the settings that apply to a topic with settings of its own, where these are the node's."""
+        return replace(self, **{name: value for name, value in config.own.items() if hasattr(self, name)})

@@ -94,8 +94,13 @@ def test_more_deletions_than_a_log_may_have_are_not_told_and_refused() -> None:
 
 
 @each("place, value", [
-    (0, "not a topic"), (0, 7), (0, "t" * 65), (1, -1), (1, configs.MOST_VALUE + 1), (1, True), (2, 1024), (3, "never"),
-    (4, -1), (4, "1"), (5, configs.MOST_VALUE + 1), (6, 0), (6, []), (7, -1), (7, 65536), (7, True),
+    (0, "not a topic"), (0, 7), (0, "t" * 65), (1, -1), (1, configs.MOST_VALUE + 1), (1, True), (2, 1024), (3, None), (3, []),
+    *((3, {name: wrong}) for name, wrong in (
+        ("durability", "never"), ("durability", 1), ("retention", -1), ("retention", "1"),
+        ("retention_bytes", configs.MOST_VALUE + 1), ("replicate", 0), ("replicate", []), ("max_attempts", -1),
+        ("max_attempts", 65536), ("max_attempts", True),
+    )),
+    (3, {str(number): 1 for number in range(configs.MOST_SETTINGS + 1)}),
 ])  # fmt: skip
 def test_a_field_that_no_configuration_has_is_refused(place: int, value: Any) -> None:
     fields = configs.to_fields(CONFIG)
