@@ -13,7 +13,7 @@ from typing import Protocol
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.directory import Directory
-from nsqd.core.limits import Limits
+from nsqd.core.limits import Limits, NotTaken
 from nsqd.core.measurement.outcomes import Events
 from nsqd.core.message.ids import IdSource
 from nsqd.core.node_context import NodeContext
@@ -83,7 +83,6 @@ class Broker:
         }  # of readers
         # errors that clients were answered, by protocol and code
         self.client_errors: Counter[tuple[str, str]] = Counter()
-        self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
         self.draining_since = 0  # ns since the epoch; 0: the node does not drain
         self.put_waiters: dict[PutWaiter, None] = {}  # clients whose put waits until enough nodes can have a copy
         # the brokers of all logs that the node leads: this one, into whose log clients publish, then those of promoted logs,
@@ -119,7 +118,9 @@ class Broker:
         self.tubes.waiters.names_left = MOST_NAMES
         for one in self.logs:
             one.store.begin(now, wall)
-        self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
+        refusal = self.store.refusal or (DRAINING if self.draining_since else "")
+        if refusal != self.context.refusal:
+            self._set_refusal(refusal)
 
     def tick(self) -> int | None:
         """Expire and release what is due. Returns by when to call again (monotonic ns), or None if nothing waits."""
@@ -147,9 +148,38 @@ class Broker:
         if draining == bool(self.draining_since) or (self.agenda.is_leaving and not draining):
             return False
         self.draining_since = self.agenda.wall if draining else 0
-        self.refusal = self.store.refusal or (DRAINING if draining else "")
+        self._set_refusal(self.store.refusal or (DRAINING if draining else ""))
         self._retry_puts()
         return True
+
+    # publishing
+
+    @property
+    def refusal(self) -> str:
+        """Return why the node takes no messages in this turn; "": it does."""
+        return self.context.refusal
+
+    def _set_refusal(self, refusal: str) -> None:
+        self.context.refusal = refusal
+        for topic in self.topics.values():
+            topic.update_shut()
+
+    def check_open(self) -> None:
+        """Raise NotTaken if the node takes no messages."""
+        if self.context.refusal:
+            raise NotTaken(self.context.refusal)
+
+    def admit(self, name: str, make: Callable[[str], Topic] | None = None) -> Topic:
+        """Return the topic to which a message is to be published, made by `make` if it does not exist; None: by `topic`.
+
+        This is the rule for all protocols. Where every message counts they check `Topic.shut` of a topic that exists, and come
+        here if it is True. Raises NotTaken, TooFewCopies, and what `make` raises.
+        """
+        self.check_open()
+        topic = self.topics.get(name) or (make or self.topic)(name)
+        if topic.shut:
+            topic.check_copies()
+        return topic
 
     def resume(self) -> None:
         """Resume deliveries after a pause of the process: other nodes have reported the leaders of its logs."""
@@ -165,7 +195,7 @@ class Broker:
         has_more = available > self.context.copies
         self.context.copies = available
         for topic in self.topics.values():
-            topic.note_copies()
+            topic.update_shut()
         if has_more:
             self._retry_puts()
 

@@ -36,6 +36,10 @@ class TooMany(Exception):
     """A limit of the node, such as the number of topics or channels, is reached."""
 
 
+class NotTaken(TooMany):
+    """The node takes no messages: it drains, or it cannot write to its disk. The text says why."""
+
+
 MAY_BE_DELIVERED = "NOREPL_MAY_BE_DELIVERED"  # how HTTP is told of a publish whose copies did not come in time
 
 

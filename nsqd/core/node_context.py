@@ -30,6 +30,7 @@ class NodeContext:
     events: Events
     position: int = 0  # of the log among those that the node leads: see Broker.logs; never used again in this run
     history: History | None = None  # reads the log's messages from disk; None: nothing does
+    refusal: str = ""  # why the node takes no messages in this turn; "": it does
     copies: int = 1  # nodes that can have a copy of a message now, this one included; 0: see Broker.set_copies
     remembered: Remembered = field(default_factory=Remembered)  # how much all topics remember of their publishers
     # of all finished messages, while percentiles are configured

@@ -83,7 +83,7 @@ class Topic:
         self.offsets = TopicOffsets(number)
         self.paused: Pause | None = None
         self.deleted = False
-        self.shut = False  # True: it is deleted, or `refusal` says why nothing can be published to it
+        self.shut = False  # True: it is deleted, or nothing can be published to it: Broker.admit says why
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.shards: tuple[Topic, ...] = (self,)  # the topics of this name in all logs, this one first: see shards.py
         self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
@@ -161,9 +161,10 @@ class Topic:
         """Return how many nodes must have each message, this one included."""
         return self.config.replicate or self._context.limits.policy.replicate
 
-    def too_few_copies(self) -> TooFewCopies:
-        """Count a publish that is refused because `shut` is True, and return the exception, whose text is `refusal`."""
-        return self._too_few(self.refusal)
+    def check_copies(self) -> None:
+        """Raise TooFewCopies, and count that, if fewer nodes can have a copy than the topic asks for."""
+        if self.lacks_copies:
+            raise self._too_few(self._lacks(self.usual_copies))
 
     def _too_few(self, text: str) -> TooFewCopies:
         self._context.registry.refused["no_copies"] += 1
@@ -264,19 +265,16 @@ class Topic:
         self.offsets.gate = self.journal.gate
         usual = self._context.limits.attempts(self.name)
         self._readers.limit_attempts(usual if config.max_attempts is None else config.max_attempts)
-        self.note_copies()
+        self.update_shut()
 
-    def note_copies(self) -> None:
-        """Take note that the number of copies that are possible, or that are needed, may have changed."""
-        self.shut = self.deleted or bool(self.refusal)
+    def update_shut(self) -> None:
+        """Set `shut` again: the node takes messages or takes none, or the copies that are possible or needed have changed."""
+        self.shut = self.deleted or bool(self._context.refusal) or self.lacks_copies
 
     @property
-    def refusal(self) -> str:
-        """Return why nothing can be published to the topic; "": it can."""
-        wanted = self.usual_copies
-        if wanted <= self._context.copies or self.ephemeral:
-            return ""
-        return self._lacks(wanted)
+    def lacks_copies(self) -> bool:
+        """Return True if fewer nodes can have a copy of a message than the topic asks for."""
+        return self.usual_copies > self._context.copies and not self.ephemeral
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Set the named cursor of a client that reads the topic back, or delete it (None)."""

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from starlette.requests import Request
 
 from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.node import Node
@@ -47,17 +48,26 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
 
 def topic_to_publish_to(node: Node, request: Request, name: str) -> Topic:
     """Return the topic, as `made_topic` does. Raises HttpError 503 while the node takes no messages."""
-    refuse_if_need_be(node.broker)
-    topic = made_topic(node, request, name)
-    if topic.shut:
-        raise HttpError(503, str(topic.too_few_copies()).partition(":")[0])
-    return topic
+    try:
+        return node.broker.admit(name, partial(made_topic, node, request))
+    except (NotTaken, TooFewCopies) as refused:
+        raise not_taken(refused) from None
 
 
-def refuse_if_need_be(broker: Broker) -> None:
-    """Raise HttpError 503 while the node takes no messages: DRAINING, or DISK_FULL and the reason that TCP gives, too."""
-    if broker.refusal:
-        raise HttpError(503, DRAINING if broker.refusal == DRAINING else f"DISK_FULL {broker.refusal}")
+def check_open(broker: Broker) -> None:
+    """Raise HttpError 503 while the node takes no messages."""
+    try:
+        broker.check_open()
+    except NotTaken as refused:
+        raise not_taken(refused) from None
+
+
+def not_taken(refused: NotTaken | TooFewCopies) -> HttpError:
+    """Return the answer to a publish that is refused: 503 DRAINING, NOREPL, or DISK_FULL and the reason that TCP gives, too."""
+    text = str(refused)
+    if isinstance(refused, TooFewCopies):
+        return HttpError(503, text.partition(":")[0])
+    return HttpError(503, DRAINING if text == DRAINING else f"DISK_FULL {text}")
 
 
 def require(request: Request, verb: Verb, topic: str) -> None:

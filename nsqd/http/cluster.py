@@ -124,7 +124,7 @@ class ClusterRoute:
         return json_response({"name": options.cluster_name, "node": options.node_number(), **figures})
 
     def _figures(self) -> dict[str, Any]:
-        refusing = sorted(name for name, topic in self._node.broker.topics.items() if topic.shut)
+        refusing = sorted(name for name, topic in self._node.broker.topics.items() if topic.lacks_copies)
         return {
             **self._view().figures(),
             "refusing": {"count": len(refusing), "topics": refusing[:MOST_REFUSING]},

@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from nsqd.core.limits import TooFewCopies
 from nsqd.core.message.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
-from nsqd.http.arguments import existing_channel, refuse_if_need_be, topic_name, topic_to_publish_to
+from nsqd.http.arguments import check_open, existing_channel, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import MpubBatch
 from nsqd.protocols.nsq.commands import INT32
@@ -229,7 +229,7 @@ class Publishing:
     ) -> int:
         """Publish at once. Return how many had been published before. Runs in the trio thread."""
         if channel is not None:
-            return self._publish_to(name, channel, bodies, attributes)
+            return self._publish_to(request, name, channel, bodies, attributes)
         topic = topic_to_publish_to(self._node, request, name)
         if bodies and attributes:
             return topic.publish_with(bodies, attributes)
@@ -237,10 +237,13 @@ class Publishing:
             topic.publish(bodies, size)
         return 0
 
-    def _publish_to(self, name: str, channel: str, bodies: list[bytes], attributes: Attributes) -> int:
+    def _publish_to(
+        self, request: Request, name: str, channel: str, bodies: list[bytes], attributes: Attributes
+    ) -> int:
         """Publish to one channel. Return how many had been published before. Runs in the trio thread."""
-        refuse_if_need_be(self._node.broker)
-        only, topic = existing_channel(self._node.broker, name, channel), self._node.broker.topics[name]
+        check_open(self._node.broker)
+        only = existing_channel(self._node.broker, name, channel)
+        topic = topic_to_publish_to(self._node, request, name)
         if topic.starting:
             # nsqlookupd is being asked for the topic's channels: the client may try again
             raise HttpError(503, "TOPIC_STARTING")

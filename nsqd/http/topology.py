@@ -16,11 +16,11 @@ from nsqd.core.topic import Topic
 from nsqd.core.topology import TopologySnapshot
 from nsqd.http.arguments import (
     any_topic_name,
+    check_open,
     existing_channel,
     existing_topic,
     made_channel,
     made_topic,
-    refuse_if_need_be,
     require,
     topic_and_channel,
     topic_name,
@@ -176,7 +176,7 @@ class Topology:
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")
-        refuse_if_need_be(self._node.broker)  # a message that is not written cannot be read back for the channel
+        check_open(self._node.broker)  # a message that is not written cannot be read back for the channel
         try:
             topic.channel_from(channel, start, self._node.broker.now)
         except TooMany:

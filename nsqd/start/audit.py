@@ -83,7 +83,7 @@ class NodeAudit:
         lines = self.trail.take_lines() if self.trail is not None and self._topic else []
         if not lines:
             return
-        why = self._broker.refusal or self._publish(lines)
+        why = self._publish(lines)
         if not why:
             self._wake()
         elif self.trail is not None:
@@ -95,7 +95,7 @@ class NodeAudit:
     def _publish(self, lines: list[bytes]) -> str:
         """Publish lines. Returns why that is not possible, or ""."""
         try:
-            self._broker.topic(self._topic).publish(lines, sum(map(len, lines)))
+            self._broker.admit(self._topic).publish(lines, sum(map(len, lines)))
         except TooMany as error:
             return str(error)
         return ""

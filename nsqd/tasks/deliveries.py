@@ -25,7 +25,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.limits import TooMany
+from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
 from nsqd.core.measurement.outcomes import Outcome, OutcomeEvent
 from nsqd.core.observation.sums import channel_sums, fetch_outcomes, topic_depth
 from nsqd.core.retention.policy import TopicConfig
@@ -110,11 +110,13 @@ class Deliveries:
                 "STATISTICS: dropped %d events: they came faster than they can be published", dropped - self._dropped
             )
             self._dropped = dropped
-        if not messages or broker.refusal:
+        if not messages:
             return
         try:
             is_new = self._name not in broker.topics
-            topic = broker.topic(self._name)
+            topic = broker.admit(self._name)
+        except (NotTaken, TooFewCopies):
+            return
         except TooMany as full:
             if not self._failed:
                 log.error("STATISTICS: cannot create the topic %s: %s", self._name, full)

@@ -218,7 +218,7 @@ class HttpPeer:
             return False
         broker = context.broker
         topic = broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting or broker.refusal:
+        if topic is None or topic.shut or topic.starting:
             return False
         if not 0 < request.length <= context.max_msg_size:
             return False
@@ -269,7 +269,7 @@ class HttpPeer:
         if request.route is Route.STATS:
             return True
         topic = context.broker.named.get(request.topic)
-        if topic is None or topic.shut or topic.starting or context.broker.refusal:
+        if topic is None or topic.shut or topic.starting:
             return False
         most = context.max_msg_size if request.route is Route.PUB else min(context.max_body_size, MAX_BODY)
         return 0 < request.length <= most

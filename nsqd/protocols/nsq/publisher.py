@@ -12,8 +12,10 @@ published under that key or sequence before are not published again, and the OK 
     MPUB <topic> [...]
 """
 
+from functools import partial
+
 from nsqd.core.broker import Broker
-from nsqd.core.limits import TooFewCopies, TooMany
+from nsqd.core.limits import TooMany
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic
@@ -104,7 +106,7 @@ class Publisher:
         if not 0 < size <= self._settings.max_msg_size or INT32.unpack_from(data, body_at - 4)[0] != size:
             return False
         outbox = self._outbox
-        if topic.shut or now >= self._access.until or self._broker.refusal or self.scan or self.batch or outbox.closing:
+        if topic.shut or now >= self._access.until or self.scan or self.batch or outbox.closing:
             return False
         topic.publish([data[body_at:]], size)
         self.counts[topic.name] += 1
@@ -117,7 +119,7 @@ class Publisher:
 
         Returns 0 if the command must be read exactly.
         """
-        if now >= self._access.until or self._broker.refusal or self.copies:
+        if now >= self._access.until or self.copies:
             return 0
         settings = self._settings
         if data.startswith(_PUB, start):
@@ -254,26 +256,21 @@ class Publisher:
             self._permitted_topics.clear()
 
     def _topic(self, name: str, command: str, *, may_wait: bool = True) -> Topic:
-        if self._broker.refusal:
-            raise WireError(f"E_{command}_FAILED", f"{command} failed {self._broker.refusal}")
-        if name not in self._broker.topics:
-            self._spent += COST_OF_TOPIC
         try:
-            topic = self._topics.find_or_create(name, may_wait=may_wait)
-        except TooMany as full:
-            raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
+            topic = self._broker.admit(name, partial(self._make, may_wait))
+            if self.copies:
+                topic.ask_for_copies(self.copies)
+        except TooMany as refused:
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {refused}") from None
         if self._settings.auth_required:
             if len(self._permitted_topics) >= MOST_KNOWN:
                 self._permitted_topics.clear()  # so deleted topics among them are not kept forever
             self._permitted_topics[name.encode()] = topic
-        if topic.shut:
-            raise WireError(f"E_{command}_FAILED", f"{command} failed {topic.too_few_copies()}")
-        if self.copies:
-            try:
-                topic.ask_for_copies(self.copies)
-            except TooFewCopies as lacking:
-                raise WireError(f"E_{command}_FAILED", f"{command} failed {lacking}") from None
         return topic
+
+    def _make(self, may_wait: bool, name: str) -> Topic:
+        self._spent += COST_OF_TOPIC
+        return self._topics.find_or_create(name, may_wait=may_wait)
 
     def _publish(self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE) -> None:
         self.size += size

@@ -4,6 +4,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from nsqd.cluster.membership.config_frames import MOST_CONFIGS, MOST_IN_FRAME, M
 from nsqd.cluster.membership.topic_configs import TopicConfigs, use
 from nsqd.cluster.wire.handshake import Credentials
 from nsqd.cluster.wire.part import Part
+from nsqd.core.limits import TooFewCopies
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.storage.log.copies import Copies
 from tests.nsqd.cluster.network import SECOND, SECRET, SUSPECT_AFTER, Network
@@ -191,7 +193,8 @@ def test_a_node_takes_no_message_until_it_knows_how_topics_are_configured() -> N
     earlier = node.broker.topic("earlier")
     parts.append(CopyGate(cluster, node.broker, copies))
     copies.set_available(3)
-    assert "has not received the configurations of topics" in earlier.refusal
+    with pytest.raises(TooFewCopies, match="has not received the configurations of topics"):
+        node.broker.admit("earlier")
     assert node.broker.topic("new").shut
     assert not node.broker.topic("passing#ephemeral").shut
     cluster.configs.learn(CONFIG)

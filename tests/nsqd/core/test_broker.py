@@ -1,0 +1,51 @@
+"""When a node takes messages for a topic: the one rule of all protocols."""
+
+import pytest
+
+from nsqd.core.broker import DRAINING
+from nsqd.core.limits import NotTaken, TooFewCopies, TooMany
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.core.topic import Topic
+from tests.nsqd.core.node import Node
+
+
+def test_a_topic_is_made_and_admitted() -> None:
+    node, made = Node(), []
+
+    def make(name: str) -> Topic:
+        made.append(name)
+        return node.broker.topic(name)
+
+    assert node.broker.admit("t", make) is node.broker.admit("t", make) is node.broker.topics["t"]
+    assert made == ["t"]
+
+
+def test_while_the_node_takes_nothing_no_topic_is_made_and_those_that_exist_are_shut() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    node.broker.drain(True)
+    for name in ("t", "new"):
+        with pytest.raises(NotTaken, match=DRAINING):
+            node.broker.admit(name)
+    assert (topic.shut, "new" in node.broker.topics) == (True, False)
+    node.broker.drain(False)
+    assert (node.broker.admit("t"), topic.shut) == (topic, False)
+
+
+def test_a_topic_that_lacks_copies_is_refused_and_counted() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(replicate=2))
+    with pytest.raises(TooFewCopies, match="2 copies are asked for, and 1 are possible now"):
+        node.broker.admit("t")
+    assert (topic.shut, node.broker.refused["no_copies"]) == (True, 1)
+    node.broker.set_copies(2)
+    assert node.broker.admit("t") is topic
+
+
+def test_what_the_maker_of_a_topic_raises_is_passed_on() -> None:
+    def refuse(name: str) -> Topic:
+        raise TooMany(name)
+
+    with pytest.raises(TooMany, match="new"):
+        Node().broker.admit("new", refuse)
