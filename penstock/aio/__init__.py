@@ -32,15 +32,6 @@ from penstock.sansio.records import Record
 from penstock.sansio.settings import Settings
 
 __all__ = [
-    "ClientError",
-    "ConnectionLost",
-    "Consumer",
-    "ConsumerError",
-    "Message",
-    "Producer",
-    "PublishError",
-    "ReadError",
-    "Reader",
-    "Record",
-    "Settings",
-]
+    "ClientError", "ConnectionLost", "Consumer", "ConsumerError", "Message", "Producer", "PublishError", "ReadError",
+    "Reader", "Record", "Settings",
+]  # fmt: skip

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple, TypeVar
 
 from penstock.jobs import calls
-from penstock.jobs.calls import Call, Pair
+from penstock.jobs.calls import Call, FoundJob
 from penstock.jobs.errors import AnswerLost, BadServer, ConnectionLost, Refused, ReservationLost, Unsupported
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol import ProtocolError
@@ -115,7 +115,7 @@ class Session:
             yield Pause(pause)
             delay = min(2 * delay, MAX_DELAY_S)
 
-    def reserve(self, timeout_s: float | None) -> Steps[Pair | None]:
+    def reserve(self, timeout_s: float | None) -> Steps[FoundJob | None]:
         """Return the next job, or None after `timeout_s` (None: wait without end)."""
         if timeout_s is not None and not timeout_s >= 0:
             raise ValueError(f"a timeout must be at least 0 seconds: {timeout_s}")
@@ -135,24 +135,19 @@ class Session:
                 yield Pause(min(delay, deadline - now))
                 delay = min(2 * delay, MAX_DELAY_S)
 
-    def use(self, tube: str) -> Steps[None]:
-        """Use the tube from now on."""
+    def use(self, tube: str) -> Call[None]:
+        """Use the tube from now on, also after a reconnect; return the command that tells the server."""
         call = calls.use(tube)
         self.using = tube
-        yield from self.perform(call)
-        self._used = tube
+        return calls.noting(call, lambda: setattr(self, "_used", tube))
 
-    def watch(self, tube: str) -> Steps[int]:
-        """Watch the tube, also after a reconnect; return how many are watched."""
-        count = yield from self.perform(calls.watch(tube))
-        self.watching[tube] = None
-        return count
+    def watch(self, tube: str) -> Call[int]:
+        """Return the command after which the tube is watched, also after a reconnect."""
+        return calls.noting(calls.watch(tube), lambda: self.watching.update({tube: None}))
 
-    def ignore(self, tube: str) -> Steps[int]:
-        """Watch the tube no longer; return how many are watched."""
-        count = yield from self.perform(calls.ignore(tube))
-        self.watching.pop(tube, None)
-        return count
+    def ignore(self, tube: str) -> Call[int]:
+        """Return the command after which the tube is watched no longer."""
+        return calls.noting(calls.ignore(tube), lambda: self.watching.pop(tube, None))
 
     def reset(self) -> None:
         """Note that the connection is gone, for a driver that was interrupted."""

@@ -172,10 +172,9 @@ TRIED_BY = {
     "penstock/celery/test_pure.py": ("penstock.celery.address", "penstock.celery.envelope", "penstock.celery.names",),
     "penstock/client/test_slow_names_process.py": ("penstock.client.consumer",),
     "penstock/jobs/test_examples_process.py": (
-        "penstock.jobs.aio", "penstock.jobs.aio_operators", "penstock.jobs.client", "penstock.jobs.errors",
-        "penstock.jobs.job", "penstock.jobs.operators", "penstock.jobs.settings",
+        "penstock.jobs.aio", "penstock.jobs.client", "penstock.jobs.commands", "penstock.jobs.errors", "penstock.jobs.job",
+        "penstock.jobs.settings",
     ),
-    "penstock/jobs/test_runner.py": ("penstock.jobs.calls",),
     "penstock/jobs/test_session.py": ("penstock.jobs.retries",),
     "penstock/sansio/test_conversations.py": (
         "penstock.sansio.consumer", "penstock.sansio.message", "penstock.sansio.publisher", "penstock.sansio.session",
