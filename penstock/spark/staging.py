@@ -2,7 +2,7 @@
 
     00000042.arrow    messages received together, never changed; created by link, so that one of two drivers fails
 
-A message's FIN is sent when its file is durable. If the message comes again because its FIN was lost, it is recognized
+A message's FIN is sent when its file is durable. If the message is redelivered because its FIN was lost, it is recognized
 by its id and timestamp as long as its file is kept: files that Spark has committed stay for `window` seconds.
 
 See docs/design/spark.md#channels.

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.sansio.message import Message
 from penstock.spark.channel import NsqChannelReader
-from penstock.spark.nodes import Nobody
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import OptionError, channel_options, read_options
 from penstock.spark.staging import Received, Stage, StageError
 from tests.daemons import Daemon, eventually, nsqd
@@ -253,6 +253,6 @@ def test_a_node_that_is_not_there(node: Daemon, tmp_path: Path) -> None:
         read_options({"nsqd": "h:1", "topic": "t", "channel": "c"})
     with (
         reading(node, tmp_path / "stage", nsqd="127.0.0.1:1") as reader,
-        pytest.raises(Nobody, match="reports no TCP port"),
+        pytest.raises(NoAnswer, match="reports no TCP port"),
     ):
         reader.latestOffset(reader.initialOffset(), ALL)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from penstock.spark.ask import Unreachable
-from penstock.spark.nodes import Nobody
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import OptionError, read_options
 from penstock.spark.reading import DataLoss
 from penstock.spark.source import NsqBatchReader, NsqStreamReader
@@ -187,7 +187,7 @@ def test_batches_by_offset_and_by_time(node: Daemon) -> None:
     assert batch(node, startingTimestamp="2020-01-01T00:00:00Z") == ["a", "b", "c"]
     assert batch(node, startingTimestamp="2999-01-01T00:00:00Z") == []
     assert batch(node, endingTimestamp="2020-01-01T00:00:00Z") == []
-    with pytest.raises(OptionError, match="t/7 would be read from offset 2 to 1: the end stands before the start"):
+    with pytest.raises(OptionError, match="t/7 would be read from offset 2 to 1: the end is before the start"):
         batch(node, startingOffsets='{"t/7": 2}', endingOffsets='{"t/7": 1}')
 
 
@@ -205,9 +205,9 @@ def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
     ):
         with pytest.raises(OptionError, match=why):
             stream(node, **options).check()
-    with pytest.raises(Nobody, match=r"127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1 does not answer"):
         stream("127.0.0.1:1").check()
-    with pytest.raises(Nobody, match="no nsqlookupd answered"):
+    with pytest.raises(NoAnswer, match="no nsqlookupd answered"):
         NsqBatchReader(read_options({"lookupd": "127.0.0.1:1", "topic": "t"})).check()
 
 
@@ -222,7 +222,7 @@ def test_a_pattern_takes_what_can_be_read_and_hides_nobody(node: Daemon, capfd: 
     with pytest.raises(OptionError, match=r"topicPattern='pl\.\*' matches no topic that retains messages"):
         NsqBatchReader(read_options(made | {"topicPattern": "pl.*"})).partitions()
     for nodes in ("127.0.0.1:1", f"{node.http},127.0.0.1:1"):
-        with pytest.raises(Nobody, match=r"127\.0\.0\.1:1 does not answer"):
+        with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1 does not answer"):
             NsqBatchReader(read_options(made | {"nsqd": nodes})).partitions()
 
 
@@ -241,7 +241,7 @@ def test_a_batch_that_is_done_again_begins_where_what_was_new_to_it_begins(node:
 
 def test_a_cursor_that_nsqd_does_not_take_is_an_error(node: Daemon) -> None:
     publish(node, "t", "a")
-    with pytest.raises(Nobody, match=r"option cursorName='c': .* INVALID_ARG_HOLD"):
+    with pytest.raises(NoAnswer, match=r"option cursorName='c': .* INVALID_ARG_HOLD"):
         stream(node, cursorName="c", cursorHold="99999h99999999h").initialOffset()
 
 
