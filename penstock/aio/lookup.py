@@ -8,7 +8,7 @@ from time import monotonic
 import anyio
 import httpx
 
-from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.discovery import Discovery, LookupReply, lookup_url
 from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
 
@@ -69,7 +69,7 @@ class Lookup:
             return None
 
     async def _read(self, reply: httpx.Response) -> frozenset[str]:
-        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
+        body = LookupReply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
         async for part in reply.aiter_raw():
             body.add(part, monotonic())
         return body.addresses()

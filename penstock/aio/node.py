@@ -18,9 +18,9 @@ from anyio.abc import ByteStream
 
 from penstock.aio import streams
 from penstock.aio.publish import Publish
+from penstock.sansio.dials import DialPlan
 from penstock.sansio.errors import ConnectionLost, PublishError
 from penstock.sansio.publisher import Publisher
-from penstock.sansio.retries import Retries
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 
@@ -57,7 +57,7 @@ class Node:
         self._settings = settings
         self._tls = tls
         self._owner = owner
-        self._retries = Retries(LONGEST_RETRY_S)
+        self._dials = DialPlan(LONGEST_RETRY_S)
         self._publisher: Publisher[Publish] | None = None  # while the connection takes publishes
         self._uncertain: deque[Publish] = deque()  # sent and not answered when the connection broke
         self._next_number = 0
@@ -125,7 +125,7 @@ class Node:
                 self.problem, self.refusal = str(error), None
             else:
                 await self._converse(stream)
-            await anyio.sleep(self._retries.fail(self.address, monotonic()))
+            await anyio.sleep(self._dials.fail(self.address, monotonic()))
 
     async def _converse(self, stream: ByteStream) -> None:
         """Send and receive until the connection is lost."""
@@ -181,7 +181,7 @@ class Node:
     def _begin(self, publisher: Publisher[Publish]) -> None:
         self._publisher, self.refusal = publisher, None
         self._agreed = (publisher.session.features or {}).get("deduplication") is True
-        self._retries.succeed(self.address, monotonic())
+        self._dials.succeed(self.address, monotonic())
         again, self._uncertain = self._uncertain, deque()
         for publish in again:
             if publish.is_settled:

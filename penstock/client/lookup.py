@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.discovery import Discovery, LookupReply, lookup_url
 from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
 
@@ -107,7 +107,7 @@ class LookupPoller:
             return None
 
     def _read(self, reply: "httpx.Response") -> frozenset[str]:
-        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
+        body = LookupReply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
         for part in reply.iter_raw():
             body.add(part, monotonic())
         return body.addresses()

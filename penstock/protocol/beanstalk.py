@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class ReplyDecoder:
-    """Decode the server's bytes into replies. A body of more than `max_body` bytes is refused."""
+    """A decoder of the server's replies. A body of more than `max_body` bytes is refused."""
 
     __slots__ = ("_batch", "_batch_bytes", "_batch_left", "_buffer", "_max_body", "_need")
 

@@ -1,7 +1,7 @@
 """The client's side of nsqd's TCP protocol V2: commands as bytes, frames as values.
 
-The module is pure. An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
-sends bodies behind their length; it raises ValueError for an argument that can never be legal. Limits that only the
+An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
+sends bodies after their length; it raises ValueError for an argument that can never be legal. Limits that only the
 server knows (body sizes, RDY, timeouts) are left to the server.
 
 See docs/design/nsq-protocol.md.
@@ -30,7 +30,7 @@ NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
 
 
 class FrameType(IntEnum):
-    """The type of a frame: the int32 behind its length."""
+    """The type of a frame: the int32 after its length."""
 
     RESPONSE = 0
     ERROR = 1
@@ -53,7 +53,7 @@ class ErrorFrame:
 
     @property
     def fatal(self) -> bool:
-        """Return True if the server closes the connection behind this frame."""
+        """Return True if the server closes the connection after this frame."""
         return self.code not in NON_FATAL
 
     def __str__(self) -> str:
@@ -134,19 +134,19 @@ def sub(topic: str, channel: str) -> bytes:
 
 def pub(topic: str, body: bytes, number: Number | None = None) -> bytes:
     """Encode PUB, which publishes one message."""
-    return b"PUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(len(body)), body)
+    return b"PUB %b%b\n%b%b" % (_name(topic), _number(number), pack_length(len(body)), body)
 
 
 def mpub(topic: str, bodies: Sequence[bytes], number: Number | None = None) -> bytes:
     """Encode MPUB, which publishes all of the bodies or none of them. `number` is that of the first."""
     packed = b"".join([pack_length(len(body)) + body for body in bodies])
-    head = b"MPUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(4 + len(packed)), pack_length(len(bodies)))
+    head = b"MPUB %b%b\n%b%b" % (_name(topic), _number(number), pack_length(4 + len(packed)), pack_length(len(bodies)))
     return head + packed
 
 
 def dpub(topic: str, delay_ms: int, body: bytes, number: Number | None = None) -> bytes:
     """Encode DPUB, which publishes one message that is not delivered before delay_ms have passed."""
-    return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _words(number)) + _counted(body)
+    return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _number(number)) + _counted(body)
 
 
 def rdy(n: int) -> bytes:
@@ -185,7 +185,7 @@ def nop() -> bytes:
     return b"NOP\n"
 
 
-def _words(number: Number | None) -> bytes:
+def _number(number: Number | None) -> bytes:
     return b"" if number is None else b" %b %d" % (_producer(number[0]), _natural(number[1]))
 
 

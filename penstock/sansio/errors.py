@@ -2,7 +2,7 @@
 
 MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, or its auth server is silent
 FORKED = (
-    "this consumer, and its messages, belong to the process that forked this one: make a consumer here after the fork"
+    "this consumer and its messages belong to the process that forked this one: make a consumer here after the fork"
 )
 
 
@@ -18,7 +18,15 @@ class ClientError(Exception):
     """
 
 
-class ConnectionLost(ClientError):
+class _CodedError(ClientError):
+    """An error with a server's code."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ConnectionLost(_CodedError):
     """An nsqd cannot be reached, closed the connection or does not speak the protocol.
 
     Producers and consumers connect again by themselves, and log this rather than raise it. `code` is as in PublishError.
@@ -31,13 +39,12 @@ class ConnectionLost(ClientError):
     """
 
     def __init__(self, text: str, code: str = "", is_final: bool = False) -> None:
-        super().__init__(text)
-        self.code = code
+        super().__init__(text, code)
         self.is_final = is_final
 
 
-class PublishError(ClientError):
-    """A publish was refused, or its fate is unknown because the connection broke.
+class PublishError(_CodedError):
+    """A publish was refused, or its outcome is unknown because the connection broke.
 
     `code` is the server's error code (E_BAD_TOPIC ...), or "" when no server answered.
 
@@ -49,12 +56,8 @@ class PublishError(ClientError):
             print(error.code)  # E_BAD_MESSAGE
     """
 
-    def __init__(self, text: str, code: str = "") -> None:
-        super().__init__(text)
-        self.code = code
 
-
-class ReadError(ClientError):
+class ReadError(_CodedError):
     """An nsqd refused to read a topic back, or could not be asked.
 
     `code` is the server's (OFFSET_GONE ...), or "" when no server answered.
@@ -67,10 +70,6 @@ class ReadError(ClientError):
         except ReadError as error:
             print(error.code)  # TOPIC_NOT_FOUND
     """
-
-    def __init__(self, text: str, code: str = "") -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class ConsumerError(ClientError):

@@ -184,8 +184,7 @@ TRIED_BY = {
     "penstock/sansio/test_records.py": ("penstock.sansio.errors",),
     "penstock/sansio/test_requests.py": ("penstock.sansio.settings",),
     "penstock/sansio/test_small_parts.py": (
-        "penstock.sansio.address", "penstock.sansio.backoff", "penstock.sansio.discovery", "penstock.sansio.rdy",
-        "penstock.sansio.retries",
+        "penstock.sansio.address", "penstock.sansio.backoff", "penstock.sansio.dials", "penstock.sansio.discovery",
     ),
     "penstock/spark/test_channel_process.py": ("penstock.spark.channel", "penstock.spark.staging",),
     "penstock/spark/test_holders.py": ("penstock.spark.ask", "penstock.spark.nodes",),

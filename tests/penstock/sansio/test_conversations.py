@@ -204,7 +204,7 @@ class World:
         if self.core.backoff.flow is Flow.WAITING:
             assert not any(one.rdy for one in links.values())
         wanted = self.core._given | self.core._named.keys()
-        assert all(address in links or address in self.core._retries for address in wanted)
+        assert all(address in links or address in self.core._dials for address in wanted)
         assert all(one.rdy == self.nsqds[one.address].rdy for one in links.values())
         assert all(one.in_flight == len(self.nsqds[one.address].in_flight) for one in links.values())
 
@@ -247,7 +247,7 @@ def test_a_refused_subscription_is_an_error_unless_the_channel_is_full_or_the_co
     subscription = world.dial()
     assert world.core.receive(subscription, features() + frame(b"E_SUB_FAILED full", 1)) == []
     assert subscription.state is SubscriptionState.LOST
-    assert "a:1" in world.core._retries
+    assert "a:1" in world.core._dials
     world = World({"a:1": FakeNsqd(0)}, 1)
     subscription = world.dial()
     world.core.leave()

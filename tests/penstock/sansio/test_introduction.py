@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import Deflate, Snappy
-from penstock.sansio.introduction import MAX_ANSWER, Introduction, Refused
+from penstock.sansio.introduction import MAX_ANSWER, Introduction, MissingFeature
 from penstock.sansio.layers import Compression, Layers, Tls
 from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
@@ -249,7 +249,7 @@ def test_tls_however_it_is_cut_and_no_goodbye_in_the_middle_of_a_handshake(autho
 def test_without_tls_there_is_no_going_on(authority: Authority) -> None:
     for answer in (features(tls_v1=False), OK):
         client = tls_client(authority, auth_secret="secret")
-        with pytest.raises(Refused, match="the server does not support TLS, and tls_v1 is set"):
+        with pytest.raises(MissingFeature, match="the server does not support TLS, and tls_v1 is set"):
             client.receive(answer)
         assert client.take_sent() == b""
     client = tls_client(authority)
