@@ -6,7 +6,6 @@ It executes the steps of `session`; `run` is in `runner`.
 import os
 import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from types import TracebackType
 from typing import TypeVar
 
 import anyio
@@ -95,9 +94,7 @@ class AsyncJobs(Commands):
     async def __aenter__(self) -> "AsyncJobs":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def reserve_each(self, timeout_s: float | None = None) -> AsyncIterator[AsyncJob]:

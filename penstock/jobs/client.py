@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from time import monotonic, sleep
-from types import TracebackType
 from typing import TypeVar
 
 from penstock.client.dial import dial
@@ -53,7 +52,7 @@ class Jobs(Commands):
     def __enter__(self) -> "Jobs":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def reserve_each(self, timeout_s: float | None = None) -> Iterator[Job]:

@@ -83,25 +83,11 @@ class Refused(JobsError):
 
 
 class NotFound(Refused):
-    """The job does not exist, is in the wrong state, or is reserved by another connection; or the tube does not exist.
-
-    >>> try:
-    ...     jobs.kick_job(123456789)
-    ... except NotFound:
-    ...     print("not buried")
-    not buried
-    """
+    """The job does not exist, is in the wrong state, or is reserved by another connection; or the tube does not exist."""
 
 
 class TooBig(Refused):
-    """The body is larger than the server's -max-job-size (JOB_TOO_BIG).
-
-    >>> try:
-    ...     jobs.put(b"x" * 1_000_000)
-    ... except TooBig:
-    ...     print("too big")
-    too big
-    """
+    """The body is larger than the server's -max-job-size (JOB_TOO_BIG)."""
 
 
 class Draining(Refused):
@@ -129,15 +115,7 @@ class DeadlineSoon(Refused):
 
 
 class NotIgnored(Refused):
-    """The last tube that is watched cannot be ignored (NOT_IGNORED).
-
-    >>> fresh = Jobs(address)
-    >>> try:
-    ...     fresh.ignore("default")
-    ... except NotIgnored:
-    ...     print("watch another tube first")
-    watch another tube first
-    """
+    """The last tube that is watched cannot be ignored (NOT_IGNORED)."""
 
 
 class Unsupported(Refused):

@@ -87,9 +87,7 @@ class ReservedJob:
     def _require_own(self) -> None:
         """Raise ReservationLost in a process that was forked since."""
         if os.getpid() != self._pid:
-            raise ReservationLost(
-                f"job {self.id} is reserved by the process that forked this one, and only that one can answer it"
-            )
+            raise ReservationLost(f"job {self.id} is reserved by the process that forked this one: only it can answer")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {len(self.body)} bytes>"

@@ -28,9 +28,7 @@ class Retries:
     def __post_init__(self) -> None:
         """Check the values."""
         if self.max_attempts < 0 or not 0 <= self.first_delay_s <= self.max_delay_s <= MAX_U32:
-            raise ValueError(
-                f"max_attempts must be at least 0, first_delay_s 0 to max_delay_s, max_delay_s at most {MAX_U32}"
-            )
+            raise ValueError(f"expected max_attempts >= 0 and 0 <= first_delay_s <= max_delay_s <= {MAX_U32}")
 
     def delay_s(self, attempts: int) -> float | None:
         """Return the seconds before the next attempt, or None if the job is to be buried. `attempts` are those made.

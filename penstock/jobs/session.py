@@ -1,9 +1,9 @@
-"""The pure core of both clients: what a client does over its connections' lives, as steps that a driver executes.
+"""The pure core of both clients: one client with all of its connections, as steps that a driver executes.
 
 `Session.perform` and `Session.reserve` are generators. They yield steps; the driver executes each, sends the result in, or
 throws the OSError that it got. Time is the function `clock` (s, monotonic), chance the function `jitter` (0 to 1).
 
-Laws:
+Invariants:
 * A command is sent a second time only if its Call is repeatable, or if it was certainly not sent the first time.
 * No step follows a failed one without a growing pause, and no call lasts longer than its retry time and one timeout.
 * A server that ends a reserve early, without a job, is asked again after a growing pause.
@@ -136,7 +136,7 @@ class Session:
                 delay = min(2 * delay, MAX_DELAY_S)
 
     def use(self, tube: str) -> Call[None]:
-        """Use the tube from now on, also after a reconnect; return the command that tells the server."""
+        """Use the tube from now on, also after a reconnect; return the command for the server."""
         call = calls.use(tube)
         self.using = tube
         return calls.noting(call, lambda: setattr(self, "_used", tube))
@@ -229,8 +229,7 @@ class Session:
         return replies
 
     def _hang_up(self) -> Steps[None]:
-        if self.connected:
-            self.connected = False
+        self.connected = False
         yield HANG_UP
 
     def _reason(self, error: OSError) -> str:
@@ -238,7 +237,5 @@ class Session:
             return "the server did not answer in time"
         reason = str(error) or type(error).__name__
         if self.connected and not self._is_known:
-            reason += (
-                "; it answered nothing on this connection, so it may not be a server of jobs (beanstalkd's protocol)"
-            )
+            reason += "; nothing came over this connection, so it may not be a server of jobs (beanstalkd's protocol)"
         return reason

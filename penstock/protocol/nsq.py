@@ -10,7 +10,6 @@ See docs/design/nsq-protocol.md.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -27,14 +26,6 @@ _NAMES = 4096  # names that are not checked again
 
 # After any other error nsqd closes the connection (docs/design/nsq-protocol.md#frames).
 NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
-
-
-class FrameType(IntEnum):
-    """The type of a frame: the int32 after its length."""
-
-    RESPONSE = 0
-    ERROR = 1
-    MESSAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +69,8 @@ Number: TypeAlias = tuple[str, int]
 BEAT = Response(HEARTBEAT)  # the object for each heartbeat
 _COMMON = {OK: Response(OK), HEARTBEAT: BEAT}
 
-_TYPE = Struct(">i")
+_TYPE = Struct(">i")  # of a frame: the int32 after its length
+_RESPONSE, _ERROR, _MESSAGE_TYPE = 0, 1, 2
 MAX_ATTEMPTS = 65535  # which 16 bits can hold
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
 
@@ -98,15 +90,15 @@ class FrameDecoder:
 
 def _frame(payload: bytes) -> Frame:
     kind = _TYPE.unpack_from(payload)[0]
-    if kind == 2:  # checked first and without the enum, since this is the hot path
+    if kind == _MESSAGE_TYPE:  # checked first, since this is the hot path
         if len(payload) < _MESSAGE.size:
             raise ProtocolError(f"message frame of {len(payload)} bytes")
         _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
         return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
-    if kind == 0:
+    if kind == _RESPONSE:
         data = payload[4:]
         return _COMMON.get(data) or Response(data)
-    if kind == FrameType.ERROR:
+    if kind == _ERROR:
         code, _, text = payload[4:].decode("utf-8", "replace").partition(" ")
         return ErrorFrame(code, text)
     raise ProtocolError(f"frame type {kind}")

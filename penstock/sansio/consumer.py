@@ -245,9 +245,8 @@ class ConsumerCore:
         now = self._clock()
         for subscription in [*self.subscriptions.values()]:
             if now - subscription.last_receive_at > self._settings.read_timeout_s:
-                error = (
-                    f"{subscription.address}: no data, not even a heartbeat, for {self._settings.read_timeout_s:g} s"
-                )
+                silent_s = self._settings.read_timeout_s
+                error = f"{subscription.address}: no data, not even a heartbeat, for {silent_s:g} s"
                 self.lose(subscription, error)
         is_over = self._settle(now) or self._has_deficit
         is_over = self.backoff.tick(now) or is_over
@@ -278,9 +277,8 @@ class ConsumerCore:
         return bool(ready)
 
     def _settles_at(self, now: float) -> float:
-        return min(
-            (max(one.settles_at, now + READ_S) for one in self.subscriptions.values() if one.on_way), default=inf
-        )
+        waiting = (one for one in self.subscriptions.values() if one.on_way)
+        return min((max(one.settles_at, now + READ_S) for one in waiting), default=inf)
 
     def limit(self, max_in_flight: int) -> None:
         """Share `max_in_flight` messages from now on; 0 stops the flow."""

@@ -81,6 +81,3 @@ class DialPlan:
 
     def __contains__(self, address: str) -> bool:
         return address in self._dials
-
-    def __repr__(self) -> str:
-        return f"<DialPlan: {len(self._dials)} nsqds>"

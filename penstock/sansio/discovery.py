@@ -9,17 +9,25 @@ from penstock.sansio.settings import Settings
 MAX_REPLY = 4 * 1024 * 1024  # bytes; the reply for 10,000 nsqds
 SHORTEST_S = 1.0  # between two polls while no nsqd has the topic, which may be created at any moment
 LEAST_S = 0.25  # between two polls, whatever happens
-FIRST_S, SOON_S = 0.5, 4.0  # between two polls after `hurry`: 0.5, 1, 2, 4, 4 ... s
-HURRIED = 16  # polls in a minute: a failover takes up to 10 s, and the new leader registers its topics only then
-SILENT_S = (
-    10.0  # between two requests to a nsqlookupd that does not answer; if none does, after 0.5, 1, 2, 4, 8, 10, 10 ... s
-)
+FIRST_S, SOON_S = 0.5, 4.0  # between two polls after `poll_often`: 0.5, 1, 2, 4, 4 ... s
+FREQUENT = 16  # polls in a minute: a failover takes up to 10 s, and the new leader registers its topics only then
+SILENT_S = 10.0  # between two requests to a nsqlookupd that does not answer; 0.5, 1, 2, 4, 8, 10 ... if none does
 
 
 class Discovery:
     """The polls of one client, which asks its `count` nsqlookupds one after another. Times are in s, by the caller's clock."""
 
-    __slots__ = ("_answers", "_ask_at", "_gap", "_hurried", "_next_at", "_polled_at", "_random", "_settings", "_silent")
+    __slots__ = (
+        "_answers",
+        "_ask_at",
+        "_frequent",
+        "_gap",
+        "_next_at",
+        "_polled_at",
+        "_random",
+        "_settings",
+        "_silent",
+    )
 
     def __init__(self, settings: Settings, random: Random, count: int) -> None:
         self._settings = settings
@@ -29,7 +37,7 @@ class Discovery:
         self._silent: dict[int, float] = {}  # nsqlookupds that do not answer, and when each was asked last
         self._polled_at = self._next_at = float("-inf")
         self._ask_at = float("inf")  # when a poll is needed earlier
-        self._hurried = 0  # polls that still come soon
+        self._frequent = 0  # polls that still come soon
         self._gap = FIRST_S  # s between the last two of them
 
     def wait(self, now: float) -> float:
@@ -40,12 +48,12 @@ class Discovery:
         """Let the next poll begin at this time, if it would be later: an nsqd is dialed again only if a new poll names it."""
         self._ask_at = min(self._ask_at, at)
 
-    def hurry(self) -> None:
+    def poll_often(self) -> None:
         """Poll often for a minute, because an nsqd was lost.
 
         It may be back at another address, or another node takes over its unfinished messages.
         """
-        self._hurried, self._gap = HURRIED, FIRST_S
+        self._frequent, self._gap = FREQUENT, FIRST_S
         self._next_at = min(self._next_at, self._polled_at + FIRST_S)
 
     def begin(self, now: float) -> list[int]:
@@ -80,17 +88,14 @@ class Discovery:
         interval = max(SHORTEST_S, self._settings.lookupd_poll_interval_s if is_known else 0.0)
         if len(self._silent) == len(self._answers):
             interval, self._gap = self._gap, min(2 * self._gap, SILENT_S)
-        elif self._hurried:
-            self._hurried -= 1
+        elif self._frequent:
+            self._frequent -= 1
             interval, self._gap = min(interval, self._gap), min(2 * self._gap, SOON_S)
         else:
             self._gap = FIRST_S
         interval *= 1 + self._random.random() * self._settings.lookupd_poll_jitter
         self._polled_at = now
         self._next_at = now + interval
-
-    def __repr__(self) -> str:
-        return f"<Discovery: {len(self._answers)} nsqlookupds, {len(self._silent)} of them silent>"
 
 
 class LookupReply:

@@ -109,9 +109,7 @@ class Tls:
         if not self._is_established:
             self._shake_hands()
         plain: list[bytes] = []
-        with suppress(
-            ssl.SSLWantReadError, ssl.SSLZeroReturnError
-        ):  # the record is incomplete, or the server ended TLS
+        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):  # an incomplete record, or the end of TLS
             while self._is_established and (record := self._tls.read(_RECORD)):
                 plain.append(record)
         return b"".join(plain)

@@ -44,6 +44,3 @@ class Publisher(Generic[T]):
             is_final = self.session.features is None and frame.code not in MAY_PASS
             return ConnectionLost(f"{self.session.address}: {frame}", frame.code, is_final)
         return self.session.lost(f"not an nsqd: it sent {type(frame).__name__} unasked")
-
-    def __repr__(self) -> str:
-        return f"<Publisher: {self.session.address}, {len(self.unanswered)} unanswered>"

@@ -11,9 +11,7 @@ import msgpack
 
 from penstock.sansio.errors import ReadError
 
-MAX_ANSWER = (
-    80 << 20
-)  # bytes: those that are asked for, and one message of the largest max-msg-size that a sane node has
+MAX_ANSWER = 80 << 20  # bytes: those requested, and one message of the largest max-msg-size that a sane node has
 _FRAME = struct.Struct(">iiqH16s")  # size of the rest, type, timestamp, attempts, id; then the body
 
 

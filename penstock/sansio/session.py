@@ -111,6 +111,3 @@ class Session:
             return Tls(self._tls, server_name(self.address))
         except ValueError as error:
             raise MissingFeature(f"no certificate can have this name: {error}") from None
-
-    def __repr__(self) -> str:
-        return f"<Session: {self.address}{'' if self.features is None else ', identified'}>"

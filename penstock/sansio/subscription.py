@@ -196,6 +196,3 @@ class Subscription:
             raise ConnectionLost(f"{self.address}: {error}")
         else:
             raise ConsumerError(f"{self.address}: {error}")
-
-    def __repr__(self) -> str:
-        return f"<Subscription: {self.address}, {self.state.name}, RDY {self.rdy}, {self.in_flight} in flight>"

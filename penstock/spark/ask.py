@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -47,7 +46,7 @@ class Asker:
     def __enter__(self) -> Asker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -114,9 +113,8 @@ class Asker:
         plain = http.client.HTTPConnection(address, timeout=TIMEOUT)
         if self._context is None:
             return plain
-        return http.client.HTTPSConnection(
-            plain.host, self._https_port(address), timeout=TIMEOUT, context=self._context
-        )
+        port = self._https_port(address)
+        return http.client.HTTPSConnection(plain.host, port, timeout=TIMEOUT, context=self._context)
 
     def _https_port(self, address: str) -> int:
         """Ask a daemon at its plain HTTP port for the one of HTTPS, without the token. Raises Unreachable."""

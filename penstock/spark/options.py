@@ -107,8 +107,8 @@ class _Given:
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name.lower(), default).strip()
 
-    def words(self, name: str) -> tuple[str, ...]:
-        return tuple(word for word in (part.strip() for part in self.text(name).split(",")) if word)
+    def parts(self, name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
 
     def number(self, name: str, default: int, least: int, most: int = 1 << 62) -> int:
         text = self.text(name)
@@ -183,7 +183,7 @@ def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
         except re.error as error:
             raise OptionError(f"option topicPattern={text!r}: {error}") from None
         return (), text
-    topics = given.words(name) if name == "topics" else (text,)
+    topics = given.parts(name) if name == "topics" else (text,)
     for topic in topics:
         if _TOPIC.fullmatch(topic) is None:
             raise OptionError(f"option {name}={text!r}: {topic!r} is not a valid topic name")
@@ -234,7 +234,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
     name = given.only_one_of("nsqd", "lookupd")
-    addresses = tuple(word.removeprefix("http://").rstrip("/") for word in given.words(name))
+    addresses = tuple(part.removeprefix("http://").rstrip("/") for part in given.parts(name))
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or "/" in address:

@@ -141,9 +141,8 @@ class _Reading:
         if self._options.pattern:
             ranges = {place: one for place, one in ranges.items() if self._is_retained(asker, place, one)}
             if not ranges:
-                raise OptionError(
-                    f"option topicPattern={self._options.pattern!r} matches no topic that retains messages"
-                )
+                pattern = self._options.pattern
+                raise OptionError(f"option topicPattern={pattern!r} matches no topic that retains messages")
         known = {place.topic for place in ranges}
         unknown = [topic for topic in self._options.topics if topic not in known]
         if unknown and known and may_be_deleted:
@@ -205,9 +204,7 @@ class NsqBatchReader(_Reading, DataSourceReader):
         for place, at in end.items():
             if at.next < start[place].next:
                 first = start[place].next
-                raise OptionError(
-                    f"{place} would be read from offset {first} to {at.next}: the end is before the start"
-                )
+                raise OptionError(f"{place} would be read from {first} to {at.next}: the end is before the start")
         parts = spans(start, end, firsts_of(ranges), options.min_partitions)
         return [SpanPartition(replace(part, address=ranges[part.place].address)) for part in parts]
 

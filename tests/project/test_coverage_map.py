@@ -199,8 +199,7 @@ TRIED_BY = {
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
     "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),
     "processes/test_celery.py": (
-        "penstock.celery.channel", "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription",
-        "penstock.celery.transport",
+        "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription", "penstock.celery.transport",
     ),
     "processes/test_certificate_dates.py": ("shared.http.expiry",),
     "processes/test_chaos.py": ("nsqd.http.cuts",),

@@ -26,7 +26,7 @@ from tests.cases import each
 
 T = TypeVar("T")
 CLOSED, SILENT, REFUSED, RESET = "closed", "silent", "refused", "reset"
-Answer = bytes | str  # what the server does next: bytes, or one of the words above
+Answer = bytes | str  # the next action of the server: bytes, or one of the constants above
 
 
 class World:
@@ -167,7 +167,7 @@ def test_a_server_that_is_gone_or_ends_a_reserve_at_once_costs_growing_pauses() 
     assert len(world.sent) < 10
 
 
-def test_a_reserve_ends_in_time_although_nobody_answers_and_a_timeout_must_end() -> None:
+def test_a_reserve_ends_in_time_without_an_answer_and_a_timeout_must_end() -> None:
     world = World("", SILENT)
     with pytest.raises(ConnectionLost):
         world.run(world.session.reserve(5))
@@ -203,12 +203,12 @@ def test_a_peer_that_never_answered_may_be_no_server_of_jobs(lost: str) -> None:
     call(world, PUT)
     with pytest.raises(AnswerLost) as answered:
         call(world, PUT)
-    with pytest.raises(ConnectionLost) as nobody:
+    with pytest.raises(ConnectionLost) as unanswered:
         call(World(settings=once), calls.stats())
-    assert "may not be" not in str(answered.value) + str(nobody.value)
+    assert "may not be" not in str(answered.value) + str(unanswered.value)
 
 
-words = st.sampled_from(
+answers_of_a_server = st.sampled_from(
     [b"INSERTED 1\r\n", b"DELETED\r\n", b"NOT_FOUND\r\n", b"RESERVED 1 2\r\nxy\r\n", b"TIMED_OUT\r\n", b"USING a\r\n",
      b"OK 3\r\n", b"OUT_OF_MEMORY\r\n", b"BAD_FORMAT\r\n", b"KICKED 3\r\n", b"junk", b"WATCHING 1\r\n", CLOSED, SILENT, REFUSED]
 )  # fmt: skip
@@ -222,7 +222,7 @@ makers: list[Callable[[Session], Steps[object]]] = [
 ]  # fmt: skip
 
 
-@given(st.lists(words, max_size=30), st.lists(st.sampled_from(makers), min_size=1, max_size=6))
+@given(st.lists(answers_of_a_server, max_size=30), st.lists(st.sampled_from(makers), min_size=1, max_size=6))
 def test_whatever_a_server_does_each_call_ends_in_time_with_a_result_or_a_clear_error(
     answers: list[Answer], todo: list[Callable[[Session], Steps[object]]]
 ) -> None:

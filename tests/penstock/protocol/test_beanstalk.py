@@ -72,7 +72,7 @@ def test_any_bytes_are_decoded_or_refused_and_little_is_kept(data: bytes, step: 
     b"RESERVED 1 65\r\n",  # larger than the limit: refused before the body comes
     b"OK 18446744073709551616\r\n", b"OK -1\r\n", b"OK\r\n", b"INSERTED\r\n", b"INSERTED 18446744073709551616\r\n",
     b"INSERTED 1 2\r\n", b"DELETED 1\r\n", b"USING a b\r\n", b"USING -a\r\n",
-    b"FOUND 1 2\r\nabcd",  # no CR LF behind the body
+    b"FOUND 1 2\r\nabcd",  # no CR LF after the body
     b"RESERVED_BATCH 0\r\n", b"RESERVED_BATCH 101\r\n", b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\nx\r\nDELETED\r\n",
     b"RESERVED_BATCH 2\r\nRESERVED 1 40\r\n" + b"x" * 40 + b"\r\nRESERVED 2 40\r\n",  # together over the limit
     b"x" * 256, b"\r\n",

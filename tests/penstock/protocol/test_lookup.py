@@ -1,4 +1,4 @@
-"""The V1 codec: what an nsqd says to nsqlookupd, and the replies."""
+"""The V1 codec: commands of an nsqd to nsqlookupd, and the replies."""
 
 import pytest
 

@@ -68,7 +68,7 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"), (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
     (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
 ])  # fmt: skip
-def test_a_stranger_is_told_apart(data: bytes, why: str) -> None:
+def test_a_stranger_is_recognized(data: bytes, why: str) -> None:
     with pytest.raises(ConnectionLost, match=why):
         Session("h:1", Settings()).receive(data)
 
@@ -103,7 +103,7 @@ class FakeNsqd:
         self.finished: set[bytes] = set()
         self.in_flight: set[bytes] = set()
         self.rdy = 0
-        self.words: list[bytes] = []
+        self.commands: list[bytes] = []
         self._left = False
         self._replies = b""
 
@@ -121,21 +121,21 @@ class FakeNsqd:
             data = data[13 + int.from_bytes(data[9:13]) :]
             self._replies += features()
         for line in data.splitlines():
-            word, *rest = line.split()
-            self.words.append(word)
-            if word == b"SUB":
+            verb, *rest = line.split()
+            self.commands.append(verb)
+            if verb == b"SUB":
                 self._replies += OK
-            elif word == b"RDY":
+            elif verb == b"RDY":
                 self.rdy = int(rest[0])
-            elif word == b"CLS":
+            elif verb == b"CLS":
                 self._left = True
                 self._replies += frame(b"CLOSE_WAIT")
-            elif word in (b"FIN", b"REQ"):
+            elif verb in (b"FIN", b"REQ"):
                 self.in_flight.remove(rest[0])
-                (self.finished.add if word == b"FIN" else self.waiting.append)(rest[0])
+                (self.finished.add if verb == b"FIN" else self.waiting.append)(rest[0])
 
     def give(self) -> bytes:
-        """Return what the nsqd sends now."""
+        """Return the bytes that the nsqd sends now."""
         data, self._replies = self._replies, b""
         while self.waiting and len(self.in_flight) < self.rdy and not self._left:
             one = self.waiting.pop(0)
@@ -198,7 +198,7 @@ class World:
             self.nsqds[subscription.address].take(subscription.take_output())
 
     def check(self) -> None:
-        """Assert the laws of ConsumerCore."""
+        """Assert the invariants of ConsumerCore."""
         links = self.core.subscriptions
         assert sum(one.reach for one in links.values()) <= self.most
         if self.core.backoff.flow is Flow.WAITING:
@@ -230,7 +230,7 @@ def test_a_consumer_subscribes_and_gets_its_messages() -> None:
     world.held[0].touch()
     assert world.urgent == 1
     world.flush()
-    assert sorted(one.words[-1] for one in world.nsqds.values()) == [b"RDY", b"TOUCH"]
+    assert sorted(one.commands[-1] for one in world.nsqds.values()) == [b"RDY", b"TOUCH"]
     for message in world.held:
         message.finish()
         message.requeue()
@@ -331,7 +331,7 @@ def test_the_consumer_leaves_in_order() -> None:
     world.held.pop().finish()
     (late,) = [one for one in world.core.subscriptions.values() if one.address == "a:1"]
     world.flush()
-    assert world.nsqds["a:1"].words[-3:] == [b"CLS", b"REQ", b"FIN"]
+    assert world.nsqds["a:1"].commands[-3:] == [b"CLS", b"REQ", b"FIN"]
     world.nsqds["a:1"].in_flight.add(b"late" * 4)
     assert world.core.receive(late, delivered(b"late" * 4)) == []
     world.step()
@@ -355,7 +355,7 @@ def found_world(**named: float) -> World:
 
 def test_a_deleted_topic_does_not_come_back() -> None:
     world = found_world(a=0.5, b=0.5)
-    world.nsqds["a:1"].words.clear()
+    world.nsqds["a:1"].commands.clear()
     world.fall("a:1")  # the topic is deleted there
     assert world.core.ask_at == 1.1
     for _ in range(20):
@@ -365,11 +365,11 @@ def test_a_deleted_topic_does_not_come_back() -> None:
     for _ in range(20):
         world.now += 1.0
         world.step()
-    assert world.nsqds["a:1"].words == []
+    assert world.nsqds["a:1"].commands == []
     assert {*world.core.subscriptions} == {"b:1"}
 
 
-def test_an_answer_to_a_question_before_the_loss_does_not_count() -> None:
+def test_a_response_to_a_request_before_the_loss_does_not_count() -> None:
     world = found_world(a=0.5)
     world.now = 3.0
     world.fall("a:1")
@@ -587,7 +587,7 @@ EVENTS = st.lists(
 @given(EVENTS, st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=tries(40), deadline=None)
 def test_any_history(events: list[tuple[str, float]], most: int, count: int, seed: int) -> None:
-    """Whatever happens, the laws hold; and when it is over, every message is finished."""
+    """Whatever happens, the invariants hold; and when it is over, every message is finished."""
     names = [f"{name}:1" for name in "abcd"[:count]]
     world = World({name: FakeNsqd(7) for name in names}, most, seed=seed)
     for event, value in events:

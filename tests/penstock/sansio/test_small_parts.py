@@ -15,7 +15,7 @@ from penstock.sansio.consumer import shares
 from penstock.sansio.dials import FIRST_RETRY_S, LAST_RETRY_S, DialPlan
 from penstock.sansio.discovery import (
     FIRST_S,
-    HURRIED,
+    FREQUENT,
     LEAST_S,
     MAX_REPLY,
     SHORTEST_S,
@@ -41,7 +41,7 @@ def test_shares() -> None:
 
 
 @given(st.integers(0, 40), st.lists(st.integers(1, 30), max_size=30), st.integers(0, 99))
-def test_shares_never_exceed_the_total_and_everybody_gets_a_turn(total: int, limits: list[int], turn: int) -> None:
+def test_shares_never_exceed_the_total_and_every_nsqd_gets_a_turn(total: int, limits: list[int], turn: int) -> None:
     plan = shares(total, limits, turn)
     assert len(plan) == len(limits)
     assert sum(plan) <= total
@@ -76,7 +76,7 @@ def test_dials_wait_longer_and_longer_and_forget_what_is_not_wanted() -> None:
     assert dials.fail("b", 0.0) == FIRST_RETRY_S
 
 
-def test_an_nsqd_of_nsqlookupd_is_dialed_again_only_after_a_new_question() -> None:
+def test_an_nsqd_of_nsqlookupd_is_dialed_again_only_after_a_new_request() -> None:
     dials = DialPlan()
     dials.want({"a": 1.0}, frozenset())
     assert dials.take_due(2.0) == "a"
@@ -96,7 +96,9 @@ def test_backoff_as_go_nsq_does_it() -> None:
     backoff = Backoff(Settings(), Random(1))
     assert backoff.fail(0.0)
     assert (backoff.flow, backoff.until) == (Flow.WAITING, 2.0)
-    assert [backoff.fail(0.1), backoff.succeed(0.2)] == [False, False], "what is still in work does not count"
+    assert [backoff.fail(0.1), backoff.succeed(0.2)] == [False, False], (
+        "messages that are still being handled do not count"
+    )
     assert not backoff.tick(1.9)
     assert backoff.tick(2.0)
     assert backoff.flow is Flow.PROBING
@@ -162,7 +164,7 @@ def test_polls_come_in_their_interval_or_hurried() -> None:
     assert SHORTEST_S <= discovery.wait(5.0) <= 1.5 * SHORTEST_S, "no nsqd has the topic yet"
     assert polled(discovery, [frozenset({"a"}), None, frozenset({"b"})], 6.0) == {"a": 6.0, "b": 6.0}
     assert 60 <= discovery.wait(6.0) <= 90
-    discovery.hurry()
+    discovery.poll_often()
     assert discovery.wait(6.25) == FIRST_S - 0.25
     assert discovery.wait(9.0) == 0.0
 
@@ -170,18 +172,18 @@ def test_polls_come_in_their_interval_or_hurried() -> None:
 def test_after_a_loss_polls_come_soon_until_another_node_may_have_taken_over() -> None:
     discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.0), Random(1), 1)
     polled(discovery, [frozenset({"a", "b"})], 0.0)
-    discovery.hurry()
+    discovery.poll_often()
     polls = polls_until(discovery, 180.0, [frozenset({"b"})], 0.0)
     assert polls[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
-    assert max(later - sooner for sooner, later in pairwise(polls[:HURRIED])) == SOON_S
-    assert polls[HURRIED + 1] - polls[HURRIED] == 60.0, "then as before"
+    assert max(later - sooner for sooner, later in pairwise(polls[:FREQUENT])) == SOON_S
+    assert polls[FREQUENT + 1] - polls[FREQUENT] == 60.0, "then as before"
 
 
 def test_a_loss_during_a_poll_is_not_forgotten_and_a_poll_is_asked_for_once() -> None:
     discovery = Discovery(Settings(), Random(1), 1)
     polled(discovery, [frozenset({"a"})], 0.0)
     (number,) = discovery.begin(60.0)
-    discovery.hurry()  # the question was asked before it
+    discovery.poll_often()  # the request was made before it
     discovery.ask(60.1)
     discovery.answered(number, frozenset({"a"}), 60.0)
     discovery.end(60.05)

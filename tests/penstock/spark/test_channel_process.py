@@ -116,7 +116,7 @@ def test_a_query_that_is_stopped_and_started_again(node: Daemon, tmp_path: Path,
         reader.commit(query.offset)
         before = query.offset
     eventually(lambda: depth(node) == (0, 0))
-    if window == "0":  # what was committed long ago leaves its last number
+    if window == "0":  # committed files are deleted, except for the last number
         assert len(list((tmp_path / "stage").glob("*.arrow"))) == 1
     publish(node, 300, 400)
     with reading(node, tmp_path / "stage") as reader:
@@ -180,7 +180,7 @@ def test_a_driver_that_dies_between_staging_and_fin(
         query = Query(reader)
         with pytest.raises(RuntimeError, match="killed"):
             query.until(301)
-    eventually(lambda: depth(node) == (300, 0))  # all of it comes again
+    eventually(lambda: depth(node) == (300, 0))  # all of it is redelivered
     with reading(node, tmp_path / "stage") as reader:
         again = Query(reader, query.offset)
         eventually(lambda: again.batch() >= 0 and depth(node) == (0, 0))
