@@ -159,7 +159,7 @@ class AsyncJobs(Commands):
     async def perform(self, call: Call[T]) -> T:
         """Perform a call of penstock.jobs.calls and return its result.
 
-        >>> await jobs.perform(calls.list_tubes()) == await jobs.list_tubes()
+        >>> await jobs.perform(calls.LIST_TUBES) == await jobs.list_tubes()
         True
         """
         return await self._run(self._session.perform(call))

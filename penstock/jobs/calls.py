@@ -180,6 +180,34 @@ def _new_job(body: bytes, priority: int, delay: float, ttr: float) -> bytes:
     return b"%d %d %d %d\r\n%b\r\n" % (*numbers, data)
 
 
+# commands of one job or one tube
+
+
+def _of_job(verb: str, decode: Callable[[Reply], T], repeatable: bool = False) -> Callable[[int], Call[T]]:
+    """Return a function that makes the call for the id of a job."""
+    return lambda job_id: Call(_line(verb, _id(job_id)), decode, repeatable)
+
+
+def _of_tube(verb: str, decode: Callable[[Reply], T], repeatable: bool = False) -> Callable[[str], Call[T]]:
+    """Return a function that makes the call for the name of a tube."""
+    return lambda tube: Call(_line(verb, _tube(tube)), decode, repeatable)
+
+
+delete = _of_job("delete", _done("DELETED"))  # also over a new connection, because a ready job can be deleted as well
+kick_job = _of_job("kick-job", _done("KICKED"))
+peek = _of_job("peek", _job("FOUND", "NOT_FOUND"), repeatable=True)
+reserve_job = _of_job("reserve-job", _job("RESERVED", "NOT_FOUND"), repeatable=True)  # None: it cannot be reserved
+stats_job = _of_job("stats-job", _stats, repeatable=True)
+
+clear_tube = _of_tube("clear-tube", _number("CLEARED"))  # extension; the number of deleted jobs
+ignore = _of_tube("ignore", _number("WATCHING"), repeatable=True)  # the number of watched tubes
+stats_tube = _of_tube("stats-tube", _stats, repeatable=True)
+use = _of_tube("use", _done("USING"), repeatable=True)
+watch = _of_tube("watch", _number("WATCHING"), repeatable=True)  # the number of watched tubes
+
+STATS = Call(_line("stats"), _stats, repeatable=True)
+LIST_TUBES = Call(_line("list-tubes"), _names, repeatable=True)
+
 # commands of producers
 
 
@@ -199,22 +227,7 @@ def put_unique(tube: str, key: str, body: bytes, priority: int, delay: float, tt
     return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True)
 
 
-def use(tube: str) -> Call[None]:
-    """Return a use."""
-    return Call(_line("use", _tube(tube)), _done("USING"), repeatable=True)
-
-
 # commands of workers
-
-
-def watch(tube: str) -> Call[int]:
-    """Return a watch; its result is the number of watched tubes."""
-    return Call(_line("watch", _tube(tube)), _number("WATCHING"), repeatable=True)
-
-
-def ignore(tube: str) -> Call[int]:
-    """Return an ignore; its result is the number of watched tubes."""
-    return Call(_line("ignore", _tube(tube)), _number("WATCHING"), repeatable=True)
 
 
 def reserve(timeout_s: int) -> Call[FoundJob | None]:
@@ -223,21 +236,11 @@ def reserve(timeout_s: int) -> Call[FoundJob | None]:
     return Call(_line("reserve-with-timeout", wait_s), _job("RESERVED", "TIMED_OUT"), repeatable=True, wait_s=wait_s)
 
 
-def reserve_job(job_id: int) -> Call[FoundJob | None]:
-    """Return a reserve-job; its result is None if the job cannot be reserved."""
-    return Call(_line("reserve-job", _id(job_id)), _job("RESERVED", "NOT_FOUND"), repeatable=True)
-
-
 def reserve_batch(count: int, timeout_s: int) -> Call[list[FoundJob]]:
     """Return a reserve-batch (extension)."""
     wait_s = _seconds(timeout_s, MAX_TIMEOUT_S)
     command = _line("reserve-batch", _whole(count, "a count", MAX_BATCH, 1), wait_s)
     return Call(command, _batch, repeatable=True, wait_s=wait_s)
-
-
-def delete(job_id: int) -> Call[None]:
-    """Return a delete. It may be sent over a new connection, because a ready job can be deleted as well."""
-    return Call(_line("delete", _id(job_id)), _done("DELETED"))
 
 
 def delete_batch(job_ids: Sequence[int]) -> Call[int]:
@@ -270,41 +273,11 @@ def kick(tube: str, count: int) -> Call[int]:
     return Call(_line("kick", _whole(count, "a count")), _number("KICKED"), tube=tube)
 
 
-def kick_job(job_id: int) -> Call[None]:
-    """Return a kick-job."""
-    return Call(_line("kick-job", _id(job_id)), _done("KICKED"))
-
-
-def peek(job_id: int) -> Call[FoundJob | None]:
-    """Return a peek."""
-    return Call(_line("peek", _id(job_id)), _job("FOUND", "NOT_FOUND"), repeatable=True)
-
-
 def peek_first(tube: str, state: str) -> Call[FoundJob | None]:
     """Return a peek-ready, peek-delayed or peek-buried."""
     if state not in ("ready", "delayed", "buried"):
         raise ValueError(f"not ready, delayed or buried: {state!r}")
     return Call(_line(f"peek-{state}"), _job("FOUND", "NOT_FOUND"), repeatable=True, tube=tube)
-
-
-def stats() -> Call[Stats]:
-    """Return a stats."""
-    return Call(_line("stats"), _stats, repeatable=True)
-
-
-def stats_job(job_id: int) -> Call[Stats]:
-    """Return a stats-job."""
-    return Call(_line("stats-job", _id(job_id)), _stats, repeatable=True)
-
-
-def stats_tube(tube: str) -> Call[Stats]:
-    """Return a stats-tube."""
-    return Call(_line("stats-tube", _tube(tube)), _stats, repeatable=True)
-
-
-def list_tubes() -> Call[list[str]]:
-    """Return a list-tubes."""
-    return Call(_line("list-tubes"), _names, repeatable=True)
 
 
 def list_jobs(tube: str, state: str, limit: int, after: int) -> Call[list[int]]:
@@ -318,11 +291,6 @@ def list_jobs(tube: str, state: str, limit: int, after: int) -> Call[list[int]]:
 def pause_tube(tube: str, seconds: float) -> Call[None]:
     """Return a pause-tube; 0 ends the pause."""
     return Call(_line("pause-tube", _tube(tube), _seconds(seconds)), _done("PAUSED"), repeatable=True)
-
-
-def clear_tube(tube: str) -> Call[int]:
-    """Return a clear-tube (extension); its result is the number of deleted jobs."""
-    return Call(_line("clear-tube", _tube(tube)), _number("CLEARED"))
 
 
 def move_job(job_id: int, tube: str) -> Call[int]:

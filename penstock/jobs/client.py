@@ -102,7 +102,7 @@ class Jobs(Commands):
     def perform(self, call: Call[T]) -> T:
         """Perform a call of penstock.jobs.calls and return its result.
 
-        >>> jobs.perform(calls.list_tubes()) == jobs.list_tubes()
+        >>> jobs.perform(calls.LIST_TUBES) == jobs.list_tubes()
         True
         """
         return self._run(self._session.perform(call))

@@ -255,7 +255,7 @@ class Commands:
         >>> jobs.stats()["current-connections"] > 0
         True
         """
-        return calls.stats()
+        return calls.STATS
 
     @command
     def stats_job(self, job_id: int) -> Call[Stats]:
@@ -283,7 +283,7 @@ class Commands:
         >>> jobs.using in jobs.list_tubes()
         True
         """
-        return calls.list_tubes()
+        return calls.LIST_TUBES
 
     @command
     def list_jobs(self, state: str = "ready", limit: int = 1000, after: int = 0, tube: str = "") -> Call[list[int]]:

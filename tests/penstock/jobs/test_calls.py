@@ -28,9 +28,9 @@ WIDE = memoryview(b"abcd").cast("I")  # one item of four bytes
     (calls.delete(7), b"delete 7\r\n"), (calls.delete_batch([1, 2]), b"delete-batch 1 2\r\n"),
     (calls.release(7, 1, 2, 0), b"release 7 1 2\r\n"), (calls.bury(7, 1, 0), b"bury 7 1\r\n"),
     (calls.touch(7, 0), b"touch 7\r\n"), (calls.peek(7), b"peek 7\r\n"), (calls.peek_first("t", "buried"), b"peek-buried\r\n"),
-    (calls.kick("t", 3), b"kick 3\r\n"), (calls.kick_job(7), b"kick-job 7\r\n"), (calls.stats(), b"stats\r\n"),
+    (calls.kick("t", 3), b"kick 3\r\n"), (calls.kick_job(7), b"kick-job 7\r\n"), (calls.STATS, b"stats\r\n"),
     (calls.stats_job(7), b"stats-job 7\r\n"), (calls.stats_tube("t"), b"stats-tube t\r\n"),
-    (calls.list_tubes(), b"list-tubes\r\n"), (calls.list_jobs("t", "ready", 5, 7), b"list-jobs t ready 5 7\r\n"),
+    (calls.LIST_TUBES, b"list-tubes\r\n"), (calls.list_jobs("t", "ready", 5, 7), b"list-jobs t ready 5 7\r\n"),
     (calls.pause_tube("t", 5), b"pause-tube t 5\r\n"), (calls.clear_tube("t"), b"clear-tube t\r\n"),
     (calls.move_job(7, "t"), b"move-job 7 t\r\n"),
 ])  # fmt: skip

@@ -155,7 +155,7 @@ def test_a_lying_server_is_left_at_once(lie: bytes) -> None:
 def test_a_server_that_is_gone_or_ends_a_reserve_at_once_costs_growing_pauses() -> None:
     world = World(settings=JobsSettings(retry_s=30))
     with pytest.raises(ConnectionLost, match="refused"):
-        call(world, calls.stats())
+        call(world, calls.STATS)
     assert world.now - 1000 <= 30
     assert world.pauses[:3] == [0.1, 0.2, 0.4]
     assert max(world.pauses) == 5.0
@@ -198,13 +198,13 @@ def test_a_peer_that_never_answered_may_be_no_server_of_jobs(lost: str) -> None:
         call(World("", lost), PUT)
     once = JobsSettings(retry_s=0)
     with pytest.raises(ConnectionLost, match="may not be a server of jobs"):
-        call(World("", lost, settings=once), calls.stats())
+        call(World("", lost, settings=once), calls.STATS)
     world = World("", b"INSERTED 1\r\n", lost)
     call(world, PUT)
     with pytest.raises(AnswerLost) as answered:
         call(world, PUT)
     with pytest.raises(ConnectionLost) as unanswered:
-        call(World(settings=once), calls.stats())
+        call(World(settings=once), calls.STATS)
     assert "may not be" not in str(answered.value) + str(unanswered.value)
 
 
@@ -215,7 +215,7 @@ answers_of_a_server = st.sampled_from(
 makers: list[Callable[[Session], Steps[object]]] = [
     lambda session: session.perform(PUT),
     lambda session: session.perform(calls.put_unique("t", "k", b"x", 1, 0, 60)),
-    lambda session: session.perform(calls.stats()), lambda session: session.perform(calls.touch(1, session.epoch)),
+    lambda session: session.perform(calls.STATS), lambda session: session.perform(calls.touch(1, session.epoch)),
     lambda session: session.perform(calls.kick("t", 3)), lambda session: session.reserve(3),
     lambda session: session.perform(session.use("t")), lambda session: session.perform(session.watch("t")),
     lambda session: session.perform(session.ignore("t")),
