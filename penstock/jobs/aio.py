@@ -13,8 +13,7 @@ import anyio.abc
 from anyio.streams.tls import TLSStream
 
 from penstock.forks import Guard
-from penstock.jobs import calls
-from penstock.jobs.calls import Call, FoundJob
+from penstock.jobs.calls import Call
 from penstock.jobs.commands import Commands
 from penstock.jobs.errors import ClientClosed, JobsError
 from penstock.jobs.job import AsyncJob
@@ -28,7 +27,7 @@ T = TypeVar("T")
 RECEIVE_BYTES = 1 << 16
 
 
-class AsyncJobs(Commands):
+class AsyncJobs(Commands[AsyncJob]):
     """A client of jobs for asyncio and trio, as Jobs with methods to await.
 
     Its calls go one after the other, so a reserve that waits holds up all others: give each task that reserves a client of
@@ -40,6 +39,8 @@ class AsyncJobs(Commands):
     ...     job = await worker.reserve(timeout_s=5)
     ...     await job.delete()
     """
+
+    _new_job = AsyncJob
 
     def __init__(
         self,
@@ -129,47 +130,14 @@ class AsyncJobs(Commands):
         runner = Runner(self.clone, handler, retries or Retries(), self._settings.timeout_s)
         await self._unless_closed(lambda: runner.run(concurrency))
 
-    async def reserve(self, timeout_s: float | None = None) -> AsyncJob | None:
-        """Return the next job of the watched tubes, or None, as Jobs.reserve does.
-
-        >>> await jobs.reserve(timeout_s=0) is None
-        True
-        """
-        return self._reserved(await self._run(self._session.reserve(timeout_s)))
-
-    async def reserve_job(self, job_id: int) -> AsyncJob | None:
-        """Reserve the job with this id, or return None, as Jobs.reserve_job does.
-
-        >>> job_id = await jobs.put(b"work")
-        >>> (await jobs.reserve_job(job_id)).body
-        b'work'
-        """
-        return self._reserved(await self.perform(calls.reserve_job(job_id)))
-
-    async def reserve_batch(self, count: int, timeout_s: int = 0) -> list[AsyncJob]:
-        """Return up to `count` ready jobs, as Jobs.reserve_batch does.
-
-        >>> ids = [await jobs.put(b"a"), await jobs.put(b"b")]
-        >>> [job.body for job in await jobs.reserve_batch(100)]
-        [b'a', b'b']
-        """
-        batch = await self.perform(calls.reserve_batch(count, timeout_s))
-        return [AsyncJob(*found, self.epoch, self) for found in batch]
-
-    async def perform(self, call: Call[T]) -> T:
+    async def perform(self, work: Call[T] | Steps[T]) -> T:
         """Perform a call of penstock.jobs.calls and return its result.
 
         >>> await jobs.perform(calls.LIST_TUBES) == await jobs.list_tubes()
         True
         """
-        return await self._run(self._session.perform(call))
-
-    def _reserved(self, found: FoundJob | None) -> AsyncJob | None:
-        return None if found is None else AsyncJob(*found, self.epoch, self)
-
-    async def _run(self, steps: Steps[T]) -> T:
-        """Execute the steps and return their result."""
         self._leave_parent()
+        steps = self._session.perform(work) if isinstance(work, Call) else work
         async with self._turn:
             return await self._unless_closed(lambda: self._drive(steps))
 

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from penstock.client.dial import dial
 from penstock.forks import Guard
-from penstock.jobs import calls
-from penstock.jobs.calls import Call, FoundJob
+from penstock.jobs.calls import Call
 from penstock.jobs.commands import Commands
 from penstock.jobs.errors import JobsError
 from penstock.jobs.job import Job
@@ -23,7 +22,7 @@ RECEIVE_BYTES = 1 << 16
 SLACK = 1.1  # a timeout may be longer than asked by this factor and a second, so that it is seldom changed
 
 
-class Jobs(Commands):
+class Jobs(Commands[Job]):
     """A client of jobs for one thread; it connects when it is first used. Every method raises JobsError.
 
     `address` is host:port, or the path of a unix socket. `use` is the tube of puts, `watch` are the tubes of reserves. A
@@ -37,6 +36,7 @@ class Jobs(Commands):
     ...     job.delete()
     """
 
+    _new_job = Job
     _socket: socket.socket | None = None
     _guard: Guard | None = None  # as long as there is a socket
     _timeout_s = 0.0  # of the socket
@@ -69,49 +69,13 @@ class Jobs(Commands):
         while (job := self.reserve(timeout_s)) is not None:
             yield job
 
-    def reserve(self, timeout_s: float | None = None) -> Job | None:
-        """Return the next job of the watched tubes, or None after `timeout_s` seconds (None: wait without end).
-
-        A lost connection is replaced. Raises DeadlineSoon; ConnectionLost if no server was there for the settings' retry_s.
-
-        >>> jobs.reserve(timeout_s=0) is None
-        True
-        """
-        return self._reserved(self._run(self._session.reserve(timeout_s)))
-
-    def reserve_job(self, job_id: int) -> Job | None:
-        """Reserve the job with this id, whatever tube it is in; None if it does not exist or is reserved.
-
-        >>> job_id = jobs.put(b"work")
-        >>> jobs.reserve_job(job_id).body
-        b'work'
-        """
-        return self._reserved(self.perform(calls.reserve_job(job_id)))
-
-    def reserve_batch(self, count: int, timeout_s: int = 0) -> list[Job]:
-        """Return up to `count` (at most 100) ready jobs, or wait for one; [] after `timeout_s` seconds.
-
-        An extension: raises Unsupported.
-
-        >>> ids = [jobs.put(b"a"), jobs.put(b"b")]
-        >>> [job.body for job in jobs.reserve_batch(100)]
-        [b'a', b'b']
-        """
-        return [Job(*found, self.epoch, self) for found in self.perform(calls.reserve_batch(count, timeout_s))]
-
-    def perform(self, call: Call[T]) -> T:
+    def perform(self, work: Call[T] | Steps[T]) -> T:
         """Perform a call of penstock.jobs.calls and return its result.
 
         >>> jobs.perform(calls.LIST_TUBES) == jobs.list_tubes()
         True
         """
-        return self._run(self._session.perform(call))
-
-    def _reserved(self, found: FoundJob | None) -> Job | None:
-        return None if found is None else Job(*found, self.epoch, self)
-
-    def _run(self, steps: Steps[T]) -> T:
-        """Execute the steps and return their result."""
+        steps = self._session.perform(work) if isinstance(work, Call) else work
         if self._guard is not None and self._guard.is_inherited:
             self.close()
         try:

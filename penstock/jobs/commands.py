@@ -4,11 +4,11 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
 from time import monotonic
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from penstock.jobs import calls
 from penstock.jobs.calls import Call, FoundJob
-from penstock.jobs.session import DEFAULT_TUBE, Session
+from penstock.jobs.session import DEFAULT_TUBE, Session, Steps
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol.beanstalk import Stats
 from penstock.sansio.address import check_address
@@ -20,22 +20,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Owner = TypeVar("Owner")
+J = TypeVar("J")
 
 
 class Blocking(Protocol):
     """An object whose `perform` waits."""
 
-    def perform(self, call: Call[T]) -> T: ...
+    def perform(self, work: Call[T]) -> T: ...
 
 
 class Async(Protocol):
     """An object whose `perform` is awaited."""
 
-    async def perform(self, call: Call[T]) -> T: ...
+    async def perform(self, work: Call[T]) -> T: ...
 
 
 class Command(Protocol[P, T_co]):
-    """A method that performs a call."""
+    """A method that performs a call, or the steps of several."""
 
     @overload
     def __get__(self, owner: Blocking, kind: object) -> Callable[P, T_co]: ...
@@ -45,18 +46,20 @@ class Command(Protocol[P, T_co]):
     def __get__(self, owner: None, kind: object) -> Callable[..., Any]: ...
 
 
-def command(make_call: Callable[Concatenate[Owner, P], Call[T]]) -> Command[P, T]:
-    """Return a method that performs the call that `make_call` returns."""
+def command(plan: Callable[Concatenate[Owner, P], Call[T] | Steps[T]]) -> Command[P, T]:
+    """Return a method that performs the call, or the steps, that `plan` returns."""
 
-    @wraps(make_call)
+    @wraps(plan)
     def perform(owner: Any, *arguments: P.args, **options: P.kwargs) -> Any:
-        return owner.perform(make_call(owner, *arguments, **options))
+        return owner.perform(plan(owner, *arguments, **options))
 
     return cast("Command[P, T]", perform)
 
 
-class Commands:
-    """The state of Jobs and AsyncJobs, and the methods that both have."""
+class Commands(Generic[J]):
+    """The state of Jobs and AsyncJobs, and the methods that both have. `J`: the class of the jobs that they reserve."""
+
+    _new_job: Callable[..., J]
 
     def __init__(
         self,
@@ -150,6 +153,44 @@ class Commands:
         return self._session.use(tube)
 
     # workers
+
+    @command
+    def reserve(self, timeout_s: float | None = None) -> Steps[J | None]:
+        """Return the next job of the watched tubes, or None after `timeout_s` seconds (None: wait without end).
+
+        A lost connection is replaced. Raises DeadlineSoon; ConnectionLost if no server was there for the settings' retry_s.
+
+        >>> jobs.reserve(timeout_s=0) is None
+        True
+        """
+        return self._hold(self._session.reserve(timeout_s))
+
+    @command
+    def reserve_job(self, job_id: int) -> Steps[J | None]:
+        """Reserve the job with this id, whatever tube it is in; None if it does not exist or is reserved.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.reserve_job(job_id).body
+        b'work'
+        """
+        return self._hold(self._session.perform(calls.reserve_job(job_id)))
+
+    @command
+    def reserve_batch(self, count: int, timeout_s: int = 0) -> Steps[list[J]]:
+        """Return up to `count` (at most 100) ready jobs, or wait for one; [] after `timeout_s` seconds.
+
+        An extension: raises Unsupported.
+
+        >>> ids = [jobs.put(b"a"), jobs.put(b"b")]
+        >>> [job.body for job in jobs.reserve_batch(100)]
+        [b'a', b'b']
+        """
+        batch = yield from self._session.perform(calls.reserve_batch(count, timeout_s))
+        return [self._new_job(*found, self.epoch, self) for found in batch]
+
+    def _hold(self, steps: Steps[FoundJob | None]) -> Steps[J | None]:
+        found = yield from steps
+        return None if found is None else self._new_job(*found, self.epoch, self)
 
     @command
     def watch(self, tube: str) -> Call[int]:
