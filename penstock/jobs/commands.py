@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from penstock.jobs import calls
 from penstock.jobs.calls import Call, FoundJob
-from penstock.jobs.session import DEFAULT_TUBE, Session, Steps
+from penstock.jobs.session import DEFAULT_TUBE, JobsSession, Steps
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol.beanstalk import Stats
 from penstock.sansio.address import check_address
@@ -70,7 +70,7 @@ class Commands(Generic[J]):
     ) -> None:
         self.address = check_address(address)
         self._settings = settings or JobsSettings()
-        self._session = Session(self._settings, monotonic, random.random, use, watch)
+        self._session = JobsSession(self._settings, monotonic, random.random, use, watch)
 
     @property
     def using(self) -> str:

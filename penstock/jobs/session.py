@@ -1,6 +1,6 @@
 """The pure core of both clients: one client with all of its connections, as steps that a driver executes.
 
-`Session.perform` and `Session.reserve` are generators. They yield steps; the driver executes each, sends the result in, or
+`perform` and `reserve` are generators. They yield steps; the driver executes each, sends the result in, or
 throws the OSError that it got. Time is the function `clock` (s, monotonic), chance the function `jitter` (0 to 1).
 
 Invariants:
@@ -62,7 +62,7 @@ Steps = Generator[Step, bytes, T]
 HANG_UP, CHECK = HangUp(), Check()
 
 
-class Session:
+class JobsSession:
     """The state of one client: its connection, the tubes that it uses and watches, and what the server can do."""
 
     def __init__(

@@ -21,7 +21,7 @@ from penstock.jobs import (
     calls,
 )
 from penstock.jobs.retries import Retries, TouchPlan
-from penstock.jobs.session import Check, Dial, Exchange, HangUp, Pause, Session, Steps
+from penstock.jobs.session import Check, Dial, Exchange, HangUp, JobsSession, Pause, Steps
 from tests.cases import each
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class World:
         self.sent: list[bytes] = []
         self.pauses: list[float] = []
         self.stale = False
-        self.session = Session(settings or JobsSettings(), lambda: self.now, lambda: 1.0, **tubes)  # type: ignore[arg-type]
+        self.session = JobsSession(settings or JobsSettings(), lambda: self.now, lambda: 1.0, **tubes)  # type: ignore[arg-type]
 
     def run(self, steps: Steps[T]) -> T:
         try:
@@ -212,7 +212,7 @@ answers_of_a_server = st.sampled_from(
     [b"INSERTED 1\r\n", b"DELETED\r\n", b"NOT_FOUND\r\n", b"RESERVED 1 2\r\nxy\r\n", b"TIMED_OUT\r\n", b"USING a\r\n",
      b"OK 3\r\n", b"OUT_OF_MEMORY\r\n", b"BAD_FORMAT\r\n", b"KICKED 3\r\n", b"junk", b"WATCHING 1\r\n", CLOSED, SILENT, REFUSED]
 )  # fmt: skip
-makers: list[Callable[[Session], Steps[object]]] = [
+makers: list[Callable[[JobsSession], Steps[object]]] = [
     lambda session: session.perform(PUT),
     lambda session: session.perform(calls.put_unique("t", "k", b"x", 1, 0, 60)),
     lambda session: session.perform(calls.STATS), lambda session: session.perform(calls.touch(1, session.epoch)),
@@ -224,7 +224,7 @@ makers: list[Callable[[Session], Steps[object]]] = [
 
 @given(st.lists(answers_of_a_server, max_size=30), st.lists(st.sampled_from(makers), min_size=1, max_size=6))
 def test_whatever_a_server_does_each_call_ends_in_time_with_a_result_or_a_clear_error(
-    answers: list[Answer], todo: list[Callable[[Session], Steps[object]]]
+    answers: list[Answer], todo: list[Callable[[JobsSession], Steps[object]]]
 ) -> None:
     world = World(*answers)
     for make in todo:

@@ -1,7 +1,6 @@
 """Sessions, publishers and whole consumers against nsqds that are spelled out, in virtual time and without a socket."""
 
 import json
-from collections.abc import Iterator
 from math import inf
 from random import Random
 from struct import pack
@@ -220,6 +219,32 @@ class World:
         subscription = self.core.subscriptions.get(address)
         if subscription is not None:
             self.held += self.core.receive(subscription, b"")
+
+    def play(self, event: str, value: float) -> None:
+        """Let an event of a random history happen."""
+        names = [*self.nsqds]
+        name = names[int(value) % len(names)]
+        if event == "wait":
+            self.now += value
+        elif event == "want":
+            self.core.want(frozenset(one for bit, one in enumerate(names) if int(value) >> bit & 1))
+        elif event == "up":
+            self.down.discard(name)
+        elif event in ("down", "fall"):
+            self.down |= {name} if event == "down" else set()
+            self.fall(name)
+        elif self.held:
+            message = self.held.pop(int(value) % len(self.held))
+            message.finish() if event == "finish" else message.requeue(0, backoff=event == "fail")
+
+    def finish_all(self) -> None:
+        """Let turns pass until all 7 messages of each nsqd are finished."""
+        for _ in range(1000):
+            if all(len(one.finished) == 7 for one in self.nsqds.values()):
+                return
+            self.held += self.core.take_held()
+            self.turn()
+        raise AssertionError("messages are lost")
 
 
 def test_a_consumer_subscribes_and_gets_its_messages() -> None:
@@ -501,6 +526,26 @@ class Wires(World):
                 while self.back[name]:
                     self.read(name)
 
+    def turn(self) -> None:
+        """Finish all messages, step, let all bytes arrive, and let a second pass."""
+        while self.held:
+            self.held.pop().finish()
+        self.step()
+        self.settle()
+        self.now += 1.0
+
+    def play(self, event: str, value: float) -> None:
+        name = [*self.nsqds][int(value) % len(self.nsqds)]
+        if event == "wait":
+            self.settle()
+            self.now += value + READ_S
+        elif event == "step":
+            self.step()
+        elif event in ("arrive", "read"):
+            (self.arrive if event == "arrive" else self.read)(name)
+        else:
+            super().play(event, value)
+
     def check(self) -> None:
         """Assert that no more messages are unanswered, here and on their way, than max_in_flight."""
         unanswered = 0
@@ -525,32 +570,10 @@ STEPS = st.lists(
 @settings(max_examples=tries(60), deadline=None)
 def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], most: int, count: int) -> None:
     """Connects, losses, rotations and backoff, whatever is in progress meanwhile; and every message is finished at last."""
-    names = [f"{name}:1" for name in "abcd"[:count]]
-    world = Wires({name: FakeNsqd(7) for name in names}, most)
+    world = Wires({f"{name}:1": FakeNsqd(7) for name in "abcd"[:count]}, most)
     for event, value in steps:
-        name = names[value % count]
-        if event == "arrive":
-            world.arrive(name)
-        elif event == "read":
-            world.read(name)
-        elif event == "fall":
-            world.fall(name)
-        elif event == "step":
-            world.step()
-        elif event == "wait":
-            world.settle()
-            world.now += value + READ_S
-        elif world.held:
-            message = world.held.pop(value % len(world.held))
-            message.finish() if event == "finish" else message.requeue(0, backoff=True)
-    for _ in _until_finished(world):
-        world.held += world.core.take_held()
-        while world.held:
-            world.held.pop().finish()
-        world.step()
-        world.settle()
-        world.now += 1.0
-    assert all(len(one.finished) == 7 for one in world.nsqds.values())
+        world.play(event, value)
+    world.finish_all()
 
 
 def test_a_message_that_came_late_is_handed_out_later_or_goes_back_at_the_end() -> None:
@@ -591,34 +614,8 @@ def test_any_history(events: list[tuple[str, float]], most: int, count: int, see
     names = [f"{name}:1" for name in "abcd"[:count]]
     world = World({name: FakeNsqd(7) for name in names}, most, seed=seed)
     for event, value in events:
-        name = names[int(value) % count]
-        if event == "wait":
-            world.now += value
-        elif event == "fall":
-            world.fall(name)
-        elif event == "down":
-            world.down.add(name)
-            world.fall(name)
-        elif event == "up":
-            world.down.discard(name)
-        elif event == "want":
-            world.core.want(frozenset(one for bit, one in enumerate(names) if int(value) >> bit & 1))
-        elif world.held:
-            message = world.held.pop(int(value) % len(world.held))
-            message.finish() if event == "finish" else message.requeue(0, backoff=event == "fail")
+        world.play(event, value)
         world.step()
     world.down.clear()
     world.core.want(frozenset(names))
-    for _ in _until_finished(world):
-        while world.held:
-            world.held.pop().finish()
-        world.step()
-        world.now += 1.0
-    assert all(len(one.finished) == 7 for one in world.nsqds.values())
-
-
-def _until_finished(world: World) -> Iterator[int]:
-    for turn in range(1000):
-        if all(len(one.finished) == 7 for one in world.nsqds.values()):
-            return
-        yield turn
+    world.finish_all()
