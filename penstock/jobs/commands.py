@@ -185,12 +185,14 @@ class Commands(Generic[J]):
         >>> [job.body for job in jobs.reserve_batch(100)]
         [b'a', b'b']
         """
-        batch = yield from self._session.perform(calls.reserve_batch(count, timeout_s))
-        return [self._new_job(*found, self.epoch, self) for found in batch]
+        return self._hold_all(self._session.perform(calls.reserve_batch(count, timeout_s)))
 
     def _hold(self, steps: Steps[FoundJob | None]) -> Steps[J | None]:
         found = yield from steps
         return None if found is None else self._new_job(*found, self.epoch, self)
+
+    def _hold_all(self, steps: Steps[list[FoundJob]]) -> Steps[list[J]]:
+        return [self._new_job(*found, self.epoch, self) for found in (yield from steps)]
 
     @command
     def watch(self, tube: str) -> Call[int]:

@@ -165,10 +165,7 @@ def touch(id: bytes) -> bytes:
 
 
 def cls() -> bytes:
-    """Encode CLS, which asks for no more messages; the server answers CLOSE_WAIT.
-
-    It is legal once, and only after SUB.
-    """
+    """Encode CLS, which asks for no more messages; the server answers CLOSE_WAIT. It is legal once, and only after SUB."""
     return b"CLS\n"
 
 

@@ -18,16 +18,10 @@ class Layer(Protocol):
     """A layer that `Layers` stacks: TLS or a compression."""
 
     def encode(self, data: bytes) -> bytes:
-        """Encode `data` on its way to the socket.
-
-        For b"", return the bytes that the layer has to send on its own, most often none.
-        """
+        """Encode `data` on its way to the socket; for b"", return the bytes that the layer sends on its own, if any."""
 
     def decode(self, data: bytes) -> bytes:
-        """Decode `data` on its way from the socket.
-
-        Raises ssl.SSLError or CorruptStream; the layer cannot be used after that.
-        """
+        """Decode `data` on its way from the socket. Raises ssl.SSLError or CorruptStream, after which it is of no use."""
 
     def end(self) -> bytes:
         """Return the layer's closing bytes, to be sent last."""

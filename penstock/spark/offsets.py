@@ -100,10 +100,7 @@ def decode(stored: Mapping[str, Any]) -> dict[NodeTopic, LogPosition]:
 def ends(
     start: Mapping[NodeTopic, LogPosition], ranges: Mapping[NodeTopic, TopicRange]
 ) -> dict[NodeTopic, LogPosition]:
-    """Return the end of each place.
-
-    A place that does not answer keeps its position in `start`; a new place is added.
-    """
+    """Return the end of each place. A place that does not answer keeps its position in `start`; a new place is added."""
     return {**start, **{place: LogPosition(one.log, one.next) for place, one in ranges.items()}}
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.beanstalk.commands import MAX_LINE, verb_of
 from penstock.jobs import Retries, calls
 from penstock.jobs.calls import MAX_U32, Call
+from penstock.jobs.commands import Commands
 from penstock.protocol.beanstalk import MAX_ID
 from tests.cases import each
 
@@ -100,3 +101,19 @@ def test_times_that_are_not_finite_are_refused(seconds: float) -> None:
 def test_arguments_of_the_wrong_type_are_named(text: str, make: Any, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match=text):
         make(*arguments)
+
+
+class Idle(Commands[Any]):
+    """A client whose connection would be closed by an error in its work."""
+
+    def perform(self, work: object) -> None:
+        raise AssertionError("nothing is performed")
+
+
+@each(
+    "method, arguments",
+    [("put", ("a",)), ("reserve_job", ("a",)), ("reserve_batch", ("a",)), ("kick", ("a",)), ("use", (1,))],
+)
+def test_a_wrong_type_is_an_error_before_the_connection_is_used(method: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        getattr(Idle("h:1"), method)(*arguments)
