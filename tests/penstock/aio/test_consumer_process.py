@@ -84,22 +84,6 @@ async def test_messages_that_came_too_often_are_given_up(node: Daemon, topic: st
     assert await rest(node, topic) == []
 
 
-@on_both
-async def test_a_cancelled_handler_gives_its_message_back_at_once(node: Daemon, topic: str) -> None:
-    publish(node, topic, b"one", b"two")
-    async with Consumer(topic, "c", [node.tcp]) as consumer:
-        with anyio.CancelScope() as scope:
-
-            async def handle(message: Message) -> None:
-                await until(lambda: len(consumer._in_work) == 2)
-                scope.cancel()
-                await anyio.sleep_forever()
-
-            await consumer.run(handle)
-        assert scope.cancelled_caught
-    assert sorted(await rest(node, topic, 2)) == [b"one", b"two"]
-
-
 @on_asyncio
 async def test_messages_are_touched_while_handlers_work_and_while_they_wait(node: Daemon, topic: str) -> None:
     publish(node, topic, b"one", b"two")
