@@ -1,11 +1,11 @@
 """Connections in a process that was forked: `os.fork`, multiprocessing, gunicorn --preload.
 
-A fork copies the descriptors of all connections. If two processes used one connection, each would read answers that belong to
-the other one. Each class of a client that keeps a connection holds a `Guard` for it, and compares the process id before it uses
-the connection: it then connects anew, or raises an error if what it holds belongs to the parent.
+A fork copies the descriptors of all connections. If two processes used one connection, each would read responses of the other.
+Each class of a client that keeps a connection holds a `Guard` for it, and compares the process id before it uses the
+connection: it then opens a new one, or raises an error if its messages or jobs belong to the parent.
 
-Law: a child sends nothing over a connection of its parent, not even when it closes or forgets it, and it keeps no such
-connection open. Before other code of the child runs, each such descriptor is replaced by one whose other end is closed.
+A child sends nothing over a connection of its parent, not even when it closes or forgets it, and it keeps no such connection
+open. Before other code of the child runs, each such descriptor is replaced by one whose other end is closed.
 """
 
 import os
@@ -42,9 +42,6 @@ class Guard:
         with suppress(OSError):  # it is closed
             if _file_of(self._fd) == self._file:
                 os.dup2(dead.fileno(), self._fd, inheritable=False)
-
-    def __repr__(self) -> str:
-        return f"<Guard: descriptor {self._fd} of process {self._pid}>"
 
 
 def _file_of(fd: int) -> tuple[int, int]:

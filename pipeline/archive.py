@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.spark.ask import Asker
-from penstock.spark.nodes import Nobody, Nodes, move_cursors
+from penstock.spark.nodes import NoAnswer, Nodes, move_cursors
 from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import ReadOptions, read_options
 from pipeline.lake import Batch, Lake, Range, files_of, gaps
@@ -80,7 +80,7 @@ class Archiver:
                 there, _ = Nodes(self.options.nsqd, self.options.lookupd).ranges_of(
                     asker, sorted({one.topic for one in ranges})
                 )
-            except Nobody:
+            except NoAnswer:
                 return
             for failure in move_cursors(asker, there, to, self.options.cursor, ""):
                 say(f"cannot advance the cursor: {failure}")

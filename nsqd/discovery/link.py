@@ -13,7 +13,8 @@ from typing import Any
 import trio
 
 from penstock.protocol import ProtocolError
-from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register, registered
+from penstock.protocol.framing import LengthPrefixed
+from penstock.protocol.lookup import MAGIC_V1, identify, is_error, is_refusal, ping, register, registered
 from shared.log import log
 from shared.process.listen import ListenError, parse_address
 from shared.tls.client import ClientCertificates, advised
@@ -43,7 +44,7 @@ class Link:
         self._tls = tls
         self._identity = identity
         self._stream: trio.abc.Stream | None = None
-        self._replies = ReplyDecoder(MAX_REPLY)
+        self._replies = LengthPrefixed(MAX_REPLY)
 
     @property
     def connected(self) -> bool:
@@ -52,7 +53,7 @@ class Link:
 
     async def connect(self, registrations: Callable[[], Sequence[tuple[str, str | None]]]) -> None:
         """Dial, identify, and register everything that exists by then. Raises LinkError."""
-        self._replies = ReplyDecoder(MAX_REPLY)
+        self._replies = LengthPrefixed(MAX_REPLY)
         try:
             with trio.fail_after(TIMEOUT):
                 self._stream = await _dial(self.address, self._tls)

@@ -14,9 +14,9 @@
     asyncio.run(main())
 
 * `consumer`: one channel from many nsqds, as an async iterator or with a handler; `lookup` asks the nsqlookupds.
-* `producer`: publishes to several nsqds, in `node` for each of them, and sends again what was not answered; `publish` is one
-  call, and `waiter` what it waits for.
-* `reader`: what a topic retains, once or with a cursor.
+* `producer`: publishes to several nsqds, in `node` for each of them, and repeats unanswered publishes; `publish` is one call,
+  and `waiter` its end.
+* `reader`: reads the messages that a topic retains, once or with a cursor.
 * `streams`: anyio's byte streams, with errors that name the address.
 
 All rules of the protocol and of a consumer's behaviour are in `penstock.sansio`; `penstock.client` is the same, blocking. An
@@ -32,15 +32,6 @@ from penstock.sansio.records import Record
 from penstock.sansio.settings import Settings
 
 __all__ = [
-    "ClientError",
-    "ConnectionLost",
-    "Consumer",
-    "ConsumerError",
-    "Message",
-    "Producer",
-    "PublishError",
-    "ReadError",
-    "Reader",
-    "Record",
-    "Settings",
-]
+    "ClientError", "ConnectionLost", "Consumer", "ConsumerError", "Message", "Producer", "PublishError", "ReadError",
+    "Reader", "Record", "Settings",
+]  # fmt: skip

@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import inf
 from random import Random
 from time import monotonic
-from types import TracebackType
 
 import anyio
 import anyio.lowlevel
@@ -32,7 +31,7 @@ CLOSE_S = 2.0  # for leaving all nsqds together
 DIALS_AT_ONCE = 20
 SHORTEST_TIMEOUT_MS = 300  # nsqd's is 1 s at least
 TOUCHES = 3  # in the time after which the server takes a message back
-STALE_S, SETTLE_S = 5.0, 0.05  # a pause between two looks at the core that tells of a blocked loop; the wait after it
+STALE_S, SETTLE_S = 5.0, 0.05  # between two checks of the core if the event loop was blocked; the wait after that
 
 Handler = Callable[[Message], Awaitable[object]]
 
@@ -70,15 +69,15 @@ class Consumer:
         self.channel = channel
         self._max_in_flight = max_in_flight
         self._settings = settings or Settings()
-        # messages that came too often are given up where they are handed out, because `run` may want them
+        # messages that came too often are given up on delivery, because `run` may want them
         core_settings = replace(self._settings, max_attempts=0)
         self._core = ConsumerCore(topic, channel, max_in_flight, core_settings, self, monotonic, Random())
         self._core.want(frozenset(map(check_address, nsqd_addresses)))
         self._lookup = Lookup(topic, lookupd_addresses, self._settings) if lookupd_addresses else None
-        self._links: dict[Subscription, _Link] = {}
-        self._ready: deque[Message] = deque()  # received, not handed out yet
-        self._in_work: set[Message] = set()  # handed to a handler of `run`
-        self._tended_at = self._touched_at = monotonic()
+        self._links: dict[Subscription, _SubscriptionStream] = {}
+        self._ready: deque[Message] = deque()  # received, not delivered yet
+        self._in_work: set[Message] = set()  # with a handler of `run`
+        self._maintained_at = self._touched_at = monotonic()
         self._error: ConsumerError | None = None
         self._stopped = False
         self._is_open = False
@@ -141,7 +140,7 @@ class Consumer:
         self._requeue_ready()
         if self._is_open:
             self._send_all()
-            self._tell()
+            self._notify()
 
     # handlers
 
@@ -212,21 +211,19 @@ class Consumer:
     async def __aenter__(self) -> Consumer:
         if self._is_open or self._stopped:
             raise RuntimeError("a consumer is opened once: make another one")
-        self._news = anyio.Event()  # set, and replaced, when iterators have something to look at
-        self._wake = anyio.Event()  # likewise for the task that tends the core
+        self._news = anyio.Event()  # set, and replaced, when iterators have something to check
+        self._wake = anyio.Event()  # the same for the task that maintains the core
         self._dials = anyio.CapacityLimiter(DIALS_AT_ONCE)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._is_open, self._pid = True, os.getpid()
-        self._start(self._tend)
+        self._start(self._maintain)
         if self._lookup is not None:
             self._start(self._lookup.run, self._found)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        """Requeue what was not handed out, send all answers, and leave every nsqd."""
+    async def __aexit__(self, *_: object) -> None:
+        """Requeue undelivered messages, send all answers, and leave every nsqd."""
         with anyio.move_on_after(CLOSE_S, shield=True):
             await self._leave()
         self._is_open = False
@@ -236,7 +233,6 @@ class Consumer:
 
     def _start(self, run: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Run a task in the background, which a cancellation around the consumer does not reach: `_leave` needs it."""
-
         scope = anyio.CancelScope(shield=True)
         self._scopes.add(scope)
 
@@ -267,13 +263,13 @@ class Consumer:
         while self._links:
             await self._news.wait()
 
-    # what the core decides
+    # decisions of the core
 
-    async def _tend(self) -> None:
+    async def _maintain(self) -> None:
         while True:
-            if monotonic() - self._tended_at > STALE_S:  # the event loop was blocked
-                await anyio.sleep(SETTLE_S)  # what nsqds sent meanwhile is read before a silence is judged
-            self._tended_at = monotonic()
+            if monotonic() - self._maintained_at > STALE_S:  # the event loop was blocked
+                await anyio.sleep(SETTLE_S)  # data that arrived meanwhile is read before a missing heartbeat is judged
+            self._maintained_at = monotonic()
             self._wake = anyio.Event()
             seconds = min(self._core.tick(), self._touch_waiting())
             if self._lookup is not None and self._core.ask_at < inf:
@@ -309,12 +305,12 @@ class Consumer:
         link = self._links.get(subscription)
         if link is not None:
             link.output.set()
-        self._hand_out_held()
+        self._deliver_held()
 
-    def _hand_out_held(self) -> None:
+    def _deliver_held(self) -> None:
         if self._core.has_held and (messages := self._core.take_held()):
             self._ready.extend(messages)
-            self._tell()
+            self._notify()
 
     def lost(self, subscription: Subscription) -> None:
         """See Sockets."""
@@ -323,16 +319,16 @@ class Consumer:
             link.last = subscription.take_output()
         link.tasks.cancel_scope.cancel()
         if self._lookup is not None:
-            self._lookup.hurry()
-        self._hand_out_held()
+            self._lookup.poll_often()
+        self._deliver_held()
         self._wake.set()
-        self._tell()
+        self._notify()
 
     def _send_all(self) -> None:
         for subscription in self._core.outgoing:
             self._links[subscription].output.set()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
@@ -347,7 +343,7 @@ class Consumer:
             self._wake.set()
             return
         subscription = self._core.connected(address)
-        link = self._links[subscription] = _Link(stream, anyio.create_task_group())
+        link = self._links[subscription] = _SubscriptionStream(stream, anyio.create_task_group())
         try:
             async with link.tasks:
                 link.tasks.start_soon(self._send, subscription, link)
@@ -355,7 +351,7 @@ class Consumer:
         finally:
             await streams.close(stream, link.last)
 
-    async def _receive(self, subscription: Subscription, link: _Link) -> None:
+    async def _receive(self, subscription: Subscription, link: _SubscriptionStream) -> None:
         while subscription in self._links:
             try:
                 data = await streams.receive(link.stream, subscription.address)
@@ -366,9 +362,9 @@ class Consumer:
                 self._error = error
                 self._core.lose(subscription, error)
             self._send_all()
-            self._tell()
+            self._notify()
 
-    async def _send(self, subscription: Subscription, link: _Link) -> None:
+    async def _send(self, subscription: Subscription, link: _SubscriptionStream) -> None:
         while True:
             await link.output.wait()
             link.output = anyio.Event()
@@ -386,7 +382,7 @@ class Consumer:
         return f"<Consumer: {self._core!r}, {len(self._ready)} ready>"
 
 
-class _Link:
+class _SubscriptionStream:
     """The socket of one subscription and the tasks that receive and send on it."""
 
     __slots__ = ("guard", "is_ending", "last", "output", "stream", "tasks")

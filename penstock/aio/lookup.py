@@ -8,7 +8,7 @@ from time import monotonic
 import anyio
 import httpx
 
-from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.discovery import Discovery, LookupReply, lookup_url
 from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
 
@@ -24,20 +24,20 @@ class Lookup:
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._headers, self._verify = request_headers(settings), request_context(settings, self._urls)
         self._discovery = Discovery(settings, Random(), len(self._urls))
-        self._news = anyio.Event()  # set when the next poll may be due earlier
+        self._changed = anyio.Event()  # set when the next poll may be due earlier
 
     def ask(self, at: float) -> None:
         """Poll at this time (monotonic s), if the next poll is later."""
         self._discovery.ask(at)
-        self._news.set()
+        self._changed.set()
 
-    def hurry(self) -> None:
+    def poll_often(self) -> None:
         """Poll often for a while: an nsqd went away and may be back at another address."""
-        self._discovery.hurry()
-        self._news.set()
+        self._discovery.poll_often()
+        self._changed.set()
 
     async def run(self, found: Callable[[dict[str, float]], None]) -> None:
-        """Poll until the task is cancelled. `found` is called with all addresses after each answer (Discovery.answered)."""
+        """Poll until the task is cancelled. `found` is called with all addresses after each response (Discovery.answered)."""
         async with httpx.AsyncClient(
             timeout=self._timeout_s, params={"topic": self._topic}, headers=self._headers, verify=self._verify
         ) as client:
@@ -51,9 +51,9 @@ class Lookup:
 
     async def _pause(self) -> None:
         while left := self._discovery.wait(monotonic()):
-            self._news = anyio.Event()
+            self._changed = anyio.Event()
             with anyio.move_on_after(left):
-                await self._news.wait()
+                await self._changed.wait()
 
     async def _ask(self, client: httpx.AsyncClient, url: str) -> frozenset[str] | None:
         """Return the nsqds that one nsqlookupd knows for the topic, or None if it does not answer."""
@@ -69,7 +69,7 @@ class Lookup:
             return None
 
     async def _read(self, reply: httpx.Response) -> frozenset[str]:
-        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
+        body = LookupReply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
         async for part in reply.aiter_raw():
             body.add(part, monotonic())
         return body.addresses()

@@ -1,8 +1,8 @@
-"""One nsqd of an async producer: its connection, and the publishes whose fate only this nsqd knows.
+"""One nsqd of an async producer: its connection, and the publishes whose outcome only this nsqd knows.
 
-Laws: publishes are sent again in the order in which they were first sent, before any new one, under the same numbers; so a
-server that agreed to deduplication stores each once. A publish whose fate is unknown never goes to another nsqd, unless this
-one did not agree.
+Publishes are sent again in the order in which they were first sent, before any new one, under the same numbers; so a server
+that agreed to deduplication stores each once. A publish whose outcome is unknown never goes to another nsqd, unless this one
+did not agree.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from anyio.abc import ByteStream
 
 from penstock.aio import streams
 from penstock.aio.publish import Publish
+from penstock.sansio.dials import DialPlan
 from penstock.sansio.errors import ConnectionLost, PublishError
 from penstock.sansio.publisher import Publisher
-from penstock.sansio.retries import Retries
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 
@@ -28,8 +28,8 @@ LONGEST_RETRY_S = 1.0  # a caller waits for it
 ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")  # the nsqd is exiting, or its disk refuses: try another
 
 
-class Owner(Protocol):
-    """The producer of which the nsqd is a part."""
+class NodeOwner(Protocol):
+    """The producer of a node."""
 
     def next_waiting(self) -> Publish | None:
         """Return the next publish that any nsqd may have, or None."""
@@ -38,7 +38,7 @@ class Owner(Protocol):
         """Take publishes back that this nsqd does not have: another one may."""
 
     def released(self, publish: Publish) -> None:
-        """Note that a publish takes no memory any more."""
+        """Note that a publish no longer takes memory."""
 
     def changed(self) -> None:
         """Note that the nsqd can take publishes now, or no longer."""
@@ -47,24 +47,24 @@ class Owner(Protocol):
 class Node:
     """One nsqd. `name`: of the producer, for the numbers of its publishes."""
 
-    def __init__(self, address: str, name: str, settings: Settings, tls: ssl.SSLContext | None, owner: Owner) -> None:
+    def __init__(
+        self, address: str, name: str, settings: Settings, tls: ssl.SSLContext | None, owner: NodeOwner
+    ) -> None:
         self.address = address
         self.problem = ""  # why there is no connection
-        self.refusal: PublishError | None = (
-            None  # the nsqd answers, and refuses this client: trying again does not help
-        )
+        self.refusal: PublishError | None = None  # the nsqd refuses this client: trying again does not help
         self._name = name
         self._settings = settings
         self._tls = tls
         self._owner = owner
-        self._retries = Retries(LONGEST_RETRY_S)
+        self._dials = DialPlan(LONGEST_RETRY_S)
         self._publisher: Publisher[Publish] | None = None  # while the connection takes publishes
         self._uncertain: deque[Publish] = deque()  # sent and not answered when the connection broke
         self._next_number = 0
         self._output = anyio.Event()  # set when there is something to send
         self._agreed = False  # the server deduplicates
         self._scope: anyio.CancelScope | None = None  # of the connection
-        self._heard_at = 0.0  # s; when the server last sent something
+        self._last_receive_at = 0.0  # s; when the server last sent something
 
     @property
     def is_ready(self) -> bool:
@@ -90,18 +90,18 @@ class Node:
         self._output.set()
 
     def expire(self, before: float, why: str) -> None:
-        """Fail the publishes that began before this time: nobody knows whether the nsqd has them.
+        """Fail the publishes that began before this time: it is unknown whether the nsqd has them.
 
         A connection on which one of them waits is dropped: its nsqd answers nothing else either.
         """
-        for publish in self._uncertain:
+        uncertain, self._uncertain = self._uncertain, deque()
+        for publish in uncertain:
             if publish.begun_at < before and not publish.is_settled:
                 publish.settle(PublishError(f"{self.problem or self.address}: {why}"))
-        kept = [one for one in self._uncertain if not one.is_settled]
-        for publish in self._uncertain:
             if publish.is_settled:
                 self._owner.released(publish)
-        self._uncertain = deque(kept)
+            else:
+                self._uncertain.append(publish)
         unanswered = self._publisher.unanswered if self._publisher is not None else ()
         for publish in unanswered:
             if publish.begun_at < before and not publish.is_settled:
@@ -112,8 +112,8 @@ class Node:
 
     def give_up_if_silent(self, now: float) -> None:
         """Drop the connection if the server, which sends heartbeats, sent nothing for read_timeout_s."""
-        if self._scope is not None and now - self._heard_at > self._settings.read_timeout_s:
-            self.problem = f"{self.address}: nothing heard for {self._settings.read_timeout_s:g} s"
+        if self._scope is not None and now - self._last_receive_at > self._settings.read_timeout_s:
+            self.problem = f"{self.address}: no data, not even a heartbeat, for {self._settings.read_timeout_s:g} s"
             self._scope.cancel()
 
     async def run(self) -> None:
@@ -125,13 +125,13 @@ class Node:
                 self.problem, self.refusal = str(error), None
             else:
                 await self._converse(stream)
-            await anyio.sleep(self._retries.fail(self.address, monotonic()))
+            await anyio.sleep(self._dials.fail(self.address, monotonic()))
 
     async def _converse(self, stream: ByteStream) -> None:
         """Send and receive until the connection is lost."""
         session = Session(self.address, self._settings, self._tls)
         publisher: Publisher[Publish] = Publisher(session)
-        self._heard_at = monotonic()
+        self._last_receive_at = monotonic()
         self._output.set()
         guard = streams.hold(stream)
         try:
@@ -154,7 +154,7 @@ class Node:
         session, has_begun = publisher.session, False
         while True:
             data = await streams.receive(stream, self.address)
-            self._heard_at = monotonic()
+            self._last_receive_at = monotonic()
             for publish, error in publisher.receive(data):
                 if error is None:
                     self._settle(publish, None)
@@ -163,7 +163,7 @@ class Node:
             if session.features is not None and not has_begun:
                 has_begun = True
                 self._begin(publisher)
-            self._output.set()  # heartbeats are answered, and the introduction goes on
+            self._output.set()  # for answers to heartbeats and the rest of the introduction
 
     async def _write(self, stream: ByteStream, session: Session, scope: anyio.CancelScope) -> None:
         while True:
@@ -173,7 +173,7 @@ class Node:
                 if data := session.take_output():
                     await streams.send(stream, self.address, data, self._settings.write_timeout_s)
             except ConnectionLost as error:
-                # The server's last words may say more: the reader finds them, or the end of the stream.
+                # The server's last frames may say more: the reader finds them, or the end of the stream.
                 self.problem = str(error)
                 await anyio.sleep(streams.LAST_S)
                 scope.cancel()
@@ -181,7 +181,7 @@ class Node:
     def _begin(self, publisher: Publisher[Publish]) -> None:
         self._publisher, self.refusal = publisher, None
         self._agreed = (publisher.session.features or {}).get("deduplication") is True
-        self._retries.succeed(self.address, monotonic())
+        self._dials.succeed(self.address, monotonic())
         again, self._uncertain = self._uncertain, deque()
         for publish in again:
             if publish.is_settled:
@@ -232,6 +232,6 @@ class Node:
 
 
 def _last_of(session: Session) -> bytes:
-    """Return what may still be sent on a connection that is given up."""
+    """Return the last bytes for a connection that is given up."""
     session.end()
     return session.take_output()

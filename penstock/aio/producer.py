@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from types import TracebackType
 
 import anyio
 
@@ -22,19 +21,17 @@ from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
 
 MAX_UNANSWERED = 8 << 20  # bytes
-RETRY_S = (
-    30.0  # how long a call goes on trying; well within the 10 minutes for which nsqd remembers numbers of publishes
-)
+RETRY_S = 30.0  # how long a call is tried; well within the 10 minutes for which nsqd remembers numbers of publishes
 CLOSED = "the producer is closed"
 FORKED = "the producer belongs to the process that forked this one, and to its event loop: make a producer here after the fork"
-SWEEP_S = 0.5  # between two looks at calls that are out of time
+SWEEP_S = 0.5  # between two checks of calls that are out of time
 
 
 class Producer:
     """A producer that publishes to the nsqds at `addresses` in turn. It is a context manager, in which it is connected.
 
     A call returns when an nsqd has answered OK. If the connection breaks first, the publish is sent again to the same nsqd,
-    under the same number: a nsqd of Penstock stores it once, whatever the network does. NSQ's own nsqd has no such numbers;
+    under the same number: an nsqd of Penstock stores it once, whatever the network does. NSQ's own nsqd has no such numbers;
     there the publish may go to another nsqd, and a message may be stored twice. After `retry_s` seconds without an answer the
     call raises PublishError; at once if an nsqd refuses the publish, or if all of them refuse this client (E_UNAUTHORIZED ...).
 
@@ -96,9 +93,7 @@ class Producer:
         self._tasks.start_soon(self._sweep)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the connections. Calls that are not answered raise PublishError."""
         self._is_open = False
         self._tasks.cancel_scope.cancel()
@@ -135,7 +130,7 @@ class Producer:
         return not self._unanswered or self._unanswered + publish.size <= self._max_unanswered
 
     def _begin(self, publish: Publish) -> None:
-        """Send a publish for which there is room, or keep it until a nsqd is ready; if all of them refuse, it fails."""
+        """Send a publish for which there is room, or keep it until an nsqd is ready; if all of them refuse, it fails."""
         if (refusal := self._refusal()) is not None:
             publish.settle(refusal)
             return
@@ -147,10 +142,10 @@ class Producer:
         else:
             self._waiting.append(publish)
 
-    # what nodes tell
+    # reports of nodes
 
     def next_waiting(self) -> Publish | None:
-        """See Owner."""
+        """See NodeOwner."""
         while self._waiting:
             publish = self._waiting.popleft()
             if not publish.is_settled:
@@ -159,7 +154,7 @@ class Producer:
         return None
 
     def give_back(self, publishes: list[Publish]) -> None:
-        """See Owner."""
+        """See NodeOwner."""
         for publish in publishes:
             publish.number = None
         self._waiting.extendleft(reversed(publishes))
@@ -168,7 +163,7 @@ class Producer:
                 node.send(publish_again)
 
     def released(self, publish: Publish) -> None:
-        """See Owner."""
+        """See NodeOwner."""
         if publish.has_room:
             publish.has_room = False
             self._unanswered -= publish.size
@@ -179,7 +174,7 @@ class Producer:
                 self._begin(waiting)
 
     def changed(self) -> None:
-        """See Owner."""
+        """See NodeOwner."""
         self._ready = [node for node in self._nodes if node.is_ready]
         if (refusal := self._refusal()) is not None:
             while (publish := self.next_waiting()) is not None:
@@ -202,9 +197,8 @@ class Producer:
         while True:
             await anyio.sleep(min(SWEEP_S, self._retry_s / 2))
             now = monotonic()
-            self._expire(
-                now - self._retry_s, f"no answer in {self._retry_s:g} s, so the messages may be published or not"
-            )
+            why = f"no answer in {self._retry_s:g} s, so the messages may be published or not"
+            self._expire(now - self._retry_s, why)
             for node in self._nodes:
                 node.give_up_if_silent(now)
 
@@ -212,9 +206,8 @@ class Producer:
         while self._waiting and (self._waiting[0].is_settled or self._waiting[0].begun_at < before):
             publish = self._waiting.popleft()
             if not publish.is_settled:
-                publish.settle(
-                    PublishError("; ".join(node.problem or f"{node.address}: {why}" for node in self._nodes))
-                )
+                problems = (node.problem or f"{node.address}: {why}" for node in self._nodes)
+                publish.settle(PublishError("; ".join(problems)))
             self.released(publish)
         for node in self._nodes:
             node.expire(before, why)

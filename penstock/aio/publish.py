@@ -1,4 +1,4 @@
-"""One call of a producer until it is answered, and what its bytes are."""
+"""One call of a producer until it is answered, and its command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.aio.waiter import Waiter
 from penstock.protocol import nsq
 from penstock.sansio.errors import PublishError
 
-OVERHEAD = 100  # bytes; what a publish takes in memory and on the wire besides its bodies, roughly
+OVERHEAD = 100  # bytes of a publish in memory and on the wire in addition to its bodies, roughly
 
 
 class Publish:
@@ -37,7 +37,7 @@ class Publish:
         self.is_sent = False  # its command is on a connection that has not answered it
         self.size = sum(map(len, bodies)) + OVERHEAD
         self.number: nsq.Number | None = None  # set when it is first sent to a server that agreed to deduplication
-        self.is_settled = False  # the outcome is known, or nobody waits for it any more
+        self.is_settled = False  # the outcome is known, or the caller no longer waits for it
         self.error: PublishError | None = None  # the outcome; None: the server's OK
         self._done = done
 
@@ -55,6 +55,3 @@ class Publish:
         self.error = error
         self.bodies = ()
         self._done.set()
-
-    def __repr__(self) -> str:
-        return f"<Publish: {len(self.bodies)} messages to {self.topic}>"

@@ -1,4 +1,4 @@
-"""Reads back what a topic of one nsqd retains, over HTTP."""
+"""Read the messages that a topic of one nsqd retains, over HTTP."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from types import TracebackType
 
 import anyio
 import httpx
@@ -22,19 +20,10 @@ log = logging.getLogger("penstock.client")
 
 ANSWER_BYTES = 1 << 20  # asked for at once
 WAIT_MS = 20_000  # for which a follower lets nsqd wait for the next message
-SHORTEST_S = 0.5  # between two questions without an answer
-RETRY_S = 30.0  # how long a nsqd that does not answer, or that is busy, is asked again
+SHORTEST_S = 0.5  # between two requests without messages
+RETRY_S = 30.0  # how long an nsqd that does not answer, or that is busy, is asked again
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 BUSY = 503  # the status while the node's budget of buffers is used up, or it starts
-
-
-@dataclass(frozen=True, slots=True)
-class Retained:
-    """The range of messages that a node retains of a topic."""
-
-    log: str  # the id of the topic's log; with another one, offsets mean other messages
-    first: int  # offset of the oldest message that is retained
-    end: int  # offset behind the newest one
 
 
 class Reader:
@@ -42,12 +31,12 @@ class Reader:
 
     It reads from `start` to `end`, each of which is an offset, "earliest", "latest", a time as 2026-11-21T10:00:00Z, or a
     duration ago as "-15m". Without an `end` it ends with the newest message there is when it begins; a reader that follows
-    (`follow=True`) goes on with those that come. With a `cursor`, it begins where the last `commit` under that name on that
+    (`follow=True`) continues with those that come. With a `cursor`, it begins where the last `commit` under that name on that
     node says, and at `start` the first time; `owner` and `hold` (as "24h") are the cursor's.
 
     It is a context manager. Iteration raises ReadError, with the server's code OFFSET_GONE if retention passed the place, and
-    OTHER_LOG if the topic was deleted and made again meanwhile. A node that does not answer is asked again for `retry_s`.
-    The auth_secret of `settings` is shown as a bearer token, and those of TLS are for an https address.
+    OTHER_LOG if the topic was deleted and recreated meanwhile. A node that does not answer is asked again for `retry_s`.
+    The auth_secret of `settings` is the bearer token, and those of TLS are for an https address.
 
     Example::
 
@@ -74,7 +63,7 @@ class Reader:
         if not is_valid_name(topic) or (cursor and not is_valid_name(cursor)):
             raise ValueError(f"not a legal name: {topic if not is_valid_name(topic) else cursor!r}")
         self.topic = topic
-        self.next_offset: int | None = None  # behind the record that was handed out last; None: not known yet
+        self.next_offset: int | None = None  # after the last record that was delivered; None: not known yet
         self._base = _base(address)
         self._start, self._end = start, end
         self._follow = follow
@@ -94,9 +83,7 @@ class Reader:
         self._client = httpx.AsyncClient(base_url=self._base, timeout=timeout, headers=headers, verify=verify)
         self._pid = os.getpid()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
@@ -107,9 +94,7 @@ class Reader:
             wanted |= {"wait_ms": WAIT_MS} if self._follow else {"to": end}
             asked_at = anyio.current_time()
             headers, answer = await self._ask("GET", "/topic/read", wanted)
-            self._log = headers.get(
-                "X-Nsq-Log", self._log
-            )  # another one: the node was restored, and has what came before
+            self._log = headers.get("X-Nsq-Log", self._log)  # another one: the node was restored, with what was read
             for record in records_of(answer):
                 self.next_offset = record.offset + 1
                 yield record
@@ -121,7 +106,7 @@ class Reader:
             at = self.next_offset = max(at, after)
 
     async def commit(self, offset: int | None = None) -> None:
-        """Move the cursor to `offset`; None: behind the record that was handed out last. Raises ReadError, ValueError."""
+        """Move the cursor to `offset`; None: after the last record that was delivered. Raises ReadError, ValueError."""
         if not self._cursor:
             raise ValueError("a reader without a cursor has nothing to commit")
         to = self.next_offset if offset is None else offset
@@ -131,27 +116,28 @@ class Reader:
     async def _begin(self) -> tuple[int, int]:
         """Return the offsets at which to begin and to end."""
         _, answer = await self._ask("GET", "/topic/offsets", {})
-        retained = _retained(answer)
-        self._log = retained.log
+        offsets = _object(answer)
+        self._log = str(offsets.get("log", ""))
+        known = {"earliest": _integer(offsets, "first"), "latest": _integer(offsets, "next")}
         at = await self._cursor_offset()
         if at is None:
-            at = await self._offset(self._start, retained)
+            at = await self._offset(self._start, known)
             if self._cursor:
                 await self._move({"to": at})
         self.next_offset = at
-        return at, retained.end if self._end is None else await self._offset(self._end, retained)
+        return at, await self._offset("latest" if self._end is None else self._end, known)
 
-    async def _offset(self, where: int | str, retained: Retained) -> int:
-        """Return the offset of a place."""
+    async def _offset(self, where: int | str, known: Mapping[str, int]) -> int:
+        """Return the offset of an argument. `known`: those of earliest and latest."""
         if isinstance(where, int) or where.isdecimal():
             return int(where)
-        if where in ("earliest", "latest"):
-            return retained.first if where == "earliest" else retained.end
+        if where in known:
+            return known[where]
         _, answer = await self._ask("GET", "/topic/offsets", {"time": where})
         return _integer(_object(answer), "offset")
 
     async def _cursor_offset(self) -> int | None:
-        """Return where the cursor stands, or None if there is none."""
+        """Return the offset of the cursor, or None if there is none."""
         if not self._cursor:
             return None
         _, answer = await self._ask("GET", "/topic/cursors", {})
@@ -162,14 +148,10 @@ class Reader:
         return _integer(mine[0], "offset") if mine else None
 
     async def _move(self, change: dict[str, str | int]) -> None:
-        arguments = {"name": self._cursor, **change}
-        if self._owner:
-            arguments["owner"] = self._owner
-        if self._hold:
-            arguments["hold"] = self._hold
-        await self._ask("POST", "/topic/cursor", arguments)
+        given = {"name": self._cursor, "owner": self._owner, "hold": self._hold}
+        await self._ask("POST", "/topic/cursor", {**{name: value for name, value in given.items() if value}, **change})
 
-    # one question
+    # one request
 
     async def _ask(self, method: str, path: str, arguments: dict[str, str | int]) -> tuple[Mapping[str, str], bytes]:
         """Return the headers and the body of an answer. Raises ReadError."""
@@ -244,11 +226,6 @@ def _number(headers: Mapping[str, str], name: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise ReadError(f"not an nsqd: {name} is {text[:60]!r}")
     return int(text)
-
-
-def _retained(answer: bytes) -> Retained:
-    told = _object(answer)
-    return Retained(str(told.get("log", "")), _integer(told, "first"), _integer(told, "next"))
 
 
 def _code(answer: bytes) -> str:

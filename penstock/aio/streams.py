@@ -3,7 +3,7 @@
 import os
 import socket
 import ssl
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
@@ -15,6 +15,7 @@ from penstock.sansio.errors import ConnectionLost
 from penstock.sansio.tls import reason
 
 READ_SIZE = 65_536  # bytes
+LAST_S = 0.1  # s; how long the last bytes may take, such as the alert after a TLS error
 BROKEN = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, ssl.SSLError)
 
 
@@ -31,7 +32,7 @@ async def dial(address: str, timeout_s: float, limit: AbstractAsyncContextManage
     except TimeoutError as error:
         raise ConnectionLost(f"cannot connect to {address}: {str(error) or 'timed out'}") from None
     except OSError as error:
-        raise ConnectionLost(f"cannot connect to {address}: {_words(_cause(error))}") from error
+        raise ConnectionLost(f"cannot connect to {address}: {_reason(_cause(error))}") from error
     except ValueError as error:  # e.g. port 0 or a name of 70 characters: nsqlookupd passes on any address
         raise ConnectionLost(f"cannot connect to {address}: {error}") from None
 
@@ -66,13 +67,13 @@ def hold(stream: ByteStream) -> Guard:
 
 
 async def receive(stream: ByteStream, address: str) -> bytes:
-    """Return what arrives next, b"" at the end. Raises ConnectionLost."""
+    """Return the next bytes, b"" at the end. Raises ConnectionLost."""
     try:
         return await stream.receive(READ_SIZE)
     except anyio.EndOfStream:
         return b""
     except BROKEN as error:
-        raise ConnectionLost(f"{address}: {_words(error)}") from error
+        raise ConnectionLost(f"{address}: {_reason(error)}") from error
 
 
 async def send(stream: ByteStream, address: str, data: bytes, timeout_s: float) -> None:
@@ -83,43 +84,36 @@ async def send(stream: ByteStream, address: str, data: bytes, timeout_s: float) 
     except TimeoutError:
         raise ConnectionLost(f"{address}: took no data in time") from None
     except BROKEN as error:
-        raise ConnectionLost(f"{address}: {_words(error)}") from error
+        raise ConnectionLost(f"{address}: {_reason(error)}") from error
 
 
 async def end(stream: ByteStream, address: str) -> None:
-    """Tell the server that nothing more comes. Raises ConnectionLost."""
+    """Send the end of the stream. Raises ConnectionLost."""
     try:
         await stream.send_eof()
     except BROKEN as error:
-        raise ConnectionLost(f"{address}: {_words(error)}") from error
+        raise ConnectionLost(f"{address}: {_reason(error)}") from error
 
 
 async def close(stream: ByteStream, last: bytes) -> None:
     """Send `last`, as far as that needs no waiting, and close, also while the task is being cancelled."""
-    with anyio.move_on_after(LAST_S, shield=True):
-        try:
-            if last:
-                await stream.send(last)
-        except BROKEN:
-            pass  # either side closed it already
+    with anyio.move_on_after(LAST_S, shield=True), suppress(*BROKEN):  # either side closed it already
+        if last:
+            await stream.send(last)
     await anyio.aclose_forcefully(stream)
-
-
-LAST_S = 0.1  # s; how long the last bytes may take, such as the alert behind a TLS error
 
 
 def _cause(error: OSError) -> OSError:
     """Return the system's error behind anyio's, which says only that all attempts failed."""
-    causes: list[BaseException | None] = [error.__cause__]
-    if isinstance(error.__cause__, BaseExceptionGroup):
-        causes = [*error.__cause__.exceptions]
+    cause = error.__cause__
+    causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else (cause,)
     return next((one for one in causes if isinstance(one, OSError)), error)
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     cause = error if isinstance(error, OSError) else error.__cause__
     if not isinstance(cause, OSError):
         return "the connection broke"
     if cause.errno is not None and not isinstance(cause, ssl.SSLError | socket.gaierror):
-        return os.strerror(cause.errno)  # asyncio's own words repeat the address
+        return os.strerror(cause.errno)  # asyncio's own text repeats the address
     return reason(cause)

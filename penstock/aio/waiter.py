@@ -1,4 +1,4 @@
-"""What a task waits for once. On asyncio this is a bare future, which costs a third of an anyio.Event."""
+"""An event that one task waits for once. On asyncio it is a bare future, which costs a third of an anyio.Event."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,17 +25,17 @@ class FutureWaiter:
         self._future = future
 
     def set(self) -> None:
-        """Let the task go on."""
+        """Wake the task."""
         if not self._future.done():
             self._future.set_result(None)
 
     def wait(self) -> Awaitable[None]:
-        """Return what the task awaits."""
+        """Return the awaitable of the task."""
         return self._future
 
 
 def waiters() -> Callable[[], Waiter]:
-    """Return what makes a Waiter in the event loop that runs now."""
+    """Return the maker of Waiters in the event loop that runs now."""
     if sniffio.current_async_library() != "asyncio":
         return anyio.Event
     create_future = asyncio.get_running_loop().create_future
@@ -43,7 +43,7 @@ def waiters() -> Callable[[], Waiter]:
 
 
 def waker(event: anyio.Event) -> Callable[[], None]:
-    """Return what sets the event from another thread. It does nothing once the event loop is over."""
+    """Return a function that sets the event from another thread. It does nothing once the event loop is over."""
     post: Callable[..., object]
     if sniffio.current_async_library() == "asyncio":
         post = asyncio.get_running_loop().call_soon_threadsafe

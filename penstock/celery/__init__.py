@@ -3,12 +3,12 @@
 Tasks are jobs in tubes; broadcasts (control commands, events) are messages of ephemeral topics. See docs/how-to/celery.md.
 
 * `entry`: loaded by kombu's entry points where the package is installed, so that the URL works without an import.
-* `transport` and `channel`: what kombu calls. `outlet`: everything that is sent, over one connection to each server.
-* `holder`: a thread that reserves jobs, touches them and sends what became of them. `subscription`: a thread that receives
-  broadcasts.
+* `transport`: the transport and the channel that kombu calls. `outlet`: everything that is sent, over one connection to each
+  server.
+* `holder`: a thread that reserves, touches, deletes and releases jobs. `subscription`: a thread that receives broadcasts.
 * `address`, `names`, `envelope`: the URL, names of tubes and topics, and bodies; pure.
 
-This package imports no room and not `shared`; only `transport`, `channel` and `entry` import kombu.
+This package imports no room and not `shared`; only `transport` and `entry` import kombu.
 """
 
 ALIAS = "penstock"

@@ -12,19 +12,19 @@ OPTIONS = ("nsqd", *NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the jobs and the broadcasts are, and how they are put."""
+class BrokerUrl:
+    """The servers of the jobs and the broadcasts, and how they are put."""
 
     jobs: str  # host:port of beanstalkd's protocol
     nsqd: str  # host:port of nsqd, or "": no broadcasts
-    prefix: str  # stands before each name of a tube and topic
+    prefix: str  # of each name of a tube and topic
     ttr_s: int = 60  # time to run of a job; held jobs are touched, so it bounds only how late a lost worker is noticed
     timeout_s: float = 10.0
-    retry_s: float = 30.0  # how long a lost server is waited for before kombu learns of it
+    retry_s: float = 30.0  # how long a lost server is waited for before kombu gets an error
     connect_timeout_s: float = 5.0
 
 
-def read_url(url: str, options: Mapping[str, object]) -> Endpoint:
+def read_url(url: str, options: Mapping[str, object]) -> BrokerUrl:
     """Read penstock://HOST[:PORT][/VHOST][?nsqd=HOST:PORT&ttr=60], and kombu's transport_options of the same names.
 
     Without `nsqd`, broadcasts use port 4150 of the same host; an empty one means that there are none. VHOST is a prefix of
@@ -41,7 +41,7 @@ def read_url(url: str, options: Mapping[str, object]) -> Endpoint:
     nsqd = given.get("nsqd", f"{bracketed}:{NSQD_PORT}")
     vhost = unquote(parts.path).strip("/")
     numbers = {name: _positive(name, given[name]) for name in NUMBERS if name in given}
-    return Endpoint(
+    return BrokerUrl(
         check_address(f"{bracketed}:{port}"),
         check_address(nsqd) if nsqd else "",
         f"{vhost}." if vhost else "",

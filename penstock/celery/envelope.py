@@ -1,4 +1,4 @@
-"""A kombu message as the body of a job or a message, and what its headers mean for the job. Pure.
+"""A kombu message as the body of a job or a message, and the job's priority and delay. Pure.
 
 The body is JSON: {"queue": name, "ttr": seconds, "priority": of the job, "message": kombu's payload}, or for broadcasts
 {"routing_key": key, "message": payload}, or {"marker": id}.
@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.jobs.calls import MAX_U32
+
 Payload = dict[str, Any]  # kombu's: body, headers, properties, content-type, content-encoding
 LOWEST, STEP = 2048, 100  # the job's priority of kombu's 0; each higher one comes 100 before it
-MAX_DELAY_S = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a job holds."""
+    """The content of a job."""
 
     queue: str
     ttr_s: int
@@ -27,11 +28,11 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """What a message of an exchange's topic holds."""
+    """The content of a message of an exchange's topic."""
 
     routing_key: str
     message: Payload
-    marker: str = ""  # not empty: no message, but the sign that a subscription stands
+    marker: str = ""  # not empty: no message, but the sign that a subscription is active
 
 
 def pack_job(queue: str, ttr_s: int, message: Payload) -> bytes:
@@ -44,10 +45,8 @@ def read_job(body: bytes) -> Envelope:
     """Read the body of a job. Raises ValueError for a body that this transport did not write."""
     fields = _read(body)
     try:
-        ttr, priority = int(fields["ttr"]), int(fields["priority"])
-        return Envelope(
-            str(fields["queue"]), max(1, ttr), min(max(0, priority), MAX_DELAY_S), _payload(fields["message"])
-        )
+        ttr, priority = max(1, int(fields["ttr"])), min(max(0, int(fields["priority"])), MAX_U32)
+        return Envelope(str(fields["queue"]), ttr, priority, _payload(fields["message"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a message of kombu: {error}") from error
 
@@ -97,7 +96,7 @@ def delay_of(message: Payload, wall_s: float) -> int:
         return 0  # not Celery's header: the worker decides
     if due.tzinfo is None:
         due = due.replace(tzinfo=UTC)
-    return min(max(0, int(due.timestamp() - wall_s)), MAX_DELAY_S)
+    return min(max(0, int(due.timestamp() - wall_s)), MAX_U32)
 
 
 def _read(body: bytes) -> dict[str, Any]:
@@ -114,8 +113,7 @@ def _payload(value: object) -> Payload:
     """Return the payload if kombu can make a message of it. Raises ValueError."""
     if not isinstance(value, dict) or not isinstance(value.get("properties"), dict):
         raise ValueError("not a message of kombu: it has no properties")
-    if not isinstance(value["properties"].get("delivery_info", {}), dict) or not isinstance(
-        value.get("headers", {}), dict
-    ):
+    parts = value["properties"].get("delivery_info", {}), value.get("headers", {})
+    if not all(isinstance(part, dict) for part in parts):
         raise ValueError("not a message of kombu: its headers are not a dictionary")
     return value

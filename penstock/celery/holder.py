@@ -1,6 +1,6 @@
 """A thread that holds the jobs of one kombu channel: it reserves, touches, deletes and releases them over one connection.
 
-Laws:
+Invariants:
 * A job is deleted only after `acknowledge`. All others are released by `stop`, or by the server when the connection ends.
 * While a job is held, its time to run does not end, whatever the worker's main thread does.
 * After a lost connection, held jobs that no other worker has got meanwhile are reserved again and not delivered twice.
@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from math import inf
 from time import monotonic, sleep
 
 from penstock.celery.envelope import Envelope, read_job
@@ -32,18 +33,18 @@ MAX_HELD = 1000  # jobs, for a channel without a prefetch limit
 RESERVE_S = 1  # s of waiting on the server, during which acknowledgements wait, too
 TOUCH_SHARE = 3  # a job is touched after a third of its time to run
 PAUSE_S = 0.5  # s before an answer is sent again that a lost connection may have kept from the server
-STOP_S = 15.0  # s for telling the server about all jobs at the end
+STOP_S = 15.0  # s to delete and release all jobs at the end
 
 
 class HeldJob:
     """A job that is held: its envelope, and when it is touched next (s, monotonic)."""
 
-    __slots__ = ("envelope", "is_ours", "job", "touch_at")
+    __slots__ = ("envelope", "is_reserved", "job", "touch_at")
 
     def __init__(self, job: Job, envelope: Envelope, now: float) -> None:
         self.job = job
         self.envelope = envelope
-        self.is_ours = True  # False: the reservation was lost, and another worker may have the job
+        self.is_reserved = True  # False: the reservation was lost, and another worker may have the job
         self.plan_touch(now)
 
     def plan_touch(self, now: float) -> None:
@@ -51,7 +52,7 @@ class HeldJob:
         self.touch_at = now + self.envelope.ttr_s / TOUCH_SHARE
 
 
-class Holder:
+class JobHolder:
     """The jobs of one channel. `deliver` is called in the thread with each job; `fail` with an error that ends the thread."""
 
     def __init__(
@@ -61,11 +62,10 @@ class Holder:
         self._jobs = jobs
         self._deliver = deliver
         self._fail = fail
-        self._tubes: tuple[str, ...] = ()  # tubes to reserve from
+        self.tubes: tuple[str, ...] = ()  # tubes to reserve from
         self._held: dict[int, HeldJob] = {}
-        self._answers: deque[tuple[int, Callable[[HeldJob], None], HeldJob]] = (
-            deque()
-        )  # to be sent: deletes and releases
+        # to be sent: deletes and releases
+        self._answers: deque[tuple[int, Callable[[HeldJob], None], HeldJob]] = deque()
         self._fetches: deque[tuple[str, Future[HeldJob | None]]] = deque()
         self._lock = threading.Lock()  # guards _held and _answers
         self._wake = threading.Event()
@@ -80,7 +80,7 @@ class Holder:
     def consume(self, tubes: tuple[str, ...]) -> None:
         """Reserve from these tubes from now on."""
         self._require_own()
-        self._tubes = tubes
+        self.tubes = tubes
         self._wake.set()
 
     def acknowledge(self, job_id: int) -> None:
@@ -100,22 +100,12 @@ class Holder:
         return result.result(seconds)
 
     def stop(self) -> None:
-        """Send what is to be sent, release all jobs, and end the thread. After a fork it does nothing."""
+        """Send the answers, release all other jobs, and end the thread. After a fork it does nothing."""
         if self.is_inherited:
             return
         self._stopping = True
         self._wake.set()
         self._thread.join(STOP_S)
-
-    @property
-    def tubes(self) -> tuple[str, ...]:
-        """Return the tubes that jobs are reserved from."""
-        return self._tubes
-
-    @property
-    def count(self) -> int:
-        """Return the number of jobs that are held."""
-        return len(self._held)
 
     @property
     def is_inherited(self) -> bool:
@@ -124,9 +114,7 @@ class Holder:
 
     def _require_own(self) -> None:
         if self.is_inherited:
-            raise ReservationLost(
-                "the jobs are reserved by the process that forked this one, and only that one can answer them"
-            )
+            raise ReservationLost("the jobs are reserved by the process that forked this one: only it can answer them")
 
     def _answer(self, job_id: int, send: Callable[[HeldJob], None]) -> None:
         self._require_own()
@@ -154,9 +142,9 @@ class Holder:
         self._wake.clear()
         self._send_answers()
         self._reclaim()
-        self._touch_due()
+        self._touch_held(monotonic())
         self._serve_fetches()
-        tubes, limit = self._tubes, self.limit or MAX_HELD
+        tubes, limit = self.tubes, self.limit or MAX_HELD
         if self._answers or self._fetches or self._stopping:
             return
         if not tubes or len(self._held) >= limit:
@@ -166,15 +154,13 @@ class Holder:
         try:
             job = self._jobs.reserve(RESERVE_S)
         except DeadlineSoon:
-            self._touch_all()
+            self._touch_held(inf)
             return
         except ConnectionLost:
             self._jobs.peek(0)  # waits for the node as long as the settings say, then raises
             return
-        if job is not None:
-            held = self._hold(job)
-            if held is not None:
-                self._deliver(held)
+        if job is not None and (held := self._hold(job)) is not None:
+            self._deliver(held)
 
     def _finish(self) -> None:
         """Send the answers, and give back what is still held."""
@@ -190,7 +176,7 @@ class Holder:
         with self._lock:
             known = self._held.get(job.id)
             if known is not None:
-                known.job, known.is_ours = job, True
+                known.job, known.is_reserved = job, True
                 known.plan_touch(monotonic())
                 return None
         if any(job.id == job_id for job_id, _, _ in self._answers):  # acknowledged while the connection was lost
@@ -244,22 +230,17 @@ class Holder:
                 continue
             job = self._jobs.reserve_job(held.job.id)
             if job is None:
-                held.is_ours = False
+                held.is_reserved = False
                 logger.warning("job %d was lost with its connection: another worker may do it, too", held.job.id)
             else:
-                held.job, held.is_ours = job, True
+                held.job, held.is_reserved = job, True
                 held.plan_touch(monotonic())
         self._epoch = epoch
 
-    def _touch_due(self) -> None:
-        now = monotonic()
+    def _touch_held(self, until: float) -> None:
+        """Touch the jobs whose next touch is planned until this time (s, monotonic)."""
         for held in list(self._held.values()):
-            if held.is_ours and held.touch_at <= now:
-                self._touch(held)
-
-    def _touch_all(self) -> None:
-        for held in list(self._held.values()):
-            if held.is_ours:
+            if held.is_reserved and held.touch_at <= until:
                 self._touch(held)
 
     def _touch(self, held: HeldJob) -> None:
@@ -269,12 +250,13 @@ class Holder:
         except (ConnectionLost, ReservationLost):
             self._jobs.peek(held.job.id)  # connects again, or raises: then `_reclaim` reserves the job
         except Refused as error:
-            held.is_ours = False
+            held.is_reserved = False
             logger.warning("job %d is no longer reserved: %s", held.job.id, error)
 
     def _seconds_to_touch(self) -> float:
-        """Return how long the thread may sleep."""
-        nearest = min((held.touch_at for held in list(self._held.values()) if held.is_ours), default=monotonic() + 60)
+        """Return the s for which the thread may sleep."""
+        touches = [held.touch_at for held in list(self._held.values()) if held.is_reserved]
+        nearest = min(touches, default=monotonic() + 60)
         return max(0.0, nearest - monotonic())
 
     def _watch(self, tubes: tuple[str, ...]) -> None:
@@ -294,7 +276,7 @@ class Holder:
                 job = self._jobs.reserve(0)
                 result.set_result(None if job is None else self._hold(job))
             except DeadlineSoon:
-                self._touch_all()
+                self._touch_held(inf)
                 self._fetches.appendleft((tube, result))
             except JobsError as error:
                 result.set_exception(error)

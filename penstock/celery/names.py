@@ -1,6 +1,6 @@
 """Names of queues and exchanges, which may have any characters, as names of tubes, topics and channels. Pure.
 
-Law: two names never become one, except by a collision of 128 bits of SHA-256.
+Two names never become one, except by a collision of 128 bits of SHA-256.
 """
 
 import hashlib
@@ -21,17 +21,8 @@ def tube_of(queue: str) -> str:
     return name if len(name) <= MAX_TUBE else f"{name[: MAX_TUBE - 34]}$_{_hash(queue)}"
 
 
-def topic_of(exchange: str) -> str:
-    """Return the ephemeral topic of an exchange."""
-    return _ephemeral(exchange)
-
-
-def channel_of(queue: str) -> str:
-    """Return the ephemeral channel of a queue."""
-    return _ephemeral(queue)
-
-
-def _ephemeral(name: str) -> str:
+def ephemeral(name: str) -> str:
+    """Return the name of the ephemeral topic of an exchange, or of the ephemeral channel of a queue."""
     plain = _NOT_TOPIC.sub("_", name)
     most = MAX_TOPIC - len(EPHEMERAL)
     if plain != name or plain in ("", ".", "..") or len(plain) > most or re.search(r"-[0-9a-f]{32}$", plain):

@@ -1,4 +1,4 @@
-"""Everything that a kombu connection sends: jobs, broadcasts, and questions about tubes.
+"""Everything that a kombu connection sends: jobs, broadcasts, and requests about tubes.
 
 An outlet may be called from any thread, and after a fork: each process gets connections of its own.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.celery import names
-from penstock.celery.address import Endpoint
+from penstock.celery.address import BrokerUrl
 from penstock.celery.envelope import Payload, delay_of, pack_job, priority_of
 from penstock.client import Producer
 from penstock.jobs import Jobs, JobsSettings, NotFound, Unsupported
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Outlet:
     """The sending side of one kombu connection."""
 
-    def __init__(self, endpoint: Endpoint, wall: Callable[[], float]) -> None:
+    def __init__(self, endpoint: BrokerUrl, wall: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._wall = wall  # s since the epoch
         self._pid = os.getpid()
@@ -52,11 +52,7 @@ class Outlet:
 
     def ready_count(self, queue: str) -> int:
         """Return the number of ready jobs of the queue; 0 if it does not exist."""
-
-        def ask(jobs: Jobs) -> int:
-            return int(jobs.stats_tube(self.tube_of(queue)).get("current-jobs-ready", 0))
-
-        return self._ask_or_zero(ask)
+        return self._ask_or_zero(lambda jobs: int(jobs.stats_tube(self.tube_of(queue)).get("current-jobs-ready", 0)))
 
     def clear(self, queue: str) -> int:
         """Delete the jobs of the queue that no worker has; return how many."""
@@ -73,7 +69,7 @@ class Outlet:
         with self._own():
             if self._producer is None:
                 self._producer = Producer(self._endpoint.nsqd)
-            self._producer.publish(names.topic_of(self._endpoint.prefix + exchange), body)
+            self._producer.publish(names.ephemeral(self._endpoint.prefix + exchange), body)
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -89,12 +85,12 @@ class Outlet:
             self._jobs, self._producer = self.new_jobs(), None
         return self._lock
 
-    def _ask(self, question: Callable[[Jobs], T]) -> T:
+    def _ask(self, request: Callable[[Jobs], T]) -> T:
         with self._own():
-            return question(self._jobs)
+            return request(self._jobs)
 
-    def _ask_or_zero(self, question: Callable[[Jobs], int]) -> int:
+    def _ask_or_zero(self, request: Callable[[Jobs], int]) -> int:
         try:
-            return self._ask(question)
+            return self._ask(request)
         except NotFound:
             return 0

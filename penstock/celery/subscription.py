@@ -1,7 +1,7 @@
 """A thread that receives the broadcasts of one exchange for one queue.
 
-Law: nothing is delivered that was published before the subscription stood, such as an old `shutdown`: the topic of an
-exchange keeps messages while it has no channel. The thread publishes a marker, and drops what comes before it.
+Messages that were published before the subscription began, such as an old `shutdown`, are not delivered: the topic of an
+exchange keeps messages while it has no channel. The thread publishes a marker, and drops the messages before it.
 """
 
 import logging
@@ -18,7 +18,7 @@ MARKER_S = 0.3  # s until the marker is published again, because the subscriptio
 MAX_MARKER_S = 5.0
 
 
-class Subscription:
+class BroadcastSubscription:
     """One channel of one exchange's topic. `deliver` is called in the thread with each broadcast."""
 
     def __init__(
@@ -32,15 +32,15 @@ class Subscription:
         self._publish = publish
         self._deliver = deliver
         self._marker = uuid.uuid4().hex
-        self._stands = threading.Event()  # set: the marker came
+        self._is_active = threading.Event()  # set: the marker came
         self._stopping = threading.Event()
         self._consumer = Consumer(topic, channel, [nsqd])
         self._thread = threading.Thread(target=self._run, name=f"penstock {topic}", daemon=True)
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the subscription stands; False: it does not yet."""
-        return self._stands.wait(seconds)
+        """Wait until the subscription is active; return False if it is not active in time."""
+        return self._is_active.wait(seconds)
 
     def stop(self) -> None:
         """End the thread; it does not wait for it."""
@@ -56,14 +56,14 @@ class Subscription:
             with self._consumer as consumer:
                 pause, next_marker = MARKER_S, monotonic()
                 while not self._stopping.is_set():
-                    if not self._stands.is_set() and monotonic() >= next_marker:
+                    if not self._is_active.is_set() and monotonic() >= next_marker:
                         self._send_marker()
                         next_marker, pause = monotonic() + pause, min(2 * pause, MAX_MARKER_S)
-                    for message in consumer.poll(1.0 if self._stands.is_set() else 0.1):
+                    for message in consumer.poll(1.0 if self._is_active.is_set() else 0.1):
                         self._handle(message.body, message.id.decode("latin-1"))
                         message.finish()
         except ClientError as error:
-            logger.error("no broadcasts come any longer: %s", error)
+            logger.error("no more broadcasts: %s", error)
 
     def _send_marker(self) -> None:
         try:
@@ -78,6 +78,6 @@ class Subscription:
             logger.warning("a message on the topic of an exchange was dropped: %s", error)
             return
         if broadcast.marker == self._marker:
-            self._stands.set()
-        elif self._stands.is_set() and not broadcast.marker:
+            self._is_active.set()
+        elif self._is_active.is_set() and not broadcast.marker:
             self._deliver(broadcast, tag)

@@ -25,12 +25,5 @@ from penstock.sansio.message import Message
 from penstock.sansio.settings import Settings
 
 __all__ = [
-    "ClientError",
-    "ConnectionLost",
-    "Consumer",
-    "ConsumerError",
-    "Message",
-    "Producer",
-    "PublishError",
-    "Settings",
-]
+    "ClientError", "ConnectionLost", "Consumer", "ConsumerError", "Message", "Producer", "PublishError", "Settings",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A socket to one nsqd that sends and receives whole buffers. What the bytes mean, the session knows.
+"""A socket to one nsqd that sends and receives whole buffers; the session interprets them.
 
 Only `open`, `send` (a full socket) and `wait_readable` wait; `receive` takes what has arrived. Every failure of the network is
 a ConnectionLost whose text names the address.
@@ -19,19 +19,19 @@ READ_SIZE = 65536  # bytes; below malloc's mmap threshold, above which each recv
 class Connection:
     """A connected socket. `address` is as in `dial`."""
 
-    __slots__ = ("_held", "_socket", "_write_timeout_s", "address")
+    __slots__ = ("_guard", "_socket", "_write_timeout_s", "address")
 
     def __init__(self, address: str, connected: socket.socket, write_timeout_s: float) -> None:
         """Take over a non-blocking socket. `write_timeout_s`: how long `send` waits without progress."""
         self.address = address
         self._write_timeout_s = write_timeout_s
         self._socket = connected
-        self._held = Guard(connected.fileno())
+        self._guard = Guard(connected.fileno())
 
     @property
     def is_inherited(self) -> bool:
         """Return True in a process that was forked since: the connection belongs to the parent, and here it is only closed."""
-        return self._held.is_inherited
+        return self._guard.is_inherited
 
     @classmethod
     def open(cls, address: str, dial_timeout_s: float, write_timeout_s: float) -> "Connection":
@@ -55,7 +55,7 @@ class Connection:
             raise self._lost(error) from error
 
     def receive(self) -> bytes | None:
-        """Return what has arrived, b"" at the end of the stream, or None if nothing has. Raises ConnectionLost."""
+        """Return the bytes that have arrived, b"" at the end of the stream, or None if none have. Raises ConnectionLost."""
         try:
             return self._socket.recv(READ_SIZE)
         except BlockingIOError:
@@ -68,7 +68,7 @@ class Connection:
         return self._wait(select.POLLIN, seconds)
 
     def finish_sending(self) -> None:
-        """Tell the server that nothing more comes; it closes the connection when it has handled all that was sent."""
+        """Send the end of the stream; the server closes the connection when it has handled all that was sent."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:

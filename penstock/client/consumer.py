@@ -2,7 +2,7 @@
 
 It uses one thread, the caller's, and nothing happens between two calls. A caller that works on one message for longer
 than a heartbeat interval calls `message.touch()` now and then, which also shows the server that the client is alive.
-An nsqd that does not answer, or whose name does not resolve, keeps nobody waiting; requests to nsqlookupd run in their own
+An nsqd that does not answer, or whose name does not resolve, delays no other nsqd; requests to nsqlookupd run in their own
 thread.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
 from time import monotonic
-from types import TracebackType
 
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
@@ -63,7 +62,7 @@ class Consumer:
         self._refusal: ConsumerError | None = None  # to be raised when there are no messages to return
         self._stopped = False
         self._closed = False
-        self._losses_seen = 0  # lost_count of the core when nsqlookupd was last hurried
+        self._losses_seen = 0  # lost_count of the core at the last `poll_often`
         settings = settings or Settings()
         self._links = Links(topic, channel, max_in_flight, settings, self._wake)
         self._links.core.want(given)
@@ -80,12 +79,12 @@ class Consumer:
         that was forked since the consumer was made.
         """
         self._links.require_own()
-        deadline = float("inf") if timeout_s is None else monotonic() + timeout_s
+        deadline = inf if timeout_s is None else monotonic() + timeout_s
         while not self._stopped:
-            self._hear_lookups()
+            self._apply_lookups()
             messages = self._receive(0.0) if self._links.is_stale else []
             messages += self._links.core.take_held()
-            wait = self._links.tend()
+            wait = self._links.maintain()
             messages += self._receive(0.0 if messages else min(wait, max(0.0, deadline - monotonic())))
             if messages or monotonic() >= deadline:
                 return messages
@@ -127,7 +126,7 @@ class Consumer:
         self._wake()
 
     def close(self) -> None:
-        """Send the answers, requeue messages that were not handed out, and disconnect. Closing again does nothing.
+        """Send the answers, requeue messages that were not delivered, and disconnect. Closing again does nothing.
 
         After a fork, the child's copy sends nothing.
         """
@@ -136,22 +135,20 @@ class Consumer:
         self._closed = self._stopped = True
         if self._guards[0].is_inherited:
             self._links.abandon()
-            self._waker.close()
-            self._alarm.close()
-            return
-        if self._lookup is not None:
-            self._lookup.stop()
-        self._links.selector.unregister(self._alarm)
-        for message in self._ready:
-            message.requeue(0)
-        self._ready.clear()
-        self._links.close(monotonic() + CLOSE_S)
+        else:
+            if self._lookup is not None:
+                self._lookup.stop()
+            self._links.selector.unregister(self._alarm)
+            for message in self._ready:
+                message.requeue(0)
+            self._ready.clear()
+            self._links.close(monotonic() + CLOSE_S)
         self._waker.close()
         self._alarm.close()
 
     @property
     def msg_timeout_ms(self) -> int:
-        """Return how long the servers wait for the answer to a message, in ms: the shortest time of all, 0 if none is known."""
+        """Return the time in ms for which the servers wait for an answer: the shortest of all, 0 if none is known."""
         return min((one.msg_timeout_ms for one in self._links.core.subscriptions.values()), default=0)
 
     def fileno(self) -> int:
@@ -165,21 +162,21 @@ class Consumer:
     def __enter__(self) -> "Consumer":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _hear_lookups(self) -> None:
+    def _apply_lookups(self) -> None:
         if self._lookup is None:
             return
-        news = self._lookup.latest_addresses()
-        if news is not None:
-            self._links.core.found(news)
-        if self._links.core.ask_at < inf:
-            self._lookup.ask(self._links.core.ask_at)
-            self._links.core.ask_at = inf
-        if self._losses_seen != self._links.core.lost_count:
-            self._losses_seen = self._links.core.lost_count
-            self._lookup.hurry()
+        core = self._links.core
+        if (addresses := self._lookup.latest_addresses()) is not None:
+            core.found(addresses)
+        if core.ask_at < inf:
+            self._lookup.ask(core.ask_at)
+            core.ask_at = inf
+        if self._losses_seen != core.lost_count:
+            self._losses_seen = core.lost_count
+            self._lookup.poll_often()
 
     def _receive(self, seconds: float) -> list[Message]:
         messages: list[Message] = []
@@ -197,5 +194,5 @@ class Consumer:
         return messages
 
     def _wake(self) -> None:
-        with suppress(OSError):  # full: the owner is awake already; closed: no one waits
+        with suppress(OSError):  # full: the owner is awake already; closed: it has ended
             self._waker.send(b"!")

@@ -18,7 +18,7 @@ from penstock.sansio.subscription import Subscription
 
 ANSWERS_WAIT_S = 0.01  # how long an answer may wait for others while the caller is busy with a batch
 DIALS_AT_ONCE = 20
-STALE_S = 1.0  # between two calls of `tend`
+STALE_S = 1.0  # between two calls of `maintain`
 
 
 class Links:
@@ -29,7 +29,7 @@ class Links:
     ) -> None:
         """Begin without a connection. Raises ValueError as ConsumerCore does.
 
-        `wake` is called in another thread when `tend` has something to do.
+        `wake` is called in another thread when `maintain` has something to do.
         """
         self.core = ConsumerCore(topic, channel, max_in_flight, settings, self, monotonic, random.Random())
         # a key's data is a Subscription, a Dialing, or None for a socket of the owner
@@ -40,7 +40,7 @@ class Links:
         self._dialings: set[Dialing] = set()
         self._resolutions: dict[str, tuple[Resolution, float]] = {}  # by address; when each is given up
         self._wake = wake
-        self._flushed_at = self._tended_at = monotonic()
+        self._flushed_at = self._maintained_at = monotonic()
 
     def require_own(self) -> None:
         """Raise ConsumerError in a process that was forked since."""
@@ -49,20 +49,18 @@ class Links:
 
     @property
     def is_stale(self) -> bool:
-        """Return True if the caller was busy for long: read what has arrived before `tend` judges a silence."""
-        return monotonic() - self._tended_at > STALE_S
+        """Return True if the caller was busy for long: read what has arrived before `maintain` judges a silence."""
+        return monotonic() - self._maintained_at > STALE_S
 
-    def tend(self) -> float:
+    def maintain(self) -> float:
         """Do what is due, send all output, and return the seconds until the next call is needed."""
-        self._tended_at = monotonic()
+        self._maintained_at = monotonic()
         seconds = self.core.tick()
         self._dial()
         self.flush()
         if len(self._dialings) < DIALS_AT_ONCE:
             return seconds
-        return max(
-            0.0, min(one.until for one in self._dialings) - self._tended_at
-        )  # others are due, and wait for these
+        return max(0.0, min(one.until for one in self._dialings) - self._maintained_at)  # others are due after these
 
     def receive(self, subscription: Subscription | Dialing) -> list[Message]:
         """Return the messages that have arrived at a socket that the selector reported."""
@@ -112,7 +110,7 @@ class Links:
         self._resolutions.clear()
         for dialing in [*self._dialings]:
             self._forget(dialing)
-        self._hear_out(lambda: self.core.has_left, deadline)
+        self._read_until(lambda: self.core.has_left, deadline)
         for subscription, connection in [*self._connections.items()]:
             try:
                 subscription.end()
@@ -120,7 +118,7 @@ class Links:
                 connection.finish_sending()
             except ConnectionLost as error:
                 self.core.lose(subscription, error)
-        self._hear_out(lambda: not self._connections, deadline)
+        self._read_until(lambda: not self._connections, deadline)
         for subscription in [*self._connections]:
             self.core.lose(subscription, "the consumer was closed")
         self.selector.close()
@@ -133,7 +131,7 @@ class Links:
         for dialing in self._dialings:
             dialing.socket.close()
 
-    def _hear_out(self, is_over: Callable[[], bool], deadline: float) -> None:
+    def _read_until(self, is_over: Callable[[], bool], deadline: float) -> None:
         """Read what the servers send until it `is_over`; messages among it are requeued."""
         self.flush()
         while not is_over() and (left := deadline - monotonic()) > 0:
@@ -143,11 +141,11 @@ class Links:
 
     def _dial(self) -> None:
         """Dial the nsqds that are due, and give up those that take too long. It waits for none of them."""
-        for dialing in [one for one in self._dialings if one.until <= self._tended_at]:
+        for dialing in [one for one in self._dialings if one.until <= self._maintained_at]:
             self._forget(dialing)
             self.core.failed(dialing.address, cannot_connect(dialing.address, TimeoutError("timed out")))
         for resolved, (resolution, until) in [*self._resolutions.items()]:
-            if resolution.is_done or until <= self._tended_at:
+            if resolution.is_done or until <= self._maintained_at:
                 del self._resolutions[resolved]
                 self._dial_resolved(resolved, resolution)
         while len(self._dialings) < DIALS_AT_ONCE and (address := self.core.take_due()) is not None:
@@ -159,12 +157,12 @@ class Links:
             if resolution.is_done:
                 self._dial_resolved(address, resolution)
             else:
-                self._resolutions[address] = resolution, self._tended_at + LONGEST_S
+                self._resolutions[address] = resolution, self._maintained_at + LONGEST_S
 
     def _dial_resolved(self, address: str, resolution: Resolution) -> None:
         """Dial an nsqd whose name is resolved, or has been looked up for too long."""
         try:
-            dialing = Dialing(address, resolution.targets(0), self._tended_at + self._settings.dial_timeout_s)
+            dialing = Dialing(address, resolution.targets(0), self._maintained_at + self._settings.dial_timeout_s)
         except OSError as error:
             self.core.failed(address, cannot_connect(address, error))
             return
@@ -172,7 +170,7 @@ class Links:
         self.selector.register(dialing.socket, selectors.EVENT_WRITE, dialing)
 
     def _finish(self, dialing: Dialing) -> None:
-        """Take over a connection that is made, or go on with the next address of its host."""
+        """Use a connection that is made, or try the next address of its host."""
         self.selector.unregister(dialing.socket)
         try:
             connected = dialing.finish()

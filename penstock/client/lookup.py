@@ -1,8 +1,7 @@
 """A poller that asks the nsqlookupds which nsqds have a topic.
 
-It runs in its own thread, since a lookupd that hangs must not stop the messages.
-
-Law: only results leave this thread, each with all addresses, and `wake` is called after each one.
+It runs in its own thread, since a lookupd that hangs must not stop the messages. Only results leave this thread, each with all
+addresses, and `wake` is called after each one.
 """
 
 import logging
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.sansio.discovery import Discovery, Reply, lookup_url
+from penstock.sansio.discovery import Discovery, LookupReply, lookup_url
 from penstock.sansio.requests import request_context, request_headers
 from penstock.sansio.settings import Settings
 
@@ -39,59 +38,57 @@ class LookupPoller:
         self._timeout_s = settings.lookupd_poll_timeout_s
         self._wake = wake
         self._discovery = Discovery(settings, random.Random(), len(self._urls))  # belongs to the poller's thread
-        self._fresh: dict[str, float] | None = (
-            None  # the result for the owner; each side passes it on by one assignment
-        )
-        self._wishes: deque[Callable[[], None]] = deque()  # calls of `_discovery` that the owner asks for
-        self._news = threading.Event()  # set when there are wishes, or it is the end
+        self._latest: dict[str, float] | None = None  # for the owner; each side takes or sets it by one assignment
+        self._changes: deque[Callable[[], None]] = deque()  # calls of `_discovery` that the owner asks for
+        self._changed = threading.Event()  # set when there are changes, or at the end
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nsqlookupd poller", daemon=True)
         self._thread.start()
 
     def latest_addresses(self) -> dict[str, float] | None:
-        """Return the nsqd addresses as in `Discovery.answered`, or None if there was no answer since the last call."""
-        fresh, self._fresh = self._fresh, None
-        return fresh
+        """Return the nsqd addresses as in `Discovery.answered`, or None if there was no response since the last call."""
+        latest, self._latest = self._latest, None
+        return latest
 
     def ask(self, at: float) -> None:
         """Poll at this time (monotonic s), if the next poll is later."""
-        self._wish(lambda: self._discovery.ask(at))
+        self._change(lambda: self._discovery.ask(at))
 
-    def hurry(self) -> None:
+    def poll_often(self) -> None:
         """Poll often for a while: an nsqd went away and may be back at another address."""
-        self._wish(self._discovery.hurry)
+        self._change(self._discovery.poll_often)
 
     def stop(self) -> None:
         """End the thread; if it hangs in a request, leave it behind, since it is a daemon thread."""
         self._stopping = True
-        self._news.set()
+        self._changed.set()
         self._thread.join(timeout=0.2)
 
-    def _wish(self, call: Callable[[], None]) -> None:
-        self._wishes.append(call)
-        self._news.set()
+    def _change(self, call: Callable[[], None]) -> None:
+        self._changes.append(call)
+        self._changed.set()
 
     def _run(self) -> None:
         with self._client:
             while not self._stopping:
                 for number in self._discovery.begin(monotonic()):
                     asked_at = monotonic()
-                    self._fresh = self._discovery.answered(number, self._ask(self._urls[number]), asked_at)
+                    self._latest = self._discovery.answered(number, self._ask(self._urls[number]), asked_at)
                     self._wake()
                 self._discovery.end(monotonic())
                 self._pause()
 
     def _pause(self) -> None:
         while True:
-            self._news.clear()
+            self._changed.clear()
             if self._stopping:
                 return
-            while self._wishes:
-                self._wishes.popleft()()
+            while self._changes:
+                self._changes.popleft()()
             left = self._discovery.wait(monotonic())
             if not left:
                 return
-            self._news.wait(left)
+            self._changed.wait(left)
 
     def _ask(self, url: str) -> frozenset[str] | None:
         """Return the nsqds that one nsqlookupd knows for the topic, or None if it does not answer."""
@@ -107,7 +104,7 @@ class LookupPoller:
             return None
 
     def _read(self, reply: "httpx.Response") -> frozenset[str]:
-        body = Reply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
+        body = LookupReply(reply.headers.get("Content-Encoding", "identity"), self._timeout_s, monotonic())
         for part in reply.iter_raw():
             body.add(part, monotonic())
         return body.addresses()

@@ -1,13 +1,13 @@
-"""The blocking producer: one connection, and answers counted in order.
+"""The blocking producer: one connection, and responses counted in order.
 
-Law: a publish is done when its OK was read, and not before. PublishError is raised once for everything that is not known
+A publish is done when its OK was read, and not before. PublishError is raised once for everything that is not known
 to be done. The producer itself publishes nothing twice: it reconnects only while no publish is unanswered.
 """
 
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
-from types import TracebackType
 
 from penstock.client.connection import Connection
 from penstock.protocol import nsq
@@ -28,8 +28,8 @@ class Producer:
     Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
     After a failure the next publish goes to the next address. A producer that is not called answers no heartbeats, and
     the server disconnects it after two of them; the next publish reconnects. To keep the connection, call `poll` now and
-    then (`fileno` is for selectors). After a fork, the child's copy connects anew when it is used; publishes that were not
-    answered then are the parent's.
+    then (`fileno` is for selectors). After a fork, the child's copy opens a connection of its own; publishes that were not
+    answered then belong to the parent.
 
     Example::
 
@@ -42,10 +42,7 @@ class Producer:
     """
 
     def __init__(
-        self,
-        addresses: str | Sequence[str],
-        settings: Settings | None = None,
-        max_outstanding: int = MAX_OUTSTANDING,
+        self, addresses: str | Sequence[str], settings: Settings | None = None, max_outstanding: int = MAX_OUTSTANDING
     ) -> None:
         self._addresses = [addresses] if isinstance(addresses, str) else list(addresses)
         if not self._addresses:
@@ -83,7 +80,7 @@ class Producer:
         try:
             link.publish(command)
         except ConnectionLost as error:
-            self._read_last_words(link)
+            self._read_refusal(link)
             raise self._failure(str(error)) from error
 
     def flush(self) -> None:
@@ -115,7 +112,7 @@ class Producer:
 
     @property
     def features(self) -> dict[str, object] | None:
-        """Return what the nsqd answered to IDENTIFY, or None without a connection."""
+        """Return the nsqd's response to IDENTIFY, or None without a connection."""
         self._leave_parent()
         return None if self._link is None else self._link.publisher.session.features
 
@@ -133,7 +130,7 @@ class Producer:
     def __enter__(self) -> "Producer":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.flush()
@@ -147,7 +144,7 @@ class Producer:
 
     @property
     def _outstanding(self) -> int:
-        """Return how many publishes are sent and not answered."""
+        """Return the number of publishes that are sent and not answered."""
         return 0 if self._link is None else len(self._link.publisher.unanswered)
 
     def _connected(self) -> "_Link":
@@ -170,7 +167,7 @@ class Producer:
     def _await_answers(self) -> None:
         """Wait until one more publish is answered. Raises PublishError."""
         link = self._link
-        assert link is not None, "no answer is owed without a connection"
+        assert link is not None, "without a connection no publish is unanswered"
         before, until = self._outstanding, monotonic() + self._settings.read_timeout_s
         while self._outstanding == before:  # heartbeats are no answer
             if not link.connection.wait_readable(max(0.0, until - monotonic())):
@@ -200,17 +197,11 @@ class Producer:
         self._addresses.append(self._addresses.pop(0))
         return PublishError(text, code)
 
-    def _read_last_words(self, link: "_Link") -> None:
-        """Read the frames that came before a failed send.
-
-        A send fails when the server refused an earlier publish and closed; the caller needs that error, which `_read`
-        raises.
-        """
-        try:
+    def _read_refusal(self, link: "_Link") -> None:
+        """Raise the server's error before a failed send, if there is one: it refused an earlier publish, and closed."""
+        with suppress(ConnectionLost):
             while link.connection.wait_readable(0):
                 self._read(link)
-        except ConnectionLost:
-            pass  # there are none, so the failed send is reported
 
 
 class _Link:

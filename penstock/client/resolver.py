@@ -1,6 +1,5 @@
-"""The addresses of host names, found in threads: getaddrinfo may take half a minute, and nothing can interrupt it.
+"""The addresses of host names, found in threads: getaddrinfo may take half a minute, and cannot be interrupted.
 
-Laws:
 * At most MOST_THREADS names are looked up at a time. A name that is looked up already is not looked up a second time.
 * An address that is numeric, or the path of a unix socket, needs no thread.
 """
@@ -56,7 +55,7 @@ class Resolution:
 
 
 class Resolver:
-    """Looks names up. `look_up` is socket.getaddrinfo, or stands in for it."""
+    """Looks names up. `look_up` has the arguments and the result of socket.getaddrinfo."""
 
     def __init__(self, look_up: LookUp = socket.getaddrinfo) -> None:
         self._look_up = look_up
@@ -71,14 +70,12 @@ class Resolver:
         `wake`, which raises nothing, is called in another thread at the end, unless the addresses are known at once. Raises
         ValueError for an invalid address.
         """
-        if is_path(address):
-            done = Resolution(address, 0)
-            done.finish([(socket.AF_UNIX, path_of(address))])
-            return done
-        host, port = split_address(address)
-        if (numeric := _numeric(host, port)) is not None:
+        host, port = (address, 0) if is_path(address) else split_address(address)
+        known: list[Target] | None
+        known = [(socket.AF_UNIX, path_of(address))] if is_path(address) else _numeric(host, port)
+        if known is not None:
             done = Resolution(host, port)
-            done.finish(numeric)
+            done.finish(known)
             return done
         with self._lock:
             resolution = self._pending.get((host, port))
@@ -103,12 +100,8 @@ class Resolver:
             try:
                 infos = self._look_up(resolution.host, resolution.port, type=socket.SOCK_STREAM)
                 found = [(family, target) for family, _, _, _, target in infos]
-            except OSError as error:
-                found = error
-            except (
-                Exception
-            ) as error:  # e.g. UnicodeError for a name of 70 characters: nsqlookupd passes on any address
-                found = OSError(str(error))
+            except Exception as error:  # e.g. UnicodeError for a name of 70 characters: nsqlookupd passes any address
+                found = error if isinstance(error, OSError) else OSError(str(error))
             with self._lock:
                 del self._pending[resolution.host, resolution.port]
                 resolution.finish(found)
@@ -132,7 +125,7 @@ def resolver() -> Resolver:
 
 
 def _renew() -> None:
-    """Begin anew in a forked process, in which the threads do not exist."""
+    """Replace the resolver in a forked process, in which the threads do not exist."""
     global _shared
     _shared = Resolver()
 

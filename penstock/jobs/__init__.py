@@ -9,10 +9,10 @@
     async with AsyncJobs("127.0.0.1:11300", watch=["pictures"]) as jobs:
         await jobs.run(handler, concurrency=8)
 
-* `client` and `operators`: Jobs, the blocking client.
-* `aio` and `aio_operators`: AsyncJobs, the same for asyncio and trio; its `run` is in `runner`.
-* `job`: Job, AsyncJob and FoundJob. `settings`, `errors`: times and limits; what can fail.
-* `session`: the pure core that both clients execute, over `calls`: each command, and what a lost answer means.
+* `client`: Jobs, the blocking client. `aio`: AsyncJobs, the same for asyncio and trio; its `run` is in `runner`. `commands`:
+  the methods of both.
+* `job`: Job and AsyncJob. `settings`, `errors`: times and limits; what can fail.
+* `session`: the pure core that both clients execute, over `calls`: each command, and how to read its reply.
 * `retries`: when a failed job is tried again, and when a job at work is touched; pure.
 
 The server may be nsqd, the program beanstalkd of this project, or the original beanstalkd; the extensions of
@@ -20,6 +20,7 @@ docs/beanstalkd.md raise Unsupported there. This package imports no room and not
 """
 
 from penstock.jobs.aio import AsyncJobs
+from penstock.jobs.calls import FoundJob
 from penstock.jobs.client import Jobs
 from penstock.jobs.errors import (
     AnswerLost,
@@ -39,32 +40,12 @@ from penstock.jobs.errors import (
     TooBig,
     Unsupported,
 )
-from penstock.jobs.job import AsyncJob, FoundJob, Job
+from penstock.jobs.job import AsyncJob, Job
 from penstock.jobs.retries import Retries
 from penstock.jobs.settings import JobsSettings
 
 __all__ = [
-    "AnswerLost",
-    "AsyncJob",
-    "AsyncJobs",
-    "BadServer",
-    "Buried",
-    "ClientClosed",
-    "ConnectionLost",
-    "DeadlineSoon",
-    "Draining",
-    "FoundJob",
-    "Job",
-    "Jobs",
-    "JobsError",
-    "JobsSettings",
-    "NotFound",
-    "NotIgnored",
-    "OutOfMemory",
-    "Refused",
-    "ReservationLost",
-    "Retries",
-    "ServerFailed",
-    "TooBig",
-    "Unsupported",
-]
+    "AnswerLost", "AsyncJob", "AsyncJobs", "BadServer", "Buried", "ClientClosed", "ConnectionLost", "DeadlineSoon",
+    "Draining", "FoundJob", "Job", "Jobs", "JobsError", "JobsSettings", "NotFound", "NotIgnored", "OutOfMemory", "Refused",
+    "ReservationLost", "Retries", "ServerFailed", "TooBig", "Unsupported",
+]  # fmt: skip

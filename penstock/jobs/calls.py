@@ -1,20 +1,43 @@
-"""Each command as a value: the bytes to send, how to read the answer, and what may be done if the answer is lost.
+"""Each command of beanstalkd's protocol as a value: the bytes to send, how to read the reply, and whether it may be repeated.
 
 Pure: `session` performs calls, for the blocking and the async client alike. Each function raises TypeError for an argument of
-the wrong type and ValueError for a value that can never be valid.
+the wrong type and ValueError for a value that can never be valid, so that an argument never becomes a second command.
+
+The extensions exist in Penstock's nsqd and beanstalkd only (docs/beanstalkd.md). The original answers them with
+UNKNOWN_COMMAND, but would execute the body of a put_unique as a command: a session sends `PROBE_UNIQUE` first.
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.jobs.errors import refusal
-from penstock.protocol import ProtocolError, beanstalk
-from penstock.protocol.beanstalk import Reply
+from penstock.protocol import ProtocolError
+from penstock.protocol.beanstalk import MAX_BATCH, MAX_ID, Reply, Stats, check_name, parse_list, parse_stats
+
+MAX_COMMAND = 224  # bytes of a command's line with its CR LF, as beanstalkd reads it
+MAX_U32 = (1 << 32) - 1  # of a priority, a count, and of a delay and a time to run in seconds
+MAX_TIMEOUT_S = (1 << 31) - 1  # of a reserve
+MAX_LISTED = 1000  # ids in the reply to a list-jobs
+STATES = ("ready", "reserved", "delayed", "buried")
+
+_KEY = re.compile(r"[!-~]{1,128}")
 
 T = TypeVar("T")
-Figures = dict[str, int | float | str]
-Pair = tuple[int, bytes]  # a job's id and body
+
+
+class FoundJob(NamedTuple):
+    """A job that a peek found: it is not reserved.
+
+    >>> job_id = jobs.put(b"work")
+    >>> jobs.peek(job_id).body
+    b'work'
+    """
+
+    id: int
+    body: bytes
 
 
 class Call(NamedTuple, Generic[T]):
@@ -25,11 +48,26 @@ class Call(NamedTuple, Generic[T]):
     repeatable: bool = False  # True: executing it twice does what executing it once does
     wait_s: int = 0  # s that the server may wait before it answers
     tube: str = ""  # the tube that must be used; "": any
-    epoch: int = 0  # the connection that must still stand, else the reservation is lost; 0: any
+    epoch: int = 0  # the connection that must still be open, else the reservation is lost; 0: any
     unique: bool = False  # True: the server must have put-unique
 
 
-def _ends_with(word: str) -> Callable[[Reply], None]:
+def noting(call: Call[T], note: Callable[[], object]) -> Call[T]:
+    """Return the same call, which calls `note` when the server has done what was asked."""
+
+    def decode(reply: Reply) -> T:
+        result = call.decode(reply)
+        note()
+        return result
+
+    return call._replace(decode=decode)
+
+
+# replies
+
+
+@cache
+def _done(word: str) -> Callable[[Reply], None]:
     def decode(reply: Reply) -> None:
         if reply.word != word:
             raise refusal(reply)
@@ -37,7 +75,8 @@ def _ends_with(word: str) -> Callable[[Reply], None]:
     return decode
 
 
-def _number_after(word: str) -> Callable[[Reply], int]:
+@cache
+def _number(word: str) -> Callable[[Reply], int]:
     def decode(reply: Reply) -> int:
         if reply.word != word:
             raise refusal(reply)
@@ -46,44 +85,39 @@ def _number_after(word: str) -> Callable[[Reply], int]:
     return decode
 
 
-def _job_or_none(word: str, none: str) -> Callable[[Reply], Pair | None]:
-    def decode(reply: Reply) -> Pair | None:
-        if reply.word == none:
-            return None
-        if reply.word != word:
+@cache
+def _job(word: str, none: str) -> Callable[[Reply], FoundJob | None]:
+    def decode(reply: Reply) -> FoundJob | None:
+        if reply.word not in (word, none):
             raise refusal(reply)
-        return reply.number, reply.body
+        return None if reply.word == none else FoundJob(reply.number, reply.body)
 
     return decode
 
 
 def _unless_duplicate(reply: Reply) -> int | None:
-    return None if reply.word == "DUPLICATE" else _INSERTED(reply)
+    return None if reply.word == "DUPLICATE" else _number("INSERTED")(reply)
 
 
 def _released(reply: Reply) -> bool:
-    if reply.word not in ("RELEASED", "BURIED"):
-        raise refusal(reply)
-    return reply.word == "RELEASED"
+    return reply.word != "BURIED" and _done("RELEASED")(reply) is None
 
 
-def _batch(reply: Reply) -> list[Pair]:
+def _batch(reply: Reply) -> list[FoundJob]:
     if reply.word == "RESERVED_BATCH":
-        return list(reply.jobs)
-    found = _RESERVED(reply)
+        return [FoundJob(*job) for job in reply.jobs]
+    found = _job("RESERVED", "TIMED_OUT")(reply)
     return [] if found is None else [found]
 
 
-def _figures(reply: Reply) -> Figures:
-    if reply.word != "OK":
-        raise refusal(reply)
-    return beanstalk.parse_stats(reply.body)
+def _stats(reply: Reply) -> Stats:
+    _done("OK")(reply)
+    return parse_stats(reply.body)
 
 
 def _names(reply: Reply) -> list[str]:
-    if reply.word != "OK":
-        raise refusal(reply)
-    return beanstalk.parse_list(reply.body)
+    _done("OK")(reply)
+    return parse_list(reply.body)
 
 
 def _ids(reply: Reply) -> list[int]:
@@ -93,32 +127,29 @@ def _ids(reply: Reply) -> list[int]:
     return [int(name) for name in names]
 
 
-_INSERTED, _KICKED_COUNT, _WATCHING = _number_after("INSERTED"), _number_after("KICKED"), _number_after("WATCHING")
-_DELETED_COUNT, _CLEARED, _MOVED = _number_after("DELETED_BATCH"), _number_after("CLEARED"), _number_after("MOVED")
-_DELETED, _BURIED, _TOUCHED, _KICKED = map(_ends_with, ("DELETED", "BURIED", "TOUCHED", "KICKED"))
-_USING, _PAUSED = map(_ends_with, ("USING", "PAUSED"))
-_RESERVED, _FOUND = _job_or_none("RESERVED", "TIMED_OUT"), _job_or_none("FOUND", "NOT_FOUND")
-_TAKEN = _job_or_none("RESERVED", "NOT_FOUND")
+# arguments
 
 
-def _seconds(value: float) -> int:
-    """Return whole seconds, rounded up. Raises TypeError and ValueError."""
+def _whole(value: int, what: str, most: int = MAX_U32, least: int = 0) -> int:
+    """Return the value itself if it is an int within bounds. Raises TypeError, ValueError."""
+    if not isinstance(value, int):
+        raise TypeError(f"{what} must be an int, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be {least} to {most}: {value}")
+    return value
+
+
+def _seconds(value: float, most: int = MAX_U32) -> int:
+    """Return whole seconds, rounded up. Raises TypeError, ValueError."""
     if not isinstance(value, int | float):
         raise TypeError(f"a time must be a number of seconds, not {type(value).__name__}")
     if not math.isfinite(value):
         raise ValueError(f"a time must be a finite number of seconds: {value}")
-    return math.ceil(value)
-
-
-def _whole(value: int, what: str) -> int:
-    """Return the value itself if it is an int. Raises TypeError."""
-    if not isinstance(value, int):
-        raise TypeError(f"{what} must be an int, not {type(value).__name__}")
-    return value
+    return _whole(math.ceil(value), "a time in seconds", most)
 
 
 def _id(job_id: int) -> int:
-    return _whole(job_id, "a job's id")
+    return _whole(job_id, "a job's id", MAX_ID)
 
 
 def _text(value: str, what: str) -> str:
@@ -129,143 +160,139 @@ def _text(value: str, what: str) -> str:
 
 
 def _tube(name: str) -> str:
-    return _text(name, "a tube's name")
+    return check_name(_text(name, "a tube's name"))
 
 
-def _bytes(body: bytes) -> bytes:
-    """Return the body as bytes. Raises TypeError for what is not a buffer of bytes."""
+def _line(*words: str | int) -> bytes:
+    """Return the line of a command. Raises ValueError for one that is too long."""
+    line = " ".join(map(str, words)).encode() + b"\r\n"
+    if len(line) > MAX_COMMAND:
+        raise ValueError(f"a command of more than {MAX_COMMAND} bytes: {words[0]}")
+    return line
+
+
+def _new_job(body: bytes, priority: int, delay: float, ttr: float) -> bytes:
+    """Return the part of a put and of a put-unique that describes the job, and its body."""
     if not isinstance(body, bytes | bytearray | memoryview):
         raise TypeError(f"a body must be bytes, not {type(body).__name__}")
-    return bytes(body)
+    data = bytes(body)
+    numbers = _whole(priority, "a priority"), _seconds(delay), _seconds(ttr), len(data)
+    return b"%d %d %d %d\r\n%b\r\n" % (*numbers, data)
+
+
+# commands of one job or one tube
+
+
+def _of_job(verb: str, decode: Callable[[Reply], T], repeatable: bool = False) -> Callable[[int], Call[T]]:
+    """Return a function that makes the call for the id of a job."""
+    return lambda job_id: Call(_line(verb, _id(job_id)), decode, repeatable)
+
+
+def _of_tube(verb: str, decode: Callable[[Reply], T], repeatable: bool = False) -> Callable[[str], Call[T]]:
+    """Return a function that makes the call for the name of a tube."""
+    return lambda tube: Call(_line(verb, _tube(tube)), decode, repeatable)
+
+
+delete = _of_job("delete", _done("DELETED"))  # also over a new connection, because a ready job can be deleted as well
+kick_job = _of_job("kick-job", _done("KICKED"))
+peek = _of_job("peek", _job("FOUND", "NOT_FOUND"), repeatable=True)
+reserve_job = _of_job("reserve-job", _job("RESERVED", "NOT_FOUND"), repeatable=True)  # None: it cannot be reserved
+stats_job = _of_job("stats-job", _stats, repeatable=True)
+
+clear_tube = _of_tube("clear-tube", _number("CLEARED"))  # extension; the number of deleted jobs
+ignore = _of_tube("ignore", _number("WATCHING"), repeatable=True)  # the number of watched tubes
+stats_tube = _of_tube("stats-tube", _stats, repeatable=True)
+use = _of_tube("use", _done("USING"), repeatable=True)
+watch = _of_tube("watch", _number("WATCHING"), repeatable=True)  # the number of watched tubes
+
+STATS = Call(_line("stats"), _stats, repeatable=True)
+LIST_TUBES = Call(_line("list-tubes"), _names, repeatable=True)
+
+# commands of producers
 
 
 def put(tube: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int]:
     """Return a put; its result is the job's id. Times are in seconds and are rounded up."""
-    command = beanstalk.put(_bytes(body), _whole(priority, "a priority"), _seconds(delay), _seconds(ttr))
-    return Call(command, _INSERTED, tube=tube)
+    return Call(b"put " + _new_job(body, priority, delay, ttr), _number("INSERTED"), tube=tube)
 
 
 def put_unique(tube: str, key: str, body: bytes, priority: int, delay: float, ttr: float) -> Call[int | None]:
-    """Return a put-unique; its result is the id, or None for a job that the tube has got before."""
-    command = beanstalk.put_unique(
-        _text(key, "a key"), _bytes(body), _whole(priority, "a priority"), _seconds(delay), _seconds(ttr)
-    )
+    """Return a put-unique (extension); its result is None if the tube has had a job with that key before.
+
+    `key`: 1 to 128 printable ASCII characters without spaces.
+    """
+    if _KEY.fullmatch(_text(key, "a key")) is None:
+        raise ValueError(f"not a key of 1 to 128 printable ASCII characters: {key[:200]!r}")
+    command = b"put-unique %b %b" % (key.encode(), _new_job(body, priority, delay, ttr))
     return Call(command, _unless_duplicate, repeatable=True, tube=tube, unique=True)
 
 
-def use(tube: str) -> Call[None]:
-    """Return a use."""
-    return Call(beanstalk.use(_tube(tube)), _USING, repeatable=True)
+# commands of workers
 
 
-def watch(tube: str) -> Call[int]:
-    """Return a watch; its result is the number of watched tubes."""
-    return Call(beanstalk.watch(_tube(tube)), _WATCHING, repeatable=True)
+def reserve(timeout_s: int) -> Call[FoundJob | None]:
+    """Return a reserve-with-timeout. It may be repeated: the server releases what a lost connection had reserved."""
+    wait_s = _seconds(timeout_s, MAX_TIMEOUT_S)
+    return Call(_line("reserve-with-timeout", wait_s), _job("RESERVED", "TIMED_OUT"), repeatable=True, wait_s=wait_s)
 
 
-def ignore(tube: str) -> Call[int]:
-    """Return an ignore; its result is the number of watched tubes."""
-    return Call(beanstalk.ignore(_tube(tube)), _WATCHING, repeatable=True)
-
-
-def reserve(timeout_s: int) -> Call[Pair | None]:
-    """Return a reserve. A lost one may be repeated: the server releases what it reserved for the lost connection."""
-    return Call(beanstalk.reserve(timeout_s), _RESERVED, repeatable=True, wait_s=timeout_s)
-
-
-def reserve_job(job_id: int) -> Call[Pair | None]:
-    """Return a reserve-job; its result is None if the job cannot be reserved."""
-    return Call(beanstalk.reserve_job(_id(job_id)), _TAKEN, repeatable=True)
-
-
-def reserve_batch(count: int, timeout_s: int) -> Call[list[Pair]]:
-    """Return a reserve-batch."""
-    wait_s = _seconds(timeout_s)
-    return Call(beanstalk.reserve_batch(_whole(count, "a count"), wait_s), _batch, repeatable=True, wait_s=wait_s)
-
-
-def delete(job_id: int) -> Call[None]:
-    """Return a delete. It may be sent over a new connection, because a ready job can be deleted as well."""
-    return Call(beanstalk.delete(_id(job_id)), _DELETED)
+def reserve_batch(count: int, timeout_s: int) -> Call[list[FoundJob]]:
+    """Return a reserve-batch (extension)."""
+    wait_s = _seconds(timeout_s, MAX_TIMEOUT_S)
+    command = _line("reserve-batch", _whole(count, "a count", MAX_BATCH, 1), wait_s)
+    return Call(command, _batch, repeatable=True, wait_s=wait_s)
 
 
 def delete_batch(job_ids: Sequence[int]) -> Call[int]:
-    """Return a delete-batch; its result is the number of deleted jobs."""
-    return Call(beanstalk.delete_batch([_id(job_id) for job_id in job_ids]), _DELETED_COUNT)
+    """Return a delete-batch (extension); its result is the number of deleted jobs."""
+    _whole(len(job_ids), "the number of jobs of a batch", MAX_BATCH, 1)
+    return Call(_line("delete-batch", *map(_id, job_ids)), _number("DELETED_BATCH"))
 
 
 def release(job_id: int, priority: int, delay: float, epoch: int) -> Call[bool]:
     """Return a release; its result is False if the server buried the job instead."""
-    return Call(beanstalk.release(_id(job_id), _whole(priority, "a priority"), _seconds(delay)), _released, epoch=epoch)
+    command = _line("release", _id(job_id), _whole(priority, "a priority"), _seconds(delay))
+    return Call(command, _released, epoch=epoch)
 
 
 def bury(job_id: int, priority: int, epoch: int) -> Call[None]:
     """Return a bury."""
-    return Call(beanstalk.bury(_id(job_id), _whole(priority, "a priority")), _BURIED, epoch=epoch)
+    return Call(_line("bury", _id(job_id), _whole(priority, "a priority")), _done("BURIED"), epoch=epoch)
 
 
 def touch(job_id: int, epoch: int) -> Call[None]:
     """Return a touch."""
-    return Call(beanstalk.touch(_id(job_id)), _TOUCHED, epoch=epoch)
+    return Call(_line("touch", _id(job_id)), _done("TOUCHED"), epoch=epoch)
+
+
+# commands that show and change tubes
 
 
 def kick(tube: str, count: int) -> Call[int]:
-    """Return a kick; its result is the number of jobs."""
-    return Call(beanstalk.kick(_whole(count, "a count")), _KICKED_COUNT, tube=tube)
+    """Return a kick; its result is the number of kicked jobs."""
+    return Call(_line("kick", _whole(count, "a count")), _number("KICKED"), tube=tube)
 
 
-def kick_job(job_id: int) -> Call[None]:
-    """Return a kick-job."""
-    return Call(beanstalk.kick_job(_id(job_id)), _KICKED)
-
-
-def peek(job_id: int) -> Call[Pair | None]:
-    """Return a peek."""
-    return Call(beanstalk.peek(_id(job_id)), _FOUND, repeatable=True)
-
-
-def peek_first(tube: str, state: str) -> Call[Pair | None]:
+def peek_first(tube: str, state: str) -> Call[FoundJob | None]:
     """Return a peek-ready, peek-delayed or peek-buried."""
-    return Call(beanstalk.peek_first(state), _FOUND, repeatable=True, tube=tube)
-
-
-def stats() -> Call[Figures]:
-    """Return a stats."""
-    return Call(beanstalk.stats(), _figures, repeatable=True)
-
-
-def stats_job(job_id: int) -> Call[Figures]:
-    """Return a stats-job."""
-    return Call(beanstalk.stats_job(_id(job_id)), _figures, repeatable=True)
-
-
-def stats_tube(tube: str) -> Call[Figures]:
-    """Return a stats-tube."""
-    return Call(beanstalk.stats_tube(_tube(tube)), _figures, repeatable=True)
-
-
-def list_tubes() -> Call[list[str]]:
-    """Return a list-tubes."""
-    return Call(beanstalk.list_tubes(), _names, repeatable=True)
+    if state not in ("ready", "delayed", "buried"):
+        raise ValueError(f"not ready, delayed or buried: {state!r}")
+    return Call(_line(f"peek-{state}"), _job("FOUND", "NOT_FOUND"), repeatable=True, tube=tube)
 
 
 def list_jobs(tube: str, state: str, limit: int, after: int) -> Call[list[int]]:
-    """Return a list-jobs."""
-    return Call(
-        beanstalk.list_jobs(_tube(tube), state, _whole(limit, "limit"), _whole(after, "after")), _ids, repeatable=True
-    )
+    """Return a list-jobs (extension): at most `limit` (1 to 1000) ids of jobs that were put after the job `after`."""
+    if state not in STATES:
+        raise ValueError(f"not one of {', '.join(STATES)}: {state!r}")
+    limits = _whole(limit, "limit", MAX_LISTED, 1), _whole(after, "after", MAX_ID)
+    return Call(_line("list-jobs", _tube(tube), state, *limits), _ids, repeatable=True)
 
 
 def pause_tube(tube: str, seconds: float) -> Call[None]:
-    """Return a pause-tube."""
-    return Call(beanstalk.pause_tube(_tube(tube), _seconds(seconds)), _PAUSED, repeatable=True)
-
-
-def clear_tube(tube: str) -> Call[int]:
-    """Return a clear-tube; its result is the number of deleted jobs."""
-    return Call(beanstalk.clear_tube(_tube(tube)), _CLEARED)
+    """Return a pause-tube; 0 ends the pause."""
+    return Call(_line("pause-tube", _tube(tube), _seconds(seconds)), _done("PAUSED"), repeatable=True)
 
 
 def move_job(job_id: int, tube: str) -> Call[int]:
-    """Return a move-job; its result is the new id."""
-    return Call(beanstalk.move_job(_id(job_id), _tube(tube)), _MOVED)
+    """Return a move-job (extension); its result is the new id."""
+    return Call(_line("move-job", _id(job_id), _tube(tube)), _number("MOVED"))

@@ -1,39 +1,19 @@
-"""Jobs in a worker's hands, and jobs that were only looked at."""
+"""Jobs that a client has reserved."""
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TypeVar
 
 from penstock.jobs import calls
-from penstock.jobs.calls import Figures
+from penstock.jobs.calls import Call
+from penstock.jobs.commands import DEFAULT_PRIORITY, Async, Blocking, command
 from penstock.jobs.errors import ReservationLost
+from penstock.protocol.beanstalk import Stats
 
-if TYPE_CHECKING:
-    from penstock.jobs.aio import AsyncJobs
-    from penstock.jobs.client import Jobs
-
-DEFAULT_PRIORITY = 65536  # as other clients of beanstalkd have it
-DEFAULT_TTR_S = 60
-
-
-class FoundJob(NamedTuple):
-    """A job that a peek found: it is not reserved.
-
-    >>> job_id = jobs.put(b"work")
-    >>> jobs.peek(job_id).body
-    b'work'
-    """
-
-    id: int
-    body: bytes
+T = TypeVar("T")
 
 
 class ReservedJob:
-    """What Job and AsyncJob have in common: `id`, `body`, and the connection that reserved them.
-
-    >>> job_id = jobs.put(b"work")
-    >>> isinstance(jobs.reserve(), ReservedJob)
-    True
-    """
+    """The content of Job and AsyncJob, and the methods that both have."""
 
     __slots__ = ("_pid", "body", "epoch", "id", "is_answered")
 
@@ -44,12 +24,70 @@ class ReservedJob:
         self.is_answered = False  # True: it was deleted, released or buried over this object
         self._pid = os.getpid()
 
+    @command
+    def delete(self) -> Call[None]:
+        """Delete the job: the work is done. Raises NotFound if its time to run is over and another worker has it.
+
+        As the other methods do, it raises ReservationLost in a process that was forked after the job was reserved.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.reserve().delete()
+        """
+        return self._answer(calls.delete(self.id))
+
+    @command
+    def release(self, priority: int = DEFAULT_PRIORITY, delay: float = 0) -> Call[bool]:
+        """Make the job ready again after `delay`. Return False if it had its last attempt, and was buried instead.
+
+        Raises ReservationLost and NotFound.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.reserve().release(delay=60)
+        True
+        """
+        return self._answer(calls.release(self.id, priority, delay, self.epoch))
+
+    @command
+    def bury(self, priority: int = DEFAULT_PRIORITY) -> Call[None]:
+        """Keep the job from all workers until it is kicked. Raises ReservationLost and NotFound.
+
+        >>> job_id = jobs.put(b"work")
+        >>> jobs.reserve().bury()
+        >>> jobs.kick(10)
+        1
+        """
+        return self._answer(calls.bury(self.id, priority, self.epoch))
+
+    @command
+    def touch(self) -> Call[None]:
+        """Start the time to run from the beginning. Raises ReservationLost and NotFound.
+
+        >>> job_id = jobs.put(b"work", ttr=5)
+        >>> jobs.reserve().touch()
+        """
+        self._require_own()
+        return calls.touch(self.id, self.epoch)
+
+    @command
+    def stats(self) -> Call[Stats]:
+        """Return the job's statistics, as beanstalkd names them. Raises NotFound.
+
+        >>> job_id = jobs.put(b"work", priority=7)
+        >>> stats = jobs.reserve().stats()
+        >>> stats["state"], stats["pri"], stats["reserves"]
+        ('reserved', 7, 1)
+        """
+        return calls.stats_job(self.id)
+
+    def _answer(self, call: Call[T]) -> Call[T]:
+        """Return the call, after which `is_answered` is True."""
+        self._require_own()
+        return calls.noting(call, lambda: setattr(self, "is_answered", True))
+
     def _require_own(self) -> None:
         """Raise ReservationLost in a process that was forked since."""
         if os.getpid() != self._pid:
-            raise ReservationLost(
-                f"job {self.id} is reserved by the process that forked this one, and only that one can answer it"
-            )
+            raise ReservationLost(f"job {self.id} is reserved by the process that forked this one: only it can answer")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} {len(self.body)} bytes>"
@@ -65,68 +103,11 @@ class Job(ReservedJob):
     >>> job.delete()
     """
 
-    __slots__ = ("_jobs",)
+    __slots__ = ("perform",)
 
-    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: "Jobs") -> None:
+    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: Blocking) -> None:
         super().__init__(job_id, body, epoch)
-        self._jobs = jobs
-
-    def delete(self) -> None:
-        """Delete the job: the work is done. Raises NotFound if its time to run is over and another worker has it.
-
-        As the other methods do, it raises ReservationLost in a process that was forked after the job was reserved.
-
-        >>> job_id = jobs.put(b"work")
-        >>> jobs.reserve().delete()
-        """
-        self._require_own()
-        self._jobs.perform(calls.delete(self.id))
-        self.is_answered = True
-
-    def release(self, priority: int = DEFAULT_PRIORITY, delay: float = 0) -> bool:
-        """Make the job ready again after `delay`. Return False if it had its last attempt, and was buried instead.
-
-        Raises ReservationLost and NotFound.
-
-        >>> job_id = jobs.put(b"work")
-        >>> jobs.reserve().release(delay=60)
-        True
-        """
-        self._require_own()
-        released = self._jobs.perform(calls.release(self.id, priority, delay, self.epoch))
-        self.is_answered = True
-        return released
-
-    def bury(self, priority: int = DEFAULT_PRIORITY) -> None:
-        """Set the job aside until it is kicked. Raises ReservationLost and NotFound.
-
-        >>> job_id = jobs.put(b"work")
-        >>> jobs.reserve().bury()
-        >>> jobs.kick(10)
-        1
-        """
-        self._require_own()
-        self._jobs.perform(calls.bury(self.id, priority, self.epoch))
-        self.is_answered = True
-
-    def touch(self) -> None:
-        """Begin the time to run anew. Raises ReservationLost and NotFound.
-
-        >>> job_id = jobs.put(b"work", ttr=5)
-        >>> jobs.reserve().touch()
-        """
-        self._require_own()
-        self._jobs.perform(calls.touch(self.id, self.epoch))
-
-    def stats(self) -> Figures:
-        """Return the job's figures, as beanstalkd names them. Raises NotFound.
-
-        >>> job_id = jobs.put(b"work", priority=7)
-        >>> figures = jobs.reserve().stats()
-        >>> figures["state"], figures["pri"], figures["reserves"]
-        ('reserved', 7, 1)
-        """
-        return self._jobs.perform(calls.stats_job(self.id))
+        self.perform = jobs.perform
 
 
 class AsyncJob(ReservedJob):
@@ -139,60 +120,8 @@ class AsyncJob(ReservedJob):
     >>> await job.delete()
     """
 
-    __slots__ = ("_jobs",)
+    __slots__ = ("perform",)
 
-    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: "AsyncJobs") -> None:
+    def __init__(self, job_id: int, body: bytes, epoch: int, jobs: Async) -> None:
         super().__init__(job_id, body, epoch)
-        self._jobs = jobs
-
-    async def delete(self) -> None:
-        """Delete the job, as Job.delete does.
-
-        >>> job_id = await jobs.put(b"work")
-        >>> await (await jobs.reserve()).delete()
-        """
-        self._require_own()
-        await self._jobs.perform(calls.delete(self.id))
-        self.is_answered = True
-
-    async def release(self, priority: int = DEFAULT_PRIORITY, delay: float = 0) -> bool:
-        """Make the job ready again after `delay`, as Job.release does.
-
-        >>> job_id = await jobs.put(b"work")
-        >>> await (await jobs.reserve()).release(delay=60)
-        True
-        """
-        self._require_own()
-        released = await self._jobs.perform(calls.release(self.id, priority, delay, self.epoch))
-        self.is_answered = True
-        return released
-
-    async def bury(self, priority: int = DEFAULT_PRIORITY) -> None:
-        """Set the job aside, as Job.bury does.
-
-        >>> job_id = await jobs.put(b"work")
-        >>> await (await jobs.reserve()).bury()
-        >>> await jobs.kick(10)
-        1
-        """
-        self._require_own()
-        await self._jobs.perform(calls.bury(self.id, priority, self.epoch))
-        self.is_answered = True
-
-    async def touch(self) -> None:
-        """Begin the time to run anew, as Job.touch does.
-
-        >>> job_id = await jobs.put(b"work", ttr=5)
-        >>> await (await jobs.reserve()).touch()
-        """
-        self._require_own()
-        await self._jobs.perform(calls.touch(self.id, self.epoch))
-
-    async def stats(self) -> Figures:
-        """Return the job's figures, as Job.stats does.
-
-        >>> job_id = await jobs.put(b"work", priority=7)
-        >>> (await (await jobs.reserve()).stats())["pri"]
-        7
-        """
-        return await self._jobs.perform(calls.stats_job(self.id))
+        self.perform = jobs.perform

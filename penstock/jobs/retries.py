@@ -1,9 +1,9 @@
-"""What happens to a job whose handler failed, and when a job at work is touched. Pure."""
+"""When a job whose handler failed is tried again, and when a job at work is touched. Pure."""
 
 from dataclasses import dataclass
 
-from penstock.jobs.calls import Figures
-from penstock.protocol.beanstalk import MAX_SECONDS
+from penstock.jobs.calls import MAX_U32
+from penstock.protocol.beanstalk import Stats
 
 LEARN_AFTER_S = 0.3  # s of work after which a job's time to run is asked for: the shortest is 1 s
 FAILED_PAUSE_S = 1.0  # s before the next attempt after a touch that the server failed at
@@ -27,10 +27,8 @@ class Retries:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if self.max_attempts < 0 or not 0 <= self.first_delay_s <= self.max_delay_s <= MAX_SECONDS:
-            raise ValueError(
-                f"max_attempts must be at least 0, first_delay_s 0 to max_delay_s, max_delay_s at most {MAX_SECONDS}"
-            )
+        if self.max_attempts < 0 or not 0 <= self.first_delay_s <= self.max_delay_s <= MAX_U32:
+            raise ValueError(f"expected max_attempts >= 0 and 0 <= first_delay_s <= max_delay_s <= {MAX_U32}")
 
     def delay_s(self, attempts: int) -> float | None:
         """Return the seconds before the next attempt, or None if the job is to be buried. `attempts` are those made.
@@ -44,15 +42,7 @@ class Retries:
 
 
 class TouchPlan:
-    """When to touch one job that is at work; times are in seconds of any one clock.
-
-    >>> plan = TouchPlan(now=0.0)
-    >>> plan.is_due(0.2), plan.is_due(0.5), plan.asks_for_ttr
-    (False, True, True)
-    >>> plan.note_ttr(60, now=0.5)
-    >>> plan.is_due(19.0), plan.is_due(20.0)
-    (False, True)
-    """
+    """When to touch one job that is at work; times are in seconds of any one clock."""
 
     __slots__ = ("_due", "_period", "is_busy")
 
@@ -63,60 +53,28 @@ class TouchPlan:
 
     @property
     def asks_for_ttr(self) -> bool:
-        """Return whether the job's time to run is still to be asked for.
-
-        >>> TouchPlan(now=0.0).asks_for_ttr
-        True
-        """
+        """Return whether the job's time to run is still to be asked for."""
         return not self._period
 
     def is_due(self, now: float) -> bool:
-        """Return whether the next touch, or the question for the time to run, is due.
-
-        >>> TouchPlan(now=0.0).is_due(1.0)
-        True
-        """
+        """Return whether the next touch, or the request for the time to run, is due."""
         return not self.is_busy and now >= self._due
 
     def note_ttr(self, ttr: float, now: float) -> None:
-        """Plan the next touch for a job with `ttr` seconds to run, of which LEARN_AFTER_S or more are over.
-
-        >>> plan = TouchPlan(now=0.0)
-        >>> plan.note_ttr(1, now=0.3)
-        >>> plan.is_due(0.4)
-        True
-        """
+        """Plan the next touch for a job with `ttr` seconds to run, of which LEARN_AFTER_S or more are over."""
         self._period = max(ttr, 1.0) / TOUCH_SHARE
-        self._due += self._period - LEARN_AFTER_S
-        self._due = min(self._due, now + self._period)
+        self._due = min(self._due + self._period - LEARN_AFTER_S, now + self._period)
 
     def note_touched(self, now: float) -> None:
-        """Plan the next touch after one that was sent.
-
-        >>> plan = TouchPlan(now=0.0)
-        >>> plan.note_ttr(60, now=0.5)
-        >>> plan.note_touched(20.0)
-        >>> plan.is_due(39.0), plan.is_due(40.0)
-        (False, True)
-        """
+        """Plan the next touch after one that was sent."""
         self._due = now + self._period
 
     def note_failed(self, now: float) -> None:
-        """Plan the next attempt after a touch, or a question for the time to run, that the server failed at.
-
-        >>> plan = TouchPlan(now=0.0)
-        >>> plan.note_failed(0.5)
-        >>> plan.is_due(1.4), plan.is_due(1.5), plan.asks_for_ttr
-        (False, True, True)
-        """
+        """Plan the next attempt after the server failed to touch the job, or to return its time to run."""
         self._due = now + min(self._period or FAILED_PAUSE_S, FAILED_PAUSE_S)
 
 
-def figure(figures: Figures, name: str) -> int:
-    """Return a whole number of a job's figures; 0 if a server leaves it out.
-
-    >>> figure({"ttr": 60}, "ttr")
-    60
-    """
-    value = figures.get(name, 0)
+def whole_stat(stats: Stats, name: str) -> int:
+    """Return one of a job's statistics as a whole number; 0 if the server leaves it out."""
+    value = stats.get(name, 0)
     return int(value) if isinstance(value, int | float) else 0

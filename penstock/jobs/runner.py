@@ -1,6 +1,6 @@
 """Many jobs at a time: workers with a connection each, and one task that touches what they work on.
 
-Law: a job is deleted only after its handler returned. Whatever else happens to the handler, the job stays with the server.
+A job is deleted only after its handler returned. Whatever else happens to the handler, the job stays with the server.
 """
 
 import logging
@@ -12,6 +12,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
+from penstock.jobs.commands import DEFAULT_PRIORITY
 from penstock.jobs.errors import (
     BadServer,
     ConnectionLost,
@@ -22,8 +23,8 @@ from penstock.jobs.errors import (
     ReservationLost,
     ServerFailed,
 )
-from penstock.jobs.job import DEFAULT_PRIORITY, AsyncJob
-from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, figure
+from penstock.jobs.job import AsyncJob
+from penstock.jobs.retries import LEARN_AFTER_S, Retries, TouchPlan, whole_stat
 
 if TYPE_CHECKING:
     from penstock.jobs.aio import AsyncJobs
@@ -32,32 +33,27 @@ logger = logging.getLogger("penstock.jobs")
 # s before the next attempt after DEADLINE_SOON, or when no server was there for the whole time of retrying
 PAUSE_S = 1.0
 
+Handler = Callable[[AsyncJob], Awaitable[object]]
+
 
 class Runner:
-    """The workers of one AsyncJobs.run.
-
-    >>> runner = Runner(jobs.clone, print, Retries(), grace_s=10)
-    """
+    """The workers of one AsyncJobs.run."""
 
     def __init__(
         self,
         new_client: "Callable[[], AsyncJobs]",
-        handler: Callable[[AsyncJob], Awaitable[object]],
+        handler: Handler,
         retries: Retries,
         grace_s: float,
     ) -> None:
         self._new_client = new_client
         self._handler = handler
         self._retries = retries
-        self._grace_s = grace_s  # s for telling the server what became of a job, also when cancelled
+        self._grace_s = grace_s  # s to delete, release or bury a job, also when cancelled
         self._at_work: dict[AsyncJob, TouchPlan] = {}
 
     async def run(self, concurrency: int) -> None:
-        """Work until cancelled. Raises ValueError for a concurrency below 1.
-
-        >>> with anyio.move_on_after(0):
-        ...     await Runner(jobs.clone, print, Retries(), grace_s=10).run(2)
-        """
+        """Work until cancelled. Raises ValueError for a concurrency below 1."""
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1: {concurrency}")
         failures: list[JobsError] = []
@@ -103,10 +99,10 @@ class Runner:
             raise
         finally:
             del self._at_work[job]
-        await self._settle(job, self._delete if failure is None else self._retry, failure)
+        await self._settle(job, AsyncJob.delete if failure is None else self._retry, failure)
 
     async def _call_handler(self, job: AsyncJob) -> BaseException | None:
-        """Return what the handler raised, or None. If this task is cancelled, that is raised instead."""
+        """Return the exception of the handler, or None. If this task is cancelled, that is raised instead."""
         try:
             await self._handler(job)
         except anyio.get_cancelled_exc_class() as error:
@@ -116,10 +112,8 @@ class Runner:
             return error
         return None
 
-    async def _settle(
-        self, job: AsyncJob, answer: Callable[[AsyncJob], Awaitable[None]], failure: BaseException | None = None
-    ) -> None:
-        """Send the answer within the grace time, also when cancelled; a lost one means that the job comes again."""
+    async def _settle(self, job: AsyncJob, answer: Handler, failure: BaseException | None = None) -> None:
+        """Send the answer within the grace time, also when cancelled; if it is lost, the job may be handled again."""
         if failure is not None:
             logger.warning("the handler of job %d failed", job.id, exc_info=failure)
         if job.is_answered:
@@ -131,16 +125,13 @@ class Runner:
             except (JobsError, TimeoutError) as error:
                 logger.warning("job %d may be handled again: %s", job.id, str(error) or "no answer in time")
 
-    async def _delete(self, job: AsyncJob) -> None:
-        await job.delete()
-
     async def _give_back(self, job: AsyncJob) -> None:
-        await job.release(figure(await job.stats(), "pri"))
+        await job.release(whole_stat(await job.stats(), "pri"))
 
     async def _retry(self, job: AsyncJob) -> None:
-        figures = await job.stats()
-        priority = figure(figures, "pri") if "pri" in figures else DEFAULT_PRIORITY
-        delay = self._retries.delay_s(figure(figures, "reserves"))
+        stats = await job.stats()
+        priority = whole_stat(stats, "pri") if "pri" in stats else DEFAULT_PRIORITY
+        delay = self._retries.delay_s(whole_stat(stats, "reserves"))
         if delay is None:
             await job.bury(priority)
         else:
@@ -159,11 +150,11 @@ class Runner:
     async def _touch(self, job: AsyncJob, plan: TouchPlan) -> None:
         try:
             if plan.asks_for_ttr:
-                plan.note_ttr(figure(await job.stats(), "ttr"), monotonic())
+                plan.note_ttr(whole_stat(await job.stats(), "ttr"), monotonic())
             else:
                 await job.touch()
                 plan.note_touched(monotonic())
-            plan.is_busy = False  # after an error of the last kind it stays busy: there is nothing to touch any more
+            plan.is_busy = False  # after an error of the last kind it stays busy, so that the job is touched no longer
         except (ServerFailed, OutOfMemory) as error:
             logger.warning("job %d was not touched, trying again: %s", job.id, error)
             plan.note_failed(monotonic())

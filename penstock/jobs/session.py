@@ -1,9 +1,9 @@
-"""The pure core of both clients: what a client does over its connections' lives, as steps that a driver executes.
+"""The pure core of both clients: one client with all of its connections, as steps that a driver executes.
 
-`Session.perform` and `Session.reserve` are generators. They yield steps; the driver executes each, sends the result in, or
+`perform` and `reserve` are generators. They yield steps; the driver executes each, sends the result in, or
 throws the OSError that it got. Time is the function `clock` (s, monotonic), chance the function `jitter` (0 to 1).
 
-Laws:
+Invariants:
 * A command is sent a second time only if its Call is repeatable, or if it was certainly not sent the first time.
 * No step follows a failed one without a growing pause, and no call lasts longer than its retry time and one timeout.
 * A server that ends a reserve early, without a job, is asked again after a growing pause.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple, TypeVar
 
 from penstock.jobs import calls
-from penstock.jobs.calls import Call, Pair
+from penstock.jobs.calls import Call, FoundJob
 from penstock.jobs.errors import AnswerLost, BadServer, ConnectionLost, Refused, ReservationLost, Unsupported
 from penstock.jobs.settings import JobsSettings
 from penstock.protocol import ProtocolError
@@ -62,7 +62,7 @@ Steps = Generator[Step, bytes, T]
 HANG_UP, CHECK = HangUp(), Check()
 
 
-class Session:
+class JobsSession:
     """The state of one client: its connection, the tubes that it uses and watches, and what the server can do."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Session:
             yield Pause(pause)
             delay = min(2 * delay, MAX_DELAY_S)
 
-    def reserve(self, timeout_s: float | None) -> Steps[Pair | None]:
+    def reserve(self, timeout_s: float | None) -> Steps[FoundJob | None]:
         """Return the next job, or None after `timeout_s` (None: wait without end)."""
         if timeout_s is not None and not timeout_s >= 0:
             raise ValueError(f"a timeout must be at least 0 seconds: {timeout_s}")
@@ -135,24 +135,19 @@ class Session:
                 yield Pause(min(delay, deadline - now))
                 delay = min(2 * delay, MAX_DELAY_S)
 
-    def use(self, tube: str) -> Steps[None]:
-        """Use the tube from now on."""
+    def use(self, tube: str) -> Call[None]:
+        """Use the tube from now on, also after a reconnect; return the command for the server."""
         call = calls.use(tube)
         self.using = tube
-        yield from self.perform(call)
-        self._used = tube
+        return calls.noting(call, lambda: setattr(self, "_used", tube))
 
-    def watch(self, tube: str) -> Steps[int]:
-        """Watch the tube, also after a reconnect; return how many are watched."""
-        count = yield from self.perform(calls.watch(tube))
-        self.watching[tube] = None
-        return count
+    def watch(self, tube: str) -> Call[int]:
+        """Return the command after which the tube is watched, also after a reconnect."""
+        return calls.noting(calls.watch(tube), lambda: self.watching.update({tube: None}))
 
-    def ignore(self, tube: str) -> Steps[int]:
-        """Watch the tube no longer; return how many are watched."""
-        count = yield from self.perform(calls.ignore(tube))
-        self.watching.pop(tube, None)
-        return count
+    def ignore(self, tube: str) -> Call[int]:
+        """Return the command after which the tube is watched no longer."""
+        return calls.noting(calls.ignore(tube), lambda: self.watching.pop(tube, None))
 
     def reset(self) -> None:
         """Note that the connection is gone, for a driver that was interrupted."""
@@ -234,8 +229,7 @@ class Session:
         return replies
 
     def _hang_up(self) -> Steps[None]:
-        if self.connected:
-            self.connected = False
+        self.connected = False
         yield HANG_UP
 
     def _reason(self, error: OSError) -> str:
@@ -243,7 +237,5 @@ class Session:
             return "the server did not answer in time"
         reason = str(error) or type(error).__name__
         if self.connected and not self._is_known:
-            reason += (
-                "; it answered nothing on this connection, so it may not be a server of jobs (beanstalkd's protocol)"
-            )
+            reason += "; nothing came over this connection, so it may not be a server of jobs (beanstalkd's protocol)"
         return reason

@@ -15,9 +15,7 @@ class JobsSettings:
     """
 
     connect_timeout_s: float = 5.0  # to connect, and for the TLS handshake
-    timeout_s: float = (
-        10.0  # to send a command and get its answer, in addition to the time that a reserve waits for a job
-    )
+    timeout_s: float = 10.0  # to send a command and get its answer, in addition to the wait of a reserve
     retry_s: float = 30.0  # how long a command that may be repeated is tried over new connections; 0: once
     max_body_bytes: int = MAX_BODY  # a server that sends a larger body is disconnected
     tls: ssl.SSLContext | None = None  # for -beanstalk-tls-address; None: no TLS

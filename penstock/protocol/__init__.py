@@ -1,13 +1,13 @@
-"""The client's side of the wire protocols, sans-IO: the functions take bytes and return bytes.
+"""The client's side of the wire protocols, sans-IO: bytes in, bytes out.
 
 No socket, clock, file, log or random number is used in this package, and it imports no room and not `shared`.
 
 * `nsq` encodes commands for nsqd's TCP protocol V2 and decodes its frames.
-* `lookup` encodes commands for nsqlookupd's TCP protocol V1 and decodes its replies.
+* `lookup` encodes commands for nsqlookupd's TCP protocol V1 and reads its replies.
 * `compression` holds the snappy and deflate streams, both directions.
 * `framing` decodes the length-prefixed stream in which both daemons answer.
-* `beanstalk` encodes commands of beanstalkd's protocol and decodes its replies.
-* `names` tells which topic and channel names are legal.
+* `beanstalk` decodes the replies of beanstalkd's protocol.
+* `names` checks topic and channel names.
 
 Encoders raise ValueError for an argument that can never be legal (a bad name would be a second command); decoders raise
 ProtocolError for a stream that they cannot understand. Any other exception from this package is a bug.

@@ -187,6 +187,6 @@ class Deflate:
         except zlib.error as error:
             raise CorruptStream(str(error)) from None
         self._input = self._inflate.unconsumed_tail
-        # zlib may hold back output of input that it has consumed; behind the final block the next read raises.
+        # zlib may hold back output of input that it has consumed; after the final block the next read raises.
         self.has_more = len(data) == limit or bool(self._input) or self._inflate.eof
         return data

@@ -1,6 +1,6 @@
-"""Decodes a stream of payloads, each behind an int32 big-endian length, as nsqd and nsqlookupd send it.
+"""A decoder of payloads that follow their length, an int32 in big-endian order, as nsqd and nsqlookupd send them.
 
-Law: the work is linear in the bytes fed, however they are cut. A length is checked as soon as its four bytes have
+The work is linear in the bytes fed, however they are cut. A length is checked as soon as its four bytes have
 arrived, before any byte of the payload is kept.
 """
 
@@ -23,7 +23,7 @@ class LengthPrefixed:
         self._max_size = max_size
         self._min_size = min_size
         self._buffer = bytearray()  # the beginning of one incomplete payload, including its length
-        self._need = 4  # bytes that the buffer must hold before another look can complete anything
+        self._need = 4  # bytes that the buffer must hold to complete a payload, as far as is known
 
     def receive(self, data: bytes) -> list[bytes]:
         """Return the payloads that `data` completes, in order. Raises ProtocolError; do not call it again after that."""

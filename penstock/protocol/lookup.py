@@ -1,8 +1,8 @@
 """The client's side of nsqlookupd's TCP protocol V1: the commands that an nsqd sends, and the replies.
 
-The module is pure. Replies come in the order of the commands and carry no type. A reply that starts with `E_` is an
-error, after which nsqlookupd closes the connection. The exception is E_REGISTER_FAILED, which is Penstock's own: it
-refuses one name, and the connection stays.
+Replies come in the order of the commands, after their length (`LengthPrefixed` decodes them), and carry no type. A reply that
+starts with `E_` is an error, after which nsqlookupd closes the connection. The exception is E_REGISTER_FAILED, which is
+Penstock's own: it refuses one name, and the connection stays.
 
 See docs/design/nsqlookupd.md#tcp-protocol.
 """
@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from penstock.protocol.framing import LengthPrefixed, pack_length
+from penstock.protocol.framing import pack_length
 from penstock.protocol.names import is_valid_name
 
 MAGIC_V1 = b"  V1"
@@ -20,26 +20,13 @@ OK = b"OK"
 _REGISTERED = re.compile(rb"OK (\d{1,9}) (\d{1,9})")
 
 
-class ReplyDecoder:
-    """A decoder of nsqlookupd's replies. A reply longer than max_size bytes is a ProtocolError."""
-
-    __slots__ = ("_payloads",)
-
-    def __init__(self, max_size: int) -> None:
-        self._payloads = LengthPrefixed(max_size)
-
-    def receive(self, data: bytes) -> list[bytes]:
-        """Return the replies that `data` completes, in order. Raises ProtocolError; do not call it again after that."""
-        return self._payloads.receive(data)
-
-
 def is_error(reply: bytes) -> bool:
     """Return True for an error that ends the connection."""
     return reply.startswith(b"E_") and not is_refusal(reply)
 
 
 def is_refusal(reply: bytes) -> bool:
-    """Return True for the refusal of a REGISTER beyond nsqlookupd's limits; the connection goes on."""
+    """Return True for the refusal of a REGISTER beyond nsqlookupd's limits; the connection stays."""
     return reply.startswith(b"E_REGISTER_FAILED")
 
 
@@ -54,29 +41,29 @@ def identify(info: Mapping[str, object]) -> bytes:
 
 def register(topic: str, channel: str | None = None) -> bytes:
     """Encode REGISTER, which says that this nsqd has the topic, or the topic and the channel."""
-    return b"REGISTER %b\n" % _words(topic, channel)
+    return b"REGISTER %b\n" % _names(topic, channel)
 
 
 def unregister(topic: str, channel: str | None = None) -> bytes:
     """Encode UNREGISTER, which removes the channel if one is named, and else the topic and all of its channels."""
-    return b"UNREGISTER %b\n" % _words(topic, channel)
+    return b"UNREGISTER %b\n" % _names(topic, channel)
 
 
 def ping() -> bytes:
-    """Encode PING, which says that this nsqd is alive, and asks how many topics and channels it has registered.
+    """Encode PING, which shows that this nsqd is alive, and asks for its numbers of registered topics and channels.
 
-    The original ignores the question.
+    The original ignores the argument.
     """
     return b"PING registered\n"
 
 
 def registered(reply: bytes) -> tuple[int, int] | None:
-    """Return the numbers of topics and channels in an answer to PING; None: the nsqlookupd does not say."""
+    """Return the numbers of topics and channels in a reply to PING; None if it has none."""
     match = _REGISTERED.fullmatch(reply)
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _words(topic: str, channel: str | None) -> bytes:
+def _names(topic: str, channel: str | None) -> bytes:
     names = [topic] if channel is None else [topic, channel]
     for name in names:
         if not is_valid_name(name):

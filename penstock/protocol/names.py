@@ -1,6 +1,6 @@
 """Topic and channel names: those that NSQ accepts, except `.` and `..`.
 
-The module is pure. A name that passes here is safe as a word of the protocol, and is still never used as a file name.
+A valid name is safe as a word of the protocol, and is still never used as a file name.
 
 See docs/design/nsq-protocol.md#names.
 """
@@ -14,10 +14,7 @@ _NAME = re.compile(r"[.a-zA-Z0-9_-]+(#ephemeral)?")
 
 
 def is_valid_name(name: str) -> bool:
-    """Return True for a legal topic or channel name.
-
-    `.` and `..` are refused, so that no node can build a path from them.
-    """
+    """Return True for a legal topic or channel name. `.` and `..` are refused, so that no node can build a path from them."""
     if not 1 <= len(name) <= MAX_NAME_LENGTH or _NAME.fullmatch(name) is None:
         return False
     return name.removesuffix(EPHEMERAL_SUFFIX) not in (".", "..")

@@ -1,7 +1,7 @@
 """The client's side of nsqd's TCP protocol V2: commands as bytes, frames as values.
 
-The module is pure. An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
-sends bodies behind their length; it raises ValueError for an argument that can never be legal. Limits that only the
+An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
+sends bodies after their length; it raises ValueError for an argument that can never be legal. Limits that only the
 server knows (body sizes, RDY, timeouts) are left to the server.
 
 See docs/design/nsq-protocol.md.
@@ -10,7 +10,6 @@ See docs/design/nsq-protocol.md.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -29,14 +28,6 @@ _NAMES = 4096  # names that are not checked again
 NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
 
 
-class FrameType(IntEnum):
-    """The type of a frame: the int32 behind its length."""
-
-    RESPONSE = 0
-    ERROR = 1
-    MESSAGE = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Response:
     """The answer to a command, in the order of the commands; or a heartbeat, at any time."""
@@ -53,7 +44,7 @@ class ErrorFrame:
 
     @property
     def fatal(self) -> bool:
-        """Return True if the server closes the connection behind this frame."""
+        """Return True if the server closes the connection after this frame."""
         return self.code not in NON_FATAL
 
     def __str__(self) -> str:
@@ -78,7 +69,8 @@ Number: TypeAlias = tuple[str, int]
 BEAT = Response(HEARTBEAT)  # the object for each heartbeat
 _COMMON = {OK: Response(OK), HEARTBEAT: BEAT}
 
-_TYPE = Struct(">i")
+_TYPE = Struct(">i")  # of a frame: the int32 after its length
+_RESPONSE, _ERROR, _MESSAGE_TYPE = 0, 1, 2
 MAX_ATTEMPTS = 65535  # which 16 bits can hold
 _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
 
@@ -98,15 +90,15 @@ class FrameDecoder:
 
 def _frame(payload: bytes) -> Frame:
     kind = _TYPE.unpack_from(payload)[0]
-    if kind == 2:  # checked first and without the enum, since this is the hot path
+    if kind == _MESSAGE_TYPE:  # checked first, since this is the hot path
         if len(payload) < _MESSAGE.size:
             raise ProtocolError(f"message frame of {len(payload)} bytes")
         _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
         return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
-    if kind == 0:
+    if kind == _RESPONSE:
         data = payload[4:]
         return _COMMON.get(data) or Response(data)
-    if kind == FrameType.ERROR:
+    if kind == _ERROR:
         code, _, text = payload[4:].decode("utf-8", "replace").partition(" ")
         return ErrorFrame(code, text)
     raise ProtocolError(f"frame type {kind}")
@@ -134,19 +126,19 @@ def sub(topic: str, channel: str) -> bytes:
 
 def pub(topic: str, body: bytes, number: Number | None = None) -> bytes:
     """Encode PUB, which publishes one message."""
-    return b"PUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(len(body)), body)
+    return b"PUB %b%b\n%b%b" % (_name(topic), _number(number), pack_length(len(body)), body)
 
 
 def mpub(topic: str, bodies: Sequence[bytes], number: Number | None = None) -> bytes:
     """Encode MPUB, which publishes all of the bodies or none of them. `number` is that of the first."""
     packed = b"".join([pack_length(len(body)) + body for body in bodies])
-    head = b"MPUB %b%b\n%b%b" % (_name(topic), _words(number), pack_length(4 + len(packed)), pack_length(len(bodies)))
+    head = b"MPUB %b%b\n%b%b" % (_name(topic), _number(number), pack_length(4 + len(packed)), pack_length(len(bodies)))
     return head + packed
 
 
 def dpub(topic: str, delay_ms: int, body: bytes, number: Number | None = None) -> bytes:
     """Encode DPUB, which publishes one message that is not delivered before delay_ms have passed."""
-    return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _words(number)) + _counted(body)
+    return b"DPUB %b %d%b\n" % (_name(topic), _natural(delay_ms), _number(number)) + _counted(body)
 
 
 def rdy(n: int) -> bytes:
@@ -173,10 +165,7 @@ def touch(id: bytes) -> bytes:
 
 
 def cls() -> bytes:
-    """Encode CLS, which asks for no more messages; the server answers CLOSE_WAIT.
-
-    It is legal once, and only after SUB.
-    """
+    """Encode CLS, which asks for no more messages; the server answers CLOSE_WAIT. It is legal once, and only after SUB."""
     return b"CLS\n"
 
 
@@ -185,7 +174,7 @@ def nop() -> bytes:
     return b"NOP\n"
 
 
-def _words(number: Number | None) -> bytes:
+def _number(number: Number | None) -> bytes:
     return b"" if number is None else b" %b %d" % (_producer(number[0]), _natural(number[1]))
 
 

@@ -1,8 +1,8 @@
-"""Backoff: a consumer whose messages fail asks for none for a while, then for one, and goes on when that one succeeds.
+"""Backoff: a consumer whose messages fail asks for none for a while, then for one, and continues when that one succeeds.
 
-The rules are go-nsq's. In WAITING, the RDY of all connections is 0, and results of messages that are still in work do not
-count. In PROBING, one connection has an RDY of 1. A success makes the next wait shorter, or ends the backoff; a failure makes
-it longer.
+The rules are go-nsq's. In WAITING, the RDY of all connections is 0, and results of messages that are still being handled do
+not count. In PROBING, one connection has an RDY of 1. A success shortens the next wait, or ends the backoff; a failure
+lengthens it.
 """
 
 from enum import Enum, auto
@@ -14,7 +14,7 @@ MOST_DOUBLINGS = 60  # keeps the arithmetic in range, whatever the settings are
 
 
 class Flow(Enum):
-    """What a consumer asks its nsqds for."""
+    """The messages that a consumer asks its nsqds for."""
 
     FULL = auto()
     WAITING = auto()  # nothing

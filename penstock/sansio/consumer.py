@@ -1,25 +1,24 @@
 """All subscriptions of one consumer: which nsqds are wanted, when each is dialed, how RDY is shared, and the end.
 
-The owner of the sockets tells what happened, and then sends the output of the subscriptions named in `outgoing`.
+The owner of the sockets reports what happened, and then sends the output of the subscriptions named in `outgoing`.
 
-Laws:
-* Every wanted address is subscribed to or in the retries, whose law says when it is dialed.
+Invariants:
+* Every wanted address is subscribed to or in the dial plan.
 * The messages that are here, may be on their way, or are asked for by RDY never add up to more than max_in_flight. If a server
-  sends more nevertheless, the surplus is handed out later.
+  sends more nevertheless, the surplus is delivered later.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from random import Random
 from typing import Protocol
 
 from penstock.protocol import nsq
 from penstock.sansio.backoff import Backoff, Flow
+from penstock.sansio.dials import DialPlan
 from penstock.sansio.errors import ConnectionLost, ConsumerError
 from penstock.sansio.message import Message
-from penstock.sansio.rdy import shares
-from penstock.sansio.retries import Retries
 from penstock.sansio.session import Session
 from penstock.sansio.settings import Settings
 from penstock.sansio.subscription import Subscription, SubscriptionState
@@ -27,11 +26,11 @@ from penstock.sansio.tls import client_context
 
 log = logging.getLogger("penstock.client")
 
-TICK_S = 1.0  # how often silent connections and rotations are looked at when nothing happens
+TICK_S = 1.0  # how often silent connections and rotations are checked when nothing happens
 SLACK = 100  # messages of one nsqd that may come on top of twice max_in_flight
-BEGUN = (SubscriptionState.IDENTIFYING, SubscriptionState.SUBSCRIBING)  # they get a share soon, which is kept for them
-READ_S = 0.02  # between two ticks, for what has arrived to be read
-SHARES = 8  # how often RDY is shared anew while max_in_flight messages are answered, and an nsqd waits for its share
+BEGUN = (SubscriptionState.IDENTIFYING, SubscriptionState.SUBSCRIBING)  # they soon get a share, which is reserved
+READ_S = 0.02  # between two ticks, to read the messages that have arrived
+SHARES = 8  # how often RDY is shared again while max_in_flight messages are answered, and an nsqd waits for its share
 TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (as in go-nsq)
 
 
@@ -65,11 +64,8 @@ class ConsumerCore:
         self.topic, self.channel = topic, channel
         self.subscriptions: dict[str, Subscription] = {}  # by address
         self.outgoing: dict[Subscription, None] = {}  # those that have something to send, the first one first
-        self.give_up: Callable[[Message], None] = _finish  # called with messages that were delivered too often
         self.lost_count = 0  # connections that broke so far
-        self.ask_at = (
-            inf  # when the owner is to ask nsqlookupd, before an nsqd is dialed again; the owner sets it to inf
-        )
+        self.ask_at = inf  # when the owner is to ask nsqlookupd, before an nsqd is dialed again; then it sets inf
         self.backoff = Backoff(settings, random)
         self._max_in_flight = max_in_flight
         self._most_in_flight = 2 * max_in_flight + SLACK
@@ -80,13 +76,13 @@ class ConsumerCore:
         self._tls = client_context(settings)
         self._given: frozenset[str] = frozenset()
         self._named: Mapping[str, float] = {}
-        self._retries = Retries()
+        self._dials = DialPlan()
         self._dialing: set[str] = set()  # addresses that were taken and neither connected nor failed since
         self._turn, self._turn_at = 0, 0.0
-        self._is_short = False  # there are more nsqds than messages to ask for, so RDY is shared anew at each tick
-        self._is_owed = False  # an nsqd gets less than its share until messages of others are answered
+        self._is_rotating = False  # there are more nsqds than messages to ask for, so RDY is shared again at every tick
+        self._has_deficit = False  # an nsqd gets less than its share until messages of others are answered
         self._freed = 0  # messages that were answered since RDY was shared
-        self._settling: dict[Subscription, float] = {}  # what was on its way is here, and is read now; since when
+        self._settling: dict[Subscription, float] = {}  # the messages that were on their way have arrived; since when
         self._held: list[Message] = []  # beyond max_in_flight
         self._most = max_in_flight
         self._is_leaving = False
@@ -101,19 +97,19 @@ class ConsumerCore:
     def found(self, named: Mapping[str, float]) -> None:
         """Connect to the addresses that nsqlookupd names, too; a subscription at any other one stays until it breaks.
 
-        Each comes with the time, by the clock, at which the latest question was asked whose answer names it. An address whose
-        connection broke, or could not be made, is dialed again only if the question was asked after that.
+        Each comes with the time, by the clock, of the latest request whose response names it. An address whose connection
+        broke, or could not be made, is dialed again only if the request was made after that.
         """
         self._named = named
         self._want()
 
     def _want(self) -> None:
         wanted = {**self._named, **dict.fromkeys(self._given, inf)}
-        self._retries.want(wanted, self.subscriptions.keys() | self._dialing)
+        self._dials.want(wanted, self.subscriptions.keys() | self._dialing)
 
     def take_due(self) -> str | None:
         """Return an address to be dialed now, or None. `connected` or `failed` must follow."""
-        address = self._retries.take_due(self._clock())
+        address = self._dials.take_due(self._clock())
         if address is not None:
             self._dialing.add(address)
         return address
@@ -121,11 +117,11 @@ class ConsumerCore:
     def failed(self, address: str, error: object) -> None:
         """Note that an address could not be dialed."""
         self._dialing.discard(address)
-        if address not in self._retries:
+        if address not in self._dials:
             return
         now = self._clock()
-        delay = self._retries.fail(address, now)
-        if self._retries.is_named(address):
+        delay = self._dials.fail(address, now)
+        if self._dials.is_named(address):
             log.warning("%s; trying again in %g s", error, delay)
         else:
             self.ask_at = min(self.ask_at, now + delay)
@@ -170,7 +166,7 @@ class ConsumerCore:
             if isinstance(error, ConsumerError) and not self._is_leaving:
                 raise
             return []
-        if before is SubscriptionState.IDENTIFYING and subscription.address not in self._retries:
+        if before is SubscriptionState.IDENTIFYING and subscription.address not in self._dials:
             self.lose(subscription, f"{subscription.address}: nsqlookupd no longer names it")  # before SUB is sent
             return []
         if subscription.in_flight > self._most_in_flight:
@@ -178,13 +174,13 @@ class ConsumerCore:
             return []
         self.outgoing[subscription] = None
         if subscription.state is not before and subscription.state is SubscriptionState.SUBSCRIBED:
-            self._retries.succeed(subscription.address, self._clock())
+            self._dials.succeed(subscription.address, self._clock())
             self.share()
         if self._is_leaving:
             for message in messages:
                 message.requeue(0)
             return []
-        if self._is_owed:
+        if self._has_deficit:
             self.share()
         if self._settings.max_attempts:
             messages = self._within_attempts(messages)
@@ -201,7 +197,7 @@ class ConsumerCore:
         return taken
 
     def _surplus(self, messages: list[Message]) -> int:
-        """Return how many of these, which are not handed out yet, are beyond max_in_flight."""
+        """Return the number of these undelivered messages that are beyond max_in_flight."""
         unanswered = sum(one.in_flight for one in self.subscriptions.values())
         others = 0 if messages is self._held else len(self._held)
         return max(0, min(len(messages), unanswered - others - self._most))
@@ -212,12 +208,12 @@ class ConsumerCore:
         return bool(self._held)
 
     def answered(self, subscription: Subscription, failed: bool | None) -> None:
-        """See Owner. A result of work may begin or end the backoff."""
+        """See SubscriptionOwner. A result may begin or end the backoff."""
         if failed or (failed is False and self.backoff.flow is not Flow.FULL):
             now = self._clock()
             if self.backoff.fail(now) if failed else self.backoff.succeed(now):
                 self.share()
-        if self._is_owed:
+        if self._has_deficit:
             self._freed += 1
             if self._freed * SHARES >= self._most:
                 self.share()
@@ -226,7 +222,7 @@ class ConsumerCore:
             self._sockets.has_output(subscription, False)
 
     def touched(self, subscription: Subscription) -> None:
-        """See Owner."""
+        """See SubscriptionOwner."""
         if subscription.state is not SubscriptionState.LOST:
             self.outgoing[subscription] = None
             self._sockets.has_output(subscription, True)
@@ -239,7 +235,7 @@ class ConsumerCore:
                 good.append(message)
             else:
                 log.warning("%s: giving up on %r", self.topic, message)
-                self.give_up(message)
+                message.finish()
         return good
 
     # time
@@ -248,18 +244,19 @@ class ConsumerCore:
         """Do what is due by time, and return the s until the next call is needed: 0 if an address is to be dialed."""
         now = self._clock()
         for subscription in [*self.subscriptions.values()]:
-            if now - subscription.heard_at > self._settings.read_timeout_s:
-                silence = f"nothing heard for {self._settings.read_timeout_s:g} s"
-                self.lose(subscription, f"{subscription.address}: {silence}")
-        is_over = self._settle(now) or self._is_owed
+            if now - subscription.last_receive_at > self._settings.read_timeout_s:
+                silent_s = self._settings.read_timeout_s
+                error = f"{subscription.address}: no data, not even a heartbeat, for {silent_s:g} s"
+                self.lose(subscription, error)
+        is_over = self._settle(now) or self._has_deficit
         is_over = self.backoff.tick(now) or is_over
         if now >= self._turn_at:
             self._turn, self._turn_at = self._turn + 1, now + TURN_S
             is_over = True
-        if is_over or self._is_short:
+        if is_over or self._is_rotating:
             self.share()
         due = min(
-            self._retries.next_at,
+            self._dials.next_at,
             self._settles_at(now),
             self.backoff.until if self.backoff.flow is Flow.WAITING else now + TICK_S,
         )
@@ -270,7 +267,7 @@ class ConsumerCore:
     def _settle(self, now: float) -> bool:
         """Note which lowered RDYs have taken effect. Returns True if any has.
 
-        What has arrived by then is read between two ticks.
+        Messages that have arrived by then are read between two ticks.
         """
         arrived = [one for one in self.subscriptions.values() if one.settles_at <= now]
         ready = [one for one in arrived if now - self._settling.get(one, now) >= READ_S]
@@ -280,9 +277,8 @@ class ConsumerCore:
         return bool(ready)
 
     def _settles_at(self, now: float) -> float:
-        return min(
-            (max(one.settles_at, now + READ_S) for one in self.subscriptions.values() if one.on_way), default=inf
-        )
+        waiting = (one for one in self.subscriptions.values() if one.on_way)
+        return min((max(one.settles_at, now + READ_S) for one in waiting), default=inf)
 
     def limit(self, max_in_flight: int) -> None:
         """Share `max_in_flight` messages from now on; 0 stops the flow."""
@@ -290,17 +286,17 @@ class ConsumerCore:
         self.share()
 
     def share(self) -> None:
-        """Set the RDY of every subscription, decreases first. An increase waits until there is room (see the laws)."""
+        """Set the RDY of every subscription, decreases first. An increase waits until there is room (see the invariants)."""
         links = [one for one in self.subscriptions.values() if one.state is SubscriptionState.SUBSCRIBED]
         total = self._max_in_flight
         if self.backoff.flow is not Flow.FULL:
             total = min(total, int(self.backoff.flow is Flow.PROBING))
-        self._is_short = total < len(links)
+        self._is_rotating = total < len(links)
         begun = [one for one in self.subscriptions.values() if one.state in BEGUN]
         if total < len(links) + len(begun):
             begun = []
         plan = shares(total, [one.max_rdy for one in (*links, *begun)], self._turn)[: len(links)]
-        self._is_owed, self._freed, now = False, 0, self._clock()
+        self._has_deficit, self._freed, now = False, 0, self._clock()
         for one, rdy in zip(links, plan, strict=True):
             if rdy < one.rdy and one.set_rdy(rdy, now):
                 self.outgoing[one] = None
@@ -309,7 +305,7 @@ class ConsumerCore:
         for one, rdy in zip(links, plan, strict=True):
             before = one.reach
             granted = min(rdy, before + free)
-            self._is_owed = self._is_owed or granted < rdy
+            self._has_deficit = self._has_deficit or granted < rdy
             if granted > one.rdy and one.set_rdy(granted, now):
                 free -= one.reach - before
                 self.outgoing[one] = None
@@ -337,5 +333,17 @@ class ConsumerCore:
         return f"<ConsumerCore: {self.topic}/{self.channel}, {len(self.subscriptions)} nsqds, {self.backoff!r}>"
 
 
-def _finish(message: Message) -> None:
-    message.finish()
+def shares(total: int, limits: Sequence[int], turn: int) -> list[int]:
+    """Split `total` into one RDY for each connection, none above its limit. The sum never exceeds `total`.
+
+    If `total` suffices, every connection gets at least 1. Otherwise `total` of the connections get 1, and the choice rotates
+    with `turn`, so that no nsqd waits forever.
+    """
+    count = len(limits)
+    if total >= count:
+        base, extra = divmod(total, count) if count else (0, 0)
+        return [min(base + (i < extra), limit) for i, limit in enumerate(limits)]
+    rdy = [0] * count
+    for i in range(total):
+        rdy[(turn * total + i) % count] = 1
+    return rdy

@@ -1,4 +1,4 @@
-"""When a client asks the nsqlookupds for the nsqds of its topic, and what their answers mean."""
+"""When a client asks the nsqlookupds for the nsqds of its topic, and how to read their responses."""
 
 import json
 from random import Random
@@ -9,25 +9,35 @@ from penstock.sansio.settings import Settings
 MAX_REPLY = 4 * 1024 * 1024  # bytes; the reply for 10,000 nsqds
 SHORTEST_S = 1.0  # between two polls while no nsqd has the topic, which may be created at any moment
 LEAST_S = 0.25  # between two polls, whatever happens
-FIRST_S, SOON_S = 0.5, 4.0  # between two polls after `hurry`: 0.5, 1, 2, 4, 4 ... s
-HURRIED = 16  # a minute; another node takes the log of a lost one over within 10 s, and registers its topics only then
-SILENT_S = 10.0  # between two questions to a nsqlookupd that does not answer; if none does, after 0.5, 1, 2, 4, 8, 10, 10 ... s
+FIRST_S, SOON_S = 0.5, 4.0  # between two polls after `poll_often`: 0.5, 1, 2, 4, 4 ... s
+FREQUENT = 16  # polls in a minute: a failover takes up to 10 s, and the new leader registers its topics only then
+SILENT_S = 10.0  # between two requests to a nsqlookupd that does not answer; 0.5, 1, 2, 4, 8, 10 ... if none does
 
 
 class Discovery:
     """The polls of one client, which asks its `count` nsqlookupds one after another. Times are in s, by the caller's clock."""
 
-    __slots__ = ("_answers", "_ask_at", "_gap", "_hurried", "_next_at", "_polled_at", "_random", "_settings", "_silent")
+    __slots__ = (
+        "_answers",
+        "_ask_at",
+        "_frequent",
+        "_gap",
+        "_next_at",
+        "_polled_at",
+        "_random",
+        "_settings",
+        "_silent",
+    )
 
     def __init__(self, settings: Settings, random: Random, count: int) -> None:
         self._settings = settings
         self._random = random
-        # the latest answer of each nsqlookupd, and when it was asked for; it stays while the nsqlookupd does not answer
+        # the latest response of each nsqlookupd, and the time of its request; it is kept while the nsqlookupd does not answer
         self._answers: list[tuple[frozenset[str], float]] = [(frozenset(), float("-inf"))] * count
         self._silent: dict[int, float] = {}  # nsqlookupds that do not answer, and when each was asked last
         self._polled_at = self._next_at = float("-inf")
         self._ask_at = float("inf")  # when a poll is needed earlier
-        self._hurried = 0  # polls that still come soon
+        self._frequent = 0  # polls that still come soon
         self._gap = FIRST_S  # s between the last two of them
 
     def wait(self, now: float) -> float:
@@ -38,18 +48,18 @@ class Discovery:
         """Let the next poll begin at this time, if it would be later: an nsqd is dialed again only if a new poll names it."""
         self._ask_at = min(self._ask_at, at)
 
-    def hurry(self) -> None:
+    def poll_often(self) -> None:
         """Poll often for a minute, because an nsqd was lost.
 
-        It may be back at another address, or another node takes its log over and delivers what it owes.
+        It may be back at another address, or another node takes over its unfinished messages.
         """
-        self._hurried, self._gap = HURRIED, FIRST_S
+        self._frequent, self._gap = FREQUENT, FIRST_S
         self._next_at = min(self._next_at, self._polled_at + FIRST_S)
 
     def begin(self, now: float) -> list[int]:
         """Begin a poll, and return the numbers of the nsqlookupds to ask, those that do not answer last.
 
-        Such a one keeps the next poll waiting, so it is asked only every SILENT_S, unless there is no other.
+        These delay the next poll, so they are asked only every SILENT_S, unless none answers.
         """
         self._ask_at = float("inf")
         count = len(self._answers)
@@ -57,9 +67,9 @@ class Discovery:
         return [one for one in range(count) if one not in self._silent] + due
 
     def answered(self, number: int, addresses: frozenset[str] | None, asked_at: float) -> dict[str, float]:
-        """Note an answer; None: there was none. Return the nsqds that have the topic.
+        """Note a response; None: there was none. Return the nsqds that have the topic.
 
-        Each comes with the time at which the latest question was asked whose answer names it.
+        Each comes with the time of the latest request whose response names it.
         """
         if addresses is None:
             self._silent[number] = asked_at
@@ -78,8 +88,8 @@ class Discovery:
         interval = max(SHORTEST_S, self._settings.lookupd_poll_interval_s if is_known else 0.0)
         if len(self._silent) == len(self._answers):
             interval, self._gap = self._gap, min(2 * self._gap, SILENT_S)
-        elif self._hurried:
-            self._hurried -= 1
+        elif self._frequent:
+            self._frequent -= 1
             interval, self._gap = min(interval, self._gap), min(2 * self._gap, SOON_S)
         else:
             self._gap = FIRST_S
@@ -87,17 +97,14 @@ class Discovery:
         self._polled_at = now
         self._next_at = now + interval
 
-    def __repr__(self) -> str:
-        return f"<Discovery: {len(self._answers)} nsqlookupds, {len(self._silent)} of them silent>"
 
-
-class Reply:
-    """The body of a nsqlookupd's answer while it arrives. It is bounded in size and in time."""
+class LookupReply:
+    """The body of a nsqlookupd's response while it arrives. It is bounded in size and in time."""
 
     __slots__ = ("_content", "_timeout_s", "_until")
 
     def __init__(self, encoding: str, timeout_s: float, now: float) -> None:
-        """Begin. `encoding`: the Content-Encoding. Raises ValueError for a packed answer, whose size cannot be bounded."""
+        """Begin. `encoding`: the Content-Encoding. Raises ValueError for a compressed body, whose size cannot be bounded."""
         if encoding.lower() != "identity":
             raise ValueError("the reply is compressed, although it was not requested")
         self._content = bytearray()
@@ -112,7 +119,7 @@ class Reply:
             raise ValueError(f"the reply has more than {MAX_REPLY} bytes")
 
     def addresses(self) -> frozenset[str]:
-        """Return the nsqd addresses in the whole answer. Raises ValueError if it has another form."""
+        """Return the nsqd addresses in the whole response. Raises ValueError if it has another form."""
         return producer_addresses(bytes(self._content))
 
 

@@ -4,10 +4,10 @@ The module is sans-IO. The client sends IDENTIFY; then come TLS and a compressio
 granted, each of which the server confirms with an OK through the new layer; then AUTH if the server requires it. Without
 a secret, AUTH is left out, and the server answers the first command with E_AUTH_FIRST.
 
-Law: the bytes behind an answer belong to the layer that the answer adds, so nothing sent in clear before TLS is ever
-taken for something that came through it.
+The bytes after a response belong to the layer that the response adds, so bytes that were sent in clear before TLS are never
+taken for decrypted ones.
 
-Chosen differences from go-nsq: TLS that the server does not grant is a fatal error, where go-nsq goes on in clear; a
+Chosen differences from go-nsq: TLS that the server does not grant is a fatal error, where go-nsq continues in clear; a
 compression that is not granted is logged.
 
 See docs/design/nsq-protocol.md#identify.
@@ -24,14 +24,13 @@ from penstock.sansio.settings import Settings
 
 log = logging.getLogger("penstock.client")
 
-MAX_ANSWER = 1 << 20  # bytes; the longest answer holds what an auth server says of the client's identity
-
+MAX_ANSWER = 1 << 20  # bytes; the longest response holds an auth server's description of the client
 MOST_BEATS = 100  # heartbeats during an introduction: a server with more of them answers nothing
 
 Conversation = Generator[bytes, bytes, dict[str, object]]
 
 
-class Refused(Exception):
+class MissingFeature(Exception):
     """The server does not offer something that the settings require."""
 
 
@@ -40,7 +39,7 @@ class Introduction:
 
     def __init__(self, settings: Settings, layers: Layers, make_tls: Callable[[], Layer]) -> None:
         self.features: dict[str, object] | None = None  # the answer to IDENTIFY, once all upgrades are made
-        self.rest = b""  # decoded and not handled yet; at the end the frames that belong to the owner
+        self.rest = b""  # decoded and not handled yet; at the end the frames that follow the introduction
         self._settings = settings
         self._layers = layers
         self._make_tls = make_tls
@@ -55,7 +54,7 @@ class Introduction:
         """Handle bytes that the layers have decoded.
 
         Return the frames that are not an answer (most likely an error) and the encoded bytes to send. Raises
-        ProtocolError, Refused, and whatever the layers raise.
+        ProtocolError, MissingFeature, and the errors of the layers.
         """
         self.rest += data
         frames: list[nsq.Frame] = []
@@ -98,7 +97,7 @@ class Introduction:
         features = _parse_features((yield nsq.identify(settings.identify())))
         if settings.tls_v1:
             if features.get("tls_v1") is not True:
-                raise Refused("the server does not support TLS, and tls_v1 is set")
+                raise MissingFeature("the server does not support TLS, and tls_v1 is set")
             yield from self._upgrade(self._make_tls())
         if settings.snappy and self._is_granted("snappy", features):
             yield from self._upgrade(Compression(Snappy()))

@@ -1,10 +1,11 @@
 """TLS and compression between the socket and the frames: sans-IO, bytes in and bytes out, in both directions.
 
-Law: `decode` returns everything that its input holds, so that nothing waits here while the socket is silent. A server
-that sends a decompression bomb gets 65,536 bytes at a time through, expanded 1,032 times at most (deflate).
+`decode` returns everything that its input holds, so that nothing waits here while the socket is silent. A decompression bomb
+expands to 1,032 times the 65,536 bytes of a read at most (deflate).
 """
 
 import ssl
+from contextlib import suppress
 from typing import Protocol
 
 from penstock.protocol.compression import Deflate, Snappy
@@ -17,19 +18,13 @@ class Layer(Protocol):
     """A layer that `Layers` stacks: TLS or a compression."""
 
     def encode(self, data: bytes) -> bytes:
-        """Encode `data` on its way to the socket.
-
-        For b"", return the bytes that the layer has to send on its own, most often none.
-        """
+        """Encode `data` on its way to the socket; for b"", return the bytes that the layer sends on its own, if any."""
 
     def decode(self, data: bytes) -> bytes:
-        """Decode `data` on its way from the socket.
-
-        Raises ssl.SSLError or CorruptStream; the layer cannot be used after that.
-        """
+        """Decode `data` on its way from the socket. Raises ssl.SSLError or CorruptStream, after which it is of no use."""
 
     def end(self) -> bytes:
-        """Return the layer's closing bytes, to be sent behind everything else."""
+        """Return the layer's closing bytes, to be sent last."""
 
 
 class Layers:
@@ -57,7 +52,7 @@ class Layers:
         return data
 
     def end(self) -> bytes:
-        """Return the closing bytes of all layers, which tell the server that nothing follows."""
+        """Return the closing bytes of all layers: nothing follows."""
         return b"".join([layer.end() for layer in self._layers])
 
 
@@ -97,7 +92,7 @@ class Tls:
         self._shake_hands()
 
     def encode(self, data: bytes) -> bytes:
-        """Encrypt `data`; for b"", return the pending bytes of the handshake, or the alert behind an error."""
+        """Encrypt `data`; for b"", return the pending bytes of the handshake, or the alert after an error."""
         if data:
             self._tls.write(data)
         return self._outgoing.read()
@@ -108,27 +103,18 @@ class Tls:
         if not self._is_established:
             self._shake_hands()
         plain: list[bytes] = []
-        try:
-            while self._is_established:
-                record = self._tls.read(_RECORD)
-                if not record:
-                    break
+        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):  # an incomplete record, or the end of TLS
+            while self._is_established and (record := self._tls.read(_RECORD)):
                 plain.append(record)
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # the record is not complete yet, or the server ended TLS
         return b"".join(plain)
 
     def end(self) -> bytes:
         """Return close_notify, without which the server must think that the stream was cut."""
-        try:
+        with suppress(ssl.SSLError):  # the server has not sent its own yet, or the handshake was not finished
             self._tls.unwrap()
-        except ssl.SSLError:  # the server has not sent its own yet, or the handshake was not finished
-            pass
         return self._outgoing.read()
 
     def _shake_hands(self) -> None:
-        try:
+        with suppress(ssl.SSLWantReadError):
             self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return
-        self._is_established = True
+            self._is_established = True

@@ -1,6 +1,6 @@
-"""A message in a consumer's hands: its content, and the three answers to it.
+"""A message that a consumer has received: its content, and the three answers to it.
 
-Law: only the first `finish` or `requeue` counts. After it, and after the connection is lost, answers do nothing: the
+Only the first `finish` or `requeue` counts. After it, and after the connection is lost, answers do nothing: the
 server then delivers the message again, or no longer has it.
 """
 
@@ -9,8 +9,8 @@ from typing import Protocol
 from penstock.protocol import nsq
 
 
-class Answers(Protocol):
-    """The receiver of the answers: the subscription over which the message came."""
+class AnswerSink(Protocol):
+    """The subscription over which a message came: it sends the answers."""
 
     @property
     def is_lost(self) -> bool: ...
@@ -33,8 +33,8 @@ class Message:
 
     __slots__ = ("_answers", "attempts", "body", "id", "timestamp")
 
-    def __init__(self, received: nsq.Message, answers: Answers) -> None:
-        self._answers: Answers | None = answers
+    def __init__(self, received: nsq.Message, answers: AnswerSink) -> None:
+        self._answers: AnswerSink | None = answers
         self.id = received.id
         self.body = received.body
         self.timestamp = received.timestamp  # ns since the epoch, set at publish

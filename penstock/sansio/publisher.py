@@ -1,7 +1,4 @@
-"""A session that publishes: the answers come in the order of the publishes.
-
-Law: a publish is done when its OK was read, and not before.
-"""
+"""A session that publishes: the responses come in the order of the publishes, and a publish is done when its OK is read."""
 
 from collections import deque
 from typing import Generic, TypeVar
@@ -14,7 +11,7 @@ T = TypeVar("T")
 
 
 class Publisher(Generic[T]):
-    """The publishes of one session. `T`: what its owner knows a publish by."""
+    """The publishes of one session. `T`: the type of the caller's publishes."""
 
     __slots__ = ("session", "unanswered")
 
@@ -36,17 +33,14 @@ class Publisher(Generic[T]):
         for frame in self.session.receive(data):
             error = frame if isinstance(frame, nsq.ErrorFrame) else None
             if isinstance(frame, nsq.Message) or not self.unanswered:
-                raise self._surprise(frame)
+                raise self._unexpected(frame)
             answered.append((self.unanswered.popleft(), error))
             if error is not None:
                 break
         return answered
 
-    def _surprise(self, frame: nsq.Frame) -> ConnectionLost:
+    def _unexpected(self, frame: nsq.Frame) -> ConnectionLost:
         if isinstance(frame, nsq.ErrorFrame):
             is_final = self.session.features is None and frame.code not in MAY_PASS
             return ConnectionLost(f"{self.session.address}: {frame}", frame.code, is_final)
         return self.session.lost(f"not an nsqd: it sent {type(frame).__name__} unasked")
-
-    def __repr__(self) -> str:
-        return f"<Publisher: {self.session.address}, {len(self.unanswered)} unanswered>"

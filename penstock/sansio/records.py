@@ -1,18 +1,18 @@
-"""What /topic/read answers in msgpack, as records: [first offset, count, frames(, attributes)] one after the other."""
+"""Responses of /topic/read in msgpack as records: [first offset, count, frames(, attributes)] one after the other."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any
 
 import msgpack
 
 from penstock.sansio.errors import ReadError
 
-MAX_ANSWER = 80 << 20  # bytes: what is asked for, and one message of the largest max-msg-size that a sane node has
-_FRAME = Struct(">iiqH16s")  # size of what follows it, type, timestamp, attempts, id; then the body
+MAX_ANSWER = 80 << 20  # bytes: those requested, and one message of the largest max-msg-size that a sane node has
+_FRAME = struct.Struct(">iiqH16s")  # size of the rest, type, timestamp, attempts, id; then the body
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Record:
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str = ""  # by which the publisher could publish it again without a second message
-    producer: str = ""  # likewise the publisher's name, and
-    sequence: int = 0  # its number for this message
+    producer: str = ""  # the publisher's name, and
+    sequence: int = 0  # its number for this message, for the same purpose
 
 
 def records_of(answer: bytes) -> Iterator[Record]:
@@ -47,8 +47,8 @@ def records_of(answer: bytes) -> Iterator[Record]:
             yield from _records(first, count, frames, attributes)
         if unpacker.tell() != len(answer):
             raise ValueError("it is cut")
-    except (ValueError, OverflowError, TypeError, msgpack.exceptions.UnpackException) as error:
-        raise ReadError(f"the answer is not that of /topic/read: {error}") from None
+    except (ValueError, OverflowError, TypeError, struct.error, msgpack.exceptions.UnpackException) as error:
+        raise ReadError(f"the response is not that of /topic/read: {error}") from None
 
 
 def _records(first: int, count: int, frames: bytes, attributes: dict[str, Any]) -> Iterator[Record]:
@@ -56,18 +56,11 @@ def _records(first: int, count: int, frames: bytes, attributes: dict[str, Any]) 
     key, producer = str(attributes.get("key", "")), str(attributes.get("producer", ""))
     at = 0
     for number in range(count):
-        size, _, timestamp, _, message_id = _unpacked(frames, at)
+        size, _, timestamp, _, message_id = _FRAME.unpack_from(frames, at)
         stop = at + 4 + size
         if not at + _FRAME.size <= stop <= len(frames):
             raise ValueError("a frame is cut")
         body = frames[at + _FRAME.size : stop]
-        yield Record(
-            first + number, timestamp, message_id, body, headers, key, producer, sequence + number if producer else 0
-        )
+        order = sequence + number if producer else 0
+        yield Record(first + number, timestamp, message_id, body, headers, key, producer, order)
         at = stop
-
-
-def _unpacked(frames: bytes, at: int) -> tuple[int, int, int, int, bytes]:
-    if len(frames) - at < _FRAME.size:
-        raise ValueError("a frame is cut")
-    return _FRAME.unpack_from(frames, at)

@@ -1,7 +1,7 @@
 """The conversation with one nsqd, from IDENTIFY on: received bytes in, frames out, and bytes to be sent.
 
 A session answers heartbeats itself and does not pass them on. Every failure of the peer is a ConnectionLost whose text names
-the address. The owner of the socket then sends what `take_output` still returns (a TLS alert) and closes.
+the address. The owner of the socket then sends the rest of `take_output` (a TLS alert) and closes.
 """
 
 import ssl
@@ -10,7 +10,7 @@ from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import CorruptStream
 from penstock.sansio.address import server_name
 from penstock.sansio.errors import ConnectionLost
-from penstock.sansio.introduction import Introduction, Refused
+from penstock.sansio.introduction import Introduction, MissingFeature
 from penstock.sansio.layers import Layers, Tls
 from penstock.sansio.settings import Settings
 from penstock.sansio.tls import reason
@@ -54,8 +54,8 @@ class Session:
             return self._decode(data)
         except ProtocolError as error:
             raise self.lost(f"not an nsqd: {error}") from error
-        except (CorruptStream, Refused) as error:
-            raise self.lost(str(error), isinstance(error, Refused)) from error
+        except (CorruptStream, MissingFeature) as error:
+            raise self.lost(str(error), isinstance(error, MissingFeature)) from error
         except ssl.SSLError as error:
             self._output.append(self._layers.encode(b""))  # the TLS alert, so that the server's log has a reason, too
             raise self.lost(reason(error), isinstance(error, ssl.SSLCertVerificationError)) from error
@@ -74,7 +74,7 @@ class Session:
         return data
 
     def lost(self, why: str, is_final: bool = False) -> ConnectionLost:
-        """Return the error that says why the connection is of no more use."""
+        """Return the error of a connection that is of no more use."""
         return ConnectionLost(f"{self.address}: {why}", is_final=is_final)
 
     def _decode(self, data: bytes) -> list[nsq.Frame]:
@@ -110,7 +110,4 @@ class Session:
         try:
             return Tls(self._tls, server_name(self.address))
         except ValueError as error:
-            raise Refused(f"no certificate can have this name: {error}") from None
-
-    def __repr__(self) -> str:
-        return f"<Session: {self.address}{'' if self.features is None else ', identified'}>"
+            raise MissingFeature(f"no certificate can have this name: {error}") from None

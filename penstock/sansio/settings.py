@@ -36,7 +36,7 @@ class Settings:
     output_buffer_timeout_ms: int = 0  # -1: no timeout
 
     tls_v1: bool = False  # TLS, from tls_min_version on; a server that does not offer it is refused
-    tls_root_ca_file: str = ""  # PEM file of the authorities behind the servers' certificates; "": the system's
+    tls_root_ca_file: str = ""  # PEM file of the authorities of the servers' certificates; "": the system's
     tls_insecure_skip_verify: bool = False  # True: accept any certificate; no protection from active attackers
     tls_cert: str = ""  # PEM file of the client's certificate; needs tls_key
     tls_key: str = ""
@@ -64,7 +64,7 @@ class Settings:
     backoff_multiplier_s: float = 1.0  # the wait is this times 2 to the power of the failures not made up for
     max_backoff_duration_s: float = 120.0  # 0: no backoff
 
-    deduplication: bool = False  # the server, if it is Penstock's, takes a key behind PUB (see docs/operating.md)
+    deduplication: bool = False  # publishes have numbers, if the server is Penstock's (see docs/operating.md)
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that can never be valid."""

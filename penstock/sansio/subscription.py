@@ -1,6 +1,6 @@
 """One nsqd of a consumer: a session with a subscription, its RDY, and the answers that wait to be sent.
 
-Law: the answers to a subscription that is lost are dropped, since the server delivers those messages again.
+The answers of a lost subscription are dropped, since the server delivers those messages again.
 """
 
 import logging
@@ -18,12 +18,9 @@ from penstock.sansio.settings import Settings
 log = logging.getLogger("penstock.client")
 
 MOST_ANNOUNCED = 1 << 31  # no sane limit or time in ms is above it
-SETTLE_S, LONGEST_SETTLE_S = (
-    0.1,
-    1.0,
-)  # for a lower RDY to take effect, besides twice the time of the introduction; at most
-DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
-DEFAULT_MSG_TIMEOUT_MS = 60_000  # nsqd's default, likewise
+SETTLE_S = 0.1  # for a lower RDY to take effect, in addition to twice the time of the introduction
+LONGEST_SETTLE_S = 1.0  # for both together
+DEFAULT_MAX_RDY, DEFAULT_MSG_TIMEOUT_MS = 2500, 60_000  # nsqd's defaults, for servers that do not announce their own
 
 
 class SubscriptionState(Enum):
@@ -36,11 +33,11 @@ class SubscriptionState(Enum):
     LOST = auto()  # the connection is closed or of no use
 
 
-class Owner(Protocol):
-    """The consumer of which the subscription is a part."""
+class SubscriptionOwner(Protocol):
+    """The consumer of a subscription."""
 
     def answered(self, subscription: "Subscription", failed: bool | None) -> None:
-        """Note that a message was answered. `failed`: whether the work on it did; None: the answer does not tell."""
+        """Note that a message was answered. `failed`: whether its handling failed; None: unknown."""
 
     def touched(self, subscription: "Subscription") -> None:
         """Note that a TOUCH waits to be sent."""
@@ -50,23 +47,23 @@ class Subscription:
     """A subscription to one channel at one nsqd. SUB is sent when the server has answered IDENTIFY."""
 
     __slots__ = (
-        "_began_at", "_commands", "_owner", "_session", "_settings", "_subscribe", "address", "heard_at", "in_flight",
-        "on_way", "rdy", "settles_at", "settles_in_s", "state",
+        "_began_at", "_commands", "_owner", "_session", "_settings", "_subscribe", "address", "in_flight",
+        "last_receive_at", "on_way", "rdy", "settles_at", "settles_in_s", "state",
     )  # fmt: skip
 
     def __init__(
-        self, session: Session, topic: str, channel: str, settings: Settings, owner: Owner, now: float
+        self, session: Session, topic: str, channel: str, settings: Settings, owner: SubscriptionOwner, now: float
     ) -> None:
         """Begin; the first bytes wait in the output. `now`: s by the owner's clock."""
         self.address = session.address
         self.state = SubscriptionState.IDENTIFYING
-        self.rdy = 0  # the RDY that the server was told last
+        self.rdy = 0  # the last RDY command
         self.in_flight = 0  # messages that have arrived and are not answered
         self.on_way = 0  # messages at most that the server may have sent before it learned of a lower RDY
-        self.settles_at = inf  # when none of them can come any more, if nothing has been heard of them
+        self.settles_at = inf  # when none of them can arrive any longer
         self.settles_in_s = SETTLE_S  # how long that takes
         self._began_at = now
-        self.heard_at = now  # when the server last sent something
+        self.last_receive_at = now  # when the server last sent something
         self._session = session
         self._subscribe = nsq.sub(topic, channel)
         self._settings = settings
@@ -81,7 +78,7 @@ class Subscription:
         Raises ConnectionLost, or ConsumerError if the server refuses us permanently.
         """
         frames = self._session.receive(data)
-        self.heard_at = now
+        self.last_receive_at = now
         if self.state is SubscriptionState.IDENTIFYING and self._session.features is not None:
             self.settles_in_s = min(SETTLE_S + 2 * (now - self._began_at), LONGEST_SETTLE_S)
             self.state = SubscriptionState.SUBSCRIBING
@@ -113,7 +110,7 @@ class Subscription:
         self._owner.answered(self, False)
 
     def requeue(self, message_id: bytes, attempts: int, ms: int | None, backoff: bool) -> None:
-        """Queue a REQ. `ms`: the delay; None: by the settings, for so many attempts. `backoff`: the work failed."""
+        """Queue a REQ. `ms`: the delay; None: by the settings and the attempts. `backoff`: the handling failed."""
         self.in_flight -= 1
         self._commands.append(nsq.req(message_id, self._settings.requeue_delay_ms(attempts) if ms is None else ms))
         self._owner.answered(self, True if backoff else None)
@@ -144,12 +141,12 @@ class Subscription:
             self.state = SubscriptionState.CLOSED
 
     def end(self) -> None:
-        """Put the closing bytes behind all that waits to be sent. Raises ConnectionLost."""
+        """Add the closing bytes to the output: nothing follows. Raises ConnectionLost."""
         self._encode()
         self._session.end()
 
     def drop(self) -> None:
-        """Give the connection up: of what waits to be sent, only the closing bytes are left."""
+        """Give the connection up: of the output only the closing bytes are left."""
         self.state = SubscriptionState.LOST
         self._commands.clear()
         self._session.end()
@@ -163,7 +160,7 @@ class Subscription:
 
     @property
     def reach(self) -> int:
-        """Return how many messages may be here at once without a further RDY: no server sends more."""
+        """Return the number of messages that may be here at once without a further RDY: no server sends more."""
         return max(self.rdy, self.in_flight + self.on_way)
 
     @property
@@ -173,7 +170,7 @@ class Subscription:
 
     @property
     def msg_timeout_ms(self) -> int:
-        """Return how long the server waits for the answer to a message, in ms."""
+        """Return the time in ms for which the server waits for the answer to a message."""
         return self._announced("msg_timeout", DEFAULT_MSG_TIMEOUT_MS)
 
     def _announced(self, name: str, default: int) -> int:
@@ -193,12 +190,9 @@ class Subscription:
                     self.state = SubscriptionState.CLOSED
 
     def _handle_error(self, error: nsq.ErrorFrame) -> None:
-        if not error.fatal:  # the message timed out before its answer: tell the operator that it comes twice
+        if not error.fatal:  # the message timed out before its answer, and is redelivered
             log.warning("%s: %s", self.address, error)
         elif self.state is SubscriptionState.SUBSCRIBED or error.code in MAY_PASS:
             raise ConnectionLost(f"{self.address}: {error}")
         else:
             raise ConsumerError(f"{self.address}: {error}")
-
-    def __repr__(self) -> str:
-        return f"<Subscription: {self.address}, {self.state.name}, RDY {self.rdy}, {self.in_flight} in flight>"

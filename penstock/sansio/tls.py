@@ -6,7 +6,7 @@ import ssl
 from penstock.sansio.settings import Settings
 
 _CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"  # Python's own
-_TOO_WEAK = ("too weak", "too small")  # OpenSSL's words for a certificate below the security level
+_TOO_WEAK = ("too weak", "too small")  # in OpenSSL's errors for a certificate below the security level
 
 log = logging.getLogger("penstock.client")
 
@@ -75,5 +75,5 @@ def reason(error: OSError) -> str:
 
 def _advised(text: str) -> str:
     """Append the setting that admits a weak certificate, if the text complains about one."""
-    is_weak = any(words in text for words in _TOO_WEAK)
+    is_weak = any(part in text for part in _TOO_WEAK)
     return f"{text} (a tls_security_level of 1 or 0 accepts weak certificates)" if is_weak else text

@@ -6,15 +6,17 @@ import contextlib
 import http.client
 import json
 import os
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
 from penstock.spark.access import Access, access
 
-TIMEOUT = 30.0  # s for an answer, in addition to the wait that was asked for
-MOST_INFO = 64 * 1024  # bytes of the answer to /info
-MOST_BYTES = 256 * 1024 * 1024  # of an answer; the largest of nsqd's is a `fetch` and one message
+TIMEOUT = 30.0  # s for a response
+MOST_INFO = 64 * 1024  # bytes of the response to /info
+MOST_BYTES = 256 * 1024 * 1024  # of a response; the largest of nsqd's is a `fetch` and one message
+
+
+Headers = dict[str, str]  # by lower-case name
 
 
 class Unreachable(Exception):
@@ -24,18 +26,15 @@ class Unreachable(Exception):
 class Refused(Exception):
     """The server answered with an error."""
 
-    def __init__(
-        self, address: str, path: str, status: int, message: str, headers: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, address: str, path: str, status: int, message: str, headers: Headers | None = None) -> None:
         super().__init__(f"{address} answered {path} with {status} {message}")
-        self.address = address
-        self.status = status
+        self.address, self.status = address, status
         self.message = message  # e.g. OFFSET_GONE
-        self.headers = headers or {}  # of the answer, by lower-case name
+        self.headers = headers or {}
 
 
 class Asker:
-    """A client that keeps its connections. It belongs to one thread; in a process that is forked, it connects anew."""
+    """A client that keeps its connections. It belongs to one thread; a forked process connects again."""
 
     def __init__(self, shown: Access | None = None) -> None:
         """`shown`: the token and the authority; None: those of the environment. Raises OSError."""
@@ -47,7 +46,7 @@ class Asker:
     def __enter__(self) -> Asker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -56,39 +55,25 @@ class Asker:
             connection.close()
         self._connections.clear()
 
-    def get(
-        self, address: str, path: str, arguments: dict[str, str], accept: str = "application/json", wait: float = 0.0
-    ) -> tuple[bytes, dict[str, str]]:
-        """Send a GET; return the body, and the headers by lower-case name.
+    def get(self, address: str, path: str, arguments: dict[str, str], accept: str) -> tuple[bytes, Headers]:
+        """Send a GET; return the body and the headers. Raises Unreachable, Refused."""
+        return self._ask("GET", address, path, arguments, None, {"Accept": accept})
 
-        `wait` is the time in s that the answer may take in addition to TIMEOUT. Raises Unreachable, Refused.
-        """
-        return self._ask("GET", address, path, arguments, None, {"Accept": accept}, wait)
-
-    def post(
-        self, address: str, path: str, arguments: dict[str, str], body: bytes = b""
-    ) -> tuple[bytes, dict[str, str]]:
-        """Send a POST; return the body, and the headers by lower-case name. Raises Unreachable, Refused."""
-        return self._ask("POST", address, path, arguments, body, {}, 0.0)
+    def post(self, address: str, path: str, arguments: dict[str, str], body: bytes = b"") -> tuple[bytes, Headers]:
+        """Send a POST; return the body and the headers. Raises Unreachable, Refused."""
+        return self._ask("POST", address, path, arguments, body, {})
 
     def json(self, address: str, path: str, arguments: dict[str, str]) -> Any:
-        """Send a GET and return the JSON answer. Raises Unreachable, Refused."""
-        body, _ = self.get(address, path, arguments)
+        """Send a GET and return the JSON of the response. Raises Unreachable, Refused."""
+        body, _ = self.get(address, path, arguments, "application/json")
         try:
             return json.loads(body)
         except ValueError:
             raise Refused(address, path, 200, f"something that is not JSON: {body[:60]!r}") from None
 
     def _ask(
-        self,
-        method: str,
-        address: str,
-        path: str,
-        arguments: dict[str, str],
-        body: bytes | None,
-        headers: dict[str, str],
-        wait: float,
-    ) -> tuple[bytes, dict[str, str]]:
+        self, method: str, address: str, path: str, arguments: dict[str, str], body: bytes | None, headers: Headers
+    ) -> tuple[bytes, Headers]:
         if os.getpid() != self._pid:
             self._pid = os.getpid()
             self.close()  # the child's descriptors: nothing is sent, and the parent's connections stay
@@ -97,10 +82,7 @@ class Asker:
             connection = self._connections.get(address)
             if connection is None:
                 connection = self._connections[address] = self._connection_to(address)
-            connection.timeout = TIMEOUT + wait
             try:
-                if connection.sock is not None:
-                    connection.sock.settimeout(TIMEOUT + wait)
                 connection.request(method, target, body, headers | self._headers)
                 response = connection.getresponse()
                 content = response.read(MOST_BYTES + 1)
@@ -114,10 +96,10 @@ class Asker:
             if len(content) > MOST_BYTES:
                 connection.close()
                 raise Refused(address, path, response.status, f"more than {MOST_BYTES} bytes")
-            told = {name.lower(): value for name, value in response.getheaders()}
+            received = {name.lower(): value for name, value in response.getheaders()}
             if response.status >= 300:
-                raise Refused(address, path, response.status, _message(content), told)
-            return content, told
+                raise Refused(address, path, response.status, _message(content), received)
+            return content, received
         raise AssertionError("the second connection is never an old one")
 
     def url_of(self, address: str) -> str:
@@ -128,10 +110,11 @@ class Asker:
 
     def _connection_to(self, address: str) -> http.client.HTTPConnection:
         """Return a connection that is not open yet. Raises Unreachable."""
-        plain = http.client.HTTPConnection(address)
+        plain = http.client.HTTPConnection(address, timeout=TIMEOUT)
         if self._context is None:
             return plain
-        return http.client.HTTPSConnection(plain.host, self._https_port(address), context=self._context)
+        port = self._https_port(address)
+        return http.client.HTTPSConnection(plain.host, port, timeout=TIMEOUT, context=self._context)
 
     def _https_port(self, address: str) -> int:
         """Ask a daemon at its plain HTTP port for the one of HTTPS, without the token. Raises Unreachable."""

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.spark.access import access
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.nodes import NoAnswer, Nodes
 from penstock.spark.offsets import parts
 from penstock.spark.options import ChannelOptions
 from penstock.spark.staging import Received, Stage, StageError, read_file
@@ -54,7 +54,7 @@ class Receiver:
         self._stage = stage
         self._stopped = threading.Event()
         self.failure: Exception | None = None
-        self.heard = time.monotonic()  # monotonic s of the last message
+        self.last_receive_at = time.monotonic()  # monotonic s of the last message
         self.news = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="nsq-stage", daemon=True)
 
@@ -81,7 +81,7 @@ class Receiver:
             self.news.notify_all()
 
     def _consumer(self) -> Consumer:
-        """Connect a consumer to the channel. Raises Nobody."""
+        """Connect a consumer to the channel. Raises NoAnswer."""
         from penstock.client import Consumer, Settings  # executors import this module, and do not have the client
 
         options, shown = self._options, access()
@@ -108,18 +108,17 @@ class Receiver:
             for one in messages:
                 one.finish()
             consumer.flush()
-            self.heard = time.monotonic()
+            self.last_receive_at = time.monotonic()
             with self.news:
                 self.news.notify_all()
 
 
 def _tcp_of(asker: Asker, address: str) -> str:
-    """Ask any nsqd (Penstock's or the original) over HTTP for the address of its TCP port. Raises Nobody."""
+    """Ask any nsqd (Penstock's or the original) over HTTP for the address of its TCP port. Raises NoAnswer."""
     try:
-        told = asker.json(address, "/info", {})
-        return f"{address.rpartition(':')[0]}:{told['tcp_port']}"
+        return f"{address.rpartition(':')[0]}:{asker.json(address, '/info', {})['tcp_port']}"
     except (Unreachable, Refused, KeyError, TypeError) as error:
-        raise Nobody(f"{address} reports no TCP port: {error}") from None
+        raise NoAnswer(f"{address} reports no TCP port: {error}") from None
 
 
 class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -138,7 +137,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self, begin: int) -> tuple[Stage, Receiver]:
         """Begin to receive if that has not happened; Spark has processed the files up to number `begin`.
 
-        Raises Nobody, StageError, and the error that ended the receiver.
+        Raises NoAnswer, StageError, and the error that ended the receiver.
         """
         if self._opened is None:
             options = self._options
@@ -195,13 +194,12 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Return False as soon as most_staged bytes wait for Spark: a batch must make room first.
         """
         stage, receiver = self._open(begin)
-        receiver.heard = time.monotonic()
-        while (now := time.monotonic()) < receiver.heard + QUIET:
+        receiver.last_receive_at = time.monotonic()
+        while (now := time.monotonic()) < receiver.last_receive_at + QUIET:
             if now > deadline:
-                told = (
-                    f"messages of {self._options.topic}/{self._options.channel} came for {LONGEST:g} s without a pause"
-                )
-                print(f"nsq: {told}: later messages are left for the next run", file=sys.stderr, flush=True)
+                channel = f"{self._options.topic}/{self._options.channel}"
+                why = f"messages of {channel} came for {LONGEST:g} s without a pause"
+                print(f"nsq: {why}: later messages are left for the next run", file=sys.stderr, flush=True)
                 return True
             if stage.waiting >= self._options.most_staged:
                 return False

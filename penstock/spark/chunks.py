@@ -1,4 +1,4 @@
-"""Converts rows to bodies of /mpub?binary=true: a count, then each message's length and bytes, big-endian.
+"""Convert rows to bodies of /mpub?binary=true: a count, then each message's length and bytes, big-endian.
 
 Arrow builds them a column at a time. The content of a chunk depends on nothing but the rows and their order.
 """
@@ -27,7 +27,7 @@ class Chunk:
     topic: str
     count: int = 0
     size: int = 0  # bytes of the parts
-    parts: list[Any] = field(default_factory=list)  # of the payload, behind the count
+    parts: list[Any] = field(default_factory=list)  # of the payload, after the count
 
     def payload(self) -> bytes:
         """Return the body of the request."""
@@ -80,7 +80,7 @@ class Chunker:
 
 
 def _framed(bodies: Any) -> tuple[memoryview, array[int]]:
-    """Return all bodies, each behind its length, end to end, and the offsets at which they begin and the last one ends."""
+    """Return all bodies, each after its length, end to end, and the offsets at which they begin and the last one ends."""
     bodies = bodies.cast(pa.binary())
     lengths = pc.binary_length(bodies)
     if bodies.null_count or (len(bodies) and not pc.min(lengths).as_py()):

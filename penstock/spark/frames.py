@@ -1,7 +1,7 @@
-"""Converts answers of /topic/read from msgpack to Arrow columns. Runs on executors: pyarrow and msgpack only.
+"""Convert responses of /topic/read from msgpack to Arrow columns. Runs on executors: pyarrow and msgpack only.
 
-An answer is a sequence of arrays [first offset, count, frames(, attributes)]. Frames stand end to end, each as
-int32 size | int32 | int64 timestamp (ns) | uint16 | 16 bytes id | body, big-endian; the size counts the bytes behind it.
+A response is a sequence of arrays [first offset, count, frames(, attributes)]. Frames follow each other without a gap, each as
+int32 size | int32 | int64 timestamp (ns) | uint16 | 16 bytes id | body, big-endian; the size does not count itself.
 """
 
 from __future__ import annotations
@@ -22,19 +22,12 @@ SCHEMA = (
 HEADERS = ", headers map<string, string>"  # appended to SCHEMA if the user wants headers
 _HEAD = Struct(">i4xq2x16s")
 _SIZE = Struct(">i")
-_FIELDS = [
-    pa.field("topic", pa.string()),
-    pa.field("node", pa.string()),
-    pa.field("log", pa.string()),
-    pa.field("offset", pa.int64()),
-    pa.field("id", pa.string()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("producer", pa.string()),
-    pa.field("attempts", pa.int32()),
-    pa.field("body", pa.binary()),
-]
-_HEADERS_FIELD = pa.field("headers", pa.map_(pa.string(), pa.string()))
-PLAIN, _WITH_HEADERS = pa.schema(_FIELDS), pa.schema([*_FIELDS, _HEADERS_FIELD])
+_TYPES = {
+    "string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}  # fmt: skip
+PLAIN = pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in SCHEMA.split(", "))])
+_WITH_HEADERS = PLAIN.append(pa.field("headers", pa.map_(pa.string(), pa.string())))
 
 
 def batches(content: bytes, topic: str, node: str, log: str, with_headers: bool) -> Iterator[pa.RecordBatch]:
@@ -42,24 +35,15 @@ def batches(content: bytes, topic: str, node: str, log: str, with_headers: bool)
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(content)), max_bin_len=max(1, len(content)))
     unpacker.feed(content)
     for first, count, frames, *rest in unpacker:
-        yield _batch(first, count, frames, rest[0] if rest else {}, topic, node, log, with_headers)
+        yield _batch(first, count, frames, rest[0] if rest else {}, (topic, node, log), with_headers)
 
 
 def _batch(
-    first: int,
-    count: int,
-    frames: bytes,
-    attributes: dict[str, Any],
-    topic: str,
-    node: str,
-    log: str,
-    with_headers: bool,
+    first: int, count: int, frames: bytes, attributes: dict[str, Any], source: tuple[str, str, str], with_headers: bool
 ) -> pa.RecordBatch:
     stamps, ids, bodies = _columns(frames, count)
     columns = [
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(node, pa.string()), count),
-        pa.repeat(pa.scalar(log, pa.string()), count),
+        *(pa.repeat(pa.scalar(name, pa.string()), count) for name in source),
         pa.array(range(first, first + count), pa.int64()),
         pa.array(ids, pa.binary()).cast(pa.string()),
         pa.array(stamps, pa.timestamp("ns", tz="UTC")).cast(pa.timestamp("us", tz="UTC"), safe=False),
@@ -70,7 +54,7 @@ def _batch(
     if not with_headers:
         return pa.RecordBatch.from_arrays(columns, schema=PLAIN)
     headers = list(attributes.get("headers", {}).items())
-    columns.append(pa.array([headers] * count, _HEADERS_FIELD.type))
+    columns.append(pa.array([headers] * count, _WITH_HEADERS.field("headers").type))
     return pa.RecordBatch.from_arrays(columns, schema=_WITH_HEADERS)
 
 

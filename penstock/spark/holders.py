@@ -1,6 +1,6 @@
-"""Finds who has a log when its node is gone or publishes into another one: its new leader, or a node with a replica of it.
+"""Find the nodes that have a log when its node is gone or publishes into another one: its new leader, or those with a replica.
 
-In a cluster every node is asked, whoever the user has named: a member that is not named may have taken the log over.
+In a cluster every node is asked, not only those that the user has named: any member may be the new leader.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.nodes import Nobody, Nodes, range_of
+from penstock.spark.nodes import NoAnswer, Nodes, range_of
 from penstock.spark.offsets import TopicRange
 
 MOST_NODES = 64  # that are asked
@@ -16,7 +16,7 @@ _HAS_NOT = ("OTHER_LOG", "LOG_NOT_FOUND", "TOPIC_NOT_FOUND", "NOT_FOUND")
 
 
 class Holders:
-    """The nodes that may have a log, for one round of questions: who does not answer is waited for once in it."""
+    """The nodes that may have a log, for one round of requests: it waits once for a node that does not answer."""
 
     def __init__(self, asker: Asker, nodes: Nodes) -> None:
         self._asker = asker
@@ -25,16 +25,16 @@ class Holders:
         self._silent: dict[str, str] = {}  # addresses that do not answer, each with the reason
 
     def of(self, topic: str, log: str) -> tuple[list[TopicRange], list[str]]:
-        """Return what nodes have of a topic in a log, and why some nodes that may have it could not be asked."""
+        """Return the messages of a topic and log on each node, and why some nodes that may have them could not be asked."""
         if self._addresses is None:
-            self._addresses = self._everybody(topic)
+            self._addresses = self._all_addresses(topic)
         found, failures = [], []
         for address in self._addresses:
             if address in self._silent:
                 failures.append(self._silent[address])
                 continue
             try:
-                told = self._asker.json(address, "/topic/offsets", {"topic": topic, "log": log})
+                answer = self._asker.json(address, "/topic/offsets", {"topic": topic, "log": log})
             except Unreachable as gone:
                 self._silent[address] = str(gone)
                 failures.append(str(gone))
@@ -42,41 +42,41 @@ class Holders:
                 if refused.message not in _HAS_NOT:
                     failures.append(str(refused))
             else:
-                found.append(range_of(address, told))
+                found.append(range_of(address, answer))
         return found, failures
 
-    def _everybody(self, topic: str) -> list[str]:
+    def _all_addresses(self, topic: str) -> list[str]:
         """Return the HTTP addresses of the nodes that the user has named, and of all members of their clusters."""
         found: dict[str, None] = {}
         for named in (topic, ""):
             try:
                 found |= dict.fromkeys(self._nodes.addresses(self._asker, named))
-            except Nobody:
+            except NoAnswer:
                 continue
         suspected, others = dict[str, bool](), list[str]()
         for address in found:
             try:
-                told = self._asker.json(address, "/cluster", {})
+                answer = self._asker.json(address, "/cluster", {})
             except Unreachable as gone:
                 self._silent[address] = str(gone)
             except Refused:
                 continue
             else:
-                for other, is_suspected in _members(told):
+                for other, is_suspected in _members(answer):
                     others.append(other)
                     suspected[other] = suspected.get(other, True) and is_suspected
         for other in others:
-            if suspected[other]:  # a question to a machine that is gone would take half a minute
+            if suspected[other]:  # a request to a machine that is gone would take half a minute
                 self._silent.setdefault(other, f"{other} does not answer the other nodes")
         return list(found | dict.fromkeys(others))[:MOST_NODES]
 
 
-def _members(told: object) -> Iterator[tuple[str, bool]]:
-    """Yield the address of each member that /cluster tells, and whether it is suspected to be lost.
+def _members(answer: object) -> Iterator[tuple[str, bool]]:
+    """Yield the address of each member of /cluster, and whether it is suspected to be lost.
 
     Those that have left or were forgotten are passed over.
     """
-    nodes = told.get("nodes") if isinstance(told, dict) else None
+    nodes = answer.get("nodes") if isinstance(answer, dict) else None
     for one in nodes if isinstance(nodes, list) else ():
         if isinstance(one, dict) and one.get("standing") == "member" and one.get("http_address"):
             yield str(one["http_address"]), one.get("suspected") is True

@@ -1,4 +1,4 @@
-"""Finds out which nodes have the topics, and which messages each of them has."""
+"""Find the nodes that have the topics, and the messages that each of them has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.spark.offsets import OWN, REPLICA, LogPosition, NodeTopic, TopicRa
 from penstock.spark.options import ReadOptions
 
 
-class Nobody(Exception):
+class NoAnswer(Exception):
     """No node or no nsqlookupd answered; one line says which and why."""
 
 
@@ -25,7 +25,7 @@ class Nodes:
     def addresses(self, asker: Asker, topic: str = "") -> list[str]:
         """Return the HTTP addresses of the nodes that have the topic, or of all nodes.
 
-        One nsqlookupd that answers is enough. Raises Nobody if none does.
+        One nsqlookupd that answers is enough. Raises NoAnswer if none does.
         """
         if self._nsqd:
             return list(self._nsqd)
@@ -33,27 +33,20 @@ class Nodes:
         failures = []
         for lookupd in self._lookupd:
             try:
-                answer = (
-                    asker.json(lookupd, "/lookup", {"topic": topic}) if topic else asker.json(lookupd, "/nodes", {})
-                )
-            except Refused as refused:
-                if refused.status == 404:
-                    continue
-                failures.append(str(refused))
-                continue
-            except Unreachable as gone:
-                failures.append(str(gone))
-                continue
-            for one in _producers(answer):
-                found[_address(one)] = None
+                answer = asker.json(lookupd, "/lookup" if topic else "/nodes", {"topic": topic} if topic else {})
+            except (Refused, Unreachable) as failure:
+                if not isinstance(failure, Refused) or failure.status != 404:
+                    failures.append(str(failure))
+            else:
+                found |= dict.fromkeys(map(_address, _producers(answer)))
         if len(failures) == len(self._lookupd):
-            raise Nobody(f"no nsqlookupd answered: {'; '.join(failures)}")
+            raise NoAnswer(f"no nsqlookupd answered: {'; '.join(failures)}")
         return list(found)
 
     def topics(self, asker: Asker, options: ReadOptions, *, all_of_them: bool = False) -> list[str]:
         """Return the wanted topics: those that are named, or all that match the whole pattern and are not ephemeral.
 
-        Raises Nobody if no node answers; with `all_of_them`, if any node does not answer.
+        Raises NoAnswer if no node answers; with `all_of_them`, if any node does not answer.
         """
         if not options.pattern:
             return list(options.topics)
@@ -61,23 +54,22 @@ class Nodes:
         found: set[str] = set()
         failures = []
         addresses = self.addresses(asker)
+        query = {"format": "json", "include_clients": "false", "include_mem": "false"}
         for address in addresses:
             try:
-                answer = asker.json(
-                    address, "/stats", {"format": "json", "include_clients": "false", "include_mem": "false"}
-                )
-            except (Refused, Unreachable) as failed:
-                failures.append(str(failed))
-                continue
-            found.update(topic["topic_name"] for topic in answer.get("topics") or [])
+                topics = asker.json(address, "/stats", query).get("topics") or []
+            except (Refused, Unreachable) as failure:
+                failures.append(str(failure))
+            else:
+                found.update(topic["topic_name"] for topic in topics)
         if failures and (all_of_them or len(failures) == len(addresses)):
-            raise Nobody("; ".join(failures))
+            raise NoAnswer("; ".join(failures))
         return sorted(topic for topic in found if pattern.fullmatch(topic) and not topic.endswith("#ephemeral"))
 
     def without(self, asker: Asker, place: NodeTopic) -> str:
-        """Return the address of the place's node if that answers, and has no such topic any more; "" otherwise.
+        """Return the address of the place's node if that answers, and no longer has the topic; "" otherwise.
 
-        nsqlookupd names no node for such a topic, so all nodes are asked. Raises Nobody if no nsqlookupd answers.
+        nsqlookupd names no node for such a topic, so all nodes are asked. Raises NoAnswer if no nsqlookupd answers.
         """
         for address in self.addresses(asker):
             try:
@@ -90,9 +82,9 @@ class Nodes:
         return ""
 
     def ranges_of(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[NodeTopic, TopicRange], list[str]]:
-        """Return what each node has of the topics, and the reasons why some nodes could not be asked.
+        """Return the messages of the topics on each node, and the reasons why some nodes could not be asked.
 
-        Raises Nobody if no nsqlookupd answers, or if two nodes with different logs have the same number.
+        Raises NoAnswer if no nsqlookupd answers, or if two nodes with different logs have the same number.
         """
         ranges: dict[NodeTopic, TopicRange] = {}
         failures: list[str] = []
@@ -110,7 +102,7 @@ class Nodes:
                 else:
                     place = NodeTopic(topic, str(answer["node"]))
                     if place in ranges and ranges[place].address != address and ranges[place].log != answer["log"]:
-                        raise Nobody(
+                        raise NoAnswer(
                             f"{address} and {ranges[place].address} are both node {place.node}:"
                             " give one of them another -node-id"
                         )
@@ -119,7 +111,7 @@ class Nodes:
 
 
 def range_of(address: str, answer: Any) -> TopicRange:
-    """Convert the JSON answer of /topic/offsets from the node at `address`."""
+    """Convert the JSON of /topic/offsets from the node at `address`."""
     parents = tuple((str(one["log"]), int(one["next"])) for one in answer.get("parents", ()))
     kind = str(answer.get("kind", OWN))
     return TopicRange(address, answer["log"], answer["first"], answer["next"], answer["bytes"], parents, kind)
@@ -150,7 +142,7 @@ def move_cursors(
 
 def _address(producer: dict[str, Any]) -> str:
     host = str(producer["broadcast_address"])
-    return f"[{host}]:{producer['http_port']}" if ":" in host else f"{host}:{producer['http_port']}"
+    return f"{f'[{host}]' if ':' in host else host}:{producer['http_port']}"
 
 
 def _producers(answer: Any) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class TopicRange:
     address: str  # HTTP address of the node
     log: str
     first: int  # offset of the earliest message
-    next: int  # offset behind the last durable message
+    next: int  # offset after the last durable message
     size: int  # bytes of all messages
     # the logs that this one was restored from, each with the offset up to which both have the same messages
     parents: tuple[tuple[str, int], ...] = ()
@@ -52,7 +52,7 @@ class TopicRange:
         return self.first <= at.next < end
 
     def continues(self, at: LogPosition) -> bool:
-        """Return True if this log has the messages that stood before the position, at the same offsets."""
+        """Return True if this log has the messages before the position, at the same offsets."""
         return at.log == self.log or at.next <= dict(self.parents).get(at.log, -1)
 
 
@@ -73,8 +73,8 @@ class OffsetError(ValueError):
 
 def encode(offsets: Mapping[NodeTopic, LogPosition]) -> dict[str, Any]:
     """Return the offsets in the form that Spark stores."""
-    told: dict[str, Any] = {str(place): {"log": at.log, "next": at.next} for place, at in offsets.items()}
-    return dict(sorted(told.items())) | {"v": VERSION}
+    stored: dict[str, Any] = {str(place): {"log": at.log, "next": at.next} for place, at in offsets.items()}
+    return dict(sorted(stored.items())) | {"v": VERSION}
 
 
 def decode(stored: Mapping[str, Any]) -> dict[NodeTopic, LogPosition]:
@@ -100,13 +100,8 @@ def decode(stored: Mapping[str, Any]) -> dict[NodeTopic, LogPosition]:
 def ends(
     start: Mapping[NodeTopic, LogPosition], ranges: Mapping[NodeTopic, TopicRange]
 ) -> dict[NodeTopic, LogPosition]:
-    """Return the end of each place.
-
-    A place that does not answer keeps its position in `start`; a new place is added.
-    """
-    found = dict(start)
-    found.update((place, LogPosition(one.log, one.next)) for place, one in ranges.items())
-    return found
+    """Return the end of each place. A place that does not answer keeps its position in `start`; a new place is added."""
+    return {**start, **{place: LogPosition(one.log, one.next) for place, one in ranges.items()}}
 
 
 def moved(
@@ -124,21 +119,21 @@ def moved(
 
 
 def holder_for(at: LogPosition, holders: Iterable[TopicRange]) -> TopicRange | None:
-    """Return who is to be read for the message at the position; None: nobody has it. Replicas are the last choice."""
+    """Return the holder to read the message at the position from; None: no one has it. Replicas are the last choice."""
     having = [one for one in holders if one.has(at)]
     return min(having, key=lambda one: (one.kind == REPLICA, one.log != at.log, one.address), default=None)
 
 
 def is_behind(at: LogPosition, one: TopicRange | None) -> bool:
-    """Return True if a reader may have to read on elsewhere, before it goes on with what the node has now.
+    """Return True if a reader may have to read from another node before it continues with the log that the node has now.
 
-    `one`: what the node has; None: it does not answer.
+    `one`: the messages of the node; None: it does not answer.
     """
     return one is None or (one.log != at.log and not (one.continues(at) and one.first <= at.next))
 
 
 def old_log(at: LogPosition, one: TopicRange | None, holders: Iterable[TopicRange]) -> TopicRange | None:
-    """Return what is left of the log of a reader that `is_behind`, up to where the node's new log goes on; None: nothing."""
+    """Return the unread part of the log of a reader that `is_behind`, up to the node's new log; None: there is none."""
     left = [other for other in holders if other.log == at.log and other.has(at)]
     found = holder_for(at, left)
     if found is None or one is None or not one.continues(at):

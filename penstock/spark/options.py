@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 EARLIEST, LATEST = "earliest", "latest"
 _DURATION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+")  # as Go writes them
 _TOPIC = re.compile(r"[.a-zA-Z0-9_-]{1,64}(#ephemeral)?")
-_NAMES = (
+_LOG_NAMES = (
     "nsqd", "lookupd", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxRecordsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "cursorName",
-    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes", "channel", "stagingLocation", "stagingMaxBytes",
-    "maxInFlight", "dedupeWindowMs",
+    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes",
 )  # fmt: skip
-_JOB = re.compile(r"[!-~]{1,64}")
-_SPARKS_OWN = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # options that Spark adds itself
-_OF_CHANNELS = (
+_CHANNEL_NAMES = (
     "nsqd", "lookupd", "topic", "channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "maxRecordsPerTrigger",
     "minPartitions", "pollMs", "dedupeWindowMs",
 )  # fmt: skip
+_NAMES = tuple(dict.fromkeys(_LOG_NAMES + _CHANNEL_NAMES))
 _SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
+_SPARK_NAMES = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # options that Spark adds itself
+_JOB = re.compile(r"[!-~]{1,64}")
 
 
 class OptionError(ValueError):
@@ -97,7 +97,7 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in dict(options).items()}
-        strangers = self._values.keys() - {name.lower() for name in known} - _SPARKS_OWN
+        strangers = self._values.keys() - {name.lower() for name in known} - _SPARK_NAMES
         if strangers:
             raise OptionError(f"option {sorted(strangers)[0]!r} is not known; there are {', '.join(known)}")
 
@@ -107,8 +107,8 @@ class _Given:
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name.lower(), default).strip()
 
-    def words(self, name: str) -> tuple[str, ...]:
-        return tuple(word for word in (part.strip() for part in self.text(name).split(",")) if word)
+    def parts(self, name: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
 
     def number(self, name: str, default: int, least: int, most: int = 1 << 62) -> int:
         text = self.text(name)
@@ -124,12 +124,18 @@ class _Given:
             raise OptionError(f"option {name}={text!r}: expected true or false")
         return text == "true" if text else default
 
+    def name(self, option: str, kind: str) -> str:
+        text = self.text(option)
+        if text and _TOPIC.fullmatch(text) is None:
+            raise OptionError(f"option {option}={text!r} is not a valid {kind} name")
+        return text
+
     def only_one_of(self, *names: str) -> str:
-        ranges = [name for name in names if name in self]
-        if len(ranges) != 1:
-            told = " and ".join(ranges) if ranges else "none"
-            raise OptionError(f"expected exactly one of the options {', '.join(names)}; there is {told}")
-        return ranges[0]
+        found = [name for name in names if name in self]
+        if len(found) != 1:
+            present = " and ".join(found) if found else "none"
+            raise OptionError(f"expected exactly one of the options {', '.join(names)}; there is {present}")
+        return found[0]
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -138,27 +144,28 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     mode = given.text("mode", "log")
     if mode not in ("log", "channel"):
         raise OptionError(f"option mode={mode!r}: expected log or channel")
-    for stranger in ("channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "dedupeWindowMs"):
-        if stranger in given:
-            raise OptionError(f"option {stranger} is for mode=channel")
+    for name in _CHANNEL_NAMES:
+        if name in given and name not in _LOG_NAMES:
+            raise OptionError(f"option {name} is for mode=channel")
     topics, pattern = _topics(given)
-    for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+    for first, second in (
+        ("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp"),
+        ("maxRecordsPerTrigger", "maxBytesPerTrigger"),
+    ):  # fmt: skip
         if first in given and second in given:
             raise OptionError(f"options {first} and {second} exclude each other")
-    if "maxRecordsPerTrigger" in given and "maxBytesPerTrigger" in given:
-        raise OptionError("options maxRecordsPerTrigger and maxBytesPerTrigger exclude each other")
     return ReadOptions(
         *_servers(given),
         topics,
         pattern,
-        _start(given, "starting"),
-        _start(given, "ending"),
+        _start(given, "starting", ""),
+        _start(given, "ending", LATEST),
         given.number("maxRecordsPerTrigger", 0, 1),
         given.number("maxBytesPerTrigger", 0, 1),
         given.number("minPartitions", 0, 1, 10_000),
         given.truth("failOnDataLoss", True),
-        _cursor(given.text("cursorName")),
-        _hold(given.text("cursorHold"), given.text("cursorName")),
+        given.name("cursorName", "cursor"),
+        _hold(given),
         given.truth("includeHeaders", False),
         given.number("nodeWaitMs", 60_000, 0) / 1000,
         given.number("pollMs", 5000, 0, 60_000) / 1000,
@@ -169,14 +176,18 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
     """Return the names of topics, or no names and the pattern that they must match. Raises OptionError."""
     name = given.only_one_of("topic", "topics", "topicPattern")
-    topics = given.words(name) if name == "topics" else (given.text(name),)
-    if name == "topicPattern" and topics[0]:
-        _check_pattern(topics[0])
-        return (), topics[0]
+    text = given.text(name)
+    if name == "topicPattern" and text:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"option topicPattern={text!r}: {error}") from None
+        return (), text
+    topics = given.parts(name) if name == "topics" else (text,)
     for topic in topics:
         if _TOPIC.fullmatch(topic) is None:
-            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is not a valid topic name")
-    if name == "topics" and not topics:
+            raise OptionError(f"option {name}={text!r}: {topic!r} is not a valid topic name")
+    if not topics:
         raise OptionError("option topics='': expected names with commas between them")
     return topics, ""
 
@@ -189,16 +200,13 @@ def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:
     for name in ("topic", "channel", "stagingLocation"):
         if not given.text(name):
             raise OptionError(f"mode=channel wants option {name}")
-    for name in _NAMES:
-        if name in given and name not in _OF_CHANNELS:
+    for name in _LOG_NAMES:
+        if name in given and name not in _CHANNEL_NAMES:
             raise OptionError(f"option {name} has no meaning with mode=channel: a channel has no offsets")
-    for name in ("topic", "channel"):
-        if _TOPIC.fullmatch(given.text(name)) is None:
-            raise OptionError(f"option {name}={given.text(name)!r} is not a valid {name} name")
     return ChannelOptions(
         *_servers(given),
-        given.text("topic"),
-        given.text("channel"),
+        given.name("topic", "topic"),
+        given.name("channel", "channel"),
         given.text("stagingLocation"),
         given.number("stagingMaxBytes", 1 << 30, 1),
         given.number("maxInFlight", 2500, 1, 100_000),
@@ -212,12 +220,7 @@ def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Check the options of a sink. Raises OptionError."""
     given = _Given(options, _SINK_NAMES)
-    topic = given.text("topic")
-    if topic and _TOPIC.fullmatch(topic) is None:
-        raise OptionError(f"option topic={topic!r} is not a valid topic name")
-    channel = given.text("channel")
-    if channel and _TOPIC.fullmatch(channel) is None:
-        raise OptionError(f"option channel={channel!r} is not a valid channel name")
+    topic, channel = given.name("topic", "topic"), given.name("channel", "channel")
     if channel and not topic:
         raise OptionError(f"option channel={channel!r} needs the option topic")
     job = given.text("jobName")
@@ -231,7 +234,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
     name = given.only_one_of("nsqd", "lookupd")
-    addresses = tuple(word.removeprefix("http://").rstrip("/") for word in given.words(name))
+    addresses = tuple(part.removeprefix("http://").rstrip("/") for part in given.parts(name))
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or "/" in address:
@@ -241,20 +244,18 @@ def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (addresses, ()) if name == "nsqd" else ((), addresses)
 
 
-def _start(given: _Given, which: str) -> Start:
-    default = {"starting": "", "ending": LATEST}[which]
-    offsets, stamp = f"{which}Offsets", f"{which}Timestamp"
+def _start(given: _Given, which: str, default: str) -> Start:
+    option, stamp = f"{which}Offsets", f"{which}Timestamp"
     if stamp in given:
         return Start(time=_time(stamp, given.text(stamp)))
-    text = given.text(offsets, default)
+    text = given.text(option, default)
     if text in ("", EARLIEST, LATEST):
         return Start(word=text)
     try:
-        told = json.loads(text)
-        return Start(offsets={str(key): _offset(value) for key, value in told.items()})
+        return Start(offsets={str(key): _offset(value) for key, value in json.loads(text).items()})
     except (ValueError, AttributeError):
         example = '{"orders/617": 42}'
-        raise OptionError(f"option {offsets}={text!r}: expected earliest, latest or JSON such as {example}") from None
+        raise OptionError(f"option {option}={text!r}: expected earliest, latest or JSON such as {example}") from None
 
 
 def _offset(value: object) -> int:
@@ -277,22 +278,10 @@ def _time(name: str, text: str) -> str:
     return moment.isoformat()
 
 
-def _cursor(name: str) -> str:
-    if name and _TOPIC.fullmatch(name) is None:
-        raise OptionError(f"option cursorName={name!r}: expected 1 to 64 of the characters . a-z A-Z 0-9 _ -")
-    return name
-
-
-def _hold(text: str, cursor: str) -> str:
+def _hold(given: _Given) -> str:
+    text = given.text("cursorHold")
     if text and _DURATION.fullmatch(text) is None:
         raise OptionError(f"option cursorHold={text!r}: expected a duration such as 48h or 90m")
-    if text and not cursor:
+    if text and not given.text("cursorName"):
         raise OptionError(f"option cursorHold={text!r} needs the option cursorName: it is the cursor that holds")
     return text
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise OptionError(f"option topicPattern={pattern!r}: {error}") from None

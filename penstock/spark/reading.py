@@ -1,8 +1,8 @@
-"""Reads a span of messages from its node; the result is a pure function of the span. Runs on executors.
+"""Read a span of messages from its node; the result is a pure function of the span. Runs on executors.
 
-If the node does not answer or has another log, the messages are read from whoever has its log now: its new leader, or a node
-with a replica (holders.py). If nobody has them, the read waits for the nodes that do not answer. Messages that are lost are an
-error or, with failOnDataLoss=false, reported and skipped.
+If the node does not answer or has another log, the messages are read from the new leader of its log, or a node with a replica
+(holders.py). If none has them, the read waits for the nodes that do not answer. Messages that are lost are an error or, with
+failOnDataLoss=false, reported and skipped.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pyarrow as pa
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.frames import batches
 from penstock.spark.holders import Holders
-from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.nodes import NoAnswer, Nodes
 from penstock.spark.offsets import LogPosition, NodeTopic, Span, TopicRange, holder_for
 from penstock.spark.options import ReadOptions
 
 _AGAIN = 0.5  # s between two tries at a node that does not answer
 _NOTHING = "it has nothing there"
 _DELETED = "TOPIC_NOT_FOUND"
-# what a node answers that has not, or not any more, what it had
+# responses of a node that does not, or no longer, have the messages
 _LOST = ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", _DELETED, _NOTHING)
 _BUSY = 503  # the status of a node that starts, or cannot answer now
 
@@ -46,7 +46,7 @@ def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
                 after = min(int(headers["x-nsq-next-offset"]), span.end)
                 if after <= at:
                     raise Refused(address, "/topic/read", 200, _NOTHING)
-            except (Unreachable, Nobody, Refused) as failed:
+            except (Unreachable, NoAnswer, Refused) as failed:
                 if isinstance(failed, Refused):
                     if failed.message not in _LOST and failed.status != _BUSY:
                         raise
@@ -69,7 +69,7 @@ def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
             tried.clear()
             missing = int(headers.get("x-nsq-missing", 0))
             if missing:
-                lost(f"{missing} messages of {span.place} before {after} are damaged on disk", options)
+                lost(f"{missing} messages of {span.place} before {after} are corrupt on disk", options)
             yield from batches(content, span.place.topic, span.place.node, span.log, options.headers)
             at = after
 
@@ -80,8 +80,8 @@ def _is_away(failed: Exception) -> bool:
 
 
 def _not_answered(span: Span, at: int, options: ReadOptions, failed: Exception) -> Unreachable:
-    told = f"node {span.place.node} did not answer within nodeWaitMs={int(options.node_wait * 1000)}"
-    return Unreachable(f"{told}, for offsets {at} to {span.end} of {span.place.topic}: {failed}")
+    why = f"node {span.place.node} did not answer within nodeWaitMs={int(options.node_wait * 1000)}"
+    return Unreachable(f"{why}, for offsets {at} to {span.end} of {span.place.topic}: {failed}")
 
 
 def _elsewhere(asker: Asker, span: Span, at: int, options: ReadOptions) -> tuple[str, bool]:
@@ -103,7 +103,7 @@ def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
 
 
 def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
-    """Return the present address of the span's node. Raises Unreachable, Nobody, and Refused if it has not the topic."""
+    """Return the present address of the span's node. Raises Unreachable, NoAnswer, and Refused if it has not the topic."""
     nodes = Nodes(options.nsqd, options.lookupd)
     ranges, failures = nodes.ranges_of(asker, [span.place.topic])
     found = ranges.get(span.place)
@@ -116,11 +116,11 @@ def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
 
 
 def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOptions, refused: Refused) -> int:
-    """Return the offset at which to go on, nobody having the messages at `at`. Raises DataLoss, Refused, Unreachable."""
+    """Return the offset at which to continue: no node has the messages at `at`. Raises DataLoss, Refused, Unreachable."""
     place = span.place
     if refused.message == "OFFSET_GONE":
-        told = asker.json(address, "/topic/offsets", {"topic": place.topic, "log": span.log})
-        first = min(int(told["first"]), span.end)
+        answer = asker.json(address, "/topic/offsets", {"topic": place.topic, "log": span.log})
+        first = min(int(answer["first"]), span.end)
         if first > at:
             lost(f"retention has passed offsets {at} to {first} of {place}, on {address}", options)
             return first
@@ -130,7 +130,7 @@ def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOp
 
 
 def lost(what: str, options: ReadOptions) -> None:
-    """Report lost messages: raise DataLoss, unless the user chose to go on."""
+    """Report lost messages: raise DataLoss, unless the user chose to continue."""
     if options.fails_on_loss:
         raise DataLoss(f"{what}; set failOnDataLoss=false to skip them")
     print(f"nsq: {what}: skipped, because of failOnDataLoss=false", file=sys.stderr, flush=True)

@@ -2,8 +2,7 @@
 
 A task that Spark runs again publishes its chunks under the same keys, and nsqd drops the chunks that it knows
 (-dedup-window). The key names query, batch, partition and chunk, and a digest of the chunk's content. If rows come in
-another order the second time, the chunks differ and are published: messages then come twice, which is better than being
-lost.
+another order the second time, the chunks differ and are published: duplicates are better than lost messages.
 
 See docs/design/spark.md#the-sink.
 """
@@ -21,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.chunks import Chunk, Chunker
-from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.nodes import NoAnswer, Nodes
 from penstock.spark.options import OptionError, WriteOptions
 
 if TYPE_CHECKING:
@@ -57,14 +56,14 @@ class _Writer:
     def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:
         """Publish the rows of one partition, on an executor, and return the counts.
 
-        Raises Nobody, Refused, Unreachable; ValueError for a row without a topic or a body.
+        Raises NoAnswer, Refused, Unreachable; ValueError for a row without a topic or a body.
         """
         sent, number, began = Sent(0, 0), 0, time.monotonic()
         with Asker() as asker:
             nodes, channel = Nodes(self._options.nsqd, self._options.lookupd), self._options.channel
             addresses = sorted(nodes.addresses(asker, self._options.topic if channel else ""))
             if not addresses:
-                raise Nobody(f"nsqlookupd knows no nsqd{f' with topic {self._options.topic}' if channel else ''}")
+                raise NoAnswer(f"nsqlookupd knows no nsqd{f' with topic {self._options.topic}' if channel else ''}")
             address = addresses[partition % len(addresses)]  # the same node when the task runs again
             for chunk in self._chunks(batches):
                 payload = chunk.payload()

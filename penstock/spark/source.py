@@ -27,7 +27,7 @@ from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.frames import HEADERS, SCHEMA
 from penstock.spark.holders import Holders
-from penstock.spark.nodes import Nobody, Nodes, move_cursors, range_of
+from penstock.spark.nodes import NoAnswer, Nodes, move_cursors, range_of
 from penstock.spark.offsets import (
     OWN,
     PROMOTED,
@@ -124,7 +124,7 @@ class _Reading:
     def check(self) -> None:
         """Check with the nodes, before any job starts, that the options can be served.
 
-        Raises OptionError, Nobody, Refused, Unreachable, DataLoss.
+        Raises OptionError, NoAnswer, Refused, Unreachable, DataLoss.
         """
         with Asker() as asker:
             ranges = self._all_ranges(asker)
@@ -133,17 +133,16 @@ class _Reading:
     def _all_ranges(self, asker: Asker, *, may_be_deleted: bool = False) -> dict[NodeTopic, TopicRange]:
         """Return all topics on all nodes, if every node answers and there is something to read.
 
-        `may_be_deleted`: a named topic may be missing beside others. Raises Nobody, OptionError, Refused, Unreachable.
+        `may_be_deleted`: some of the named topics may be missing. Raises NoAnswer, OptionError, Refused, Unreachable.
         """
         ranges, failures = self._ask_ranges(asker, all_of_them=True)
         if failures:
-            raise Nobody("; ".join(failures))
+            raise NoAnswer("; ".join(failures))
         if self._options.pattern:
             ranges = {place: one for place, one in ranges.items() if self._is_retained(asker, place, one)}
             if not ranges:
-                raise OptionError(
-                    f"option topicPattern={self._options.pattern!r} matches no topic that retains messages"
-                )
+                pattern = self._options.pattern
+                raise OptionError(f"option topicPattern={pattern!r} matches no topic that retains messages")
         known = {place.topic for place in ranges}
         unknown = [topic for topic in self._options.topics if topic not in known]
         if unknown and known and may_be_deleted:
@@ -157,8 +156,8 @@ class _Reading:
         return ranges
 
     def _is_retained(self, asker: Asker, place: NodeTopic, ranges: TopicRange) -> bool:
-        told = asker.json(ranges.address, "/topic/config", {"topic": place.topic})
-        retained = told["retention"] != "0s" or told["retention_bytes"]
+        config = asker.json(ranges.address, "/topic/config", {"topic": place.topic})
+        retained = config["retention"] != "0s" or config["retention_bytes"]
         if not retained and self._options.pattern:
             print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
         return bool(retained)
@@ -205,9 +204,7 @@ class NsqBatchReader(_Reading, DataSourceReader):
         for place, at in end.items():
             if at.next < start[place].next:
                 first = start[place].next
-                raise OptionError(
-                    f"{place} would be read from offset {first} to {at.next}: the end stands before the start"
-                )
+                raise OptionError(f"{place} would be read from {first} to {at.next}: the end is before the start")
         parts = spans(start, end, firsts_of(ranges), options.min_partitions)
         return [SpanPartition(replace(part, address=ranges[part.place].address)) for part in parts]
 
@@ -223,7 +220,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._target: dict[NodeTopic, LogPosition] | None = None
         self._ranges: dict[NodeTopic, TopicRange] = {}  # the last answers of the nodes
         self._looked = 0.0  # monotonic s when topics and nodes were last looked up
-        self._deleted: set[NodeTopic] = set()  # places of the last offset whose topic their node has not any more
+        self._deleted: set[NodeTopic] = set()  # places of the last offset whose topic was deleted on their node
         self._waited: dict[NodeTopic, float] = {}  # monotonic s until which an old log's messages are waited for
 
     def __getstate__(self) -> dict[str, Any]:
@@ -253,7 +250,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
                 start |= self._cursors(start)
             failures = self._move_cursors(start)
             if failures:
-                raise Nobody(f"option cursorName={self._options.cursor!r}: {'; '.join(failures)}")
+                raise NoAnswer(f"option cursorName={self._options.cursor!r}: {'; '.join(failures)}")
             self._initial = encode(start)
         return self._initial
 
@@ -286,7 +283,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def _news(self, begin: Mapping[NodeTopic, LogPosition]) -> dict[NodeTopic, TopicRange]:
         """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has.
 
-        What is left of a log that its node does not serve any more comes before what the node has now.
+        The rest of a log that its node no longer serves comes before the messages that the node has now.
         """
         if self._due():
             ranges, _ = self._ask_ranges(self._ask)
@@ -298,9 +295,9 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return ranges
 
     def _note_deleted(self, begin: Mapping[NodeTopic, LogPosition], found: Container[NodeTopic]) -> None:
-        """Note the places that are not `found` because their node answers, and has not the topic any more.
+        """Note the places that are not `found` because their node answers, and no longer has the topic.
 
-        Raises DataLoss if it is not known that all messages were read, unless the user chose to go on.
+        Raises DataLoss if it is not known that all messages were read, unless the user chose to continue.
         """
         nodes = Nodes(self._options.nsqd, self._options.lookupd)
         self._deleted &= begin.keys()
@@ -321,18 +318,18 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def _old_logs(
         self, begin: Mapping[NodeTopic, LogPosition], ranges: Mapping[NodeTopic, TopicRange]
     ) -> dict[NodeTopic, TopicRange]:
-        """Return what is left to read of logs that other nodes serve now.
+        """Return the unread parts of logs that other nodes serve now.
 
-        A place where something is missing before the node's new log, which a node that does not answer may have, stays where it
-        is for nodeWaitMs.
+        A place with a gap before the node's new log, which a node that does not answer may fill, keeps its position for
+        nodeWaitMs.
         """
-        found, everybody = {}, Holders(self._ask, Nodes(self._options.nsqd, self._options.lookupd))
+        found, holders_of_logs = {}, Holders(self._ask, Nodes(self._options.nsqd, self._options.lookupd))
         for place, at in begin.items():
             one = ranges.get(place)
             if not is_behind(at, one):
                 self._waited.pop(place, None)
                 continue
-            holders, failures = everybody.of(place.topic, at.log)
+            holders, failures = holders_of_logs.of(place.topic, at.log)
             left = old_log(at, one, holders)
             if left is not None:
                 found[place] = left
@@ -359,17 +356,17 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         for place, one in self._ranges.items():
             other = {} if one.kind == OWN else {"log": one.log}
             try:
-                told = self._ask.json(one.address, "/topic/offsets", {"topic": place.topic, **other})
+                answer = self._ask.json(one.address, "/topic/offsets", {"topic": place.topic, **other})
             except (Unreachable, Refused):
                 continue
-            if told["log"] == one.log if other else str(told["node"]) == place.node:
-                found[place] = range_of(one.address, told)
+            if answer["log"] == one.log if other else str(answer["node"]) == place.node:
+                found[place] = range_of(one.address, answer)
         return found
 
     def _same_log(self, place: NodeTopic, before: LogPosition | None, at: LogPosition) -> LogPosition:
         """Return `at`, and report loss if the node came back with another log, or with fewer messages than it had.
 
-        Raises DataLoss, unless the user chose to go on.
+        Raises DataLoss, unless the user chose to continue.
         """
         if before is None or before == at:
             return at
@@ -418,8 +415,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         found = {}
         for place, at in start.items():
             one = self._ranges[place]
-            told = self._ask.json(one.address, "/topic/cursors", {"topic": place.topic, "log": one.log})
-            for cursor in told["cursors"]:
+            answer = self._ask.json(one.address, "/topic/cursors", {"topic": place.topic, "log": one.log})
+            for cursor in answer["cursors"]:
                 if cursor["name"] == self._options.cursor and cursor["offset"] >= one.first:
                     found[place] = LogPosition(at.log, int(cursor["offset"]))
         return found

@@ -2,7 +2,7 @@
 
     00000042.arrow    messages received together, never changed; created by link, so that one of two drivers fails
 
-A message's FIN is sent when its file is durable. If the message comes again because its FIN was lost, it is recognized
+A message's FIN is sent when its file is durable. If the message is redelivered because its FIN was lost, it is recognized
 by its id and timestamp as long as its file is kept: files that Spark has committed stay for `window` seconds.
 
 See docs/design/spark.md#channels.
@@ -52,11 +52,10 @@ class Stage:
     topic: str
     window: float  # s for which committed files stay
     last: int = 0  # the highest number of a file
-    rows: dict[int, int] = field(default_factory=dict)  # messages of each existing file, by number
     sizes: dict[int, int] = field(default_factory=dict)  # bytes of each existing file, by number
     committed: int = 0  # Spark has committed the files up to this number
     _seen: dict[Key, int] = field(default_factory=dict)  # the file number of each staged message, by key
-    _keys: dict[int, list[Key]] = field(default_factory=dict)
+    _keys: dict[int, list[Key]] = field(default_factory=dict)  # of the messages of each existing file
 
     def open(self) -> None:
         """Create the directory if needed, and read the files that are in it. Raises StageError."""
@@ -75,7 +74,6 @@ class Stage:
         self._keys[number] = keys
         self._seen.update(dict.fromkeys(keys, number))
         self.sizes[number] = size
-        self.rows[number] = len(keys)
         self.last = max(self.last, number)
 
     def add(self, messages: Sequence[Received]) -> int:
@@ -129,9 +127,9 @@ class Stage:
     def end_of(self, start: int, most: int) -> int:
         """Return the last file of a batch that begins behind file `start`: at most `most` messages, but at least one file."""
         end, count = start, 0
-        while end < self.last and (end == start or count + self.rows.get(end + 1, 0) <= most):
+        while end < self.last and (end == start or count + len(self._keys.get(end + 1, ())) <= most):
             end += 1
-            count += self.rows.get(end, 0)
+            count += len(self._keys.get(end, ()))
         return end
 
     def paths(self, start: int, end: int) -> list[Path]:
@@ -151,7 +149,7 @@ class Stage:
         """
         self.committed = max(self.committed, end)
         oldest = time.time() - self.window
-        for number in [number for number in self.rows if number <= self.committed and number < self.last]:
+        for number in [one for one in list(self.sizes) if one <= self.committed and one < self.last]:
             path = self.path(number)
             try:
                 if path.stat().st_mtime > oldest:
@@ -162,7 +160,6 @@ class Stage:
             for key in self._keys.pop(number, ()):
                 if self._seen.get(key) == number:
                     del self._seen[key]
-            self.rows.pop(number, None)
             self.sizes.pop(number, None)
 
     def path(self, number: int) -> Path:

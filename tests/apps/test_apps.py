@@ -336,7 +336,7 @@ def test_nsqds_that_do_not_answer_keep_no_message_waiting(nsqd: FakeNsqd) -> Non
         message.finish()
         while consumer._links._dialings:  # until it is given up
             assert consumer.poll(0.05) == []
-        assert address in consumer._links.core._retries
+        assert address in consumer._links.core._dials
 
 
 # ---- nsq_tail

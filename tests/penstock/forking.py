@@ -1,7 +1,6 @@
 """What programs that fork do with the clients. Each function is a program: python -m tests.penstock.forking NAME ADDRESS."""
 
 import gc
-import multiprocessing
 import os
 import sys
 import threading
@@ -76,27 +75,8 @@ def reservations(address: str) -> None:
         assert client.epoch == 1
 
 
-def jobs_by_multiprocessing(address: str) -> None:
-    """multiprocessing forks, too."""
-    client = Jobs(address)
-    job_id = client.put(b"work")
-
-    def work() -> None:
-        for _ in range(ROUNDS):
-            assert client.peek(job_id).body == b"work"  # type: ignore[union-attr]
-
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=work) for _ in range(CHILDREN)]
-    for process in processes:
-        process.start()
-    work()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-
-
 def async_jobs(address: str) -> None:
-    """The async client connects anew in an event loop of the child."""
+    """The async client connects again in an event loop of the child."""
     client = AsyncJobs(address)
 
     async def peek(job_id: int, body: bytes) -> None:
@@ -138,7 +118,7 @@ def in_new_loop(main: Callable[[], object]) -> None:
 
 
 def producer(address: str) -> None:
-    """Parent and children publish at once; what the parent has submitted stays its own."""
+    """Parent and children publish at once; a submitted publish of the parent stays its own."""
     client = Producer(address)
     client.publish("t", b"parent")
     client.submit("t", [b"parent"])

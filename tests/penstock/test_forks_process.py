@@ -36,7 +36,7 @@ def execute(program: str, address: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("program", ["jobs", "reservations", "jobs_by_multiprocessing", "async_jobs"])
+@pytest.mark.parametrize("program", ["jobs", "reservations", "async_jobs"])
 def test_jobs(jobs: str, program: str) -> None:
     execute(program, jobs)
 

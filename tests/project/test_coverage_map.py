@@ -171,10 +171,9 @@ TRIED_BY = {
     "penstock/celery/test_pure.py": ("penstock.celery.address", "penstock.celery.envelope", "penstock.celery.names",),
     "penstock/client/test_slow_names_process.py": ("penstock.client.consumer",),
     "penstock/jobs/test_examples_process.py": (
-        "penstock.jobs.aio", "penstock.jobs.aio_operators", "penstock.jobs.client", "penstock.jobs.errors",
-        "penstock.jobs.job", "penstock.jobs.operators", "penstock.jobs.settings",
+        "penstock.jobs.aio", "penstock.jobs.client", "penstock.jobs.commands", "penstock.jobs.errors", "penstock.jobs.job",
+        "penstock.jobs.settings",
     ),
-    "penstock/jobs/test_runner.py": ("penstock.jobs.calls",),
     "penstock/jobs/test_session.py": ("penstock.jobs.retries",),
     "penstock/sansio/test_conversations.py": (
         "penstock.sansio.consumer", "penstock.sansio.message", "penstock.sansio.publisher", "penstock.sansio.session",
@@ -184,8 +183,7 @@ TRIED_BY = {
     "penstock/sansio/test_records.py": ("penstock.sansio.errors",),
     "penstock/sansio/test_requests.py": ("penstock.sansio.settings",),
     "penstock/sansio/test_small_parts.py": (
-        "penstock.sansio.address", "penstock.sansio.backoff", "penstock.sansio.discovery", "penstock.sansio.rdy",
-        "penstock.sansio.retries",
+        "penstock.sansio.address", "penstock.sansio.backoff", "penstock.sansio.dials", "penstock.sansio.discovery",
     ),
     "penstock/spark/test_channel_process.py": ("penstock.spark.channel", "penstock.spark.staging",),
     "penstock/spark/test_holders.py": ("penstock.spark.ask", "penstock.spark.nodes",),
@@ -200,8 +198,7 @@ TRIED_BY = {
     "processes/test_beanstalkd.py": ("nsqd.start.beanstalk", "nsqd.commands.beanstalkd",),
     "processes/test_binlog_import.py": ("nsqd.storage.binlog", "nsqd.storage.binlog_import",),
     "processes/test_celery.py": (
-        "penstock.celery.channel", "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription",
-        "penstock.celery.transport",
+        "penstock.celery.entry", "penstock.celery.outlet", "penstock.celery.subscription", "penstock.celery.transport",
     ),
     "processes/test_certificate_dates.py": ("shared.http.expiry",),
     "processes/test_chaos.py": ("nsqd.http.cuts",),

@@ -1,4 +1,4 @@
-"""What tests of the async client have in common: a network that breaks when told to, and waiting."""
+"""Helpers of the tests of the async client: a network that breaks on request, and waiting."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -8,12 +8,12 @@ from anyio.abc import SocketAttribute, SocketStream
 
 
 class Network:
-    """A proxy before one address, which loses what the test tells it to lose."""
+    """A proxy before one address, which loses data on request."""
 
     def __init__(self, target: str) -> None:
         self.address = ""
         self.connections = 0
-        self.swallows_answers = False  # what the server sends is dropped
+        self.swallows_answers = False  # data from the server is dropped
         self.refuses = False  # new connections are closed at once
         self._target = target
         self._open: set[SocketStream] = set()

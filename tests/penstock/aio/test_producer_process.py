@@ -17,25 +17,19 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
-        yield daemon
-
-
-@pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with nsqd(tmp_path_factory.mktemp("other")) as daemon:
         yield daemon
 
 
-def nobody() -> str:
+def dead_address() -> str:
     """Return an address at which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def bodies(node: Daemon, topic: str, count: int) -> list[bytes]:
-    """Return the first `count` messages of a topic, and any more that are there."""
+    """Return the first `count` messages of a topic, and those that follow."""
     found: list[bytes] = []
     with Consumer(topic, "all", [node.tcp]) as consumer:
         while len(found) < count:
@@ -102,7 +96,7 @@ async def test_a_node_that_is_killed_and_returns_has_each_message_once(tmp_path:
 
 @on_asyncio
 async def test_two_nodes_take_turns_and_one_that_is_down_is_passed_over(node: Daemon, other: Daemon) -> None:
-    async with Producer([node.tcp, other.tcp, nobody()]) as producer:
+    async with Producer([node.tcp, other.tcp, dead_address()]) as producer:
         await until(lambda: len(producer._ready) == 2)
         for number in range(10):
             await producer.publish("turns", b"%d" % number)
@@ -131,7 +125,7 @@ async def test_a_refusal_reaches_its_call_and_no_other(node: Daemon, topic: str)
 
 
 @on_asyncio
-async def test_a_wrong_body_harms_nobody_else(node: Daemon, topic: str) -> None:
+async def test_a_wrong_body_harms_no_other_call(node: Daemon, topic: str) -> None:
     async with Producer(node.tcp, max_unanswered=1000) as producer:
         for _ in range(3):
             with pytest.raises(TypeError, match="a body must be bytes, not str"):
@@ -162,8 +156,8 @@ async def test_a_server_without_deduplication_may_get_it_twice_and_nothing_is_lo
 
 
 @on_asyncio
-async def test_nobody_answers() -> None:
-    async with Producer(nobody(), retry_s=0.3) as producer:
+async def test_a_dead_address_ends_in_an_error() -> None:
+    async with Producer(dead_address(), retry_s=0.3) as producer:
         with pytest.raises(PublishError, match=r"cannot connect to .*: Connection refused"):
             await producer.publish("t", b"x")
 
@@ -237,7 +231,7 @@ async def test_arguments() -> None:
         Producer([])
     with pytest.raises(ValueError, match="not an address"):
         Producer("nonsense")
-    async with Producer(nobody()) as producer:
+    async with Producer(dead_address()) as producer:
         with pytest.raises(ValueError, match="not a legal topic"):
             await producer.publish("a b", b"x")
 
@@ -264,7 +258,7 @@ async def test_an_nsqd_that_refuses_does_not_keep_the_others_from_publishing(tmp
         async with Producer([strict.tcp, other.tcp], settings, retry_s=10_000) as producer:
             for number in range(4):
                 await producer.publish("elsewhere", b"%d" % number)
-        async with Producer([strict.tcp, nobody()], settings, retry_s=0.5) as producer:
+        async with Producer([strict.tcp, dead_address()], settings, retry_s=0.5) as producer:
             with pytest.raises(PublishError, match="heartbeat interval"):
                 await producer.publish("elsewhere", b"x")
     assert bodies(other, "elsewhere", 4) == [b"0", b"1", b"2", b"3"]

@@ -1,7 +1,6 @@
 """The async reader: a topic read back, once, with a cursor, and while it grows."""
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -14,12 +13,6 @@ from tests.daemons import run as run_program
 from tests.penstock.aio.running import until
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with nsqd(tmp_path_factory.mktemp("node"), "-retention=24h") as daemon:
-        yield daemon
 
 
 async def read(node: Daemon, topic: str, *arguments: int | str, **options: str) -> list[bytes]:
@@ -123,13 +116,13 @@ async def test_a_reader_goes_on_with_a_node_that_was_restored(tmp_path: Path) ->
 async def test_refusals(node: Daemon) -> None:
     publish(node, "refusals", b"x")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        nobody = f"127.0.0.1:{listener.getsockname()[1]}"
+        dead = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(ReadError, match="404 TOPIC_NOT_FOUND"):
         await read(node, "unknown")
     with pytest.raises(ReadError, match="416") as caught:
         await read(node, "refusals", 7, 9)
     assert caught.value.code == "OFFSET_IN_FUTURE"
-    async with Reader(nobody, "t", retry_s=0.2) as reader:
+    async with Reader(dead, "t", retry_s=0.2) as reader:
         with pytest.raises(ReadError, match="/topic/offsets"):
             await anext(aiter(reader))
     async with Reader(node.http, "refusals") as reader:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.celery.envelope import pack_job
-from penstock.celery.holder import HeldJob, Holder
+from penstock.celery.holder import HeldJob, JobHolder
 from penstock.jobs import ConnectionLost, Jobs, JobsSettings
 from tests.daemons import Daemon, eventually
 from tests.processes.test_jobs_client import beanstalk_node
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.process
 @contextmanager
 def holding(
     address: str, limit: int = 0, retry_s: float = 30
-) -> Iterator[tuple[Holder, list[HeldJob], list[Exception]]]:
+) -> Iterator[tuple[JobHolder, list[HeldJob], list[Exception]]]:
     delivered: list[HeldJob] = []
     failures: list[Exception] = []
-    holder = Holder(Jobs(address, JobsSettings(retry_s=retry_s)), delivered.append, failures.append, limit)
+    holder = JobHolder(Jobs(address, JobsSettings(retry_s=retry_s)), delivered.append, failures.append, limit)
     holder.consume(("t",))
     try:
         yield holder, delivered, failures
@@ -81,7 +81,7 @@ def test_a_job_is_touched_as_long_as_it_is_held(address: str) -> None:
         with Jobs(address) as jobs:
             assert jobs.stats_job(delivered[0].job.id)["timeouts"] == 0
         holder.release(delivered[0].job.id)
-        eventually(lambda: len(delivered) == 2)  # it comes again
+        eventually(lambda: len(delivered) == 2)  # it is redelivered
 
 
 def test_a_job_that_is_no_task_is_buried(address: str) -> None:
@@ -110,7 +110,7 @@ def test_the_limit_is_kept_and_fetch_takes_one_from_any_tube(address: str) -> No
         eventually(lambda: len(delivered) == 3)
 
 
-def test_a_node_that_stays_away_is_told(node: Daemon, address: str) -> None:
+def test_a_node_that_stays_away_is_an_error(node: Daemon, address: str) -> None:
     with holding(address, retry_s=0.5) as (_, _, failures):
         eventually(lambda: "t" in Jobs(address).list_tubes())
         node.kill()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.celery.address import Endpoint, read_url
+from penstock.celery.address import BrokerUrl, read_url
 from penstock.celery.envelope import (
     Payload,
     delay_of,
@@ -18,17 +18,17 @@ from penstock.celery.envelope import (
     read_broadcast,
     read_job,
 )
-from penstock.celery.names import channel_of, topic_of, tube_of
+from penstock.celery.names import ephemeral, tube_of
 from penstock.protocol import is_valid_name
 from penstock.protocol.beanstalk import check_name
 from tests.cases import each
 
 
 def test_one_url_says_it_all() -> None:
-    assert read_url("penstock://a:1?nsqd=b:2&ttr=5&timeout=3&retry=7", {}) == Endpoint("a:1", "b:2", "", 5, 3.0, 7.0)
-    assert read_url("penstock://a", {}) == Endpoint("a:11300", "a:4150", "")
-    assert read_url("penstock://", {}) == Endpoint("127.0.0.1:11300", "127.0.0.1:4150", "")
-    assert read_url("penstock://[::1]/shop?nsqd=", {}) == Endpoint("[::1]:11300", "", "shop.")
+    assert read_url("penstock://a:1?nsqd=b:2&ttr=5&timeout=3&retry=7", {}) == BrokerUrl("a:1", "b:2", "", 5, 3.0, 7.0)
+    assert read_url("penstock://a", {}) == BrokerUrl("a:11300", "a:4150", "")
+    assert read_url("penstock://", {}) == BrokerUrl("127.0.0.1:11300", "127.0.0.1:4150", "")
+    assert read_url("penstock://[::1]/shop?nsqd=", {}) == BrokerUrl("[::1]:11300", "", "shop.")
     assert read_url("penstock://a?ttr=5", {"ttr": 9, "polling_interval": 1}).ttr_s == 9
 
 
@@ -46,16 +46,15 @@ def test_what_is_wrong_in_a_url_is_named() -> None:
 def test_every_queue_has_a_tube_and_every_exchange_an_ephemeral_topic_of_its_own(one: str, other: str) -> None:
     check_name(tube_of(one))
     assert (tube_of(one) == tube_of(other)) == (one == other)
-    assert is_valid_name(topic_of(one))
-    assert topic_of(one).endswith("#ephemeral")
-    assert (topic_of(one) == topic_of(other)) == (one == other)
-    assert channel_of(one) == topic_of(one)
+    assert is_valid_name(ephemeral(one))
+    assert ephemeral(one).endswith("#ephemeral")
+    assert (ephemeral(one) == ephemeral(other)) == (one == other)
 
 
 def test_usual_names_stay_readable() -> None:
     assert tube_of("celery") == "celery"
     assert tube_of("w1@host.celery.pidbox") == "w1$40host.celery.pidbox"
-    assert topic_of("celery.pidbox") == "celery.pidbox#ephemeral"
+    assert ephemeral("celery.pidbox") == "celery.pidbox#ephemeral"
 
 
 def payload(**headers: object) -> Payload:

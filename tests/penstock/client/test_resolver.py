@@ -13,7 +13,7 @@ PATIENCE_S = 30.0
 
 
 class Names:
-    """Stands in for getaddrinfo. Names that begin with "slow" wait until `answer` is set."""
+    """A getaddrinfo whose names that begin with "slow" wait until `answer` is set."""
 
     def __init__(self) -> None:
         self.answer = threading.Event()

@@ -15,13 +15,13 @@ from tests.cases import each
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 HELLO = bytes.fromhex("01 09 00 00 bb 1f 1c 19") + b"hello"  # uncompressed, with the masked CRC32C of "hello"
-SLACK = 65536  # what a read may give beyond its limit
+SLACK = 65536  # bytes that a read may return beyond its limit
 
 Codec = Snappy | Deflate
-Words = list[tuple[bytes, int]]
+Runs = list[tuple[bytes, int]]
 codecs = pytest.mark.parametrize("codec", [Snappy, Deflate])
 # Long runs, so that things shrink; and random bytes, so that things do not.
-# As (word, times), for hypothesis prints what failed.
+# As (piece, times), because hypothesis prints what failed.
 runs = st.one_of(
     st.tuples(st.binary(max_size=300), st.just(1)), st.tuples(st.binary(min_size=1, max_size=4), st.just(30_000))
 )
@@ -39,13 +39,13 @@ def read_all(codec: Codec, limit: int = 1 << 20) -> bytes:
     return b"".join(out)
 
 
-def bodies_of(words: Words) -> list[bytes]:
-    """What is written, one element a write."""
-    return [word * times for word, times in words]
+def bodies_of(runs: Runs) -> list[bytes]:
+    """Return the writes."""
+    return [piece * times for piece, times in runs]
 
 
 def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
-    """`data` cut into pieces of these sizes, the rest behind them."""
+    """Yield `data` in pieces of these sizes, and then the rest."""
     for size in sizes:
         yield data[:size]
         data = data[size:]
@@ -53,13 +53,13 @@ def pieces(data: bytes, sizes: list[int]) -> Iterator[bytes]:
 
 
 @codecs
-@given(words=bodies, cuts=st.lists(st.integers(0, 5000), max_size=50), limit=st.sampled_from([1, 50, 100_000]))
+@given(runs_=bodies, cuts=st.lists(st.integers(0, 5000), max_size=50), limit=st.sampled_from([1, 50, 100_000]))
 def test_whatever_is_written_is_read_however_it_is_cut(
-    codec: Callable[[], Codec], words: Words, cuts: list[int], limit: int
+    codec: Callable[[], Codec], runs_: Runs, cuts: list[int], limit: int
 ) -> None:
     if limit == 1:
-        words = [(word, 1) for word, _ in words]  # a byte a read takes its time
-    writes = bodies_of(words)
+        runs_ = [(piece, 1) for piece, _ in runs_]  # a byte a read takes its time
+    writes = bodies_of(runs_)
     writer, reader, at_once = codec(), codec(), codec()
     out, stream = [], b""
     for write in writes:
@@ -74,11 +74,11 @@ def test_whatever_is_written_is_read_however_it_is_cut(
 
 
 @codecs
-@given(words=bodies, where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+@given(runs_=bodies, where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_truncated_stream_gives_a_beginning_and_a_changed_byte_is_corrupt_or_other_bytes(
-    codec: Callable[[], Codec], words: Words, where: float, flip: int
+    codec: Callable[[], Codec], runs_: Runs, where: float, flip: int
 ) -> None:
-    writes = bodies_of(words)
+    writes = bodies_of(runs_)
     writer, truncated, changed = codec(), codec(), codec()
     stream = bytearray(b"".join(map(writer.compress, writes)))
     truncated.feed(bytes(stream[: int(len(stream) * where)]))
@@ -159,7 +159,7 @@ def test_chunks_without_data_are_skipped(skipped: bytes) -> None:
     b"\x00\x08\x00\x00\x00\x00\x00\x00\x05\x10he",  # five promised, two given
     HELLO[:4] + b"\xbc" + HELLO[5:],  # another checksum
 ])  # fmt: skip
-def test_a_bad_chunk_is_corrupt_as_soon_as_its_header_tells(chunk: bytes) -> None:
+def test_a_bad_chunk_is_corrupt_as_soon_as_its_header_is_read(chunk: bytes) -> None:
     reader = Snappy()
     reader.feed(IDENTIFIER + HELLO)
     assert read_all(reader) == b"hello"
@@ -197,16 +197,16 @@ def test_a_higher_level_is_smaller_and_a_zlib_header_is_no_raw_deflate() -> None
 
 @each("flush", [zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH, zlib.Z_PARTIAL_FLUSH])
 def test_any_flush_of_the_peer_will_do(flush: int) -> None:
-    theirs, reader = zlib.compressobj(6, zlib.DEFLATED, -15), Deflate()
+    peer, reader = zlib.compressobj(6, zlib.DEFLATED, -15), Deflate()
     for _ in range(3):
-        reader.feed(theirs.compress(b"hello") + theirs.flush(flush) + theirs.flush(flush))
+        reader.feed(peer.compress(b"hello") + peer.flush(flush) + peer.flush(flush))
         assert read_all(reader) == b"hello"
 
 
-@each("behind", [b"", b"more"])
-def test_a_deflate_stream_that_ends_is_read_to_its_end(behind: bytes) -> None:
-    theirs, reader = zlib.compressobj(6, zlib.DEFLATED, -15), Deflate()
-    reader.feed(theirs.compress(b"hello") + theirs.flush() + behind)
+@each("rest", [b"", b"more"])
+def test_a_deflate_stream_that_ends_is_read_to_its_end(rest: bytes) -> None:
+    peer, reader = zlib.compressobj(6, zlib.DEFLATED, -15), Deflate()
+    reader.feed(peer.compress(b"hello") + peer.flush() + rest)
     assert reader.read(1000) == b"hello"
     assert reader.has_more
     with pytest.raises(StreamEnded):

@@ -1,7 +1,4 @@
-"""Topic and channel names.
-
-See docs/design/nsq-protocol.md#names.
-"""
+"""Topic and channel names."""
 
 from penstock.protocol import is_ephemeral, is_valid_name
 

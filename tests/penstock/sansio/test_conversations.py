@@ -1,7 +1,6 @@
 """Sessions, publishers and whole consumers against nsqds that are spelled out, in virtual time and without a socket."""
 
 import json
-from collections.abc import Iterator
 from math import inf
 from random import Random
 from struct import pack
@@ -68,7 +67,7 @@ def test_a_session_introduces_itself_and_answers_heartbeats() -> None:
     (BEAT * 101, "h:1: not an nsqd: heartbeats without an answer"), (frame(b"[]"), "h:1: not an nsqd: IDENTIFY answered"),
     (features() + frame(b"", 9), "h:1: not an nsqd: frame type 9"),
 ])  # fmt: skip
-def test_a_stranger_is_told_apart(data: bytes, why: str) -> None:
+def test_a_stranger_is_recognized(data: bytes, why: str) -> None:
     with pytest.raises(ConnectionLost, match=why):
         Session("h:1", Settings()).receive(data)
 
@@ -103,7 +102,7 @@ class FakeNsqd:
         self.finished: set[bytes] = set()
         self.in_flight: set[bytes] = set()
         self.rdy = 0
-        self.words: list[bytes] = []
+        self.commands: list[bytes] = []
         self._left = False
         self._replies = b""
 
@@ -121,21 +120,21 @@ class FakeNsqd:
             data = data[13 + int.from_bytes(data[9:13]) :]
             self._replies += features()
         for line in data.splitlines():
-            word, *rest = line.split()
-            self.words.append(word)
-            if word == b"SUB":
+            verb, *rest = line.split()
+            self.commands.append(verb)
+            if verb == b"SUB":
                 self._replies += OK
-            elif word == b"RDY":
+            elif verb == b"RDY":
                 self.rdy = int(rest[0])
-            elif word == b"CLS":
+            elif verb == b"CLS":
                 self._left = True
                 self._replies += frame(b"CLOSE_WAIT")
-            elif word in (b"FIN", b"REQ"):
+            elif verb in (b"FIN", b"REQ"):
                 self.in_flight.remove(rest[0])
-                (self.finished.add if word == b"FIN" else self.waiting.append)(rest[0])
+                (self.finished.add if verb == b"FIN" else self.waiting.append)(rest[0])
 
     def give(self) -> bytes:
-        """Return what the nsqd sends now."""
+        """Return the bytes that the nsqd sends now."""
         data, self._replies = self._replies, b""
         while self.waiting and len(self.in_flight) < self.rdy and not self._left:
             one = self.waiting.pop(0)
@@ -198,13 +197,13 @@ class World:
             self.nsqds[subscription.address].take(subscription.take_output())
 
     def check(self) -> None:
-        """Assert the laws of ConsumerCore."""
+        """Assert the invariants of ConsumerCore."""
         links = self.core.subscriptions
         assert sum(one.reach for one in links.values()) <= self.most
         if self.core.backoff.flow is Flow.WAITING:
             assert not any(one.rdy for one in links.values())
         wanted = self.core._given | self.core._named.keys()
-        assert all(address in links or address in self.core._retries for address in wanted)
+        assert all(address in links or address in self.core._dials for address in wanted)
         assert all(one.rdy == self.nsqds[one.address].rdy for one in links.values())
         assert all(one.in_flight == len(self.nsqds[one.address].in_flight) for one in links.values())
 
@@ -221,6 +220,32 @@ class World:
         if subscription is not None:
             self.held += self.core.receive(subscription, b"")
 
+    def play(self, event: str, value: float) -> None:
+        """Let an event of a random history happen."""
+        names = [*self.nsqds]
+        name = names[int(value) % len(names)]
+        if event == "wait":
+            self.now += value
+        elif event == "want":
+            self.core.want(frozenset(one for bit, one in enumerate(names) if int(value) >> bit & 1))
+        elif event == "up":
+            self.down.discard(name)
+        elif event in ("down", "fall"):
+            self.down |= {name} if event == "down" else set()
+            self.fall(name)
+        elif self.held:
+            message = self.held.pop(int(value) % len(self.held))
+            message.finish() if event == "finish" else message.requeue(0, backoff=event == "fail")
+
+    def finish_all(self) -> None:
+        """Let turns pass until all 7 messages of each nsqd are finished."""
+        for _ in range(1000):
+            if all(len(one.finished) == 7 for one in self.nsqds.values()):
+                return
+            self.held += self.core.take_held()
+            self.turn()
+        raise AssertionError("messages are lost")
+
 
 def test_a_consumer_subscribes_and_gets_its_messages() -> None:
     world = World({"a:1": FakeNsqd(3), "b:1": FakeNsqd(3)}, 10)
@@ -230,7 +255,7 @@ def test_a_consumer_subscribes_and_gets_its_messages() -> None:
     world.held[0].touch()
     assert world.urgent == 1
     world.flush()
-    assert sorted(one.words[-1] for one in world.nsqds.values()) == [b"RDY", b"TOUCH"]
+    assert sorted(one.commands[-1] for one in world.nsqds.values()) == [b"RDY", b"TOUCH"]
     for message in world.held:
         message.finish()
         message.requeue()
@@ -247,7 +272,7 @@ def test_a_refused_subscription_is_an_error_unless_the_channel_is_full_or_the_co
     subscription = world.dial()
     assert world.core.receive(subscription, features() + frame(b"E_SUB_FAILED full", 1)) == []
     assert subscription.state is SubscriptionState.LOST
-    assert "a:1" in world.core._retries
+    assert "a:1" in world.core._dials
     world = World({"a:1": FakeNsqd(0)}, 1)
     subscription = world.dial()
     world.core.leave()
@@ -331,7 +356,7 @@ def test_the_consumer_leaves_in_order() -> None:
     world.held.pop().finish()
     (late,) = [one for one in world.core.subscriptions.values() if one.address == "a:1"]
     world.flush()
-    assert world.nsqds["a:1"].words[-3:] == [b"CLS", b"REQ", b"FIN"]
+    assert world.nsqds["a:1"].commands[-3:] == [b"CLS", b"REQ", b"FIN"]
     world.nsqds["a:1"].in_flight.add(b"late" * 4)
     assert world.core.receive(late, delivered(b"late" * 4)) == []
     world.step()
@@ -355,7 +380,7 @@ def found_world(**named: float) -> World:
 
 def test_a_deleted_topic_does_not_come_back() -> None:
     world = found_world(a=0.5, b=0.5)
-    world.nsqds["a:1"].words.clear()
+    world.nsqds["a:1"].commands.clear()
     world.fall("a:1")  # the topic is deleted there
     assert world.core.ask_at == 1.1
     for _ in range(20):
@@ -365,11 +390,11 @@ def test_a_deleted_topic_does_not_come_back() -> None:
     for _ in range(20):
         world.now += 1.0
         world.step()
-    assert world.nsqds["a:1"].words == []
+    assert world.nsqds["a:1"].commands == []
     assert {*world.core.subscriptions} == {"b:1"}
 
 
-def test_an_answer_to_a_question_before_the_loss_does_not_count() -> None:
+def test_a_response_to_a_request_before_the_loss_does_not_count() -> None:
     world = found_world(a=0.5)
     world.now = 3.0
     world.fall("a:1")
@@ -501,6 +526,26 @@ class Wires(World):
                 while self.back[name]:
                     self.read(name)
 
+    def turn(self) -> None:
+        """Finish all messages, step, let all bytes arrive, and let a second pass."""
+        while self.held:
+            self.held.pop().finish()
+        self.step()
+        self.settle()
+        self.now += 1.0
+
+    def play(self, event: str, value: float) -> None:
+        name = [*self.nsqds][int(value) % len(self.nsqds)]
+        if event == "wait":
+            self.settle()
+            self.now += value + READ_S
+        elif event == "step":
+            self.step()
+        elif event in ("arrive", "read"):
+            (self.arrive if event == "arrive" else self.read)(name)
+        else:
+            super().play(event, value)
+
     def check(self) -> None:
         """Assert that no more messages are unanswered, here and on their way, than max_in_flight."""
         unanswered = 0
@@ -525,32 +570,10 @@ STEPS = st.lists(
 @settings(max_examples=tries(60), deadline=None)
 def test_never_more_messages_than_max_in_flight(steps: list[tuple[str, int]], most: int, count: int) -> None:
     """Connects, losses, rotations and backoff, whatever is in progress meanwhile; and every message is finished at last."""
-    names = [f"{name}:1" for name in "abcd"[:count]]
-    world = Wires({name: FakeNsqd(7) for name in names}, most)
+    world = Wires({f"{name}:1": FakeNsqd(7) for name in "abcd"[:count]}, most)
     for event, value in steps:
-        name = names[value % count]
-        if event == "arrive":
-            world.arrive(name)
-        elif event == "read":
-            world.read(name)
-        elif event == "fall":
-            world.fall(name)
-        elif event == "step":
-            world.step()
-        elif event == "wait":
-            world.settle()
-            world.now += value + READ_S
-        elif world.held:
-            message = world.held.pop(value % len(world.held))
-            message.finish() if event == "finish" else message.requeue(0, backoff=True)
-    for _ in _until_finished(world):
-        world.held += world.core.take_held()
-        while world.held:
-            world.held.pop().finish()
-        world.step()
-        world.settle()
-        world.now += 1.0
-    assert all(len(one.finished) == 7 for one in world.nsqds.values())
+        world.play(event, value)
+    world.finish_all()
 
 
 def test_a_message_that_came_late_is_handed_out_later_or_goes_back_at_the_end() -> None:
@@ -587,38 +610,12 @@ EVENTS = st.lists(
 @given(EVENTS, st.integers(1, 9), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=tries(40), deadline=None)
 def test_any_history(events: list[tuple[str, float]], most: int, count: int, seed: int) -> None:
-    """Whatever happens, the laws hold; and when it is over, every message is finished."""
+    """Whatever happens, the invariants hold; and when it is over, every message is finished."""
     names = [f"{name}:1" for name in "abcd"[:count]]
     world = World({name: FakeNsqd(7) for name in names}, most, seed=seed)
     for event, value in events:
-        name = names[int(value) % count]
-        if event == "wait":
-            world.now += value
-        elif event == "fall":
-            world.fall(name)
-        elif event == "down":
-            world.down.add(name)
-            world.fall(name)
-        elif event == "up":
-            world.down.discard(name)
-        elif event == "want":
-            world.core.want(frozenset(one for bit, one in enumerate(names) if int(value) >> bit & 1))
-        elif world.held:
-            message = world.held.pop(int(value) % len(world.held))
-            message.finish() if event == "finish" else message.requeue(0, backoff=event == "fail")
+        world.play(event, value)
         world.step()
     world.down.clear()
     world.core.want(frozenset(names))
-    for _ in _until_finished(world):
-        while world.held:
-            world.held.pop().finish()
-        world.step()
-        world.now += 1.0
-    assert all(len(one.finished) == 7 for one in world.nsqds.values())
-
-
-def _until_finished(world: World) -> Iterator[int]:
-    for turn in range(1000):
-        if all(len(one.finished) == 7 for one in world.nsqds.values()):
-            return
-        yield turn
+    world.finish_all()

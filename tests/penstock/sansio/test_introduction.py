@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import Deflate, Snappy
-from penstock.sansio.introduction import MAX_ANSWER, Introduction, Refused
+from penstock.sansio.introduction import MAX_ANSWER, Introduction, MissingFeature
 from penstock.sansio.layers import Compression, Layers, Tls
 from penstock.sansio.settings import Settings
 from penstock.sansio.tls import client_context
@@ -36,13 +36,13 @@ class Client:
         self.frames: list[nsq.Frame] = []
 
     def receive(self, data: bytes) -> None:
-        """What the server sent; what the client says to it is added to `sent`."""
+        """Receive data of the server; the answer is added to `sent`."""
         frames, output = self.introduction.receive(self.layers.decode(data))
         self.frames += frames
         self.sent += output
 
     def take_sent(self) -> bytes:
-        """What was sent since the last time."""
+        """Return the bytes that were sent since the last call."""
         sent, self.sent = self.sent, b""
         return sent
 
@@ -53,7 +53,7 @@ class Client:
 
     @staticmethod
     def _no_tls() -> Tls:
-        raise AssertionError("nobody asked for TLS")
+        raise AssertionError("TLS is not requested")
 
 
 class TlsServer:
@@ -66,7 +66,7 @@ class TlsServer:
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
 
     def shake_hands(self, client: Client) -> None:
-        """Until both are content. Raises ssl.SSLError, whoever is not."""
+        """Complete the handshake. Raises ssl.SSLError of either side."""
         for _ in range(3):
             self.incoming.write(client.take_sent())
             try:
@@ -77,11 +77,11 @@ class TlsServer:
         raise AssertionError("no end of shaking hands")
 
     def say(self, data: bytes) -> bytes:
-        """Return the data encrypted, behind whatever else waits to be sent."""
+        """Return the pending bytes, and the data encrypted."""
         self.tls.write(data)
         return self.outgoing.read()
 
-    def hear(self, data: bytes) -> bytes:
+    def receive(self, data: bytes) -> bytes:
         self.incoming.write(data)
         return self.tls.read(1 << 20)
 
@@ -220,12 +220,12 @@ def test_tls_then_compression_then_auth(authority: Authority, compression: str) 
     if compression:
         codec = Snappy() if compression == "snappy" else Deflate()
         client.receive(server.say(OK) + server.say(codec.compress(OK)))
-        codec.feed(server.hear(client.take_sent()))
+        codec.feed(server.receive(client.take_sent()))
         assert codec.read(100) == b"AUTH\n\x00\x00\x00\x06secret"
         client.receive(server.say(codec.compress(frame(b"{}"))))
     else:
         client.receive(server.say(OK))
-        assert server.hear(client.take_sent()) == b"AUTH\n\x00\x00\x00\x06secret"
+        assert server.receive(client.take_sent()) == b"AUTH\n\x00\x00\x00\x06secret"
         client.receive(server.say(frame(b"{}")))
 
     assert client.features is not None
@@ -249,11 +249,11 @@ def test_tls_however_it_is_cut_and_no_goodbye_in_the_middle_of_a_handshake(autho
 def test_without_tls_there_is_no_going_on(authority: Authority) -> None:
     for answer in (features(tls_v1=False), OK):
         client = tls_client(authority, auth_secret="secret")
-        with pytest.raises(Refused, match="the server does not support TLS, and tls_v1 is set"):
+        with pytest.raises(MissingFeature, match="the server does not support TLS, and tls_v1 is set"):
             client.receive(answer)
         assert client.take_sent() == b""
     client = tls_client(authority)
-    with pytest.raises(ssl.SSLError):  # what is sent in clear ahead of TLS is not believed
+    with pytest.raises(ssl.SSLError):  # bytes in clear before TLS are not accepted
         client.receive(features(tls_v1=True) + OK)
     assert client.features is None
 
@@ -277,13 +277,13 @@ def test_the_server_must_have_the_right_name_and_authority(authority: Authority,
     assert client.features is not None, "any certificate will do if so told"
 
 
-def test_the_end_is_said_and_heard(authority: Authority) -> None:
+def test_the_end_is_sent_and_received(authority: Authority) -> None:
     client, server = tls_client(authority), TlsServer(authority)
     client.receive(features(tls_v1=True))
     server.shake_hands(client)
     client.receive(server.say(OK) + server.say(frame(b"last")))
 
-    assert server.hear(client.layers.end()) == b""  # close_notify
+    assert server.receive(client.layers.end()) == b""  # close_notify
     assert client.layers.decode(server.say(b"even later")) == b"even later"  # one direction is still open
     server.tls.unwrap()
     assert client.layers.decode(server.outgoing.read()) == b""
@@ -326,7 +326,7 @@ def test_files_that_are_of_no_use(authority: Authority, tmp_path: Path) -> None:
         ("No such file", {"tls_cert": "/nix", "tls_key": "/nix"}),
         ("must be given together", {"tls_cert": authority.cert}),
         (r"tls_key .*ca\.pem", {"tls_cert": authority.cert, "tls_key": authority.root}),
-        ("the key needs a password", {"tls_cert": authority.cert, "tls_key": str(locked)}),  # and nobody is asked
+        ("the key needs a password", {"tls_cert": authority.cert, "tls_key": str(locked)}),
     ):
         with pytest.raises(ValueError, match=why):
             client_context(Settings(tls_v1=True, **named))

@@ -46,6 +46,6 @@ def test_an_answer_of_another_form_is_an_error(answer: bytes) -> None:
 
 
 @given(st.integers(0, len(ANSWER) - 1), st.binary(min_size=1, max_size=3))
-def test_a_damaged_answer_is_read_or_refused(at: int, damage: bytes) -> None:
+def test_a_corrupt_answer_is_read_or_refused(at: int, change: bytes) -> None:
     with suppress(ReadError):
-        list(records_of(ANSWER[:at] + damage + ANSWER[at + len(damage) :]))
+        list(records_of(ANSWER[:at] + change + ANSWER[at + len(change) :]))

@@ -1,4 +1,4 @@
-"""What requests over HTTP show and trust."""
+"""The token and the TLS of HTTP requests."""
 
 import ssl
 
@@ -17,7 +17,7 @@ def test_the_secret_of_auth_is_shown_as_a_bearer_token_and_otherwise_nothing() -
         assert list(request_headers(settings)) == ["Accept-Encoding"]
 
 
-def test_whom_requests_trust() -> None:
+def test_the_tls_of_requests() -> None:
     context = request_context(Settings(tls_insecure_skip_verify=True), SECURE)
     assert isinstance(context, ssl.SSLContext)
     assert context.verify_mode is ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""RDY, retries, backoff, discovery, addresses: decisions in virtual time."""
+"""RDY, dials, backoff, discovery, addresses: decisions in virtual time."""
 
 import json
 from itertools import pairwise
@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 
 from penstock.sansio.address import check_address, path_of, split_address
 from penstock.sansio.backoff import Backoff, Flow
+from penstock.sansio.consumer import shares
+from penstock.sansio.dials import FIRST_RETRY_S, LAST_RETRY_S, DialPlan
 from penstock.sansio.discovery import (
     FIRST_S,
-    HURRIED,
+    FREQUENT,
     LEAST_S,
     MAX_REPLY,
     SHORTEST_S,
     SILENT_S,
     SOON_S,
     Discovery,
-    Reply,
+    LookupReply,
     lookup_url,
     producer_addresses,
 )  # fmt: skip
-from penstock.sansio.rdy import shares
-from penstock.sansio.retries import FIRST_RETRY_S, LAST_RETRY_S, Retries
 from penstock.sansio.settings import Settings
 from tests.cases import each
 
@@ -41,7 +41,7 @@ def test_shares() -> None:
 
 
 @given(st.integers(0, 40), st.lists(st.integers(1, 30), max_size=30), st.integers(0, 99))
-def test_shares_never_exceed_the_total_and_everybody_gets_a_turn(total: int, limits: list[int], turn: int) -> None:
+def test_shares_never_exceed_the_total_and_every_nsqd_gets_a_turn(total: int, limits: list[int], turn: int) -> None:
     plan = shares(total, limits, turn)
     assert len(plan) == len(limits)
     assert sum(plan) <= total
@@ -51,42 +51,42 @@ def test_shares_never_exceed_the_total_and_everybody_gets_a_turn(total: int, lim
     assert not total or all(any(plan[i] for plan in plans) for i in range(len(limits)))
 
 
-# retries
+# dials
 
 
-def test_retries_wait_longer_and_longer_and_forget_what_is_not_wanted() -> None:
-    retries = Retries()
-    retries.want({"a": inf}, frozenset())
-    assert (retries.take_due(0.0), retries.take_due(0.0), retries.next_at) == ("a", None, inf)
-    delays = [retries.fail("a", 100.0) for _ in range(9)]
+def test_dials_wait_longer_and_longer_and_forget_what_is_not_wanted() -> None:
+    dials = DialPlan()
+    dials.want({"a": inf}, frozenset())
+    assert (dials.take_due(0.0), dials.take_due(0.0), dials.next_at) == ("a", None, inf)
+    delays = [dials.fail("a", 100.0) for _ in range(9)]
     assert delays[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
     assert delays[-1] == LAST_RETRY_S
-    assert retries.take_due(100.0 + LAST_RETRY_S / 2) is None
-    assert retries.take_due(100.0 + LAST_RETRY_S) == "a"
-    retries.succeed("a", 200.0)
-    assert (retries.take_due(201.0), retries.fail("a", 201.0)) == (None, LAST_RETRY_S), "it did not last"
-    retries.succeed("a", 300.0)
-    assert retries.fail("a", 310.0) == FIRST_RETRY_S
+    assert dials.take_due(100.0 + LAST_RETRY_S / 2) is None
+    assert dials.take_due(100.0 + LAST_RETRY_S) == "a"
+    dials.succeed("a", 200.0)
+    assert (dials.take_due(201.0), dials.fail("a", 201.0)) == (None, LAST_RETRY_S), "it did not last"
+    dials.succeed("a", 300.0)
+    assert dials.fail("a", 310.0) == FIRST_RETRY_S
 
-    retries = Retries()
-    retries.want({"a": inf, "b": inf}, frozenset({"b"}))
-    assert (retries.take_due(0.0), retries.take_due(0.0)) == ("a", None), "there is a connection to b"
-    retries.want({"b": inf}, frozenset({"b"}))
-    assert "a" not in retries
-    assert retries.fail("b", 0.0) == FIRST_RETRY_S
+    dials = DialPlan()
+    dials.want({"a": inf, "b": inf}, frozenset({"b"}))
+    assert (dials.take_due(0.0), dials.take_due(0.0)) == ("a", None), "there is a connection to b"
+    dials.want({"b": inf}, frozenset({"b"}))
+    assert "a" not in dials
+    assert dials.fail("b", 0.0) == FIRST_RETRY_S
 
 
-def test_an_nsqd_of_nsqlookupd_is_dialed_again_only_after_a_new_question() -> None:
-    retries = Retries()
-    retries.want({"a": 1.0}, frozenset())
-    assert retries.take_due(2.0) == "a"
-    retries.fail("a", 5.0)
-    assert not retries.is_named("a")
-    retries.want({"a": 5.0}, frozenset())  # asked before the failure, answered after it
-    assert (retries.take_due(9.0), retries.next_at) == (None, inf)
-    retries.want({"a": 5.05}, frozenset())
-    assert (retries.take_due(5.06), retries.next_at) == (None, 5.0 + FIRST_RETRY_S), "the pause holds nevertheless"
-    assert retries.take_due(5.0 + FIRST_RETRY_S) == "a"
+def test_an_nsqd_of_nsqlookupd_is_dialed_again_only_after_a_new_request() -> None:
+    dials = DialPlan()
+    dials.want({"a": 1.0}, frozenset())
+    assert dials.take_due(2.0) == "a"
+    dials.fail("a", 5.0)
+    assert not dials.is_named("a")
+    dials.want({"a": 5.0}, frozenset())  # asked before the failure, answered after it
+    assert (dials.take_due(9.0), dials.next_at) == (None, inf)
+    dials.want({"a": 5.05}, frozenset())
+    assert (dials.take_due(5.06), dials.next_at) == (None, 5.0 + FIRST_RETRY_S), "the pause holds nevertheless"
+    assert dials.take_due(5.0 + FIRST_RETRY_S) == "a"
 
 
 # backoff
@@ -96,7 +96,9 @@ def test_backoff_as_go_nsq_does_it() -> None:
     backoff = Backoff(Settings(), Random(1))
     assert backoff.fail(0.0)
     assert (backoff.flow, backoff.until) == (Flow.WAITING, 2.0)
-    assert [backoff.fail(0.1), backoff.succeed(0.2)] == [False, False], "what is still in work does not count"
+    assert [backoff.fail(0.1), backoff.succeed(0.2)] == [False, False], (
+        "messages that are still being handled do not count"
+    )
     assert not backoff.tick(1.9)
     assert backoff.tick(2.0)
     assert backoff.flow is Flow.PROBING
@@ -162,7 +164,7 @@ def test_polls_come_in_their_interval_or_hurried() -> None:
     assert SHORTEST_S <= discovery.wait(5.0) <= 1.5 * SHORTEST_S, "no nsqd has the topic yet"
     assert polled(discovery, [frozenset({"a"}), None, frozenset({"b"})], 6.0) == {"a": 6.0, "b": 6.0}
     assert 60 <= discovery.wait(6.0) <= 90
-    discovery.hurry()
+    discovery.poll_often()
     assert discovery.wait(6.25) == FIRST_S - 0.25
     assert discovery.wait(9.0) == 0.0
 
@@ -170,18 +172,18 @@ def test_polls_come_in_their_interval_or_hurried() -> None:
 def test_after_a_loss_polls_come_soon_until_another_node_may_have_taken_over() -> None:
     discovery = Discovery(Settings(lookupd_poll_interval_s=60, lookupd_poll_jitter=0.0), Random(1), 1)
     polled(discovery, [frozenset({"a", "b"})], 0.0)
-    discovery.hurry()
+    discovery.poll_often()
     polls = polls_until(discovery, 180.0, [frozenset({"b"})], 0.0)
     assert polls[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
-    assert max(later - sooner for sooner, later in pairwise(polls[:HURRIED])) == SOON_S
-    assert polls[HURRIED + 1] - polls[HURRIED] == 60.0, "then as before"
+    assert max(later - sooner for sooner, later in pairwise(polls[:FREQUENT])) == SOON_S
+    assert polls[FREQUENT + 1] - polls[FREQUENT] == 60.0, "then as before"
 
 
 def test_a_loss_during_a_poll_is_not_forgotten_and_a_poll_is_asked_for_once() -> None:
     discovery = Discovery(Settings(), Random(1), 1)
     polled(discovery, [frozenset({"a"})], 0.0)
     (number,) = discovery.begin(60.0)
-    discovery.hurry()  # the question was asked before it
+    discovery.poll_often()  # the request was made before it
     discovery.ask(60.1)
     discovery.answered(number, frozenset({"a"}), 60.0)
     discovery.end(60.05)
@@ -224,16 +226,16 @@ def test_answers_of_lookup_are_bounded() -> None:
     assert producer_addresses(json.dumps(reply).encode()) == {"[::1]:1", "h:2"}
     assert lookup_url("h:1") == "http://h:1/lookup"
     assert lookup_url("https://h/x/") == "https://h/x/lookup"
-    reply = Reply("identity", 10.0, 0.0)
+    reply = LookupReply("identity", 10.0, 0.0)
     reply.add(b'{"producers":', 1.0)
     reply.add(b"[]}", 10.0)
     assert reply.addresses() == frozenset()
     with pytest.raises(ValueError, match="more than 10 s"):
         reply.add(b" ", 10.1)
     with pytest.raises(ValueError, match=f"more than {MAX_REPLY} bytes"):
-        Reply("identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
+        LookupReply("identity", 10.0, 0.0).add(b" " * (MAX_REPLY + 1), 0.0)
     with pytest.raises(ValueError, match="compressed"):
-        Reply("gzip", 10.0, 0.0)
+        LookupReply("gzip", 10.0, 0.0)
 
 
 @each(

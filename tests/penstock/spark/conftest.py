@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for name, value in conf.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    os.environ.clear()  # the JVM has it: other tests' processes shall not
+    os.environ.clear()  # the JVM has it: other tests' processes must not
     os.environ.update(before)
     yield session
     session.stop()

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.sansio.message import Message
 from penstock.spark.channel import NsqChannelReader
-from penstock.spark.nodes import Nobody
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import OptionError, channel_options, read_options
 from penstock.spark.staging import Received, Stage, StageError
 from tests.daemons import Daemon, eventually, nsqd
@@ -116,7 +116,7 @@ def test_a_query_that_is_stopped_and_started_again(node: Daemon, tmp_path: Path,
         reader.commit(query.offset)
         before = query.offset
     eventually(lambda: depth(node) == (0, 0))
-    if window == "0":  # what was committed long ago leaves its last number
+    if window == "0":  # committed files are deleted, except for the last number
         assert len(list((tmp_path / "stage").glob("*.arrow"))) == 1
     publish(node, 300, 400)
     with reading(node, tmp_path / "stage") as reader:
@@ -180,7 +180,7 @@ def test_a_driver_that_dies_between_staging_and_fin(
         query = Query(reader)
         with pytest.raises(RuntimeError, match="killed"):
             query.until(301)
-    eventually(lambda: depth(node) == (300, 0))  # all of it comes again
+    eventually(lambda: depth(node) == (300, 0))  # all of it is redelivered
     with reading(node, tmp_path / "stage") as reader:
         again = Query(reader, query.offset)
         eventually(lambda: again.batch() >= 0 and depth(node) == (0, 0))
@@ -253,6 +253,6 @@ def test_a_node_that_is_not_there(node: Daemon, tmp_path: Path) -> None:
         read_options({"nsqd": "h:1", "topic": "t", "channel": "c"})
     with (
         reading(node, tmp_path / "stage", nsqd="127.0.0.1:1") as reader,
-        pytest.raises(Nobody, match="reports no TCP port"),
+        pytest.raises(NoAnswer, match="reports no TCP port"),
     ):
         reader.latestOffset(reader.initialOffset(), ALL)

@@ -13,11 +13,11 @@ bodies = st.one_of(
 )
 
 
-def answer(first: int, some: list[bytes], **attributes: object) -> bytes:
+def answer(first: int, messages: list[bytes], **attributes: object) -> bytes:
     frames = b"".join(
-        encode_one(body, b"%016x" % number, 1_700_000_000_123_456_789 + number) for number, body in enumerate(some)
+        encode_one(body, b"%016x" % number, 1_700_000_000_123_456_789 + number) for number, body in enumerate(messages)
     )
-    packed: bytes = msgpack.packb([first, len(some), frames, *([attributes] if attributes else [])])
+    packed: bytes = msgpack.packb([first, len(messages), frames, *([attributes] if attributes else [])])
     return packed
 
 
@@ -41,8 +41,8 @@ def test_every_message_is_a_row(one: list[bytes], other: list[bytes], with_heade
 
 
 def test_bodies_are_cut_where_they_end_and_half_an_answer_is_no_message() -> None:
-    some = [b"a" * 10, b"b" * 20, b"c" * 0]
-    assert batches_of(answer(0, some)) == some
+    messages = [b"a" * 10, b"b" * 20, b"c" * 0]
+    assert batches_of(answer(0, messages)) == messages
     content = answer(0, [b"x" * 50])
     for cut in (1, 20, 60):  # the reader sees that the offset has not moved
         assert batches_of(content[:-cut]) == []

@@ -8,7 +8,7 @@ from penstock.spark.nodes import Nodes
 
 
 class Cluster:
-    """An Asker whose nodes answer as told; it notes the questions."""
+    """An Asker whose nodes answer as told; it notes the requests."""
 
     def __init__(self, nodes: list[dict[str, Any]]) -> None:
         self.nodes = nodes

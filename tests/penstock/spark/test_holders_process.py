@@ -51,8 +51,8 @@ def test_a_query_goes_on_over_a_failover_and_the_return_of_the_node(node: NodeMa
         assert fresh.latestOffset(middle, ALL)["t/0"] == end["t/0"]
         fresh.commit(end)
         log = end["t/0"]["log"]
-        told = httpx.get(f"http://{new_leader.http}/topic/cursors?topic=t&log={log}").json()["cursors"]
-        assert [(one["name"], one["offset"]) for one in told] == [("lake", 20)]
+        response = httpx.get(f"http://{new_leader.http}/topic/cursors?topic=t&log={log}").json()["cursors"]
+        assert [(one["name"], one["offset"]) for one in response] == [("lake", 20)]
 
         back = again(stack, node, 0, first, new_leader, **flags)
         eventually(lambda: log_of(back, 0) not in ("", lost))
@@ -78,7 +78,7 @@ def test_a_query_goes_on_over_a_failover_and_the_return_of_the_node(node: NodeMa
         assert at["t/0"]["log"] != log
 
 
-def test_the_log_of_a_dead_node_is_read_from_a_replica_before_anybody_promotes_it(node: NodeMaker) -> None:
+def test_the_log_of_a_dead_node_is_read_from_a_replica_before_its_promotion(node: NodeMaker) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(node(0, retention="1h"))
         second = stack.enter_context(node(1, first, retention="1h"))
@@ -87,7 +87,7 @@ def test_the_log_of_a_dead_node_is_read_from_a_replica_before_anybody_promotes_i
         publish(first, "t", "a", "b", "c")
         reader = stream(f"{first.http},{second.http}", startingOffsets="earliest")
         start = reader.initialOffset()
-        some, end = reader.latestOffset(start, ReadMaxRows(1)), reader.latestOffset(start, ALL)
+        middle, end = reader.latestOffset(start, ReadMaxRows(1)), reader.latestOffset(start, ALL)
         log = end["t/0"]["log"]
 
         def is_copied() -> bool:
@@ -98,8 +98,8 @@ def test_the_log_of_a_dead_node_is_read_from_a_replica_before_anybody_promotes_i
         eventually(is_copied)
         first.process.send_signal(signal.SIGKILL)
         fresh = stream(second)
-        assert fresh.latestOffset(some, ALL)["t/0"] == end["t/0"]
-        assert between(fresh, some, end) == ["b", "c"]
+        assert fresh.latestOffset(middle, ALL)["t/0"] == end["t/0"]
+        assert between(fresh, middle, end) == ["b", "c"]
         beyond = {**end, "t/0": {"log": log, "next": 4}}
         with pytest.raises(Unreachable, match="node 0 did not answer"):
             between(stream(second), end, beyond)

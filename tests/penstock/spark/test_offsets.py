@@ -32,19 +32,19 @@ offsets = st.dictionaries(places, st.builds(LogPosition, st.just("x"), st.intege
 
 @given(offsets)
 def test_what_is_encoded_is_decoded(given_offsets: dict[NodeTopic, LogPosition]) -> None:
-    told = encode(given_offsets)
-    assert decode(json.loads(json.dumps(told))) == given_offsets
-    assert list(told)[:-1] == sorted(told.keys() - {"v"})  # Spark compares the text
+    stored = encode(given_offsets)
+    assert decode(json.loads(json.dumps(stored))) == given_offsets
+    assert list(stored)[:-1] == sorted(stored.keys() - {"v"})  # Spark compares the text
 
 
-@each("told, why", [
+@each("stored, why", [
     ({}, "version None"), ({"v": 2}, "version 2"), ({"v": 1, "index": 3}, "not of this source: 'index'"),
     ({"v": 1, "a/1": {"next": 3}}, "not of this source"),
     ({"v": 1, "a/1": {"log": "x", "next": "many"}}, "not of this source"),
 ])  # fmt: skip
-def test_a_foreign_checkpoint_is_refused(told: dict[str, object], why: str) -> None:
+def test_a_foreign_checkpoint_is_refused(stored: dict[str, object], why: str) -> None:
     with pytest.raises(OffsetError, match=why):
-        decode(told)
+        decode(stored)
 
 
 def test_who_is_new_or_has_another_log_is_read_from_the_beginning() -> None:

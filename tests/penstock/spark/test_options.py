@@ -1,4 +1,4 @@
-"""What users may say, and what they are told when they say something else."""
+"""Options that users may give, and the errors of all others."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.cases import each
 GOOD = {"nsqd": "h:1", "topic": "t"}
 
 
-def test_names_are_taken_in_any_case() -> None:
+def test_names_may_have_any_case() -> None:
     options = read_options(
         {"LOOKUPD": "http://a:1/, b:2", "TOPICS": "x, y.z", "maxrecordspertrigger": "5", "FAILONDATALOSS": "False"}
     )

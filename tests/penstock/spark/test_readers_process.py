@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from penstock.spark.ask import Unreachable
-from penstock.spark.nodes import Nobody
+from penstock.spark.nodes import NoAnswer
 from penstock.spark.options import OptionError, read_options
 from penstock.spark.reading import DataLoss
 from penstock.spark.source import NsqBatchReader, NsqStreamReader
@@ -79,8 +79,8 @@ def test_a_stream_over_a_restart_of_the_query_and_of_the_node(node: Daemon, tmp_
 
 
 def cursor(node: Daemon) -> dict[str, tuple[int, int]]:
-    told = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()
-    return {one["name"]: (one["offset"], one["lag"]) for one in told["cursors"]}
+    response = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()
+    return {one["name"]: (one["offset"], one["lag"]) for one in response["cursors"]}
 
 
 def test_the_latest_stays_the_same_by_the_cursor(node: Daemon) -> None:
@@ -96,9 +96,9 @@ def test_limits_are_kept(node: Daemon) -> None:
     publish(node, "t", *(str(number) * 100 for number in range(10)))
     reader = stream(node, startingOffsets="earliest")
     start = reader.initialOffset()
-    some = reader.latestOffset(start, ReadMaxRows(3))
-    assert some["t/7"]["next"] == 3
-    assert reader.latestOffset(some, ReadMaxRows(100))["t/7"]["next"] == 10
+    third = reader.latestOffset(start, ReadMaxRows(3))
+    assert third["t/7"]["next"] == 3
+    assert reader.latestOffset(third, ReadMaxRows(100))["t/7"]["next"] == 10
     assert 1 <= reader.latestOffset(start, ReadMaxBytes(500))["t/7"]["next"] <= 5
     assert isinstance(stream(node, maxRecordsPerTrigger="5").getDefaultReadLimit(), ReadMaxRows)
     assert isinstance(stream(node, maxBytesPerTrigger="5").getDefaultReadLimit(), ReadMaxBytes)
@@ -134,7 +134,7 @@ def test_a_node_that_comes_back_empty_is_data_loss(node: Daemon, tmp_path: Path)
     _, start, end = read(node)
     node.stop()
     with nsqd(tmp_path / "empty", "-retention", "1h", "-node-id", "7") as other:
-        publish(other, "t", "c", "d", "e")  # more than there was: offsets alone would not tell
+        publish(other, "t", "c", "d", "e")  # more than there was: offsets alone would not show it
         with pytest.raises(DataLoss, match=r"t/7 is in log .* now, and was in .* up to offset 2"):
             stream(other).latestOffset(end, ALL)
         with pytest.raises(DataLoss, match="OTHER_LOG"):
@@ -187,11 +187,11 @@ def test_batches_by_offset_and_by_time(node: Daemon) -> None:
     assert batch(node, startingTimestamp="2020-01-01T00:00:00Z") == ["a", "b", "c"]
     assert batch(node, startingTimestamp="2999-01-01T00:00:00Z") == []
     assert batch(node, endingTimestamp="2020-01-01T00:00:00Z") == []
-    with pytest.raises(OptionError, match="t/7 would be read from offset 2 to 1: the end stands before the start"):
+    with pytest.raises(OptionError, match="t/7 would be read from 2 to 1: the end is before the start"):
         batch(node, startingOffsets='{"t/7": 2}', endingOffsets='{"t/7": 1}')
 
 
-def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
+def test_mistakes_are_errors_before_any_job_starts(node: Daemon) -> None:
     publish(node, "t", "a")
     post(node, "/topic/create", topic="plain", retention="0s")
     for options, why in (
@@ -205,13 +205,15 @@ def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
     ):
         with pytest.raises(OptionError, match=why):
             stream(node, **options).check()
-    with pytest.raises(Nobody, match=r"127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1 does not answer"):
         stream("127.0.0.1:1").check()
-    with pytest.raises(Nobody, match="no nsqlookupd answered"):
+    with pytest.raises(NoAnswer, match="no nsqlookupd answered"):
         NsqBatchReader(read_options({"lookupd": "127.0.0.1:1", "topic": "t"})).check()
 
 
-def test_a_pattern_takes_what_can_be_read_and_hides_nobody(node: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_takes_readable_topics_and_hides_no_lost_node(
+    node: Daemon, capfd: pytest.CaptureFixture[str]
+) -> None:
     publish(node, "kept", "a")
     publish(node, "gone#ephemeral", "b")
     post(node, "/topic/create", topic="plain", retention="0s")
@@ -222,7 +224,7 @@ def test_a_pattern_takes_what_can_be_read_and_hides_nobody(node: Daemon, capfd: 
     with pytest.raises(OptionError, match=r"topicPattern='pl\.\*' matches no topic that retains messages"):
         NsqBatchReader(read_options(made | {"topicPattern": "pl.*"})).partitions()
     for nodes in ("127.0.0.1:1", f"{node.http},127.0.0.1:1"):
-        with pytest.raises(Nobody, match=r"127\.0\.0\.1:1 does not answer"):
+        with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1 does not answer"):
             NsqBatchReader(read_options(made | {"nsqd": nodes})).partitions()
 
 
@@ -241,7 +243,7 @@ def test_a_batch_that_is_done_again_begins_where_what_was_new_to_it_begins(node:
 
 def test_a_cursor_that_nsqd_does_not_take_is_an_error(node: Daemon) -> None:
     publish(node, "t", "a")
-    with pytest.raises(Nobody, match=r"option cursorName='c': .* INVALID_ARG_HOLD"):
+    with pytest.raises(NoAnswer, match=r"option cursorName='c': .* INVALID_ARG_HOLD"):
         stream(node, cursorName="c", cursorHold="99999h99999999h").initialOffset()
 
 

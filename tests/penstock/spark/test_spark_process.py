@@ -121,13 +121,3 @@ def test_a_job_that_is_done_again_under_its_name_publishes_nothing(spark: Any, n
     for _ in range(2):
         frame.write.format("nsq").mode("append").options(nsqd=node.http, jobName="once", chunkRecords="90").save()
     assert bodies(node, "out") == [str(number) for number in range(500)]
-
-
-def test_rows_that_are_no_messages_are_refused(spark: Any, node: Daemon) -> None:
-    writer = (
-        spark.range(1).selectExpr("CAST(id AS STRING) AS text").write.format("nsq").options(nsqd=node.http, topic="out")
-    )
-    with pytest.raises(Exception, match="expected a column body"):
-        writer.mode("append").save()
-    with pytest.raises(Exception, match=r'use \.mode\("append"\)'):
-        writer.mode("overwrite").save()
