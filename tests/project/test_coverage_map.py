@@ -58,7 +58,8 @@ TRIED_BY = {
     "nsqd/core/message/test_deletion.py": ("nsqd.core.message.epoch",),
     "nsqd/core/observation/test_series.py": ("nsqd.tasks.series_task",),
     "nsqd/core/test_limits.py": ("nsqd.core.topology",),
-    "nsqd/core/test_model.py": ( "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
+    "nsqd/core/test_model.py": (
+        "nsqd.core.directory", "nsqd.core.node_context", "nsqd.core.readers",
         "nsqd.core.sequence.intake", "nsqd.core.sequence.journal", "nsqd.core.sequence.spans",
         "nsqd.core.sequence.store", "nsqd.core.topic",
     ),
