@@ -18,15 +18,15 @@ FILES = 17
 
 
 def _knows_users(options: AdminOptions) -> bool:
-    """Return whether not everybody who reaches the port may do everything."""
+    """Return whether clients that reach the port need more than that for all rights."""
     return bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
 
 
 def shows_token_to(options: AdminOptions) -> list[str]:
-    """Return the hosts, as patterns, to which the token is shown.
+    """Return the hosts, as patterns, to which nsqadmin presents its token.
 
-    With a client certificate none over HTTPS, unless -auth-token-for is given: a server that knows this process by its
-    certificate gets nothing that it could show to others.
+    With a client certificate none over HTTPS, unless -auth-token-for is given: a server that recognizes nsqadmin by its
+    certificate gets no token, which it could present to others.
     """
     given: list[str] = [*options.lookupd_http_address, *options.nsqd_http_address]
     if options.http_client_tls_cert and not options.auth_token_for:
@@ -35,7 +35,7 @@ def shows_token_to(options: AdminOptions) -> list[str]:
 
 
 def _import_client() -> None:
-    """Import the client of HTTP without what it brings for others, which takes longer than itself: a command line, and trio."""
+    """Import the HTTP client without its command line and trio, which take longer than the client itself."""
     with without("httpx._main", "trio"):
         import httpcore
         import httpx

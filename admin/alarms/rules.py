@@ -1,8 +1,7 @@
-"""The alarms that nsqadmin knows: what each one means, what to do, and the thresholds that an operator sets. Pure.
+"""The alarms of nsqadmin: meaning, action, and the thresholds that an operator sets. Pure.
 
 A threshold is set by `-alarm RULE.NAME=VALUE` (flag, environment, configuration file) or on the page Alarm rules, which has
-the last word; `-alarm RULE=off` turns a rule off. `alarm_checks` decides which rules hold, `alarm_book` since when.
-Prometheus's rules are generated from this table, too (see `prometheus_rules`).
+precedence; `-alarm RULE=off` turns a rule off. `docs.generate` makes Prometheus's rules from this table, too.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ MOST_VALUE = 1e15
 class Severity(IntEnum):
     """How urgent an alarm is; the most urgent first."""
 
-    CRITICAL = 0  # somebody has to act now
-    WARNING = 1  # somebody has to act today
+    CRITICAL = 0  # an operator has to act now
+    WARNING = 1  # an operator has to act today
     INFO = 2  # good to know
 
     @property
@@ -40,7 +39,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A kind of alarm: what it means, what to do about it, and from which values on it is raised."""
+    """A kind of alarm, with its meaning, the action to take, and its thresholds."""
 
     name: str
     severity: Severity
@@ -49,7 +48,7 @@ class Rule:
     action: str
     runbook: str  # file and anchor below docs/operations
     thresholds: tuple[Threshold, ...] = ()
-    hold: float = 0.0  # s for which an alarm goes on after its condition has ended, so that it does not flap
+    hold: float = 0.0  # s for which an alarm continues after its condition has ended, so that it does not flap
     delay: float = 0.0  # s for which the condition has to hold before the alarm is raised
 
 
@@ -104,20 +103,20 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "buried-growing", Severity.CRITICAL, "Messages are being buried",
         "Consumers fail on messages until their attempts are used up. Buried messages are not delivered again.",
-        "Look at the consumer's log and at the buried messages. Kick them when the consumer is mended.",
+        "Check the consumer's log and the buried messages. Kick them when the consumer is fixed.",
         "backlog.md#dead-letters",
         (_count(1, "Messages buried within the window, at least"), _WINDOW), hold=120,
     ),
     Rule(
         "buried", Severity.WARNING, "Buried messages",
         "Buried messages are kept, but are not delivered until an operator kicks them.",
-        "Look at them: kick them, finish them, or move them to another topic.", "backlog.md#dead-letters",
+        "Kick them, finish them, or move them to another topic.", "backlog.md#dead-letters",
         (_count(1, "Buried messages, at least"),),
     ),
     Rule(
         "failures", Severity.WARNING, "Consumers fail",
         "Many deliveries end in a requeue or a timeout instead of a finish.",
-        "Look at the consumer's log. If messages time out, its msg_timeout is too short or it hangs.",
+        "Check the consumer's log. If messages time out, its msg_timeout is too short or it hangs.",
         "backlog.md#messages-time-out-again-and-again",
         (
             Threshold("percent", 30, "%", "Share of deliveries that failed, at least"),
@@ -160,7 +159,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "tube-buried", Severity.WARNING, "Tube with buried jobs",
         "Workers buried jobs, or their attempts were used up. Such jobs are not delivered until they are kicked.",
-        "Look at the jobs: kick or delete them.", "backlog.md#dead-letters",
+        "Kick or delete the jobs.", "backlog.md#dead-letters",
         (_count(1, "Buried jobs, at least", "jobs", "jobs"),),
     ),
     Rule(
@@ -216,9 +215,9 @@ RULES: tuple[Rule, ...] = (
         "Stop the node when it is drained, or stop draining.", "draining.md",
     ),
     Rule(
-        "too-many", Severity.WARNING, "More trouble than can be listed",
+        "too-many", Severity.WARNING, "More problems than can be listed",
         "So many channels need attention that nodes do not list all of them.",
-        "Mend the listed ones first.", "backlog.md",
+        "Fix the listed ones first.", "backlog.md",
     ),
 )  # fmt: skip
 
@@ -226,15 +225,12 @@ BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 
 
 class Thresholds:
-    """The values of all thresholds: defaults, below what was configured, below what was set on the page."""
+    """The values of all thresholds: a value set on the page, or else the configured one, or else the default."""
 
     def __init__(self, configured: Iterable[str] = (), on_page: Mapping[str, str] | None = None) -> None:
-        """Take the values of the option -alarm, and those set on the page. Raises ValueError for a wrong configured one."""
+        """Read the values of -alarm, and those set on the page, of which invalid ones are ignored. Raises ValueError."""
         self.configured = dict(map(parse_setting, configured))
-        self.on_page: dict[str, str] = {}
-        for name, value in (on_page or {}).items():
-            if not problem_of(name, value):  # a rule of an earlier version may be gone
-                self.on_page[name] = value
+        self.on_page = {name: value for name, value in (on_page or {}).items() if not problem_of(name, value)}
 
     def is_on(self, rule: Rule) -> bool:
         """Return whether the rule is checked."""
@@ -247,11 +243,11 @@ class Thresholds:
         return float(given) if given else default
 
     def source(self, name: str) -> str:
-        """Return where the value of `RULE` or `RULE.NAME` comes from."""
+        """Return the source of the value of `RULE` or `RULE.NAME`, as text."""
         return "set on this page" if name in self.on_page else "configured" if name in self.configured else "default"
 
     def set(self, name: str, value: str) -> None:
-        """Set a value as the page does; "" returns to what is configured. Raises ValueError."""
+        """Set a value as the page does; "" returns to the configured one. Raises ValueError."""
         if value and (wrong := problem_of(name, value)):
             raise ValueError(wrong)
         if value:
@@ -273,7 +269,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def problem_of(name: str, value: str) -> str:
-    """Return why a setting is wrong, or ""."""
+    """Return the error in a setting, or ""."""
     rule_name, dot, threshold = name.partition(".")
     rule = BY_NAME.get(rule_name)
     if rule is None:
@@ -298,29 +294,3 @@ def no_alarm_settings(texts: tuple[str, ...]) -> str:
         except ValueError as error:
             return str(error)
     return ""
-
-
-def prometheus_rules() -> dict[str, object]:
-    """Return the rules for Prometheus that raise each of nsqadmin's alarms, in the form of its rule files."""
-    pages = {Severity.CRITICAL: "page", Severity.WARNING: "ticket"}
-    return {
-        "groups": [
-            {
-                "name": "nsqadmin",
-                "rules": [
-                    {
-                        "alert": "Nsqadmin" + "".join(map(str.capitalize, rule.name.split("-"))),
-                        "expr": f'max by (cluster) (nsqadmin_alarm_subjects{{rule="{rule.name}"}}) > 0',
-                        "labels": {"severity": pages[rule.severity]},
-                        "annotations": {
-                            "summary": f"{rule.title}: {{{{ $value }}}} in {{{{ $labels.cluster }}}}",
-                            "description": f"{rule.meaning} {rule.action}",
-                            "runbook": f"docs/operations/{rule.runbook}",
-                        },
-                    }
-                    for rule in RULES
-                    if rule.severity in pages
-                ],
-            }
-        ]
-    }

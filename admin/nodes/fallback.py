@@ -1,6 +1,6 @@
 """Requests to nodes for pages, which cannot wait: a slow node's last answer stands for it, with its age.
 
-The request goes on in the background. A node that hangs costs the first page PATIENCE, and later pages almost nothing.
+The request continues in the background. A node that hangs delays the first page by PATIENCE, and later pages hardly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from admin.nodes.answer_budget import Answer, AnswerBudget
 from admin.nodes.observations import Observation, observation_of
 from admin.nodes.places import Places
-from admin.nodes.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
+from admin.nodes.upstreams import Arguments, Times, UpstreamError, Upstreams, request_key, retrieve
 
 PATIENCE = 1.0  # s to wait for a node that answered the last time
 FAILING_PATIENCE = 0.02  # s to wait for a node that did not
@@ -36,24 +36,19 @@ class FallbackUpstreams(Upstreams):
     """Upstreams that return the last answer of a node that does not answer in time."""
 
     def __init__(
-        self,
-        times: Times,
-        context: ssl.SSLContext,
-        answer_budget: AnswerBudget,
-        clock: Callable[[], float] = time.monotonic,
-        places: Places | None = None,
-        has_certificate: bool = False,
-    ) -> None:
+        self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget, places: Places | None = None,
+        has_certificate: bool = False, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         super().__init__(times, context, answer_budget, places, has_certificate)
         self._clock = clock
-        # called with a node's address, what its answer says of the messages on it, and how many s ago it was asked
+        # called with a node's address, the observation in its answer, and the s since it was asked
         self.on_answer: Callable[[str, Observation | None, float], None] = lambda address, seen, seconds: None
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
         self._oldest: dict[str, float] = {}  # by address: when the oldest answer came that stands for a newer one
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
-        """Return the nodes that do not answer, and since how many seconds; the last answer may be older."""
+        """Return the nodes that do not answer, and for how many seconds; the last answer may be older."""
         now = self._clock()
         for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
             del self._asked[key]
@@ -64,7 +59,7 @@ class FallbackUpstreams(Upstreams):
         return {address: now - since for address, since in self._failing_since.items()}
 
     def data_age(self, address: str) -> float:
-        """Return how many seconds old the oldest answer is that stands for one of the node; 0 if there is none."""
+        """Return the age in s of the oldest answer that stands for a newer one of the node; 0 if there is none."""
         at = self._oldest.get(address)
         return self._clock() - at if at is not None else 0.0
 
@@ -75,13 +70,13 @@ class FallbackUpstreams(Upstreams):
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
-        key = question(address, path, arguments)
+        key = request_key(address, path, arguments)
         slot = self._asked.setdefault(key, _Slot())
         self._asked.move_to_end(key)
         if len(self._asked) > MOST:
             self._asked.popitem(last=False)
         if slot.task is None or slot.task.done():
-            slot.task = asyncio.create_task(self._ask_on(slot, address, path, arguments))
+            slot.task = asyncio.create_task(self._fill(slot, address, path, arguments))
             slot.task.add_done_callback(retrieve)
         task = slot.task
         await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else PATIENCE)
@@ -99,7 +94,7 @@ class FallbackUpstreams(Upstreams):
         self._oldest[address] = min(slot.at, self._oldest.get(address, slot.at))
         return slot.answer
 
-    async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
+    async def _fill(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
         began = self._clock()
         try:
             answer = await super().get_object(address, path, arguments)
@@ -112,10 +107,8 @@ class FallbackUpstreams(Upstreams):
         self._evict_oldest()
         self._oldest.pop(address, None)
         self._failing_since.pop(address, None)
-        seen = await self.answer_budget.run_in_thread(
-            answer.memory, lambda: observation_of(path, arguments or {}, answer)
-        )
-        self.on_answer(address, seen, self._clock() - began)
+        observe = lambda: observation_of(path, arguments or {}, answer)  # noqa: E731
+        self.on_answer(address, await self.answer_budget.run_in_thread(answer.memory, observe), self._clock() - began)
         return answer
 
     def _evict_oldest(self) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from admin.nodes.upstreams import retrieve
+
 FRESH = 1.5  # s that an answer serves all viewers
-# Wait this many times the duration of a question before the next: nodes then spend at most 2 % of their time on it.
+# Wait this many times the duration of a query before the next: nodes then spend at most 2 % of their time on it.
 POLITE = 50
 MOST_POLITE = 5.0  # s: the longest such wait
-PAGE_WAIT = 0.08  # s that a page waits for what it can do without for now
+PAGE_WAIT = 0.08  # s that a page waits for an answer that it can do without for now
 FORGOTTEN = 60.0  # s after which an answer no longer serves as `before`
-MOST = 200  # questions that are remembered
+MOST = 200  # queries that are remembered
 MOST_MEMORY = 256 * 1024 * 1024  # bytes that remembered answers hold, as far as they state it in `memory`
 
 T = TypeVar("T")
@@ -43,24 +45,22 @@ class _Slot:
 
 
 class ResponseCache:
-    """Remembers answers to questions, at most MOST of them: the question asked longest ago is forgotten first."""
+    """Remembers the answers of at most MOST queries: the query asked longest ago is forgotten first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY) -> None:
         self._clock = clock
         self._most_memory = most_memory
         self._slots: OrderedDict[object, _Slot] = OrderedDict()
         self._changed_at = -math.inf
-        self._tasks: set[asyncio.Task[Any]] = set()  # questions whose callers did not wait
+        self._tasks: set[asyncio.Task[Any]] = set()  # queries whose callers did not wait
 
     def __len__(self) -> int:
-        """Return the number of questions that are remembered."""
         return len(self._slots)
 
-    async def get(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> CachedAnswer[T]:
-        """Return an answer that is at most `fresh` seconds old and newer than the last change, or ask the question.
+    async def get(self, key: object, query: Callable[[], Awaitable[T]], fresh: float = FRESH) -> CachedAnswer[T]:
+        """Return an answer that is at most `fresh` seconds old and newer than the last change, or await the query.
 
-        Raises what the question raises. For a moment (FRESH) the same exception is raised to later callers, so that
-        they do not wait in turn for a node that hangs.
+        An exception of the query is raised, also to callers within FRESH after it: they would wait in turn for a slow node.
         """
         slot = self._slots.setdefault(key, _Slot())
         self._slots.move_to_end(key)
@@ -75,7 +75,7 @@ class ResponseCache:
                     raise slot.failure
             slot.asked_at = began
             try:
-                answer = await question()
+                answer = await query()
             except Exception as failure:
                 slot.failure, slot.failed_at = failure.with_traceback(None), self._clock()
                 raise
@@ -89,12 +89,13 @@ class ResponseCache:
             return slot.cached
 
     async def get_or_stale(
-        self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH
+        self, key: object, query: Callable[[], Awaitable[T]], fresh: float = FRESH
     ) -> CachedAnswer[T] | None:
-        """Return what `get` does, or after PAGE_WAIT an older answer, or None. The question goes on in the background."""
-        task = asyncio.create_task(self.get(key, question, fresh))
+        """Return the answer of `get`, or after PAGE_WAIT an older one, or None. The query continues in the background."""
+        task = asyncio.create_task(self.get(key, query, fresh))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(retrieve)
         await asyncio.wait({task}, timeout=PAGE_WAIT)
         if task.done():
             return task.result()
@@ -115,18 +116,12 @@ class ResponseCache:
         slot = self._slots.get(key)
         return slot is not None and slot.cached is not None
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Forget the task, and retrieve its exception, because no caller may be left to see it."""
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
-
     def invalidate(self) -> None:
         """Note a change: answers from before it no longer serve."""
         self._changed_at = self._clock()
 
 
 def _memory(slot: _Slot) -> int:
-    """Return how many bytes of the budget the answers in a slot hold."""
+    """Return the bytes of the budget that the answers in a slot hold."""
     cached = slot.cached
     return sum(getattr(answer, "memory", 0) for answer in (cached.now, cached.before)) if cached is not None else 0

@@ -5,7 +5,7 @@ from typing import Any
 
 from admin.alarms.checks import Checks
 from admin.alarms.node_checks import CHECKS
-from admin.alarms.past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
+from admin.alarms.past import DISK_SAMPLES, DISK_SPACING, LEAST_DISK
 from admin.alarms.rules import RULES, Severity, Thresholds
 from admin.alarms.subject import Place, Subject, channel_subject, node_subject, topic_subject
 from admin.nodes.inventory import NodeState, Stuck
@@ -354,12 +354,12 @@ def test_disk_days() -> None:
 
 def test_the_past_is_bounded() -> None:
     checks = Checks(Thresholds())
-    for at in range(10 * DISK_LOOKS):
+    for at in range(10 * DISK_SAMPLES):
         disk = facts(disk_free=5, disk_total=10)
         checks.check(nodes(disk, at=NOW + at * DISK_SPACING, channels={KEY: channel(buried=1)}))
-    assert len(checks.past._disks) == DISK_LOOKS
+    assert len(checks.past._disks) == DISK_SAMPLES
     for at in range(300):
-        checks.check(one(channel(), NOW + 10 * DISK_LOOKS * DISK_SPACING + at * 15 * SECOND))
+        checks.check(one(channel(), NOW + 10 * DISK_SAMPLES * DISK_SPACING + at * 15 * SECOND))
     assert 15 <= len(checks.past._kept) <= 17
     assert not any(each.nodes or each.cursors or each.topics or each.tubes for each in checks.past._kept)
 

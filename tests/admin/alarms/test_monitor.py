@@ -115,7 +115,7 @@ class Room:
         self.seconds += after
         self.monitor.queries.cache.invalidate()
         await self.monitor.ping()
-        await self.monitor.look()
+        await self.monitor.check()
         return self.monitor.last
 
     def state(self, name: str) -> NodeState:
@@ -160,8 +160,8 @@ async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(a_room: A
     await room.look()
     assert node.paths == first
     assert [[one.id for one in changes.raised] for changes in room.told] == [[("buried", "t/c")], [], [], [], []]
-    assert room.monitor.looks == 5
-    assert room.monitor.looked_at == room.clock()
+    assert room.monitor.completed == 5
+    assert room.monitor.checked_at == room.clock()
     room = a_room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
     await room.look()  # thresholds beyond what nodes can be asked for
     assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
@@ -370,7 +370,7 @@ async def test_a_bug_in_a_check_does_not_end_the_task(
         async def skip(seconds: float) -> None:
             room.seconds += seconds
             room.monitor.queries.cache.invalidate()
-            if room.monitor.looks == 2:
+            if room.monitor.completed == 2:
                 done.set()
             await sleep(0)
 
@@ -407,7 +407,7 @@ def test_a_node_may_answer_anything(one: Any, other: Any) -> None:
         monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=room.monotonic))
         for _ in range(2):
             in_loop(room.look)
-    assert room.monitor.looks == 2
+    assert room.monitor.completed == 2
     for alarm in room.monitor.book.all():
         assert alarm.json()["rule"] == alarm.rule.name
 

@@ -116,7 +116,7 @@ def test_the_last_answer_of_a_node_that_hangs_is_no_new_one() -> None:
     nodes.silent = {C.address: 5.0}
     chart.at += 200
     assert chart.show()["hour"]["depth"] == [3]
-    assert dict(chart.queries.past.find("t", "c").told_at) == {
+    assert dict(chart.queries.past.find("t", "c").answered_at) == {
         A.address: T0 + 220, B.address: T0 + 220, C.address: T0 + 20,
     }  # fmt: skip
 
@@ -145,6 +145,6 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         past.keep("t", f"c{number}", Kept(b"x" * 400, {"a:1": T0}))
         past.keep("t", f"c{number}", Kept(b"y" * 400, {"a:1": T0}))
     assert repr(past) == "<SeriesPast of 4 topics and channels, 4000 B>"
-    assert past.find("t", "c8").told_at == {"a:1": T0}
+    assert past.find("t", "c8").answered_at == {"a:1": T0}
     assert past.find("t", "c0") == Kept()
     assert past.missing("t", "c8", {"a:1": T0 + SILENT}, T0 + 60) == []
