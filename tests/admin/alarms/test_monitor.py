@@ -385,7 +385,7 @@ async def test_a_bug_in_a_check_does_not_end_the_task(
     assert looks == 3
     assert room.alarms() == {"buried": ["t/c"]}
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.CRITICAL] == [
-        "ALARMS: the look at the nodes failed"
+        "ALARMS: the check of the nodes failed"
     ]
     assert DOWN_AFTER > INTERVAL * SECOND / 3, "a node that is frozen is noticed between two looks"
 

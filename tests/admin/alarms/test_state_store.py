@@ -129,13 +129,13 @@ def test_a_disk_that_hangs_hinders_nobody(
 ) -> None:
     monkeypatch.setattr(state_store, "PATIENCE", 0.0)
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
-    goes, written = threading.Event(), StateStore._written
+    goes, written = threading.Event(), StateStore._execute
 
     def hang(self: StateStore, *given: Any) -> None:
         goes.wait()
         written(self, *given)
 
-    monkeypatch.setattr(StateStore, "_written", hang)
+    monkeypatch.setattr(StateStore, "_execute", hang)
 
     async def work(store: StateStore) -> None:
         for number in range(2 * MOST_WAITING):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from admin.alarms.book import AlarmBook, Changes
-from admin.alarms.webhook import LONGEST_LINE, MOST_LINES, MOST_ALARMS, RETRIES, Webhooks, body_of
+from admin.alarms.webhook import LONGEST_LINE, MOST_ALARMS, MOST_LINES, RETRIES, Webhooks, body_of
 from admin.users.outbox import MOST_WAITING
 from tests.admin.alarms.test_book import subject
 from tests.admin.looks import NOW, SECOND

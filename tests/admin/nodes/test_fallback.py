@@ -34,7 +34,7 @@ class Node:
 
         monkeypatch.setattr(Upstreams, "get_object", get_object)
         budget = answer_budget.AnswerBudget(1024 * 1024)
-        self.waits = FallbackUpstreams(Times(1, 1), ssl.create_default_context(), budget, self.clock)
+        self.waits = FallbackUpstreams(Times(1, 1), ssl.create_default_context(), budget, clock=self.clock)
 
     async def ask(self, path: str, after: float = 0.0) -> Any:
         """Ask so many seconds later; return when the answer is of."""

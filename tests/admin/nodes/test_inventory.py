@@ -63,7 +63,6 @@ def test_a_node_that_nsqlookupd_no_longer_names_is_unregistered_while_it_answers
     assert [one.address for one in inventory.asked(NOW)] == ["a:1", "b:1"]
     inventory.note_failure("a:1", "refused", NOW)
     assert state(inventory) is NodeState.DOWN
-    assert [one.address for one in inventory.down(NOW)] == ["a:1"]
     assert [one.address for one in inventory.asked(NOW)] == ["b:1"]
     inventory.note_named([producer("a"), producer("b")], NOW, is_complete=True)
     assert state(inventory) is NodeState.UNANSWERED, "it registers before it is asked again"
@@ -197,8 +196,8 @@ def test_losses_tell_a_user_of_visible_topics_only() -> None:
     told = "12 messages and 4 buried are stuck on it: secret (7), t (3)."
     assert node.losses(True, ["secret", "t"]) == f"{told} That is {AS_OF}."
     assert node.losses(False, ["t"]) == f"3 messages are stuck on it: t (3). That is {AS_OF}."
-    assert node.losses(False, []) == f"No messages were on it {AS_OF}. What came later is not known."
-    assert record().losses(True, []) == "Its figures are not known."
+    assert node.losses(False, []) == f"No messages were on it {AS_OF}. Later messages are not known."
+    assert record().losses(True, []) == "Its counts are not known."
     many = with_figures({f"t{number}": 1 for number in range(7)})
     told = "7 messages are stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
     assert many.losses(True, [f"t{number}" for number in range(7)]) == f"{told} That is {AS_OF}."
@@ -228,7 +227,7 @@ def test_whatever_a_node_answered_last_counts_when_it_is_lost(path: str, asked: 
     inventory = named("a")
     note(inventory, figures({}, buried=0))
     told = lost(inventory, NOW + 12 * SECOND)
-    assert told == f"No messages were on it {AS_OF}, 12.0 s before it was lost. What came later is not known."
+    assert told == f"No messages were on it {AS_OF}, 12.0 s before it was lost. Later messages are not known."
     note(inventory, answer, NOW + 6 * SECOND, path, **asked)
     names = "" if path in ("/topics/figures", "/node/drain") else ": t (102)"
     when = f"That is as of {second(NOW + 6 * SECOND)}, 6.0 s before it was lost."
@@ -275,7 +274,7 @@ def test_stuck_topics_are_bounded_and_the_largest() -> None:
     assert len(node.stuck) == MOST_STUCK
     assert (node.stuck[0], node.stuck[-1]) == (Stuck("t199", 199, 0, NOW), Stuck("t100", 100, 0, NOW))
     node = with_figures({f"t{number}": 9 for number in range(MOST_STUCK)} | {"mine": 1})
-    assert node.losses(False, ["mine"]) == "Its figures of your topics are not known."
+    assert node.losses(False, ["mine"]) == "Its counts of your topics are not known."
 
 
 @given(totals=JSON, names=JSON, held=JSON, buried=JSON)

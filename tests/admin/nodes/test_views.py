@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from admin.nodes import views
 from admin.nodes.merge import topic_of
-from admin.nodes.views import Row, hex_of, message_view, page_of, with_rates
+from admin.nodes.views import MOST_TALKERS, Row, Talker, hex_of, message_view, page_of, top_talkers, with_rates
+from tests.admin.looks import JSON
 from tests.cases import each
 
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
@@ -93,3 +94,17 @@ def test_a_topic_whose_channel_is_paused_is_not_paused() -> None:
     parts = [topic_of(raw, node, "h", 1) for node in ("a:1", "b:1")]
     row = views.topic_row("t", parts)
     assert (row.paused, row.paused_channels, row.channels) == (False, 1, 2)
+
+
+def test_the_talkers_with_the_most_bytes_come_first() -> None:
+    reported = [{"name": f"n{number}", "bytes": number, "messages": 1} for number in range(MOST_TALKERS + 5)]
+    found = top_talkers({"identities": reported})
+    assert [one.name for one in found] == [f"n{number}" for number in range(MOST_TALKERS + 4, 4, -1)]
+    assert found[0] == Talker("n14", 0, 0, 1, 14, 0, 0, 0)
+    assert top_talkers({}) == []
+
+
+@given(st.lists(JSON | st.fixed_dictionaries({"name": JSON, "bytes": JSON, "messages": JSON})))
+def test_a_node_may_report_any_talkers(reported: object) -> None:
+    found = top_talkers({"identities": reported})
+    assert all(isinstance(one.name, str) and isinstance(one.bytes, int) for one in found)
