@@ -132,7 +132,7 @@ async def _run(
     site.dates.start()
     ends = {bug, asyncio.ensure_future(until_told_to_stop(_each(signals), reload))}
     if users is not None:
-        ends.add(asyncio.ensure_future(_look_after(users)))
+        ends.add(asyncio.ensure_future(_reload_users(users)))
     ended, others = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for one in others:
         one.cancel()
@@ -160,7 +160,7 @@ async def _each(signals: asyncio.Queue[int]) -> AsyncIterator[int]:
         yield await signals.get()
 
 
-async def _look_after(users: Keyring) -> None:
+async def _reload_users(users: Keyring) -> None:
     """Read the file of users again when it changes; in a thread, because thousands of users take seconds."""
     while True:
         await asyncio.sleep(CHECK_EVERY)
@@ -300,7 +300,7 @@ def below(base: str, routes: Routes) -> Routes:
 
 
 def _note(bug: BaseException) -> None:
-    """Ignore a bug: it is logged and answered, and operators need the other pages to go on."""
+    """Ignore a bug: it is logged and answered, and operators need the other pages."""
 
 
 def resolve(options: AdminOptions) -> None:

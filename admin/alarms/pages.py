@@ -89,7 +89,7 @@ class AlarmPages:
         return grouped(self._urgent(who))
 
     def totals(self) -> list[tuple[str, str]]:
-        """Return the totals of the overview besides topics: its coverage, and the work left for operators."""
+        """Return the totals of the overview that are not of topics: its coverage, and the work left for operators."""
         look, coverage = self.monitor.last, self.monitor.queries.coverage()
         draining = sum(one.record.is_draining for one in look.nodes.values())
         paused, buried = len(look.paused_tubes), sum(look.tubes.values())

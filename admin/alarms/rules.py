@@ -216,7 +216,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "too-many", Severity.WARNING, "More problems than can be listed",
-        "So many channels need attention that nodes do not list all of them.",
+        "Nodes do not list all channels that need attention, because there are too many.",
         "Fix the listed ones first.", "backlog.md",
     ),
 )  # fmt: skip

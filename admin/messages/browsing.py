@@ -155,12 +155,12 @@ class Browsing:
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
         gathered = await self._visible_tubes(penstock_nodes, arguments, who)
         tubes = {node: objects(answer.get("tubes"))[:MOST_LISTED] for node, answer in gathered.answers.items()}
-        listed = [_tube_row(node, one) for node, some in tubes.items() for one in some]
+        listed = [_tube_row(node, one) for node, found in tubes.items() for one in found]
         listed.sort(key=lambda one: (one["tube_name"], one["node"]))
         names = list(dict.fromkeys(one["tube_name"] for one in listed))[:MOST_LISTED]
         shown = set(who.visible(names))
         rows = [one for one in listed if one["tube_name"] in shown]
-        full = any(len(some) == MOST_LISTED for some in tubes.values())
+        full = any(len(found) == MOST_LISTED for found in tubes.values())
         return {
             "page_of": "tubes",
             "title": "Tubes",

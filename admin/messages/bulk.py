@@ -45,9 +45,9 @@ class BulkWork:
     asked: dict[str, str]
     filters: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)  # of nodes that failed
-    _index: int = 0  # of the node at hand
+    _index: int = 0  # of the current node
     _chosen: _Chosen = field(default_factory=_Chosen)
-    _most: int = LISTED_AT_ONCE  # messages in one request; fewer after a node could not read so many at once
+    _most: int = LISTED_AT_ONCE  # messages in one request; fewer after a node refused with 413
 
     async def step(self, count: int) -> int | None:
         """Act on up to `count` messages: see tasks.Step. Raises UpstreamError after the last node if any node failed."""
