@@ -8,7 +8,7 @@ that answer have answered before; until then the latest step of the series stand
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import inf
 
 from admin.nodes.views import UNKNOWN, time_to_drain
@@ -30,17 +30,8 @@ class Rates:
     timed_out: float | None = None
     gain: float | None = None  # decrease of the messages that are ready, in flight or deferred
 
-    def plus(self, other: Rates) -> Rates:
-        """Return the sum of two known rates."""
-        return Rates(*(_sum(getattr(self, name), getattr(other, name)) for name in self.__slots__))
-
 
 UNKNOWN_RATES = Rates()
-NO_RATES = Rates(0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return one + other if one is not None and other is not None else None
 
 
 def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rates:
@@ -79,10 +70,8 @@ def rates_by_node(
     rates = {one["node"]: rates_of(one, known.get(one["node"]), seconds) for one in now}
     if not rates or not rates.keys() <= known.keys():
         return rates, UNKNOWN_RATES
-    total = NO_RATES
-    for one in rates.values():
-        total = total.plus(one)
-    return rates, total
+    columns = zip(*map(astuple, rates.values()), strict=True)
+    return rates, Rates(*(None if None in column else sum(column) for column in columns))
 
 
 def current(series: JsonObject | None, now: int) -> JsonObject | None:

@@ -18,21 +18,9 @@ from admin.nodes.views import Row, absent_row, drain_rank, topic_row, with_rates
 from shared.json_fields import JsonObject, number, text
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
-_OWN = (
-    "depth",
-    "in_flight",
-    "deferred",
-    "buried",
-    "messages",
-    "channels",
-    "clients",
-    "requeued",
-    "timed_out",
-    "oldest",
-)
 COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "name": (),
-    **{name: (name,) for name in _OWN},
+    **{name: (name,) for name in (*TOTALS, "requeued", "timed_out", "oldest")},
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "buried", "channels"),
     "drain": ("depth", "held", "drain"),

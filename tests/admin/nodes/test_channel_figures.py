@@ -4,7 +4,6 @@ from typing import Any
 
 from admin.nodes.channel_figures import (
     MOST_BEHIND,
-    NO_RATES,
     SHARE_SECONDS,
     UNKNOWN_RATES,
     Rates,
@@ -68,7 +67,6 @@ def test_the_sum_is_known_only_if_all_nodes_have_answered_before() -> None:
     restarted = [channel("a", message_count=14), channel("b", message_count=1)]
     rates, total = rates_by_node(restarted, first, 2.0)
     assert (rates["a"].published, rates["b"], total) == (2.0, UNKNOWN_RATES, UNKNOWN_RATES)
-    assert NO_RATES.plus(rates["a"]) == rates["a"]
 
 
 def test_the_rates_of_the_latest_step_that_is_known() -> None:
