@@ -1,4 +1,4 @@
-"""What the scripts and styles of the pages do in a browser: charts, time zones, orders, widths, the command palette."""
+"""The scripts and styles of the pages in a browser: charts, time zones, orders, widths, the command palette."""
 
 import json
 import time
@@ -88,7 +88,7 @@ def test_a_chart_draws_the_lines_that_an_answer_has_and_stays_while_the_page_liv
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
-def test_times_are_those_of_the_reader_if_he_wants(page: Page, url: str) -> None:
+def test_times_in_the_zone_of_the_reader(page: Page, url: str) -> None:
     page.goto(f"{url}/")
     assert page.inner_text("#as-of time").endswith(" UTC")
     page.select_option("#zone select", "local")

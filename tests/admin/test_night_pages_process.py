@@ -1,4 +1,4 @@
-"""Trouble among 200 topics, and a dead node: it is found by clicks alone, without scripts, by keyboard, and by everybody."""
+"""Problems among 200 topics, and a node that is down, are found by clicks, without scripts, and by keyboard."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ TROUBLE = {BURIED, CHANNELLESS, ABANDONED, PAUSED, ALSO_BURIED}
 
 @pytest.fixture(scope="module")
 def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """An nsqadmin with 200 topics, five of them in trouble, and a node that died with a message of one of them."""
+    """An nsqadmin with 200 topics, five of them with alarms, and a node that is down with a message of one of them."""
     directory = tmp_path_factory.mktemp("many")
     with ExitStack() as stack:
         node = stack.enter_context(nsqd(directory / "1", "-node-id", "1"))
@@ -85,9 +85,9 @@ def visitor(admin: Daemon) -> Visitor:
     return Visitor(f"http://{admin.http}")
 
 
-def test_an_operator_finds_all_trouble_in_two_clicks(visitor: Visitor) -> None:
+def test_an_operator_finds_all_problems_in_two_clicks(visitor: Visitor) -> None:
     topics = re.findall(r'<tr id="t-([^"]+)"', visitor.open("/").html)
-    assert set(topics[: len(TROUBLE)]) == TROUBLE, "the topics in trouble are the first ones, without a click"
+    assert set(topics[: len(TROUBLE)]) == TROUBLE, "topics with alarms are the first ones, without a click"
     kinds = [link for link, (to, *_) in visitor.page.links.items() if to.startswith("/alarms?rule=")]
     found: set[str] = set()
     for kind in kinds:
@@ -102,7 +102,7 @@ def subjects(visitor: Visitor) -> list[str]:
     return re.findall(r'data-label="Subject">.*?<a [^>]*>([^<]+)</a>', visitor.html, re.DOTALL)
 
 
-def test_a_page_tells_of_its_own_alarms_and_counts_the_others(admin: Daemon) -> None:
+def test_a_page_shows_its_own_alarms_and_counts_the_others(admin: Daemon) -> None:
     def banners(path: str) -> str:
         text = httpx.get(f"http://{admin.http}{path}", timeout=20).text
         return text[text.index('id="live"') : text.index('<dl class="figures">')]
@@ -138,7 +138,7 @@ def test_the_pages_of_a_bad_night_fit_and_can_be_used_by_all(chrome: Browser, ad
 
 
 @pytest.mark.campaign
-def test_trouble_is_found_by_keyboard_alone(page: Page, admin: Daemon) -> None:
+def test_problems_are_found_by_keyboard_alone(page: Page, admin: Daemon) -> None:
     page.goto(f"http://{admin.http}/")
     follow(page, "Buried messages (2)")
     page.wait_for_url("**/alarms?rule=buried")

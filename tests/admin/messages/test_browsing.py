@@ -1,4 +1,4 @@
-"""What a page of messages refuses before it asks any node."""
+"""Requests that a page of messages refuses before it asks a node."""
 
 from pathlib import Path
 

@@ -87,9 +87,9 @@ def test_a_node_without_the_channel_is_passed_over_unless_all_are() -> None:
 
 
 def test_the_order_is_by_what_matters_in_the_state() -> None:
-    told = {"a": [{"ready_at": 5, "timestamp": 1}, {"ready_at": 3}], "b": [{"ready_at": 4, "timestamp": 2}]}
-    assert [one["ready_at"] for _, one in merged(told, "deferred", 9)] == [4, 5, 3]
-    assert [name for name, _ in merged(told, "ready", 2)] == ["a", "a"]
+    listed = {"a": [{"ready_at": 5, "timestamp": 1}, {"ready_at": 3}], "b": [{"ready_at": 4, "timestamp": 2}]}
+    assert [one["ready_at"] for _, one in merged(listed, "deferred", 9)] == [4, 5, 3]
+    assert [name for name, _ in merged(listed, "ready", 2)] == ["a", "a"]
 
 
 def test_a_search_has_all_matches_of_all_nodes_in_order() -> None:
@@ -98,7 +98,7 @@ def test_a_search_has_all_matches_of_all_nodes_in_order() -> None:
     wanted = [(name, one) for name, node in nodes.items() for one in node.messages if "99" in str(one)]
     assert sorted(shown(MessageList([one for each in found for one in each.messages]))) == wanted
     assert sum(one.scanned for one in found) == 1500
-    # it ends at its limits, and goes on
+    # it ends at its limits, and continues
     nodes = {"a": FakeNode({one: one for one in range(MOST_SCANNED + 7)})}
     found = page(nodes, contains="none")
     assert (found.messages, found.scanned) == ([], MOST_SCANNED)
@@ -121,8 +121,8 @@ def test_a_token_says_where_each_node_goes_on() -> None:
     assert token_of({"b:1": Place(ended=True)}) == ""
 
 
-def packed(told: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(told).encode()).decode()
+def packed(listed: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(listed).encode()).decode()
 
 
 @each("token", [

@@ -1,4 +1,4 @@
-"""The slowest part of a topic, from what nodes tell of the last minutes; nodes may lie."""
+"""The slowest part of a topic over the last minutes; nodes may lie."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def test_nodes_add_up() -> None:
     assert len(parts) == MOST_BACKLOGS
 
 
-def test_the_gain_of_a_channel_is_known_if_all_its_nodes_tell_it() -> None:
+def test_the_gain_of_a_channel_is_known_if_all_its_nodes_report_it() -> None:
     one = {"channels": {"c": 0, "d": 0, "e": 0}, "changes": {"c": [-30, 300], "d": [5, 10], "e": [1, 0]}}
     other = {"channels": {"c": 0, "d": 0}, "changes": {"c": [-60, 60]}}
     assert gains_of({"a:1": one}) == {"c": 0.1, "d": -0.5}
@@ -43,7 +43,7 @@ def test_the_gain_of_a_channel_is_known_if_all_its_nodes_tell_it() -> None:
 @each(
     "drain, rank", [(0, EMPTY), (90, 90), (-1, None), (-2, STALLED), (-3, GROWING), (-7, None), (1 << 63, STALLED / 2)]
 )
-def test_what_nodes_tell_in_place_of_seconds(drain: int, rank: float | None) -> None:
+def test_codes_of_nodes_in_place_of_seconds(drain: int, rank: float | None) -> None:
     assert rank_of(drain) == rank
 
 
@@ -59,10 +59,10 @@ def test_which_drain_is_slower() -> None:
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from(["channel", "channels", "changes", "depth", "change", "seconds"]), inner),
 ))  # fmt: skip
-def test_lies(told: object) -> None:
+def test_lies(answer: object) -> None:
     parts: dict[str, Backlog] = {}
-    add_backlogs(parts, told)
-    add_backlogs(parts, [told])
+    add_backlogs(parts, answer)
+    add_backlogs(parts, [answer])
     slowest(parts.values())
-    if isinstance(told, dict):
-        gains_of({"a:1": told, "b:1": {"channels": told, "changes": told}})
+    if isinstance(answer, dict):
+        gains_of({"a:1": answer, "b:1": {"channels": answer, "changes": answer}})

@@ -24,7 +24,7 @@ from admin.pages.channel_page import ChannelPage
 from shared.json_fields import JsonObject
 from shared.values import SECOND
 from tests.admin.asking import in_loop
-from tests.admin.nodes.test_series import told
+from tests.admin.nodes.test_series import steps
 
 T0 = 1_800_000_000  # s
 A, B, C = (
@@ -77,13 +77,13 @@ class Chart:
 
 
 def test_the_past_of_a_node_that_dies_stays() -> None:
-    nodes = Nodes({one.address: told(T0, 2000, 2000) for one in (A, B, C)})
+    nodes = Nodes({one.address: steps(T0, 2000, 2000) for one in (A, B, C)})
     chart = Chart(nodes, T0 + 20)
     assert chart.show()["hour"]["depth"] == [6000, 6000]
     chart.at = T0 + 35
     chart.die(C)
-    nodes.hours[A.address] = told(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
-    nodes.hours[B.address] = told(T0, 2000, 2000, 2000, 2000)
+    nodes.hours[A.address] = steps(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
+    nodes.hours[B.address] = steps(T0, 2000, 2000, 2000, 2000)
     chart.at = T0 + 60
     found = chart.show()
     assert found["hour"]["depth"] == [6000, 6000, 4000, 6000]
@@ -91,7 +91,7 @@ def test_the_past_of_a_node_that_dies_stays() -> None:
 
 
 def test_a_node_without_an_answer_is_missing() -> None:
-    nodes = Nodes({one.address: told(T0, 2000) for one in (A, B, C)})
+    nodes = Nodes({one.address: steps(T0, 2000) for one in (A, B, C)})
     chart = Chart(nodes, T0 + 100)
     chart.die(C)
     assert chart.show()["missing"] == [{"node": C.address, "since": None, "until": T0 + 100}]
@@ -103,14 +103,14 @@ def test_a_node_without_an_answer_is_missing() -> None:
     assert chart.queries.missing_past("other", "") == []
     chart.at += KEPT
     assert chart.queries.missing_past("t", "c") == []
-    chart = Chart(Nodes({one.address: told(T0, 1) for one in (A, B, C)}), T0)
+    chart = Chart(Nodes({one.address: steps(T0, 1) for one in (A, B, C)}), T0)
     chart.queries.inventory.note_named([A, B, replace(C, capabilities=())], T0 * SECOND, is_complete=True)
     chart.die(C)
     assert chart.show()["missing"] == [], "an original node has no series"
 
 
 def test_the_last_answer_of_a_node_that_hangs_is_no_new_one() -> None:
-    nodes = Nodes({one.address: told(T0, 1) for one in (A, B, C)})
+    nodes = Nodes({one.address: steps(T0, 1) for one in (A, B, C)})
     chart = Chart(nodes, T0 + 20)
     chart.show()
     nodes.silent = {C.address: 5.0}
@@ -130,11 +130,11 @@ def test_the_page_names_missing_nodes() -> None:
 
 
 def test_a_day_after_its_last_answer_a_node_is_forgotten() -> None:
-    hours = {"a:1": {"day": told(T0, 1, step=300)}, "b:1": {"day": told(T0, 2, step=300)}}
+    hours = {"a:1": {"day": steps(T0, 1, step=300)}, "b:1": {"day": steps(T0, 2, step=300)}}
     _, kept = summed_up(Kept(), hours, T0)
-    found, kept = summed_up(kept, {"a:1": {"day": told(T0, 1, 1, step=300)}}, T0 + KEPT - 1)
+    found, kept = summed_up(kept, {"a:1": {"day": steps(T0, 1, 1, step=300)}}, T0 + KEPT - 1)
     assert found["day"]["depth"] == [3, 1]
-    found, kept = summed_up(kept, {"a:1": {"day": told(T0, 1, 1, step=300)}}, T0 + KEPT)
+    found, kept = summed_up(kept, {"a:1": {"day": steps(T0, 1, 1, step=300)}}, T0 + KEPT)
     assert (found["day"]["depth"], list(kept.lives())) == ([1, 1], ["a:1"])
 
 

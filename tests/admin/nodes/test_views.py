@@ -20,7 +20,7 @@ def test_rates() -> None:
     row = with_rates(later, ROW, 2.0)  # a copy for each of two channels
     assert (row.rate_in, row.rate_out) == (50.0, 37.5)
     assert with_rates(later, None, 2.0).rate_in is None
-    assert with_rates(ROW, later, 2.0).rate_in is None  # the node began anew
+    assert with_rates(ROW, later, 2.0).rate_in is None  # the node was restarted
     poison = replace(ROW, channels=1, depth=0, in_flight=0)
     row = with_rates(replace(poison, messages=1010, buried=10), poison, 2.0)
     assert (row.rate_in, row.rate_out) == (5.0, 0.0), "burying is not finishing"
@@ -57,12 +57,12 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
     assert "\0" not in hex_of(body)
 
 
-@each("told", [
+@each("data", [
     {}, {"body": 7}, {"body_base64": "%%%"}, {"body_base64": None},
     {"headers": [], "timestamp": "x", "ready_at": -1}, {"timestamp": 1 << 90},
 ])  # fmt: skip
-def test_a_message_that_makes_no_sense(told: dict[str, object]) -> None:
-    view = message_view(told)
+def test_a_message_that_makes_no_sense(data: dict[str, object]) -> None:
+    view = message_view(data)
     assert (view["text"], view["decoded"], view["headers"]) == ("", None, {})
     views.moment(view["timestamp"])
 
