@@ -17,11 +17,6 @@ from shared.tls.options import certificates_problem, load_certificates
 FILES = 17
 
 
-def _knows_users(options: AdminOptions) -> bool:
-    """Return whether clients that reach the port need more than that for all rights."""
-    return bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
-
-
 def shows_token_to(options: AdminOptions) -> list[str]:
     """Return the hosts, as patterns, to which nsqadmin presents its token.
 
@@ -68,7 +63,8 @@ def main() -> int:
         raise_file_limit(FILES + bool(options.https_address))
         open_rights("", options.auth_token_file, time.time)
         show_to(shows_token_to(options))
-        certificates, authorizes = load_certificates(options), _knows_users(options)
+        certificates = load_certificates(options)
+        authorizes = bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
         with (
             listening(options.http_address, authorizes) as http,
             listening_if_given(options.https_address, authorizes) as https,

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 UNKNOWN = "-"
-FRESH = (
-    8_000_000_000  # ns: an older value is shown with its time. A page's answers may be five seconds old, on a busy node
-)
+FRESH = 8_000_000_000  # ns: an older value is shown with its time. On a busy node, answers may be five seconds old
 
 
 def iso(at: int) -> str:

@@ -68,21 +68,11 @@ class Alarm:
         """Return the alarm in the form of /api/alarms; times in s since the epoch. `value` and `text` are of `seen`."""
         one, rule, snooze = self.subject, self.rule, self.snooze
         return {
-            "rule": rule.name,
-            "severity": one.severity.word,
-            "title": rule.title,
-            "subject": one.key,
-            "topic": one.topic,
-            "value": one.value,
-            "text": self.words,
-            "since": self.since // SECOND,
-            "seen": self.seen // SECOND,
-            "meaning": rule.meaning,
-            "action": rule.action,
-            "runbook": f"docs/operations/{rule.runbook}",
-            "path": one.path,
+            "rule": rule.name, "severity": one.severity.word, "title": rule.title, "subject": one.key, "topic": one.topic,
+            "value": one.value, "text": self.words, "since": self.since // SECOND, "seen": self.seen // SECOND,
+            "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/operations/{rule.runbook}", "path": one.path,
             "snoozed": snooze and {"until": snooze.until // SECOND, "by": snooze.by, "reason": snooze.reason},
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

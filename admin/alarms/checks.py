@@ -200,9 +200,8 @@ class Checks:
                 severity = Severity.CRITICAL if left <= critical * DAY else Severity.WARNING
                 end = second(ends * SECOND)
                 words = f"expires on {end}, in {duration(left)}" if left > 0 else f"expired on {end}"
-                page = (
-                    "lookup" if name in look.lookupds else "health" if name == OWN else f"nodes/{quote(name, safe='')}"
-                )
+                page = "health" if name == OWN else f"nodes/{quote(name, safe='')}"
+                page = "lookup" if name in look.lookupds else page
                 node = name if name in look.nodes else ""
                 key = f"{name}: {option}"
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)

@@ -109,24 +109,13 @@ class AlarmPages:
         shown, page, pages = page_of(found[0].alarms if rule and found else [], whole(asked.get("page", "1")))
         asked_at = {name: one.channels_at for name, one in look.nodes.items() if name in look.answered}
         return {
-            "page_of": "alarms",
-            "title": rule.title if rule is not None else "Alarms",
+            "page_of": "alarms", "title": rule.title if rule is not None else "Alarms",
             "nav_path": "/alarms" if rule is None else "",
-            "groups": found,
-            "rule": rule,
-            "shown": shown,
-            "most_shown": SHOWN,
-            "page": page,
-            "pages": pages,
-            "q": filter_text,
-            "looked_at": self.monitor.checked_at,
-            "older": [
-                (name, at) for name, at in asked_at.items() if is_old(at, look.at)
-            ],  # channels of an earlier check
-            "left_out": self.monitor.book.left_out,
-            "runbook_of": self.runbook,
+            "groups": found, "rule": rule, "shown": shown, "most_shown": SHOWN, "page": page, "pages": pages, "q": filter_text,
+            "looked_at": self.monitor.checked_at, "left_out": self.monitor.book.left_out, "runbook_of": self.runbook,
+            "older": [(name, at) for name, at in asked_at.items() if is_old(at, look.at)],  # channels of an earlier check
             "table": [one.json() for one in alarms],
-        }
+        }  # fmt: skip
 
     def runbook(self, rule: Rule) -> str:
         """Return the URL of a rule's runbook, or "" without -docs-url."""
@@ -136,27 +125,19 @@ class AlarmPages:
 
     async def rules(self, request: Request) -> Fields:
         return {
-            "page_of": "alarm_rules",
-            "title": "Alarm rules",
-            "nav_path": "",
-            "still": True,
+            "page_of": "alarm_rules", "title": "Alarm rules", "nav_path": "", "still": True,
             "rules": [self._rule(rule) for rule in RULES],
             "is_kept": self.monitor.store.path is not None,
             "webhooks": len(self.site.renderer.options.alarm_webhook),
             "interval": int(self.site.renderer.options.alarm_interval),
-        }
+        }  # fmt: skip
 
     def _rule(self, rule: Rule) -> Fields:
         thresholds = self.monitor.checks.thresholds
-        values = [
-            (one, f"{thresholds.value(rule.name, one.name):g}", f"{rule.name}.{one.name}") for one in rule.thresholds
-        ]
-        return {
-            "rule": rule,
-            "is_on": thresholds.is_on(rule),
-            "source": thresholds.source(rule.name),
-            "values": [(one, value, thresholds.source(name)) for one, value, name in values],
-        }
+        names = [(one, f"{rule.name}.{one.name}") for one in rule.thresholds]
+        values = [(one, f"{thresholds.value(rule.name, one.name):g}", thresholds.source(name)) for one, name in names]
+        is_on, source = thresholds.is_on(rule), thresholds.source(rule.name)
+        return {"rule": rule, "is_on": is_on, "source": source, "values": values}
 
     async def json(self, request: Request) -> Response:
         """Answer all alarms that the user may see, and the time of the last check."""

@@ -134,9 +134,8 @@ class Actions:
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            return Outcome(found.errors) + await self._cluster.send(
-                found.addresses, f"/{kind}/{action}", arguments | more
-            )
+            sent = await self._cluster.send(found.addresses, f"/{kind}/{action}", arguments | more)
+            return Outcome(found.errors) + sent
 
         try:
             return await self._record(action, _path(topic, channel), actor, work(), **(before or {}), **more)

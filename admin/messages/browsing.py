@@ -77,26 +77,16 @@ class Browsing:
         found = await find(listed, arguments, asked.get("after", ""))
         chosen = {"node": node, "state": state, **filters.fields()}
         return {
-            "page_of": "messages",
-            "title": f"Messages of {name}",
-            "topic_name": topic,
-            "name": name,
-            "node": node,
-            "nodes": nodes,
-            "chosen": chosen,
-            "filters": filters,
-            "is_filtered": bool(filters),
-            "scanned": found.scanned,
-            "counts": found.counts,
-            "silent": found.silent,
-            "shows_bodies": shows,
+            "page_of": "messages", "title": f"Messages of {name}", "topic_name": topic, "name": name,
+            "node": node, "nodes": nodes, "chosen": chosen, "filters": filters, "is_filtered": bool(filters),
+            "scanned": found.scanned, "counts": found.counts, "silent": found.silent, "shows_bodies": shows,
             "messages": await asyncio.to_thread(lambda: [message_view(one) | _found_at(one) for one in found.messages]),
             "errors": found.errors + _unlisted(nodes, node),
             "table": _table([_exported(one) for one in found.messages], shows),
             **_common(asked, state, {"total": found.counts[state], "next": found.following}, BULK_ACTIONS),
             **(_count_of_matches(asked, found) if filters else {}),
             **await self._publishing(asked, who, topic, state, shows),
-        }
+        }  # fmt: skip
 
     def allowed_filters(self, request: Request, asked: dict[str, str], state: str, topic: str, channel: str) -> Filters:
         """Return the filters in the arguments. Raises HttpError 400, or 403 if the user may not see what they compare."""
@@ -162,16 +152,11 @@ class Browsing:
         rows = [one for one in listed if one["tube_name"] in shown]
         full = any(len(found) == MOST_LISTED for found in tubes.values())
         return {
-            "page_of": "tubes",
-            "title": "Tubes",
-            "nav_path": "/tubes",
-            "rows": TUBES.sorted(rows, asked),
-            "heads": TUBES.heads(asked),
+            "page_of": "tubes", "title": "Tubes", "nav_path": "/tubes",
+            "rows": TUBES.sorted(rows, asked), "heads": TUBES.heads(asked), "table": rows, "errors": gathered.errors,
             "asked": {name: asked[name] for name in ("sort", "order") if name in asked},
             "following": rows[-1]["tube_name"] if full and rows else "",
-            "errors": gathered.errors,
-            "table": rows,
-        }
+        }  # fmt: skip
 
     async def _visible_tubes(
         self, penstock_nodes: list[Producer], arguments: dict[str, str], who: Who
@@ -200,18 +185,14 @@ class Browsing:
         arguments |= {"after": asked["after"]} if "after" in asked else {}
         data = await self.site.queries.direct.get_object(node, "/tube/jobs", arguments)
         return {
-            "page_of": "tube",
-            "may": who.offered(name),
-            "title": f"Tube {name}",
-            "name": name,
-            "node": node,
-            "shows_bodies": shows,
-            "tube": _tube_row(node, figures if isinstance(figures := data.get("tube"), dict) else {}),
+            "page_of": "tube", "title": f"Tube {name}", "name": name, "node": node,
+            "may": who.offered(name), "shows_bodies": shows,
+            "tube": _tube_row(node, found if isinstance(found := data.get("tube"), dict) else {}),
             "pause_left": number(data.get("pause_left")),
             "jobs": [job_view(one) for one in objects(data.get("jobs"))[:MOST_SHOWN]],
             "table": _table(data.get("jobs"), shows),
             **_common(asked, state, data, BULK_JOB_ACTIONS),
-        }
+        }  # fmt: skip
 
 
 def one_number(text: str, name: str) -> str:
@@ -233,18 +214,13 @@ def _common(asked: dict[str, str], state: str, data: JsonObject, many: BulkActio
     """Return the template fields that pages of messages and jobs share."""
     total = number(data.get("total"))
     return {
-        "nav_path": "",
-        "state": state,
-        "states": list(many),
-        "total": total,
-        "following": text(data.get("next")),
-        "after": asked.get("after", ""),
-        "can_many": many[state],
-        "many": asked.get("many", ""),
+        "nav_path": "", "still": True,
+        "state": state, "states": list(many), "total": total,
+        "following": text(data.get("next")), "after": asked.get("after", ""),
+        "can_many": many[state], "many": asked.get("many", ""),
         "count": min(total, whole(asked.get("count", ""), total)) or total,
         "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
-        "still": True,
-    }
+    }  # fmt: skip
 
 
 def _table(data: object, shows: bool) -> list[JsonObject]:
@@ -259,16 +235,12 @@ def _tube_row(node: str, data: JsonObject) -> JsonObject:
     disque, nodes = (number(data.get(f"{name}_waiting_count")) for name in ("disque", "node"))
     paused = text(data.get("queue_paused"))
     return {
-        "tube_name": text(data.get("tube_name")),
-        "node": node,
-        **counts,
+        "tube_name": text(data.get("tube_name")), "node": node, **counts,
         "watching_count": max(0, counts["watching_count"] - disque),
         "waiting_count": max(0, counts["waiting_count"] - disque - nodes),
-        "disque_waiting_count": disque,
-        "node_waiting_count": nodes,
-        "queue_paused": paused if paused in QUEUE_PAUSES else "none",
-        "pause_left": number(data.get("pause_left")),
-    }
+        "disque_waiting_count": disque, "node_waiting_count": nodes,
+        "queue_paused": paused if paused in QUEUE_PAUSES else "none", "pause_left": number(data.get("pause_left")),
+    }  # fmt: skip
 
 
 def _found_at(one: JsonObject) -> JsonObject:

@@ -52,20 +52,13 @@ class Republish:
             raise HttpError(413, f"A body of more than {limit} cannot be edited here. Download it instead.")
         encoding = encoding_of(body)
         return {
-            "page_of": "republish",
-            "title": f"Edit and publish to {topic}",
-            "nav_path": "",
-            "topic_name": topic,
-            "name": channel,
-            "node": node,
-            "offset": named["offset"],
-            "message": message,
-            "encoding": encoding,
+            "page_of": "republish", "title": f"Edit and publish to {topic}", "nav_path": "", "still": True,
+            "topic_name": topic, "name": channel, "node": node, "offset": named["offset"],
+            "message": message, "encoding": encoding,
             "body": body.decode() if encoding == TEXT else base64.b64encode(body).decode(),
             "headers": "\n".join(f"{name}: {value}" for name, value in message["headers"].items()),
             "may_finish": who_asks(request).may("finish", topic, channel),
-            "still": True,
-        }
+        }  # fmt: skip
 
     async def publish(self, request: Request, form: Form) -> str:
         """Publish the message in the form, and then finish the original one if that is wanted."""

@@ -206,8 +206,9 @@ class Cluster:
             info = await self.upstreams.get_object(address, "/info")
             stats = await self.upstreams.get_object(address, "/stats", _WITHOUT_CLIENTS)
             host, _, port = address.rpartition("/")[2].rpartition(":")
-            topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, lambda: _topics(stats))
-            producer = replace(_producer(info), topics=topics)
+            names = lambda: [(text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name")]  # noqa: E731
+            topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, names)
+            producer = replace(_producer(info), topics=tuple(topics))
             if not producer.broadcast_address:  # an old NSQ
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
             self.upstreams.places.note_base(producer.address, address)
@@ -271,11 +272,6 @@ def _merged(
             continue
         found += [topic_of(raw, address, one.hostname, now, (one.region, one.zone)) for raw in raws]
     return sorted(found, key=lambda one: str(one["hostname"])), errors
-
-
-def _topics(stats: JsonObject) -> tuple[tuple[str, bool], ...]:
-    """Return the topics in a node's /stats, in the form of Producer.topics."""
-    return tuple((text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name"))
 
 
 def _producer(data: JsonObject) -> Producer:

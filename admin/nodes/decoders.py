@@ -141,13 +141,10 @@ def _from_base64(body: bytes, is_cut: bool) -> tuple[str, bytes, bool] | None:
         found = base64.b64decode(letters, validate=True)[:MOST_OUTPUT]
     except binascii.Error:
         return None
-    is_known = found.startswith(_GZIP) or _tree_of(found, is_cut) is not None or _unpacked_zlib(found)
-    return ("base64", found, is_cut) if found and (is_known or text_of(found, is_cut) is not None) else None
-
-
-def _unpacked_zlib(body: bytes) -> bool:
-    layer = _unpacked(body, True) if len(body) > 2 and body[0] == 0x78 else None
-    return layer is not None and layer[0] == "zlib"
+    layer = _unpacked(found, True) if len(found) > 2 and found[0] == 0x78 else None
+    is_packed = found.startswith(_GZIP) or (layer is not None and layer[0] == "zlib")
+    is_known = is_packed or _tree_of(found, is_cut) is not None or text_of(found, is_cut) is not None
+    return ("base64", found, is_cut) if found and is_known else None
 
 
 # trees

@@ -307,19 +307,13 @@ def reader_rows(data: Mapping[str, list[JsonObject]], topic: str) -> list[JsonOb
     """Return rows of cursors, the largest lag first. `data` is by node; `topic` is used where a cursor names none."""
     rows = [
         {
-            "topic": topic or text(one.get("topic")),
-            "name": text(one.get("name")),
-            "node": node,
-            "owner": text(one.get("owner")),
-            "offset": number(one.get("offset")),
-            "lag": number(one.get("lag")),
-            "gone": number(one.get("gone")),
-            "hold": text(one.get("hold")),
-            "updated": number(one.get("updated")),
+            "topic": topic or text(one.get("topic")), "name": text(one.get("name")), "node": node,
+            "owner": text(one.get("owner")), "offset": number(one.get("offset")), "lag": number(one.get("lag")),
+            "gone": number(one.get("gone")), "hold": text(one.get("hold")), "updated": number(one.get("updated")),
         }
         for node, cursors in data.items()
         for one in cursors[:MOST_CURSORS]
-    ]
+    ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))
 
 
