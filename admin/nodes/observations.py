@@ -60,7 +60,12 @@ def observation_of_topics(topics: Iterable[JsonObject]) -> Observation:
     """Return the messages in all topics of a node. `topics`: in the form of /stats."""
     listed = list(topics)
     channels = [one for topic in listed for one in objects(topic.get("channels"))]
-    keys = {"in_flight": "in_flight_count", "deferred": "deferred_count", "buried": "buried_count", "clients": "client_count"}
+    keys = {
+        "in_flight": "in_flight_count",
+        "deferred": "deferred_count",
+        "buried": "buried_count",
+        "clients": "client_count",
+    }
     totals = {name: _sum(channels, key) for name, key in keys.items()}
     totals |= {"topics": len(listed), "messages": _sum(listed, "message_count")}
     totals["depth"] = _sum(listed, "depth") + _sum(channels, "depth")

@@ -117,19 +117,14 @@ def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
     """Return the row of a topic from its parts on the nodes. `messages` counts publishes; the rest sums up the channels."""
     nodes = list(parts)
     channels = [channel for node in nodes for channel in node["channels"] or ()]
-    return Row(
-        name,
-        any(one["paused"] for one in nodes),
-        sum(one["depth"] for one in (*nodes, *channels)),
-        sum(one["in_flight_count"] for one in channels),
-        sum(one["deferred_count"] for one in channels),
-        sum(node["message_count"] for node in nodes),
-        sum(one["requeue_count"] for one in channels),
-        sum(one["timeout_count"] for one in channels),
-        len({one["channel_name"] for one in channels}),
-        sum(one["client_count"] for one in channels),
-        paused_channels=len({one["channel_name"] for one in channels if one["paused"]}),
+    depth, messages = sum(one["depth"] for one in (*nodes, *channels)), sum(node["message_count"] for node in nodes)
+    in_flight, deferred, requeued, timed_out, clients = (
+        sum(one[f"{name}_count"] for one in channels)
+        for name in ("in_flight", "deferred", "requeue", "timeout", "client")
     )
+    names, paused = ({one["channel_name"] for one in channels if is_all or one["paused"]} for is_all in (True, False))
+    counts = depth, in_flight, deferred, messages, requeued, timed_out, len(names), clients
+    return Row(name, any(one["paused"] for one in nodes), *counts, paused_channels=len(paused))
 
 
 def absent_row(name: str) -> Row:

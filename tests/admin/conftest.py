@@ -148,11 +148,14 @@ def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) ->
         own = answers(path)
         if own is None:
             here = {
-                "broadcast_address": "127.0.0.1", "http_port": port, "tcp_port": 1, "hostname": "n", "topics": ["t"],
-            }  # fmt: skip
-            own = (
-                here if path.startswith("/info") else topics | {"producers": [here], "channels": ["c"], "names": ["t"]}
-            )
+                "broadcast_address": "127.0.0.1",
+                "http_port": port,
+                "tcp_port": 1,
+                "hostname": "n",
+                "topics": ["t"],
+            }
+            lists = topics | {"producers": [here], "channels": ["c"], "names": ["t"]}
+            own = here if path.startswith("/info") else lists
         return own if isinstance(own, tuple) else json_answer(own)
 
     with upstream(answer, **more) as address:

@@ -114,9 +114,7 @@ def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
         def _send_back(self, where: str) -> None:
             body = f'<!doctype html><a href="{html.escape(where)}">Agree</a>'.encode() if provider.asks_first else b""
             self.send_response(200 if provider.asks_first else 302)
-            self.send_header(
-                "Content-Type" if provider.asks_first else "Location", "text/html" if provider.asks_first else where
-            )
+            self.send_header(*(("Content-Type", "text/html") if provider.asks_first else ("Location", where)))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

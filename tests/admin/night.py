@@ -115,11 +115,6 @@ class Night:
         for daemon in (*self.nodes, self.lookupd):
             post(daemon, "/topic/delete", topic=topic)
 
-    def restart(self, number: int) -> None:
-        address = self.nodes[number].http
-        node = _node(self.directory, number, self.lookupd, self.network, "-http-address", address)
-        self.nodes[number] = self.stack.enter_context(node)
-
     @contextmanager
     def opened(self, path: str = "/", admin: Daemon | None = None) -> Iterator[Page]:
         """A page of `watched`, or of another nsqadmin."""
@@ -173,18 +168,9 @@ def a_night(directory: Path, chrome: Browser) -> Iterator[Night]:
         yield Night(directory, chrome, stack, lookupd, nodes, network, *admins)
 
 
-def _node(directory: Path, number: int, lookupd: Daemon, network: Network, *more: str) -> Daemon:
+def _node(directory: Path, number: int, lookupd: Daemon, network: Network) -> Daemon:
     address = ("-broadcast-address", "127.0.0.1", "-broadcast-http-port", str(network.port)) if number == 2 else ()
-    flags = (
-        "-node-id",
-        str(number),
-        "-lookupd-tcp-address",
-        lookupd.tcp,
-        "-max-attempts",
-        "payments=3",
-        *address,
-        *more,
-    )
+    flags = ("-node-id", str(number), "-lookupd-tcp-address", lookupd.tcp, "-max-attempts", "payments=3", *address)
     return nsqd(directory / str(number), *flags, preexec=renamed(f"nsqd-{number + 1}"))
 
 

@@ -1,7 +1,7 @@
-"""Seven situations of a bad night, on pages that are open and on pages that are opened afterwards.
+"""Six situations of a bad night, on pages that are open and on pages that are opened afterwards.
 
 Only a campaign runs them. test_inventory, test_monitor, test_checks, test_monitor_process and test_live_process test the same
-at less cost, and a killed nsqadmin, a full disk and a wrong clock in addition.
+at less cost, and a killed node or nsqadmin, a full disk and a wrong clock in addition.
 """
 
 import re
@@ -125,26 +125,6 @@ def test_nsqadmin_is_cut_off_from_a_node(night: Night) -> None:
         says(other, "DOWN", "Last known figures")
         assert len(banners(other)) == 1, banners(other)
         picture(other, "5-partition")
-
-
-def test_a_node_is_killed(night: Night) -> None:
-    address = night.address(1)
-    with night.opened() as page:
-        before = shown(page)
-        night.nodes[1].kill()
-        is_down(page, address)
-        row(page, "orders", "Messages", less(before))
-    night.until_both("node-down")
-    with night.fresh() as page:
-        is_down(page, address)
-        row(page, "orders", "Messages", less(before))
-        picture(page, "1-node-killed")
-        page.click(f"a[href='/nodes/{address.replace(':', '%3A')}']")
-        says(page, "DOWN", "Last known figures")
-        page.goto(f"http://{night.unwatched.http}/nodes")
-        says(page, "DOWN")
-    night.restart(1)
-    night.until_both("node-down", is_raised=False)
 
 
 def test_the_consumers_of_a_channel_are_gone(night: Night) -> None:

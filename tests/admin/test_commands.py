@@ -25,10 +25,10 @@ async def asked_of(
     node: Reply, lookupd: Reply, *requests: tuple[str, str, Any]
 ) -> tuple[list[httpx.Response], list[str]]:
     """The answers of nsqadmin where nsqd and nsqlookupd answer commands so, and what the nsqd was asked."""
-    requests_: list[str] = []
+    paths: list[str] = []
 
     def answer(path: str) -> Reply | None:
-        requests_.append(path)
+        paths.append(path)
         return None if path.startswith("/stats") else node
 
     def knows(path: str) -> object:
@@ -43,7 +43,7 @@ async def asked_of(
         for method, path, body in requests:
             more = {"data": body} if isinstance(body, dict) and "confirm" in body else {"json": body}
             found.append(await client.request(method, path, **more))
-    return found, requests_
+    return found, paths
 
 
 CREATE = "POST", "/api/topics", {"topic": "t", "channel": "c"}
@@ -61,11 +61,11 @@ CREATE = "POST", "/api/topics", {"topic": "t", "channel": "c"}
 async def test_what_some_or_all_do_not_know_is_a_warning(
     node: Reply, lookupd: Reply, request_: tuple[str, str, Any], words: str, command: str
 ) -> None:
-    (answer,), requests_ = await asked_of(node, lookupd, request_)
+    (answer,), paths = await asked_of(node, lookupd, request_)
     assert (answer.status_code, words in answer.json()["message"]) == (200, True)
     assert answer.json()["message"].startswith("WARNING: ")
     assert answer.text.count("answered 500") == (2 if lookupd == BROKEN else 0)
-    assert f"/channel/{command}?topic=t&channel=c" in requests_
+    assert f"/channel/{command}?topic=t&channel=c" in paths
 
 
 @each("node, outcome", [(DONE, "in part: "), (MISSING, "failed: ")])
@@ -79,16 +79,16 @@ async def test_a_page_says_whether_it_was_done_anywhere(node: Reply, outcome: st
 
 @on_asyncio
 async def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
-    requests_: asyncio.Queue[bytes] = asyncio.Queue()
+    bodies: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def on_request(request: httpx.Request) -> httpx.Response:
-        requests_.put_nowait(request.content)
+        bodies.put_nowait(request.content)
         return httpx.Response(200)
 
     notifier = Notifier("http://hook/", lambda: 7.5)
     notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(on_request))
     notifier.notify("delete_channel", "t", "c", "", ANN)
-    found = await requests_.get()
+    found = await bodies.get()
     via = json.loads(found)["via"]
     assert found.decode() == (
         '{"action":"delete_channel","topic":"t","channel":"c","timestamp":7,"user":"ann","remote_ip":"127.0.0.1:1",'

@@ -1,4 +1,4 @@
-"""Problems among 200 topics, and a node that is down, are found by clicks, without scripts, and by keyboard."""
+"""Problems among 200 topics, and a node that is down, are found by clicks, and without scripts."""
 
 import re
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from tests.admin.conftest import nsqadmin
-from tests.admin.night import FAST, QUIET, rules, says
+from tests.admin.night import FAST, QUIET, rules
 from tests.admin.scriptless import Visitor
 from tests.admin.usable import assert_usable, obstacles
 from tests.daemons import Daemon, eventually, nsqd, post, publish
@@ -42,13 +42,6 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         wanted = {"node-down", "buried", "topic-without-channel", "channel-without-consumer", "paused"}
         eventually(lambda: wanted <= rules(found))
         yield found
-
-
-@pytest.fixture
-def page(chrome: Browser) -> Iterator[Page]:
-    context = chrome.new_context(viewport={"width": 1280, "height": 800})
-    yield context.new_page()
-    context.close()
 
 
 def _fill(node: Daemon) -> None:
@@ -135,23 +128,3 @@ def test_the_pages_of_a_bad_night_fit_and_can_be_used_by_all(chrome: Browser, ad
         page = context.new_page()
         for path in pages(admin):
             assert_usable(page, f"http://{admin.http}{path}")
-
-
-@pytest.mark.campaign
-def test_problems_are_found_by_keyboard_alone(page: Page, admin: Daemon) -> None:
-    page.goto(f"http://{admin.http}/")
-    follow(page, "Buried messages (2)")
-    page.wait_for_url("**/alarms?rule=buried")
-    follow(page, f"{BURIED}/worker")
-    page.wait_for_url(f"**/messages/{BURIED}/worker?state=buried")
-    says(page, "2 buried")
-
-
-def follow(page: Page, words: str) -> None:
-    """Go to a link with the Tab key, and press Enter."""
-    for _ in range(100):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.innerText") == words:
-            page.keyboard.press("Enter")
-            return
-    raise AssertionError(f"{words} is not among the first hundred places that Tab reaches")

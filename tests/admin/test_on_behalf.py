@@ -18,9 +18,7 @@ from tests.async_tests import on_asyncio
 
 pytestmark = pytest.mark.process
 
-Requests = list[
-    tuple[str, str, str]
-]  # method, path and query as they came, and the name; "(wrong)" with a wrong signature
+Requests = list[tuple[str, str, str]]  # method, path with query, and the name; "(wrong)" with a wrong signature
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +33,7 @@ def own(tmp_path: Path) -> Iterator[None]:
 
 @contextmanager
 def node() -> Iterator[tuple[str, Requests]]:
-    """A node that is shown the token, and what it has requests."""
+    """A node that gets the token, and its requests."""
     requests: Requests = []
 
     def on_request(asked: BaseHTTPRequestHandler) -> None:
@@ -84,7 +82,7 @@ async def test_each_user_by_name_and_each_request_as_it_is_sent(tmp_path: Path) 
 
 
 @on_asyncio
-async def test_what_goes_on_in_the_background_carries_the_name_of_who_began_it_and_the_audit_topic_none(
+async def test_work_in_the_background_has_the_name_of_its_user(
     tmp_path: Path,
 ) -> None:
     with node() as (address, requests):

@@ -47,7 +47,7 @@ class FakeNode:
         return [path for path, _ in self.asked if path != "/ping"]
 
 
-class Site:
+class Watch:
     """A monitor over fake nodes, which nsqlookupd names, and with a clock of its own."""
 
     def __init__(self, *named: Producer, thresholds: tuple[str, ...] = (), **nodes: FakeNode) -> None:
@@ -130,11 +130,11 @@ class Site:
 
 
 @pytest.fixture
-def make_room(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
-    def make(*named: Producer, **more: Any) -> Site:
-        site = Site(*named, **more)
-        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=site.monotonic))
-        return site
+def make_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watch]:
+    def make(*named: Producer, **more: Any) -> Watch:
+        watch = Watch(*named, **more)
+        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=watch.monotonic))
+        return watch
 
     return make
 
@@ -145,215 +145,213 @@ def healthy(**more: Any) -> FakeNode:
 
 
 @on_asyncio
-async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(make_room: Any) -> None:
-    site = make_room(n=(node := healthy()))
-    look = await site.look()
+async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()))
+    look = await watch.look()
     first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
     assert node.paths == first
     assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
     assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
     node.asked.clear()
     for _ in range(3):
-        await site.look()
+        await watch.look()
     assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
     node.asked.clear()
-    await site.look()
+    await watch.look()
     assert node.paths == first
-    assert [[one.id for one in changes.raised] for changes in site.changes] == [[("buried", "t/c")], [], [], [], []]
-    assert site.monitor.completed == 5
-    assert site.monitor.checked_at == site.clock()
-    site = make_room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
-    await site.look()  # thresholds beyond what nodes can be asked for
+    assert [[one.id for one in changes.raised] for changes in watch.changes] == [[("buried", "t/c")], [], [], [], []]
+    assert watch.monitor.completed == 5
+    assert watch.monitor.checked_at == watch.clock()
+    watch = make_watch(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
+    await watch.look()  # thresholds beyond what nodes can be asked for
     assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
 
 
 @on_asyncio
-async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(make_room: Any) -> None:
-    site = make_room(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
-    await site.look()
+async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
+    await watch.look()
     node.asked.clear()
-    await site.look()
+    await watch.look()
     assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
     node.answers["/cluster"] = Refused("404", 404)
-    await site.look()
+    await watch.look()
     node.asked.clear()
-    await site.look()
+    await watch.look()
     assert "/cluster" not in node.paths, "it has left it"
 
 
 @on_asyncio
-async def test_a_node_that_hangs_costs_one_request_and_is_as_it_was_until_it_is_down(make_room: Any) -> None:
-    site = make_room(n=healthy(), m=(node := healthy()))
-    await site.look()
-    figures_at = site.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
+async def test_a_node_that_hangs_costs_one_request_and_is_as_it_was_until_it_is_down(make_watch: Any) -> None:
+    watch = make_watch(n=healthy(), m=(node := healthy()))
+    await watch.look()
+    figures_at = watch.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
     node.hangs, before = True, len(node.asked)
-    look = await site.look(2)
+    look = await watch.look(2)
     assert [path for path, _ in node.asked[before:]] == ["/ping", "/channels/attention"]
-    assert site.state("m") is NodeState.UNANSWERED
+    assert watch.state("m") is NodeState.UNANSWERED
     assert look.answered == {"n:1", "m:1"}
-    assert site.monitor.inventory.find("m:1").figures_at == figures_at, "they were not answers again"  # type: ignore[union-attr]
+    assert watch.monitor.inventory.find("m:1").figures_at == figures_at, "they were not answers again"  # type: ignore[union-attr]
     node.asked.clear()
-    look = await site.look(1)
-    assert site.state("m") is NodeState.DOWN
+    look = await watch.look(1)
+    assert watch.state("m") is NodeState.DOWN
     assert node.paths == []
     assert look.answered == {"n:1"}
-    assert site.alarms()["node-down"] == ["m:1"]
+    assert watch.alarms()["node-down"] == ["m:1"]
     node.hangs = False
-    look = await site.look(1)
-    assert site.state("m") is NodeState.UP
+    look = await watch.look(1)
+    assert watch.state("m") is NodeState.UP
     assert look.answered == {"n:1", "m:1"}, "it is asked at once, though it took long before"
-    assert "node-down" not in site.alarms()
+    assert "node-down" not in watch.alarms()
 
 
 @on_asyncio
-async def test_a_node_that_took_long_is_asked_less_often(make_room: Any) -> None:
-    site = make_room(n=(node := healthy()))
+async def test_a_node_that_took_long_is_asked_less_often(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()))
     node.seconds = 0.1
-    await site.look()
+    await watch.look()
     node.asked.clear()
-    look = await site.look()
+    look = await watch.look()
     assert look.channels["t", "c"].buried == 7, "as it was answers last"
     assert node.paths == [], "six requests took 0.6 s: it is asked again after 30 s"
-    await site.look()
+    await watch.look()
     assert node.paths[0] == "/channels/attention"
 
 
 @on_asyncio
-async def test_an_original_node(make_room: Any) -> None:
-    site = make_room(producer("o"), o=FakeNode())
+async def test_an_original_node(make_watch: Any) -> None:
+    watch = make_watch(producer("o"), o=FakeNode())
     channel = {"channel_name": "c", "depth": 5, "in_flight_count": 1, "client_count": 0}
-    site.originals["o:1"] = [{"topic_name": "t", "depth": 2, "channels": [channel]}]
-    look = await site.look()
+    watch.originals["o:1"] = [{"topic_name": "t", "depth": 2, "channels": [channel]}]
+    look = await watch.look()
     assert (look.answered, look.channels["t", "c"].depth) == ({"o:1"}, 5)
-    node = site.monitor.inventory.find("o:1")
+    node = watch.monitor.inventory.find("o:1")
     assert (node.held, node.stuck[0].topic, node.stuck[0].messages) == (8, "t", 8)
-    await site.look(20)
-    assert site.alarms() == {"channel-without-consumer": ["t/c"]}
-    del site.originals["o:1"]
-    look = await site.look()
+    await watch.look(20)
+    assert watch.alarms() == {"channel-without-consumer": ["t/c"]}
+    del watch.originals["o:1"]
+    look = await watch.look()
     assert look.channels["t", "c"].depth == 5, "it does not answer for a moment"
 
 
 @on_asyncio
-async def test_an_earlier_penstock_lists_no_channels(make_room: Any) -> None:
+async def test_an_earlier_penstock_lists_no_channels(make_watch: Any) -> None:
     node = FakeNode({"/topics/figures": FIGURES, "/node/drain": {"draining": True}, "/storage": {"refusal": "full"}})
-    site = make_room(n=node, m=healthy())
-    look = await site.look()
+    watch = make_watch(n=node, m=healthy())
+    look = await watch.look()
     assert look.answered == {"m:1"}
     assert look.nodes["n:1"].clock_ahead is None
-    assert site.alarms()["node-refusing"] == ["n:1"]
-    assert site.alarms()["draining"] == ["n:1"]
+    assert watch.alarms()["node-refusing"] == ["n:1"]
+    assert watch.alarms()["draining"] == ["n:1"]
     node.answers["/channels/attention"] = {"channels": [{"topic": "t", "channel": "c", "buried": 400}]}
-    look = await site.look()
+    look = await watch.look()
     assert look.answered == {"m:1", "n:1"}
-    assert "buried-growing" not in site.alarms(), "it was upgraded: they were buried before"
+    assert "buried-growing" not in watch.alarms(), "it was upgraded: they were buried before"
 
 
 @each("failure", [UpstreamError("reset"), Refused("503", 503), Refused("429", 429), Refused("408", 408)])
 @on_asyncio
-async def test_a_node_that_fails_once_is_as_it_was(make_room: Any, failure: UpstreamError) -> None:
-    site = make_room(n=(node := healthy()))
-    await site.look()
+async def test_a_node_that_fails_once_is_as_it_was(make_watch: Any, failure: UpstreamError) -> None:
+    watch = make_watch(n=(node := healthy()))
+    await watch.look()
     node.answers["/channels/attention"] = failure
-    look = await site.look()
+    look = await watch.look()
     assert look.channels["t", "c"].buried == 7
     node.answers["/channels/attention"] = ATTENTION
-    await site.look()
-    assert [len(one.raised) + len(one.ended) for one in site.changes] == [1, 0, 0]
+    await watch.look()
+    assert [len(one.raised) + len(one.ended) for one in watch.changes] == [1, 0, 0]
 
 
 @on_asyncio
-async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(make_room: Any) -> None:
-    site = make_room(n=(node := healthy()), m=healthy())
+async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()), m=healthy())
     node.answers["/node/drain"] = {"draining": True, "done": True}
-    await site.look()
+    await watch.look()
     node.answers["/node/drain"] = UpstreamError("reset")
-    await site.look()
-    assert site.alarms()["draining"] == ["n:1"]
+    await watch.look()
+    assert watch.alarms()["draining"] == ["n:1"]
     node.answers["/ping"] = UpstreamError("refused")
-    site.named = site.named[1:]
-    await site.look()
-    assert site.state("n") is NodeState.STOPPED
-    assert "draining" not in site.alarms()
-    assert "node-down" not in site.alarms()
+    watch.named = watch.named[1:]
+    await watch.look()
+    assert watch.state("n") is NodeState.STOPPED
+    assert "draining" not in watch.alarms()
+    assert "node-down" not in watch.alarms()
 
 
 @on_asyncio
-async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(make_room: Any) -> None:
-    site = make_room(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
-    await site.look()
+async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
+    await watch.look()
     node.answers["/ping"] = UpstreamError("refused")
-    site.named = site.named[1:]
-    look = await site.look()
+    watch.named = watch.named[1:]
+    look = await watch.look()
     assert (look.answered, look.channels) == ({"m:1"}, {})
-    (alarm,) = site.monitor.book.all()
-    assert (alarm.subject.rule, alarm.since) == ("node-down", site.clock() // SECOND * SECOND)
+    (alarm,) = watch.monitor.book.all()
+    assert (alarm.subject.rule, alarm.since) == ("node-down", watch.clock() // SECOND * SECOND)
     assert "30 messages are stuck on it: t (30)." in alarm.subject.words
-    assert set(site.monitor._paces) == {"m:1"}
-    assert not await site.monitor.dismiss("m:1"), "it is up"
-    assert await site.monitor.dismiss("n:1")
-    assert site.alarms() == {}
-    await site.look()
-    assert [one.subject.rule for one in site.changes[-1].ended] == ["node-down"]
+    assert set(watch.monitor._paces) == {"m:1"}
+    assert not await watch.monitor.dismiss("m:1"), "it is up"
+    assert await watch.monitor.dismiss("n:1")
+    assert watch.alarms() == {}
+    await watch.look()
+    assert [one.subject.rule for one in watch.changes[-1].ended] == ["node-down"]
 
 
 @on_asyncio
-async def test_an_answer_that_is_not_ok_nsqlookupd_down_and_the_clocks_of_nodes(make_room: Any) -> None:
-    site = make_room(n=(node := healthy()))
+async def test_an_answer_that_is_not_ok_nsqlookupd_down_and_the_clocks_of_nodes(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()))
     node.answers["/ping"] = Refused("n:1/ping answered 500 'NOK - disk full'", 500)
-    look = await site.look()
-    assert (site.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
-    assert site.alarms()["node-refusing"] == ["n:1"]
+    look = await watch.look()
+    assert (watch.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
+    assert watch.alarms()["node-refusing"] == ["n:1"]
     del node.answers["/ping"]
-    site.lookupds["l:1"] = UpstreamError("refused")
-    look = await site.look()
-    assert "node-refusing" not in site.alarms()
+    watch.lookupds["l:1"] = UpstreamError("refused")
+    look = await watch.look()
+    assert "node-refusing" not in watch.alarms()
     assert (look.lookupds, look.answered) == ({"l:1": "refused"}, {"n:1"}), "nodes that are known are asked anyway"
-    assert site.alarms()["lookupd-down"] == ["l:1"]
-    site = make_room(**{name: healthy(**{"/channels/attention": {"now": NOW + ahead * SECOND}})
+    assert watch.alarms()["lookupd-down"] == ["l:1"]
+    watch = make_watch(**{name: healthy(**{"/channels/attention": {"now": NOW + ahead * SECOND}})
                      for name, ahead in (("a", 0), ("b", 0), ("c", 60))})  # fmt: skip
-    await site.look(0)
-    assert [site.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
-    assert site.alarms()["clock-skew"] == ["c:1"]
+    await watch.look(0)
+    assert [watch.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
+    assert watch.alarms()["clock-skew"] == ["c:1"]
 
 
 @on_asyncio
-async def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(make_room: Any) -> None:
-    site = make_room(producer("n", topics=(("t", False),)), n=healthy())
-    queries = site.monitor.queries
-    await site.look()
-    site.named = []
+async def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(make_watch: Any) -> None:
+    watch = make_watch(producer("n", topics=(("t", False),)), n=healthy())
+    queries = watch.monitor.queries
+    await watch.look()
+    watch.named = []
     queries.cache.invalidate()
     assert [one.address for one in (await queries.producers_of("t")).producers] == ["n:1"]
-    assert site.state("n") is NodeState.UNREGISTERED
+    assert watch.state("n") is NodeState.UNREGISTERED
     with pytest.raises(AllFailed):
         await queries.producers_of("u")
 
 
 @on_asyncio
-async def test_pages_ask_again_if_a_node_goes_or_comes_and_not_for_figures(
-    make_room: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = make_room(n=(node := healthy()))
+async def test_pages_ask_again_if_a_node_leaves_or_joins(make_watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = make_watch(n=(node := healthy()))
     noted: list[float] = []
-    monkeypatch.setattr(Queries, "note_change", lambda queries: noted.append(site.seconds))
+    monkeypatch.setattr(Queries, "note_change", lambda queries: noted.append(watch.seconds))
     for _ in range(10):
-        await site.look()
+        await watch.look()
     assert noted == [INTERVAL]
     node.answers["/ping"] = UpstreamError("refused")
-    await site.look()
+    await watch.look()
     del node.answers["/ping"]
-    await site.look()
+    await watch.look()
     assert noted == [INTERVAL, 11 * INTERVAL, 12 * INTERVAL]
 
 
 @on_asyncio
 async def test_a_bug_in_a_check_does_not_end_the_task(
-    make_room: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_watch: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site, looks = make_room(n=healthy()), 0
+    watch, looks = make_watch(n=healthy()), 0
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
-    check = site.monitor.checks.check
+    check = watch.monitor.checks.check
 
     def fails_once(look: Snapshot) -> Any:
         nonlocal looks
@@ -362,28 +360,28 @@ async def test_a_bug_in_a_check_does_not_end_the_task(
             raise ZeroDivisionError
         return check(look)
 
-    monkeypatch.setattr(site.monitor.checks, "check", fails_once)
+    monkeypatch.setattr(watch.monitor.checks, "check", fails_once)
 
     async def turns() -> None:
         done, sleep = asyncio.Event(), asyncio.sleep
 
         async def skip(seconds: float) -> None:
-            site.seconds += seconds
-            site.monitor.queries.cache.invalidate()
-            if site.monitor.completed == 2:
+            watch.seconds += seconds
+            watch.monitor.queries.cache.invalidate()
+            if watch.monitor.completed == 2:
                 done.set()
             await sleep(0)
 
         monkeypatch.setattr("admin.alarms.monitor.asyncio.sleep", skip)
-        site.monitor.start()
-        site.monitor.start()  # it is started already
+        watch.monitor.start()
+        watch.monitor.start()  # it is started already
         await done.wait()
-        assert site.monitor._task is not None
-        site.monitor._task.cancel()
+        assert watch.monitor._task is not None
+        watch.monitor._task.cancel()
 
     await turns()
     assert looks == 3
-    assert site.alarms() == {"buried": ["t/c"]}
+    assert watch.alarms() == {"buried": ["t/c"]}
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.CRITICAL] == [
         "ALARMS: the check of the nodes failed"
     ]
@@ -402,38 +400,38 @@ KEYS = (
 def test_a_node_may_answer_anything(one: Any, other: Any) -> None:
     inner = dict.fromkeys(KEYS, other)
     answers = [dict.fromkeys(KEYS, one), {key: [inner, one] for key in KEYS}, dict.fromkeys(KEYS, inner)]
-    site = Site(**{f"n{place}": FakeNode(dict.fromkeys(PATHS, answer)) for place, answer in enumerate(answers)})
+    watch = Watch(**{f"n{place}": FakeNode(dict.fromkeys(PATHS, answer)) for place, answer in enumerate(answers)})
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=site.monotonic))
+        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=watch.monotonic))
         for _ in range(2):
-            in_loop(site.look)
-    assert site.monitor.completed == 2
-    for alarm in site.monitor.book.all():
+            in_loop(watch.look)
+    assert watch.monitor.completed == 2
+    for alarm in watch.monitor.book.all():
         assert alarm.json()["rule"] == alarm.rule.name
 
 
 @on_asyncio
-async def test_what_is_raised_in_a_snooze_is_stored_too(make_room: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = make_room(n=healthy())
-    site.monitor.book.snooze(("buried", ""), Snooze(NOW + 3600 * SECOND, "a", "known"))
+async def test_what_is_raised_in_a_snooze_is_stored_too(make_watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = make_watch(n=healthy())
+    watch.monitor.book.snooze(("buried", ""), Snooze(NOW + 3600 * SECOND, "a", "known"))
     puts: list[dict[Id, int]] = []
 
     async def put(self: StateStore, since: dict[Id, int]) -> None:
         puts.append(since)
 
     monkeypatch.setattr(StateStore, "put_alarms", put)
-    await site.look()
-    await site.look()
-    site.nodes["n:1"].answers["/channels/attention"] = {}
-    await site.look()
+    await watch.look()
+    await watch.look()
+    watch.nodes["n:1"].answers["/channels/attention"] = {}
+    await watch.look()
     assert puts == [{("buried", "t/c"): NOW + int(INTERVAL * SECOND)}, {}], "only what has changed"
-    assert [len(one.raised) + len(one.ended) for one in site.changes] == [0, 0, 0]
+    assert [len(one.raised) + len(one.ended) for one in watch.changes] == [0, 0, 0]
 
 
 @on_asyncio
-async def test_cursors_are_bounded(make_room: Any) -> None:
+async def test_cursors_are_bounded(make_watch: Any) -> None:
     cursors = [{"topic": "t" * 300, "name": f"r{one}", "lag": -one} for one in range(MOST_CURSORS + 5)]
-    site = make_room(n=healthy(**{"/cursors": {"cursors": cursors}}))
-    await site.look()
-    assert len(site.monitor.last.cursors) == MOST_CURSORS
-    assert {(len(one.topic), one.lag) for one in site.monitor.last.cursors} == {(200, 0)}
+    watch = make_watch(n=healthy(**{"/cursors": {"cursors": cursors}}))
+    await watch.look()
+    assert len(watch.monitor.last.cursors) == MOST_CURSORS
+    assert {(len(one.topic), one.lag) for one in watch.monitor.last.cursors} == {(200, 0)}

@@ -102,7 +102,7 @@ def test_records_and_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> Non
         assert again.alarms() == {("buried", "t/c"): NOW}
 
 
-def test_a_write_that_fails_is_logged_once_and_delays_no_caller(
+def test_a_write_that_fails_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(state_store, "LOCKED", 0.0)
