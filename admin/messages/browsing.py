@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from admin.messages.message_list import MOST_FOUND, MOST_NODES, MOST_SHOWN, MessageList, MessageLists
 from admin.nodes.cluster import Producer
+from admin.nodes.merge import fields
 from admin.nodes.upstreams import Gathered
 from admin.nodes.views import job_view, message_view, whole
 from admin.output.layout import HEADERS, Fields, parameters
@@ -187,7 +188,7 @@ class Browsing:
         return {
             "page_of": "tube", "title": f"Tube {name}", "name": name, "node": node,
             "may": who.offered(name), "shows_bodies": shows,
-            "tube": _tube_row(node, found if isinstance(found := data.get("tube"), dict) else {}),
+            "tube": _tube_row(node, fields(data.get("tube"))),
             "pause_left": number(data.get("pause_left")),
             "jobs": [job_view(one) for one in objects(data.get("jobs"))[:MOST_SHOWN]],
             "table": _table(data.get("jobs"), shows),
@@ -245,7 +246,7 @@ def _tube_row(node: str, data: JsonObject) -> JsonObject:
 
 def _found_at(one: JsonObject) -> JsonObject:
     """Return the node of a message, and the client that has it in flight."""
-    client = found if isinstance(found := one.get("client"), dict) else {}
+    client = fields(one.get("client"))
     names = ("client_id", "hostname", "remote_address", "user_agent")
     shown = {name: text(client.get(name))[:MOST_CLIENT] for name in names}
     return {"node": one["node"], "client": shown if client else None}

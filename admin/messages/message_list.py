@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from admin.nodes.merge import fields
 from admin.nodes.queries import Queries
 from admin.nodes.upstreams import Refused, UpstreamError
 from shared.http.errors import HttpError
@@ -138,7 +139,7 @@ class MessageLists:
                 found.silent += 1
             else:
                 answers[node] = answer
-                counts = found_counts if isinstance(found_counts := answer.get("counts"), dict) else {}
+                counts = fields(answer.get("counts"))
                 found.counts.update({state: number(counts.get(state)) for state in STATES})
         if places and absent == len(places):
             raise HttpError(404, "No node that answers has this channel.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from admin.nodes.merge import LONGEST_NAME
+from admin.nodes.merge import LONGEST_NAME, fields
 from admin.nodes.views import EMPTY, GROWING, STALLED, drain_rank
 from shared.json_fields import JsonObject, objects, text
 
@@ -57,9 +57,9 @@ def gains_of(answers: Mapping[str, JsonObject]) -> dict[str, float]:
     found: dict[str, float] = {}
     unknown: set[str] = set()
     for answer in answers.values():
-        channels, changes = answer.get("channels"), answer.get("changes")
-        for name in channels if isinstance(channels, dict) else ():
-            change = changes.get(name) if isinstance(changes, dict) else None
+        changes = fields(answer.get("changes"))
+        for name in fields(answer.get("channels")):
+            change = changes.get(name)
             gain = _gain(*change) if isinstance(change, list) and len(change) == 2 else None
             if gain is None:
                 unknown.add(name)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import inf
 
+from admin.nodes.merge import fields
 from admin.nodes.views import UNKNOWN, time_to_drain
 from shared.json_fields import JsonObject
 
@@ -137,7 +138,6 @@ def oldest_of(ages: Mapping[str, JsonObject], channel: str) -> dict[str, int]:
     """Return by node the publish time of the longest waiting message, ns since the epoch. `ages`: responses of /topic/ages."""
     found: dict[str, int] = {}
     for node, answer in ages.items():
-        channels = answer.get("channels")
-        then = channels.get(channel) if isinstance(channels, dict) else None
+        then = fields(answer.get("channels")).get(channel)
         found[node] = then if type(then) is int and 0 < then < 1 << 63 else 0
     return found

@@ -14,7 +14,7 @@ from heapq import nsmallest
 from typing import Any
 
 from admin.nodes.cluster import Producer
-from admin.nodes.merge import items
+from admin.nodes.merge import fields, items
 from admin.nodes.observations import BURIED_JOBS, JOBS, TOTALS, Observation
 from admin.nodes.views import count, duration
 from admin.times import second
@@ -281,9 +281,7 @@ def stored(record: NodeRecord) -> JsonObject:
 
 def restored(data: Mapping[str, Any]) -> NodeRecord | None:
     """Return the record that `stored` made; None if it names no node. A field of a wrong type counts as missing."""
-    raw, figures = data.get("producer"), data.get("figures")
-    if not isinstance(raw, dict):
-        return None
+    raw, figures = fields(data.get("producer")), fields(data.get("figures"))
     given: dict[str, Any] = {name: text(raw.get(name)) for name in (*Producer.TEXTS, "region", "zone")}
     given |= {name: number(raw.get(name)) for name in Producer.PORTS}
     given |= {name: tuple(map(text, items(raw.get(name)))) for name in ("remote_addresses", "capabilities")}
@@ -292,7 +290,6 @@ def restored(data: Mapping[str, Any]) -> NodeRecord | None:
     producer = Producer(**given, out_of_date=raw.get("out_of_date") is True)
     if not producer.broadcast_address or producer.http_port <= 0:
         return None
-    figures = figures if isinstance(figures, dict) else {}
     return NodeRecord(
         _bounded(producer), is_named=False, reason=text(data.get("reason"))[:LONGEST],
         figures={name: max(0, number(figures[name])) for name in _FIGURES if name in figures},

@@ -42,6 +42,11 @@ def items(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def fields(value: object) -> JsonObject:
+    """Return the object, or {} if it is no object."""
+    return value if isinstance(value, dict) else {}
+
+
 def texts(value: object) -> list[str]:
     """Return the texts in a list; [] if it is no list."""
     return [text(one) for one in items(value) if isinstance(one, str)]
@@ -166,8 +171,7 @@ def _channel(
 
 def _latency(data: JsonObject) -> JsonObject:
     """Return a node's percentiles. The average, minimum and maximum of each are its own value."""
-    given = data.get("e2e_processing_latency")
-    given = given if isinstance(given, dict) else {}
+    given = fields(data.get("e2e_processing_latency"))
     count = number(given.get("count"))
     found = [
         dict.fromkeys(("average", "max", "min", "value"), value) | {"count": count, "quantile": one.get("quantile", 0)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from admin.nodes.merge import LONGEST_NAME, items
+from admin.nodes.merge import LONGEST_NAME, fields, items
 from shared.json_fields import JsonObject, number, objects, text
 
 TOTALS = ("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages")
@@ -76,8 +76,8 @@ def _of_figures(data: JsonObject) -> Observation | None:
     totals = data.get("totals")
     if not isinstance(totals, dict):
         return None
-    sums, columns = {name: _count(totals, name) for name in TOTALS}, data.get("columns")
-    held, buried = (items(columns.get(one)) if isinstance(columns, dict) else [] for one in ("held", "buried"))
+    sums, columns = {name: _count(totals, name) for name in TOTALS}, fields(data.get("columns"))
+    held, buried = items(columns.get("held")), items(columns.get("buried"))
     names = data.get("names")
     if not isinstance(names, list) or not len(names) == len(held) == len(buried):
         return Observation(sums)

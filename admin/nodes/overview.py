@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from admin.nodes.backlogs import UNKNOWN_DRAIN, Backlog, add_backlogs, rank_of, slower, slowest
 from admin.nodes.cluster import PartialResult
-from admin.nodes.merge import items, texts
+from admin.nodes.merge import fields, items, texts
 from admin.nodes.sorting import arranged
 from admin.nodes.views import Row, absent_row, drain_rank, topic_row, with_rates
 from shared.json_fields import JsonObject, number, text
@@ -72,18 +72,16 @@ def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject],
 
 
 def _add_node(found: Overview, data: JsonObject, columns: tuple[str, ...]) -> None:
-    totals = data.get("totals")
-    if isinstance(totals, dict):
-        for name in TOTALS:
-            found.totals[name] += number(totals.get(name))
+    totals, given = fields(data.get("totals")), fields(data.get("columns"))
+    for name in TOTALS:
+        found.totals[name] += number(totals.get(name))
     found.oldest = older(found.oldest, number(data.get("oldest")))
     found.paused.update(texts(data.get("paused"))[:MOST_NAMES])
     names = list(map(text, items(data.get("names"))))
     found.names.update(names)
-    given = data.get("columns")
     for column in columns:
-        values = given.get(column) if isinstance(given, dict) else None
-        if isinstance(values, list) and len(values) == len(names):
+        values = items(given.get(column))
+        if len(values) == len(names):
             _add_column(found.columns[column], column, names, values)
 
 

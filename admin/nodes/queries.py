@@ -19,6 +19,7 @@ from admin.nodes.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.held_past import HeldPast
 from admin.nodes.inventory import Inventory, NodeRecord, NodeState
+from admin.nodes.merge import fields
 from admin.nodes.observations import Observation
 from admin.nodes.overview import Overview, Rows, counts_row, node_counts, older, overview_of, rows_of
 from admin.nodes.places import Settings
@@ -162,19 +163,11 @@ class Queries:
 
     async def node(self, address: str) -> Producer:
         """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""
-        found = await self.producers()
-        producer = next((one for one in found.producers if one.address == address), None)
-        if producer is None:
-            raise HttpError(404, f"No nsqd with the HTTP address {address[:100]} is known.")
-        return producer
+        return _node_at(address, await self.producers(), f"No nsqd with the HTTP address {address[:100]} is known.")
 
     async def carrying(self, topic: str, node: str) -> Producer:
         """Return a node of the cluster that has the topic. Raises HttpError 404."""
-        found = await self.producers_of(topic)
-        producer = next((one for one in found.producers if one.address == node), None)
-        if producer is None:
-            raise HttpError(404, f"No nsqd at {node[:100]} has topic {topic}.")
-        return producer
+        return _node_at(node, await self.producers_of(topic), f"No nsqd at {node[:100]} has topic {topic}.")
 
     async def all_penstock_nodes(self) -> list[Producer]:
         """Return all nodes that can do more than an original."""
@@ -321,12 +314,12 @@ class Queries:
         The times are ns since the epoch, 0 if no message waits; "" stands for the topic.
         """
         gathered = await self.ask_nodes(await self.penstock_nodes(producers), "/topic/ages", {"topic": topic})
-        found: dict[str, int] = {}
+        found, buried = dict[str, int](), Counter[str]()
         for data in gathered.answers.values():
-            channels = data.get("channels")
-            for name, then in [("", data.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
+            for name, then in {"": data.get("topic"), **fields(data.get("channels"))}.items():
                 found[name] = older(found.get(name, 0), number(then))
-        return found, _buried_of(gathered)
+            buried.update({name: number(count) for name, count in fields(data.get("buried")).items()})
+        return found, buried
 
     async def gains(self, producers: list[Producer], topic: str, stats: Stats) -> dict[str, float]:
         """Return by channel the decrease of its messages per second, over the last minutes, where all nodes report it.
@@ -393,13 +386,11 @@ class Queries:
         return penstock_nodes, [one for one in producers if one.address not in known]
 
 
-def _buried_of(gathered: Gathered[JsonObject]) -> Counter[str]:
-    """Return by channel the number of buried messages. `gathered`: the responses of /topic/ages."""
-    buried: Counter[str] = Counter()
-    for data in gathered.answers.values():
-        counts = data.get("buried")
-        buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
-    return buried
+def _node_at(address: str, found: Producers, problem: str) -> Producer:
+    for one in found.producers:
+        if one.address == address:
+            return one
+    raise HttpError(404, problem)
 
 
 def _place(producer: Producer) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.nodes.decoders import decode, printable, text_of
+from admin.nodes.merge import fields
 from admin.times import clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
 from shared.json_fields import JsonObject, number, objects, text
@@ -177,13 +178,14 @@ def message_view(data: JsonObject) -> JsonObject:
         ("offset", "attempts", "failures", "body_size"),
     )
     numbers = {name: number(data.get(name)) for name in (*times, *counts)}
-    headers = found if isinstance(found := data.get("headers"), dict) else {}
     return (
         numbers
         | {
             "id": text(data.get("id")),
             "reason": text(data.get("reason")),
-            "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)},
+            "headers": {
+                text(name): text(value) for name, value in islice(fields(data.get("headers")).items(), MOST_HEADERS)
+            },
             "text": printable(shown or ""),
             "is_binary": shown is None,
             "waits": data.get("waiting_for_copies") is True,  # other nodes have no copies yet, so the body is not shown
