@@ -207,7 +207,7 @@ class Checks:
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
 
 
-class Deliveries(NamedTuple):
+class EndedDeliveries(NamedTuple):
     """The deliveries between two snapshots that ended, by their end."""
 
     requeued: int = 0
@@ -215,27 +215,30 @@ class Deliveries(NamedTuple):
     finished: int = 0
 
 
-def _deliveries(now: ChannelFigures, then: ChannelFigures) -> Deliveries | None:
+def _deliveries(now: ChannelFigures, then: ChannelFigures) -> EndedDeliveries | None:
     """Return the deliveries between two snapshots, or None if the node was restarted and counts from 0 again."""
     requeued, timed_out = now.requeued - then.requeued, now.timed_out - then.timed_out
     messages = now.messages - then.messages
     if min(requeued, timed_out, messages) < 0:
         return None
-    return Deliveries(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
+    return EndedDeliveries(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
 
 
-def _failed_since(look: Snapshot, earlier: list[Snapshot], key: Key) -> tuple[Deliveries, int]:
+def _failed_since(look: Snapshot, earlier: list[Snapshot], key: Key) -> tuple[EndedDeliveries, int]:
     """Return the deliveries on all nodes, each since the earliest snapshot that can be compared, and the earliest time.
 
     A channel without a problem is in no snapshot, so the earliest one that has it may be younger than the window.
     """
-    total, since = Deliveries(), 0
+    total, since = EndedDeliveries(), 0
     for node in look.answered:
         now = look.parts.get(node, {}).get(key)
         for before in earlier if now is not None else ():
             then = before.parts.get(node, {}).get(key)
             found = _deliveries(now, then) if now is not None and then is not None else None
             if found is not None:
-                total, since = Deliveries(*map(sum, zip(total, found, strict=True))), min(since or before.at, before.at)
+                total, since = (
+                    EndedDeliveries(*map(sum, zip(total, found, strict=True))),
+                    min(since or before.at, before.at),
+                )
                 break
     return total, since

@@ -37,14 +37,14 @@ class Past:
         if not self._disks or look.at - self._disks[-1][0] >= DISK_SPACING:
             self._disks.append((look.at, {name: one.disk_free for name, one in look.nodes.items() if one.disk_total}))
 
-    def change(self, look: Snapshot, minutes: float) -> Change:
+    def change(self, look: Snapshot, minutes: float) -> ChannelChange:
         """Return the change of the channels over the last minutes, of each node since its first snapshot in that time.
 
         So a node that joins or leaves does not change the gain of the others. A log that another node has promoted since then
         continues there, so its earlier messages count.
         """
         promoted = [name for name, one in look.nodes.items() if one.state.is_gone and one.record.led_by is not None]
-        kept, change = list(self.looks_before(look, minutes)), Change()
+        kept, change = list(self.looks_before(look, minutes)), ChannelChange()
         for node in (*look.answered, *promoted):
             before = next((one for one in kept if _has_channels(one, node)), None)
             has_now = _has_channels(look, node)
@@ -68,7 +68,7 @@ class Past:
 
 
 @dataclass(slots=True)
-class Change:
+class ChannelChange:
     """The channels before and now, summed up over the nodes that can be compared."""
 
     before: dict[Key, ChannelFigures] = field(default_factory=dict)

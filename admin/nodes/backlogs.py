@@ -21,28 +21,28 @@ _MOST = 1 << 62  # messages, and seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class PartBacklog:
     """A part of a topic, on one node or on all."""
 
     depth: int  # messages that wait
     gain: float | None  # decrease of the messages that it holds, per second; None: not known
 
-    def plus(self, other: Backlog) -> Backlog:
+    def plus(self, other: PartBacklog) -> PartBacklog:
         """Return the sum of a part on several nodes."""
         known = self.gain is not None and other.gain is not None
-        return Backlog(self.depth + other.depth, (self.gain or 0.0) + (other.gain or 0.0) if known else None)
+        return PartBacklog(self.depth + other.depth, (self.gain or 0.0) + (other.gain or 0.0) if known else None)
 
 
-def add_backlogs(parts: dict[str, Backlog], backlogs: object) -> None:
+def add_backlogs(parts: dict[str, PartBacklog], backlogs: object) -> None:
     """Add the `backlogs` in a row of /topics/rows to the parts of the topic, by channel."""
     for one in objects(backlogs)[:MOST_BACKLOGS]:
         name, depth = text(one.get("channel"))[:LONGEST_NAME], one.get("depth")
         if type(depth) is int and 0 <= depth < _MOST:
-            backlog = Backlog(depth, _gain(one.get("change"), one.get("seconds")))
+            backlog = PartBacklog(depth, _gain(one.get("change"), one.get("seconds")))
             parts[name] = parts[name].plus(backlog) if name in parts else backlog
 
 
-def slowest(parts: Iterable[Backlog]) -> Backlog | None:
+def slowest(parts: Iterable[PartBacklog]) -> PartBacklog | None:
     """Return the part whose drain time is known and longest; None if it is known for none that has messages."""
     ranked = [(rank, one.depth, one) for one in parts if (rank := drain_rank(one.depth, one.gain)) is not None]
     worst = max(ranked, key=lambda one: one[:2], default=None)

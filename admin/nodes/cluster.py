@@ -76,8 +76,8 @@ class PartialResult:
 
 
 @dataclass(slots=True)
-class Names(PartialResult):
-    """Names of topics or channels, sorted."""
+class TopicNames(PartialResult):
+    """Names of topics, sorted."""
 
     names: list[str] = field(default_factory=list)
 
@@ -133,7 +133,7 @@ class Cluster:
 
     # Queries
 
-    async def topics(self) -> Names:
+    async def topics(self) -> TopicNames:
         """Return the topics of all nodes. Raises AllFailed."""
         if self.lookupds:
             gathered = await self._ask(LOOKUPDS, self.lookupds, "/topics")
@@ -143,10 +143,10 @@ class Cluster:
             gathered, lambda data: [one["topic_name"] for one in named(data.get("topics"), "topic_name")]
         )
 
-    async def _names(self, gathered: Gathered[JsonObject], names_in: Callable[[JsonObject], object]) -> Names:
+    async def _names(self, gathered: Gathered[JsonObject], names_in: Callable[[JsonObject], object]) -> TopicNames:
         collect = lambda: sorted({one for data in gathered.answers.values() for one in texts(names_in(data))})  # noqa: E731
         names = await self.upstreams.answer_budget.run_in_thread(gathered.memory, collect)
-        return Names(gathered.errors, names, memory=gathered.memory)
+        return TopicNames(gathered.errors, names, memory=gathered.memory)
 
     async def producers(self) -> Producers:
         """Return all nsqd of the cluster. Raises AllFailed."""

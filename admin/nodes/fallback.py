@@ -26,7 +26,7 @@ FORGOTTEN = 600.0  # s after which an old answer expires, and a node that was no
 
 
 @dataclass(slots=True)
-class _Slot:
+class _LastAnswer:
     task: asyncio.Task[Answer] | None = None
     answer: Answer | None = None
     at: float = 0.0
@@ -43,14 +43,14 @@ class FallbackUpstreams(Upstreams):
         self._clock = clock
         # called with a node's address, the observation in its answer, and the s since it was asked
         self.on_answer: Callable[[str, Observation | None, float], None] = lambda address, seen, seconds: None
-        self._asked: OrderedDict[object, _Slot] = OrderedDict()
+        self._asked: OrderedDict[object, _LastAnswer] = OrderedDict()
         self._oldest: dict[str, float] = {}  # by address: when the oldest answer came that stands for a newer one
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
         """Return the nodes that do not answer, and for how many seconds; the last answer may be older."""
         now = self._clock()
-        for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
+        for key in [key for key, last in self._asked.items() if last.answer is not None and now - last.at > FORGOTTEN]:
             del self._asked[key]
         self._failing_since = {
             address: since for address, since in self._failing_since.items() if now - since < FORGOTTEN
@@ -71,14 +71,14 @@ class FallbackUpstreams(Upstreams):
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
         key = request_key(address, path, arguments)
-        slot = self._asked.setdefault(key, _Slot())
+        last = self._asked.setdefault(key, _LastAnswer())
         self._asked.move_to_end(key)
         if len(self._asked) > MOST:
             self._asked.popitem(last=False)
-        if slot.task is None or slot.task.done():
-            slot.task = asyncio.create_task(self._fill(slot, address, path, arguments))
-            slot.task.add_done_callback(retrieve)
-        task = slot.task
+        if last.task is None or last.task.done():
+            last.task = asyncio.create_task(self._fill(last, address, path, arguments))
+            last.task.add_done_callback(retrieve)
+        task = last.task
         await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else PATIENCE)
         if task.done():
             failure = task.exception()
@@ -89,12 +89,12 @@ class FallbackUpstreams(Upstreams):
         else:
             failure = UpstreamError(f"{address}{path} has not answered yet")
             self._failing_since.setdefault(address, self._clock())
-        if slot.answer is None or self._clock() - slot.at > FORGOTTEN:
+        if last.answer is None or self._clock() - last.at > FORGOTTEN:
             raise failure
-        self._oldest[address] = min(slot.at, self._oldest.get(address, slot.at))
-        return slot.answer
+        self._oldest[address] = min(last.at, self._oldest.get(address, last.at))
+        return last.answer
 
-    async def _fill(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
+    async def _fill(self, last: _LastAnswer, address: str, path: str, arguments: Arguments | None) -> Answer:
         began = self._clock()
         try:
             answer = await super().get_object(address, path, arguments)
@@ -103,7 +103,7 @@ class FallbackUpstreams(Upstreams):
                 self._failing_since.setdefault(address, self._clock())
             raise
         now = self._clock()
-        slot.answer, slot.at = (answer if answer.memory <= LARGEST else None), now
+        last.answer, last.at = (answer if answer.memory <= LARGEST else None), now
         self._evict_oldest()
         self._oldest.pop(address, None)
         self._failing_since.pop(address, None)
@@ -113,10 +113,10 @@ class FallbackUpstreams(Upstreams):
 
     def _evict_oldest(self) -> None:
         """Forget the oldest answers until the rest fits into its share of the memory budget."""
-        held = sum(slot.answer.memory for slot in self._asked.values() if slot.answer is not None)
-        for slot in self._asked.values():
+        held = sum(last.answer.memory for last in self._asked.values() if last.answer is not None)
+        for last in self._asked.values():
             if held <= self.answer_budget.most_held // SHARE:
                 return
-            if slot.answer is not None:
-                held -= slot.answer.memory
-                slot.answer = None
+            if last.answer is not None:
+                held -= last.answer.memory
+                last.answer = None

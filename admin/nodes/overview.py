@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from admin.nodes.backlogs import UNKNOWN_DRAIN, Backlog, add_backlogs, rank_of, slower, slowest
+from admin.nodes.backlogs import UNKNOWN_DRAIN, PartBacklog, add_backlogs, rank_of, slower, slowest
 from admin.nodes.cluster import PartialResult
 from admin.nodes.merge import fields, items, texts
 from admin.nodes.sorting import arranged
@@ -181,7 +181,7 @@ def rows_of(data: Iterable[JsonObject], originals: Iterable[Row], backlogs: Iter
 
     `backlogs` are objects with `topic_name` and `backlogs` of the other nodes.
     """
-    found, parts = Rows(), dict[str, dict[str, Backlog]]()
+    found, parts = Rows(), dict[str, dict[str, PartBacklog]]()
     listed = list(data)
     for one in (*listed, *backlogs):
         add_backlogs(parts.setdefault(text(one.get("topic_name")), {}), one.get("backlogs"))

@@ -24,7 +24,7 @@ from admin.nodes.observations import Observation
 from admin.nodes.overview import Overview, Rows, counts_row, node_counts, older, overview_of, rows_of
 from admin.nodes.places import Settings
 from admin.nodes.response_cache import FRESH, CachedAnswer, ResponseCache
-from admin.nodes.series_past import Missing, SeriesPast
+from admin.nodes.series_past import MissingNode, SeriesPast
 from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
 from admin.nodes.views import Row, topic_row
 from shared.cluster.merge import cluster_states
@@ -151,7 +151,7 @@ class Queries:
         missing = sum(one.address in down for one in every)
         return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
 
-    def missing_past(self, topic: str, channel: str) -> list[Missing]:
+    def missing_past(self, topic: str, channel: str) -> list[MissingNode]:
         """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""
         gone = {
             one.address: one.failing_since // SECOND

@@ -24,7 +24,7 @@ _OVERHEAD = 500  # bytes of each topic or channel in addition to the compressed 
 _MEMORY = 40  # bytes in memory per byte that is kept, roughly
 
 
-class Missing(TypedDict):
+class MissingNode(TypedDict):
     """A node that is not in the sums of a time. The times are s since the epoch."""
 
     node: str  # address
@@ -33,7 +33,7 @@ class Missing(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptSeries:
     """The series of one topic or channel that are kept."""
 
     packed: bytes = b""  # the lives of each node by its address; b"": none
@@ -55,7 +55,7 @@ class Kept:
         return lives
 
 
-def summed_up(kept: Kept, answers: Mapping[str, JsonObject], now: int) -> tuple[JsonObject, Kept]:
+def summed_up(kept: KeptSeries, answers: Mapping[str, JsonObject], now: int) -> tuple[JsonObject, KeptSeries]:
     """Return the sums of all spans, and the series to keep from now on.
 
     `answers`: the responses of /topic/series at `now` (s since the epoch), by address.
@@ -65,24 +65,26 @@ def summed_up(kept: Kept, answers: Mapping[str, JsonObject], now: int) -> tuple[
     lives |= {node: extended(lives.get(node, {}), answer) for node, answer in answers.items()}
     lives = {node: recent(one, now) for node, one in lives.items()}
     found = spans(lives[node] for node in sorted(lives, key=lambda node: -answered_at[node]))
-    return found, Kept(zlib.compress(json.dumps(lives).encode(), 1), answered_at)
+    return found, KeptSeries(zlib.compress(json.dumps(lives).encode(), 1), answered_at)
 
 
 class SeriesPast:
     """The series of all topics and channels that are kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()  # by topic and channel; the last one shown last
+        self._kept: OrderedDict[tuple[str, str], KeptSeries] = (
+            OrderedDict()
+        )  # by topic and channel; the last one shown last
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, topic: str, channel: str) -> Kept:
+    def find(self, topic: str, channel: str) -> KeptSeries:
         """Return the series of a topic, or of its channel if there is a name."""
-        return self._kept.get((topic, channel)) or Kept()
+        return self._kept.get((topic, channel)) or KeptSeries()
 
-    def keep(self, topic: str, channel: str, kept: Kept) -> None:
+    def keep(self, topic: str, channel: str, kept: KeptSeries) -> None:
         """Keep these series, and forget others if there is too much."""
         before = self._kept.pop((topic, channel), None)
         self._bytes += kept.size - (before.size if before is not None else 0)
@@ -90,14 +92,14 @@ class SeriesPast:
         while self._bytes > MOST_BYTES:
             self._bytes -= self._kept.popitem(last=False)[1].size
 
-    def missing(self, topic: str, channel: str, gone: Mapping[str, int], now: int) -> list[Missing]:
+    def missing(self, topic: str, channel: str, gone: Mapping[str, int], now: int) -> list[MissingNode]:
         """Return the nodes that the sums lack, and the times, within the last day.
 
         `gone`: since when nodes that had the topic are down. The sums include a node up to its last answer, which is at most
         SILENT s before that if the chart was open.
         """
         answered_at = self.find(topic, channel).answered_at
-        found: list[Missing] = [
+        found: list[MissingNode] = [
             {"node": node, "since": answered_at.get(node), "until": until}
             for node, until in gone.items()
             if until - answered_at.get(node, 0) > SILENT and now - until < KEPT

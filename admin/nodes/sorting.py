@@ -36,7 +36,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ColumnHead:
     """The head of a column, as a page shows it."""
 
     key: str
@@ -62,20 +62,20 @@ class Table(Generic[T]):
         column = keys.get(sort) or keys[self.first or self.columns[0].key]
         return Order(column.key, order == "desc" if order in ("asc", "desc") else not column.is_text)
 
-    def heads(self, asked: Mapping[str, str]) -> list[Head]:
+    def heads(self, asked: Mapping[str, str]) -> list[ColumnHead]:
         """Return the heads of the columns. A click on the column that sorts the table now reverses the order."""
         now = Order("", False) if self._is_unsorted(asked) else self.order(asked)
         kept = {name: value for name, value in asked.items() if name not in _OTHERS}
         return [self._head(column, now, kept) for column in self.columns]
 
-    def _head(self, column: Column[T], now: Order, kept: dict[str, str]) -> Head:
+    def _head(self, column: Column[T], now: Order, kept: dict[str, str]) -> ColumnHead:
         is_now = column.key == now.key
         descends = not now.is_descending if is_now else not column.is_text
         is_first = descends is not column.is_text  # the order of the first click is the default
         order = "" if is_first else "desc" if descends else "asc"
         link = kept | {self._named("sort"): column.key, self._named("order"): order}
         aria = ("descending" if now.is_descending else "ascending") if is_now else ""
-        return Head(column.key, column.words, link, aria, column.is_text)
+        return ColumnHead(column.key, column.words, link, aria, column.is_text)
 
     def sorted(self, rows: Iterable[T], asked: Mapping[str, str]) -> list[T]:
         """Return the rows in the order that is asked for, or in their own. Equal ones keep their order."""

@@ -13,9 +13,9 @@ from admin.messages.message_list import (
     MOST_SCANNED,
     MOST_SHOWN,
     MOST_TOKEN,
+    ListPosition,
     MessageList,
     MessageLists,
-    Place,
     merged,
     read_token,
     token_of,
@@ -115,10 +115,10 @@ def test_a_search_leaves_out_nodes_that_fail_or_hang(monkeypatch: pytest.MonkeyP
 
 
 def test_a_token_says_where_each_node_goes_on() -> None:
-    places = {"a:1": Place("7", 3), "b:1": Place(ended=True), "c:1": Place()}
-    assert read_token(token_of(places), ["a:1", "b:1", "c:1", "new:1"]) == places | {"new:1": Place()}
-    assert read_token(token_of(places), ["c:1"]) == {"c:1": Place()}  # no other server is asked
-    assert token_of({"b:1": Place(ended=True)}) == ""
+    places = {"a:1": ListPosition("7", 3), "b:1": ListPosition(ended=True), "c:1": ListPosition()}
+    assert read_token(token_of(places), ["a:1", "b:1", "c:1", "new:1"]) == places | {"new:1": ListPosition()}
+    assert read_token(token_of(places), ["c:1"]) == {"c:1": ListPosition()}  # no other server is asked
+    assert token_of({"b:1": ListPosition(ended=True)}) == ""
 
 
 def packed(listed: object) -> str:

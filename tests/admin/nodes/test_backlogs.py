@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admin.nodes.backlogs import MOST_BACKLOGS, Backlog, add_backlogs, gains_of, rank_of, slower, slowest
+from admin.nodes.backlogs import MOST_BACKLOGS, PartBacklog, add_backlogs, gains_of, rank_of, slower, slowest
 from admin.nodes.views import EMPTY, GROWING, STALLED
 from tests.cases import each
 
 
 def test_the_slowest_part() -> None:
-    fast, slow, stalled, growing = Backlog(10, 5.0), Backlog(10, 0.1), Backlog(1, 0.0), Backlog(1, -0.1)
-    parts = [Backlog(0, -5.0), Backlog(9, None), fast, slow, stalled, growing]
+    fast, slow, stalled, growing = PartBacklog(10, 5.0), PartBacklog(10, 0.1), PartBacklog(1, 0.0), PartBacklog(1, -0.1)
+    parts = [PartBacklog(0, -5.0), PartBacklog(9, None), fast, slow, stalled, growing]
     assert slowest(parts) is growing
     assert slowest(parts[:-1]) is stalled
     assert slowest(parts[:-2]) is slow
@@ -19,12 +19,12 @@ def test_the_slowest_part() -> None:
 
 
 def test_nodes_add_up() -> None:
-    parts: dict[str, Backlog] = {}
+    parts: dict[str, PartBacklog] = {}
     add_backlogs(parts, [{"channel": "c", "depth": 5, "change": -30, "seconds": 300}])
     add_backlogs(parts, [{"channel": "c", "depth": 0, "change": -60, "seconds": 60}, {"channel": "d", "depth": 1}])
-    assert parts == {"c": Backlog(5, 1.1), "d": Backlog(1, None)}
+    assert parts == {"c": PartBacklog(5, 1.1), "d": PartBacklog(1, None)}
     add_backlogs(parts, [{"channel": "c", "depth": 2, "change": None, "seconds": 0}])
-    assert parts["c"] == Backlog(7, None)
+    assert parts["c"] == PartBacklog(7, None)
     many = [{"channel": str(number), "depth": 1} for number in range(50)]
     parts = {}
     add_backlogs(parts, many)
@@ -58,7 +58,7 @@ def test_which_drain_is_slower() -> None:
     | st.dictionaries(st.sampled_from(["channel", "channels", "changes", "depth", "change", "seconds"]), inner),
 ))  # fmt: skip
 def test_lies(answer: object) -> None:
-    parts: dict[str, Backlog] = {}
+    parts: dict[str, PartBacklog] = {}
     add_backlogs(parts, answer)
     add_backlogs(parts, [answer])
     slowest(parts.values())

@@ -33,7 +33,7 @@ async def test_one_query_serves_all_viewers() -> None:
     assert (await cache.get("k", query)).before is None
     for number in range(2 * MOST):
         await cache.get(number, query)
-    assert len(cache._slots) == MOST
+    assert len(cache._entries) == MOST
 
 
 @on_asyncio

@@ -16,7 +16,7 @@ from admin.nodes.inventory import Inventory
 from admin.nodes.places import Settings
 from admin.nodes.queries import Queries
 from admin.nodes.response_cache import ResponseCache
-from admin.nodes.series_past import KEPT, SILENT, Kept, SeriesPast, summed_up
+from admin.nodes.series_past import KEPT, SILENT, KeptSeries, SeriesPast, summed_up
 from admin.nodes.upstreams import Gathered, Upstreams
 from admin.options import AdminOptions
 from admin.output.layout import _environment
@@ -131,7 +131,7 @@ def test_the_page_names_missing_nodes() -> None:
 
 def test_a_day_after_its_last_answer_a_node_is_forgotten() -> None:
     hours = {"a:1": {"day": steps(T0, 1, step=300)}, "b:1": {"day": steps(T0, 2, step=300)}}
-    _, kept = summed_up(Kept(), hours, T0)
+    _, kept = summed_up(KeptSeries(), hours, T0)
     found, kept = summed_up(kept, {"a:1": {"day": steps(T0, 1, 1, step=300)}}, T0 + KEPT - 1)
     assert found["day"]["depth"] == [3, 1]
     found, kept = summed_up(kept, {"a:1": {"day": steps(T0, 1, 1, step=300)}}, T0 + KEPT)
@@ -142,9 +142,9 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_past, "MOST_BYTES", 4000)
     past = SeriesPast()
     for number in range(9):
-        past.keep("t", f"c{number}", Kept(b"x" * 400, {"a:1": T0}))
-        past.keep("t", f"c{number}", Kept(b"y" * 400, {"a:1": T0}))
+        past.keep("t", f"c{number}", KeptSeries(b"x" * 400, {"a:1": T0}))
+        past.keep("t", f"c{number}", KeptSeries(b"y" * 400, {"a:1": T0}))
     assert len(past) == 4
     assert past.find("t", "c8").answered_at == {"a:1": T0}
-    assert past.find("t", "c0") == Kept()
+    assert past.find("t", "c0") == KeptSeries()
     assert past.missing("t", "c8", {"a:1": T0 + SILENT}, T0 + 60) == []
