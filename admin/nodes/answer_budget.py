@@ -88,10 +88,6 @@ class AnswerBudget:
             return function()
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
-    def close(self) -> None:
-        """Stop the parsing thread, and cancel what it has not begun."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
 
 def _parsed(content: bytes, most_memory: int) -> tuple[Any, int]:
     value = parse_json(content, most_memory)

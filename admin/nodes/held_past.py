@@ -22,9 +22,6 @@ class HeldPast:
     def __init__(self) -> None:
         self._samples: OrderedDict[Key, deque[tuple[int, int]]] = OrderedDict()  # (s, messages), the oldest first
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
     def note(self, topics: Iterable[JsonObject], at: int) -> None:
         """Sample the topics of nodes, in the form of admin.nodes.merge, at a time in s."""
         for topic in topics:

@@ -77,9 +77,6 @@ class SeriesPast:
         )  # by topic and channel; the last one shown last
         self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def find(self, topic: str, channel: str) -> KeptSeries:
         """Return the series of a topic, or of its channel if there is a name."""
         return self._kept.get((topic, channel)) or KeptSeries()

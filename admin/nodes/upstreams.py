@@ -108,10 +108,6 @@ class Upstreams:
         self._under_way: dict[object, asyncio.Task[Answer]] = {}
         self._changes = 0  # commands sent: an answer from before a command does not serve a request after it
 
-    async def close(self) -> None:
-        """Close all connections to the nodes."""
-        await self._client.aclose()
-
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return a JSON object. The envelope of nsqd before 1.0 is unwrapped. Raises UpstreamError."""
         key = self._changes, *request_key(address, path, arguments)
@@ -200,7 +196,7 @@ class Upstreams:
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str]
     ) -> tuple[httpx.Response, bytes]:
         """Return one response of any status, and its content. Raises UpstreamError."""
-        server, held = _server(url), 0
+        server, held = "/".join(url.split("/", 3)[:3]), 0  # scheme, host and port
 
         def on_part(size: int) -> None:
             nonlocal held
@@ -261,11 +257,6 @@ def _reason(error: BaseException) -> str:
     return advised(
         why_failed(error, "-http-client-tls-security-level"), "-http-client-tls-root-ca-file", "-http-client-tls-cert"
     )
-
-
-def _server(url: str) -> str:
-    """Return the scheme, host and port of a URL."""
-    return "/".join(url.split("/", 3)[:3])
 
 
 def request_key(address: str, path: str, arguments: Arguments | None) -> tuple[object, ...]:

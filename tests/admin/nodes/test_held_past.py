@@ -45,6 +45,6 @@ def test_the_number_of_channels_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     held = HeldPast()
     for node in ("a:1", "b:1", "c:1"):
         held.note([topic(5, node)], T0)
-    assert len(held) == 4
+    assert len(held._samples) == 4
     assert held.ages(topic(5), T0 + 9)["changes"] == {}
     assert held.ages(topic(5, "c:1"), T0 + 9)["changes"] == {"c": [0, 9]}

@@ -144,7 +144,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(9):
         past.keep("t", f"c{number}", KeptSeries(b"x" * 400, {"a:1": T0}))
         past.keep("t", f"c{number}", KeptSeries(b"y" * 400, {"a:1": T0}))
-    assert len(past) == 4
+    assert len(past._kept) == 4
     assert past.find("t", "c8").answered_at == {"a:1": T0}
     assert past.find("t", "c0") == KeptSeries()
     assert past.missing("t", "c8", {"a:1": T0 + SILENT}, T0 + 60) == []

@@ -30,10 +30,8 @@ SMALL = 128 * 1024  # bytes of an answer, for tests
 @asynccontextmanager
 async def asking(most: int = SMALL, connect: float = 1, request: float = 5) -> AsyncIterator[Upstreams]:
     upstreams = Upstreams(Times(connect, request), ssl.create_default_context(), AnswerBudget(most))
-    try:
+    async with upstreams._client:
         yield upstreams
-    finally:
-        await upstreams.close()
 
 
 MORE_MEMORY = b'{"topics":[' + b"[]," * (SMALL * MEMORY_PER_BYTE // 240) + b"[]]}"
@@ -183,7 +181,7 @@ async def test_large_answers_are_parsed_in_another_thread() -> None:
     own = threading.get_ident()
     assert await bounds.run_in_thread(AT_ONCE, threading.get_ident) == own
     assert await bounds.run_in_thread(AT_ONCE + 1, threading.get_ident) != own
-    bounds.close()
+    bounds._thread.shutdown()
 
 
 @on_asyncio
