@@ -2,12 +2,11 @@
 
 Read `main`, `daemon` and `options`; then the folders. Each imports only those below it:
 
-* `pages`: what a browser or the JSON API asks for, and the forms.
-* `alarms`: what looks at the nodes while no page is open, and tells operators. `messages`: messages and jobs, and what is done
-  to them.
+* `pages`: the pages, the JSON API, and the forms.
+* `alarms`: checks the nodes while no page is open, and notifies operators. `messages`: lists of messages and jobs, and actions.
 * `output`: layout, tables, forms and errors as HTML.
-* `users`: who asks, what they may do, and the audit trail of what they did.
-* `nodes`: questions to nodes with deadlines, and what the answers say of them.
+* `users`: authentication, rights, and the audit trail.
+* `nodes`: requests to nodes with deadlines, and the meaning of the answers.
 
-`times` says points in time. This room imports no other room, and neither penstock.client nor penstock.launch.
+`times` formats points in time. This package imports no other top-level one, and neither penstock.client nor penstock.launch.
 """

@@ -1,7 +1,7 @@
 """The nsqadmin daemon: serves the API and the pages until a signal arrives.
 
-This is the only file that connects the parts; `admin/main.py` runs before it. Everything happens in the HTTP thread's
-event loop, and the main thread waits for signals.
+This is the only file that connects the parts; `admin/main.py` runs before it. All work is done in the event loop of the HTTP
+thread, and the main thread waits for signals.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from shared.tls.strength import CLIENT_CIPHERS, at_level, pair_problem
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
-# Headers of answers over TLS. For a year browsers ask this host by HTTPS only, at every port, whatever a link says.
+# Headers of answers over TLS. For a year browsers ask this host by HTTPS only, at every port.
 OVER_TLS = {"strict-transport-security": "max-age=31536000"}
 CHECK_EVERY = 0.5  # s between two checks whether the file of users has changed
 LEAST_PACKED = 1  # bytes of an answer that is compressed: all of them, as in the original (gorilla's CompressHandler)
@@ -93,7 +93,7 @@ def serve(
     trusted = ClientCertificates(partial(client_context, options), is_lazy=not _has_client_files(options))
     users = open_users(options)
     resolve(options)
-    if options.oidc_issuer:  # what is wrong with its options and files ends the start with one line
+    if options.oidc_issuer:  # invalid options and files end the start with one line
         from admin.pages.oidc import open_provider
 
         OidcRoles(options.oidc_role, users)
@@ -132,7 +132,7 @@ async def _run(
     site.dates.start()
     ends = {bug, asyncio.ensure_future(until_told_to_stop(_each(signals), reload))}
     if users is not None:
-        ends.add(asyncio.ensure_future(_look_after(users)))
+        ends.add(asyncio.ensure_future(_reload_users(users)))
     ended, others = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for one in others:
         one.cancel()
@@ -160,7 +160,7 @@ async def _each(signals: asyncio.Queue[int]) -> AsyncIterator[int]:
         yield await signals.get()
 
 
-async def _look_after(users: Keyring) -> None:
+async def _reload_users(users: Keyring) -> None:
     """Read the file of users again when it changes; in a thread, because thousands of users take seconds."""
     while True:
         await asyncio.sleep(CHECK_EVERY)
@@ -169,19 +169,19 @@ async def _look_after(users: Keyring) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The ASGI application, and what looks at the nodes behind it."""
+    """The ASGI application, and the monitors of the clusters."""
 
     api: Api
     monitors: list[Monitor]
     dates: CertificateDates  # of nsqadmin's own certificates
 
     def start(self) -> None:
-        """Begin to look at the nodes. Called in the event loop that serves the application."""
+        """Begin to check the nodes. Called in the event loop that serves the application."""
         for one in self.monitors:
             one.start()
 
     def close(self) -> None:
-        """Finish writing what is remembered. Called when the event loop has ended."""
+        """Finish writing the state. Called when the event loop has ended."""
         for one in self.monitors:
             one.store.close()
 
@@ -193,8 +193,8 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
-    answer_budget = AnswerBudget(options.max_upstream_response)
-    first = _ClusterSite(options, options.cluster_name, context, access, home, clusters, answer_budget)
+    common = _Common(context, access, home, clusters, AnswerBudget(options.max_upstream_response))
+    first = _ClusterSite(options, options.cluster_name, common)
     login = Login(first.site)
     logins = login.routes()
     if options.oidc_issuer:
@@ -202,32 +202,36 @@ def application(options: AdminOptions, context: ssl.SSLContext, users: Keyring |
 
         logins |= OidcLogin(options, access, login, open_provider(options)).routes()
     routes = {**first.routes(), **access.guarded(logins, first.site.renderer.refuse)}
-    found, monitors = dict(below(home, routes)), [first.monitor]
+    found, sites, dates = dict(below(home, routes)), [first], CertificateDates(options)
     for name, addresses in named:
-        own = replace(
-            options, base_path=others[name], lookupd_http_address=tuple(addresses.split(",")), nsqd_http_address=()
-        )
-        site = _ClusterSite(own, name, context, access, home, clusters, answer_budget, first.site.audit)
-        found |= below(others[name], site.routes())
-        monitors.append(site.monitor)
-    api, dates = (
-        Api(found, Hosts(list(options.allowed_host)), _note, first.site.renderer.not_found),
-        CertificateDates(options),
-    )
-    for monitor in monitors:
-        monitor.own_dates = dates
-    return Application(api, monitors, dates)
+        lookupds = tuple(addresses.split(","))
+        own = replace(options, base_path=others[name], lookupd_http_address=lookupds, nsqd_http_address=())
+        sites.append(_ClusterSite(own, name, common, first.site.audit))
+        found |= below(others[name], sites[-1].routes())
+    for site in sites:
+        site.monitor.own_dates = dates
+    api = Api(found, Hosts(list(options.allowed_host)), _note, first.site.renderer.not_found)
+    return Application(api, [site.monitor for site in sites], dates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """The parts that the sites of all clusters share."""
+
+    context: ssl.SSLContext  # of requests to nodes
+    access: Access
+    home: str  # base path of the first cluster
+    clusters: tuple[tuple[str, str], ...]  # names and base paths
+    answer_budget: AnswerBudget
 
 
 class _ClusterSite:
     """The API and the pages of one cluster."""
 
-    def __init__(
-        self, options: AdminOptions, name: str, context: ssl.SSLContext, access: Access, home: str,
-        clusters: tuple[tuple[str, str], ...], answer_budget: AnswerBudget, audit: Audit | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, options: AdminOptions, name: str, common: _Common, audit: Audit | None = None) -> None:
+        access, home = common.access, common.home
         settings = Settings(options.lookupd_http_address)
-        direct, fallback = _upstreams(options, settings, context, answer_budget)
+        direct, fallback = _upstreams(options, settings, common)
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(fallback, lambda: settings.lookupds, options.nsqd_http_address)
         store = StateStore(Path(options.state_dir) / f"nsqadmin-{name}.sqlite" if options.state_dir else None)
@@ -237,12 +241,12 @@ class _ClusterSite:
         tombstones = Tombstones(time.time)
         actions = Actions(cluster, Notifier(options.notification_http_endpoint), audit, tombstones)
         answers = FormAnswers(access, home, RefusedAttempts(audit, time.monotonic))
-        renderer = PageRenderer(options, access, self._banners, home, answers, clusters)
+        renderer = PageRenderer(options, access, self._banners, home, answers, common.clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(audit)
         webhooks = Webhooks(options.alarm_webhook, options.alarm_webhook_format == "slack", name)
         checks, book = Checks(Thresholds(options.alarm, store.thresholds())), AlarmBook(store.alarms(), store.snoozes())
-        self.monitor = Monitor(queries, checks, book, store, options.alarm_interval / SECOND, webhooks.tell)
+        self.monitor = Monitor(queries, checks, book, store, options.alarm_interval / SECOND, webhooks.notify)
         self.site = site = Site(options, settings, queries, renderer, access, audit)
         alarms = AlarmPages(site, self.monitor, webhooks, name)
         nodes = NodePages(site, self.api, self.monitor, tombstones)
@@ -264,8 +268,7 @@ class _ClusterSite:
         posted = {**self.forms.routes(shown), **self.message_forms.routes(shown), **self.configuration.routes()}
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         guarded, refuse = self.site.access.guarded, self.site.renderer.refuse
-        both = {**guarded(pages, refuse), **guarded(self.republish.routes(), refuse)}
-        return {**both, **guarded(self.api.routes())}
+        return {**guarded(pages, refuse), **guarded(self.republish.routes(), refuse), **guarded(self.api.routes())}
 
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
@@ -280,46 +283,40 @@ async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
     raise failure
 
 
-def _upstreams(
-    options: AdminOptions, settings: Settings, context: ssl.SSLContext, answer_budget: AnswerBudget
-) -> tuple[Upstreams, FallbackUpstreams]:
-    """Return the requests to the servers of a cluster for commands, and those for pages, which wait for none that is down."""
+def _upstreams(options: AdminOptions, settings: Settings, common: _Common) -> tuple[Upstreams, FallbackUpstreams]:
+    """Return the clients of a cluster's servers for commands, and for pages, which do not wait for a server that is down."""
     times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-    given = lambda: (*settings.lookupds, *options.nsqd_http_address)  # noqa: E731
-    places = Places(given, https_only=options.nsqd_https)
-    has = bool(options.http_client_tls_cert)
-    direct = Upstreams(times, context, answer_budget, places, has)
-    fallback = FallbackUpstreams(times, context, answer_budget, places=places, has_certificate=has)
+    places = Places(lambda: (*settings.lookupds, *options.nsqd_http_address), https_only=options.nsqd_https)
+    given = times, common.context, common.answer_budget, places, bool(options.http_client_tls_cert)
+    direct, fallback = Upstreams(*given), FallbackUpstreams(*given)
     fallback.answer_times = direct.answer_times
     return direct, fallback
 
 
 def below(base: str, routes: Routes) -> Routes:
     """Return the routes below a base path."""
-    return {
-        base.rstrip("/") + path if path != "/" else base.rstrip("/") or "/": methods for path, methods in routes.items()
-    }
+    base = base.rstrip("/")
+    return {base + path if path != "/" else base or "/": methods for path, methods in routes.items()}
 
 
 def _note(bug: BaseException) -> None:
-    """Ignore a bug: it is logged and answered, and operators need the other pages to go on."""
+    """Ignore a bug: it is logged and answered, and operators need the other pages."""
 
 
 def resolve(options: AdminOptions) -> None:
     """Raise OSError for an address that cannot be resolved: the original does not start with one either."""
-    for flag, addresses in (
-        ("lookupd-http-address", options.lookupd_http_address), ("nsqd-http-address", options.nsqd_http_address)
-    ):  # fmt: skip
-        for address in addresses:
-            parts = urlsplit(f"//{without_scheme(address)}")
-            try:
-                socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
-            except (OSError, UnicodeError) as error:
-                raise OSError(f"failed to resolve --{flag} ({address}) - {error}") from None
+    given = [("lookupd-http-address", one) for one in options.lookupd_http_address]
+    given += [("nsqd-http-address", one) for one in options.nsqd_http_address]
+    for flag, address in given:
+        parts = urlsplit(f"//{without_scheme(address)}")
+        try:
+            socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise OSError(f"failed to resolve --{flag} ({address}) - {error}") from None
 
 
 def _has_client_files(options: AdminOptions) -> bool:
-    """Return True if requests to the nodes use certificates from files, and not only the system's authorities."""
+    """Return whether requests to the nodes use certificates from files, and not only the system's authorities."""
     return bool(options.http_client_tls_root_ca_file or options.http_client_tls_cert)
 
 
@@ -334,7 +331,6 @@ def client_context(options: AdminOptions) -> ssl.SSLContext:
         try:
             context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
         except ssl.SSLError as error:
-            raise TlsError(
-                f"http-client-tls-cert: {pair_problem(error, _LEVEL_FLAG, options.http_client_tls_security_level)}"
-            ) from None
+            problem = pair_problem(error, _LEVEL_FLAG, options.http_client_tls_security_level)
+            raise TlsError(f"http-client-tls-cert: {problem}") from None
     return context

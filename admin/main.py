@@ -17,16 +17,11 @@ from shared.tls.options import certificates_problem, load_certificates
 FILES = 17
 
 
-def _knows_users(options: AdminOptions) -> bool:
-    """Return whether not everybody who reaches the port may do everything."""
-    return bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
-
-
 def shows_token_to(options: AdminOptions) -> list[str]:
-    """Return the hosts, as patterns, to which the token is shown.
+    """Return the hosts, as patterns, to which nsqadmin presents its token.
 
-    With a client certificate none over HTTPS, unless -auth-token-for is given: a server that knows this process by its
-    certificate gets nothing that it could show to others.
+    With a client certificate none over HTTPS, unless -auth-token-for is given: a server that recognizes nsqadmin by its
+    certificate gets no token, which it could present to others.
     """
     given: list[str] = [*options.lookupd_http_address, *options.nsqd_http_address]
     if options.http_client_tls_cert and not options.auth_token_for:
@@ -35,7 +30,7 @@ def shows_token_to(options: AdminOptions) -> list[str]:
 
 
 def _import_client() -> None:
-    """Import the client of HTTP without what it brings for others, which takes longer than itself: a command line, and trio."""
+    """Import the HTTP client without its command line and trio, which take longer than the client itself."""
     with without("httpx._main", "trio"):
         import httpcore
         import httpx
@@ -68,7 +63,8 @@ def main() -> int:
         raise_file_limit(FILES + bool(options.https_address))
         open_rights("", options.auth_token_file, time.time)
         show_to(shows_token_to(options))
-        certificates, authorizes = load_certificates(options), _knows_users(options)
+        certificates = load_certificates(options)
+        authorizes = bool(options.auth_file or options.users_file or options.oidc_issuer or options.admin_user)
         with (
             listening(options.http_address, authorizes) as http,
             listening_if_given(options.https_address, authorizes) as https,

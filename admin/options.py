@@ -252,13 +252,13 @@ class AdminOptions(TlsOptions):
         wrong += complaints("lookupd-http-address", self.lookupd_http_address, no_http_address)
         wrong += complaints("nsqd-http-address", self.nsqd_http_address, no_http_address)
         # Here and not at the option, because the original exits with 1 for it.
-        if no_network(self.allow_config_from_cidr):
-            wrong.append(
-                f"failed to parse --allow-config-from-cidr ({self.allow_config_from_cidr}) - invalid CIDR address"
-            )
-        for url in self.alarm_webhook:
-            if not url.startswith(("http://", "https://")):
-                wrong.append(f"--alarm-webhook {url!r}: expected a URL that begins with http:// or https://")
+        if no_network(network := self.allow_config_from_cidr):
+            wrong.append(f"failed to parse --allow-config-from-cidr ({network}) - invalid CIDR address")
+        wrong += [
+            f"--alarm-webhook {url!r}: expected a URL that begins with http:// or https://"
+            for url in self.alarm_webhook
+            if not url.startswith(("http://", "https://"))
+        ]
         if self.docs_url and not self.docs_url.startswith(("http://", "https://", "/")):
             wrong.append(f"--docs-url {self.docs_url!r}: expected a URL that begins with http://, https:// or /")
         if self.proxy_graphite and not self.graphite_url.startswith(("http://", "https://")):

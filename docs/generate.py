@@ -30,7 +30,7 @@ import httpx
 import yaml
 from prometheus_client import generate_latest
 
-from admin.alarms.rules import RULES, prometheus_rules
+from admin.alarms.rules import RULES, Rule, Severity
 from admin.options import AdminOptions
 from admin.users.command import _parser as users_parser
 from admin.users.roles import NEEDED
@@ -412,7 +412,21 @@ def _page(parts: Iterable[str]) -> str:
 def nsqadmin_alerts() -> str:
     """Return Prometheus's rules for the alarms of nsqadmin."""
     words = "# `make reference` writes this file from the alarm rules of nsqadmin. Scrape its /metrics.\n"
-    return words + yaml.safe_dump(prometheus_rules(), sort_keys=False, width=120)
+    rules = [_prometheus_rule(rule) for rule in RULES if rule.severity is not Severity.INFO]
+    return words + yaml.safe_dump({"groups": [{"name": "nsqadmin", "rules": rules}]}, sort_keys=False, width=120)
+
+
+def _prometheus_rule(rule: Rule) -> dict[str, object]:
+    return {
+        "alert": "Nsqadmin" + "".join(map(str.capitalize, rule.name.split("-"))),
+        "expr": f'max by (cluster) (nsqadmin_alarm_subjects{{rule="{rule.name}"}}) > 0',
+        "labels": {"severity": "page" if rule.severity is Severity.CRITICAL else "ticket"},
+        "annotations": {
+            "summary": f"{rule.title}: {{{{ $value }}}} in {{{{ $labels.cluster }}}}",
+            "description": f"{rule.meaning} {rule.action}",
+            "runbook": f"docs/operations/{rule.runbook}",
+        },
+    }
 
 
 def alarms() -> str:

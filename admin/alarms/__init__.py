@@ -1,8 +1,8 @@
-"""Alarms: what is wrong, since when, and who was told.
+"""Alarms: problems of the cluster, since when they exist, and their notifications.
 
-Begin at `monitor`: it looks at the nodes while no page is open. `rules` are the kinds with their thresholds, `checks` (and
-`node_checks`) find them in a snapshot, `past` are earlier snapshots, `book` keeps what is raised and when it ends, about a
-`subject`. `pages` shows them, `webhook` sends them, `state_store` keeps them over a restart.
+Begin at `monitor`: it checks the nodes while no page is open. `rules` are the kinds with their thresholds, `checks` (and
+`node_checks`) find them in a snapshot, `past` are earlier snapshots, `book` has the alarms from their beginning to their end,
+each about a `subject`. `pages` shows them, `webhook` sends them, `state_store` keeps them over a restart.
 
 It imports `output`, `users` and `nodes`.
 """

@@ -1,8 +1,8 @@
-"""The alarms that are raised: since when, who has snoozed them, and what has changed since the last look. Pure.
+"""The alarms that are raised, their snoozes, and the changes since the last check. Pure.
 
 An alarm is raised for one subject of one rule, and ends when its condition does, or `hold` seconds later. A snooze silences
 one subject, or a whole rule, until a time: the alarm is still listed, but raises no banner and no notification. If it is still
-raised when its snooze ends, it is told then; the end of every alarm that was told is told, too.
+raised when its snooze ends, it is notified then; the end of an alarm is notified if its beginning was.
 All times are ns since the epoch.
 """
 
@@ -15,8 +15,8 @@ from admin.alarms.rules import BY_NAME, RULES, Rule, Severity
 from admin.alarms.subject import Subject
 from admin.times import clock
 from shared.json_fields import JsonObject
+from shared.values import SECOND
 
-SECOND = 1_000_000_000
 MOST_SUBJECTS = 10_000  # alarms at a time; the others are counted
 MOST_SNOOZES = 1000
 LONGEST_REASON = 200  # characters
@@ -26,9 +26,9 @@ Id = tuple[str, str]  # rule and subject; the subject "" stands for the whole ru
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Silence about an alarm or a whole rule: pages show it, and nobody is told of it until a time in ns since the epoch."""
+    """The pause of the notifications of an alarm or a whole rule. Pages still show it."""
 
-    until: int
+    until: int  # ns since the epoch
     by: str
     reason: str
 
@@ -43,10 +43,8 @@ class Alarm:
     snooze: Snooze | None = None
     is_raised: bool = True  # False: its condition has not held for long enough
     # The worst severity with which it was in Changes.raised, of this process or the one before; None: it was in none.
-    told: Severity | None = None
-    is_found: bool = (
-        True  # False: its condition did not hold at the last look, and it ends when the hold of its rule is over
-    )
+    notified: Severity | None = None
+    is_found: bool = True  # False: its condition did not hold at the last check; it ends with the hold of its rule
 
     @property
     def rule(self) -> Rule:
@@ -54,8 +52,8 @@ class Alarm:
 
     @property
     def is_news(self) -> bool:
-        """Return whether others are to be told of it, if it is not snoozed."""
-        return self.is_raised and (self.told is None or self.subject.severity < self.told)
+        """Whether a notification is due, unless it is snoozed."""
+        return self.is_raised and (self.notified is None or self.subject.severity < self.notified)
 
     @property
     def id(self) -> Id:
@@ -63,36 +61,23 @@ class Alarm:
 
     @property
     def words(self) -> str:
-        """What is wrong now; of an alarm that is only held, what was wrong when its condition held last."""
+        """The problem as it is now; of an alarm that is only held, as it was when its condition held last."""
         return self.subject.words if self.is_found else f"no longer; at {clock(self.seen)} it was: {self.subject.words}"
 
     def json(self) -> JsonObject:
         """Return the alarm in the form of /api/alarms; times in s since the epoch. `value` and `text` are of `seen`."""
-        one, rule = self.subject, self.rule
-        silenced = self.snooze
+        one, rule, snooze = self.subject, self.rule, self.snooze
         return {
-            "rule": rule.name,
-            "severity": one.severity.word,
-            "title": rule.title,
-            "subject": one.key,
-            "topic": one.topic,
-            "value": one.value,
-            "text": self.words,
-            "since": self.since // SECOND,
-            "seen": self.seen // SECOND,
-            "meaning": rule.meaning,
-            "action": rule.action,
-            "runbook": f"docs/operations/{rule.runbook}",
-            "path": one.path,
-            "snoozed": None
-            if silenced is None
-            else {"until": silenced.until // SECOND, "by": silenced.by, "reason": silenced.reason},
-        }
+            "rule": rule.name, "severity": one.severity.word, "title": rule.title, "subject": one.key, "topic": one.topic,
+            "value": one.value, "text": self.words, "since": self.since // SECOND, "seen": self.seen // SECOND,
+            "meaning": rule.meaning, "action": rule.action, "runbook": f"docs/operations/{rule.runbook}", "path": one.path,
+            "snoozed": snooze and {"until": snooze.until // SECOND, "by": snooze.by, "reason": snooze.reason},
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Alarms to tell others of after a look.
+    """Alarms to notify after a check.
 
     Each is in `raised` once, and again when it becomes more severe than ever before; after that it is in `ended` once.
     """
@@ -120,22 +105,19 @@ class Group:
 
 
 class AlarmBook:
-    """Remembers what is wrong from look to look, and says what is new and what has ended."""
+    """Remembers the alarms from check to check, and finds the new ones and those that have ended."""
 
     def __init__(self, since: Mapping[Id, int] | None = None, snoozes: Mapping[Id, Snooze] | None = None) -> None:
-        """`since` are alarms from before a restart: if they are found again, they have begun then, and are not new.
-
-        Those that are not found again end as if they had been found by the first look.
-        """
+        """`since`: alarms from before a restart. They are not new if they are found again; else the first check ends them."""
         self._before = {key: at for key, at in (since or {}).items() if key[0] in BY_NAME}
-        self._first = 0  # when the first look was; 0: there was none
-        self._cleared: list[Alarm] = []  # whose end is to be told
+        self._first = 0  # time of the first check; 0: there was none
+        self._cleared: list[Alarm] = []  # whose end is not yet notified
         self._alarms: dict[Id, Alarm] = {}
         self._snoozes = dict(snoozes or {})
         self.left_out = 0
 
     def update(self, found: Iterable[Subject], now: int) -> Changes:
-        """Note what a look has found. Returns what has changed."""
+        """Note the subjects that a check has found, and return the changes."""
         self._first = self._first or now
         subjects = list(found)
         self.left_out = max(0, len(subjects) - MOST_SUBJECTS)
@@ -152,8 +134,8 @@ class AlarmBook:
         over += self._cleared + self._not_found_again(now)
         self._cleared = []
         raised = [one for one in self._alarms.values() if one.is_news and not self._snooze_of(one.id)]
-        self._alarms |= {one.id: replace(one, told=one.subject.severity) for one in raised}
-        ended = [one for one in over if one.told is not None]
+        self._alarms |= {one.id: replace(one, notified=one.subject.severity) for one in raised}
+        ended = [one for one in over if one.notified is not None]
         return Changes(*(sorted(alarms, key=lambda one: one.subject.severity) for alarms in (raised, ended)))
 
     def _note(self, subject: Subject, now: int) -> None:
@@ -162,9 +144,9 @@ class AlarmBook:
         if known is not None:
             since = min(known.since, now)  # the clock may have been set back
             is_raised = known.is_raised or now - since >= known.rule.delay * SECOND
-            self._alarms[key] = Alarm(subject, since, now, None, is_raised, known.told)
+            self._alarms[key] = Alarm(subject, since, now, None, is_raised, known.notified)
         elif before := self._before.pop(key, 0):
-            self._alarms[key] = Alarm(subject, before, now, told=self._told_before(key, subject.severity))
+            self._alarms[key] = self._earlier(subject, before, now)
         else:
             since = subject.since or now
             is_raised = now - since >= BY_NAME[subject.rule].delay * SECOND
@@ -177,14 +159,12 @@ class AlarmBook:
             del self._before[key]
         words = "not found after a restart of nsqadmin"
         subjects = [(Subject(*key, key[1], "", words, 0.0, BY_NAME[key[0]].severity), at) for key, at in over.items()]
-        return [
-            Alarm(one, at, self._first, told=self._told_before((one.rule, one.key), one.severity))
-            for one, at in subjects
-        ]
+        return [self._earlier(one, at, self._first) for one, at in subjects]
 
-    def _told_before(self, key: Id, severity: Severity) -> Severity | None:
-        """Return with which severity an alarm from before a restart was told: the one that it has now, unless it is snoozed."""
-        return severity if self._snooze_of(key) is None else None
+    def _earlier(self, subject: Subject, since: int, seen: int) -> Alarm:
+        """Return an alarm from before a restart. It was notified then with the severity of now, unless it is snoozed."""
+        is_snoozed = self._snooze_of((subject.rule, subject.key)) is not None
+        return Alarm(subject, since, seen, notified=None if is_snoozed else subject.severity)
 
     def clear(self, rule: str, key: str) -> None:
         """End an alarm at once, as that of a node that was dismissed."""
@@ -221,7 +201,7 @@ class AlarmBook:
         )
 
     def since(self) -> dict[Id, int]:
-        """Return when each alarm was raised."""
+        """Return the time at which each alarm was raised."""
         return self._before | {key: one.since for key, one in self._alarms.items() if one.is_raised}
 
     def _snooze_of(self, key: Id) -> Snooze | None:
@@ -244,8 +224,5 @@ def grouped(alarms: Iterable[Alarm]) -> list[Group]:
 
 def topics_in_trouble(alarms: Iterable[Alarm]) -> dict[str, Alarm]:
     """Return the topics that alarms concern, each with the first of its alarms that is not snoozed: of `all`, the worst."""
-    found: dict[str, Alarm] = {}
-    for one in alarms:
-        if one.subject.topic and one.snooze is None:
-            found.setdefault(one.subject.topic, one)
-    return found
+    worst_last = reversed([one for one in alarms if one.subject.topic and one.snooze is None])
+    return {one.subject.topic: one for one in worst_last}

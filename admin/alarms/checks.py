@@ -1,12 +1,12 @@
-"""Which alarm rules hold, and for what: of the last look at the nodes, and those before it. Pure."""
+"""The subjects of each alarm rule, found in the latest snapshot of the nodes and those before it. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from admin.alarms import node_checks
-from admin.alarms.past import LONGEST_WINDOW, SPACING, Change, Past
+from admin.alarms.past import LONGEST_WINDOW, SPACING, Past
 from admin.alarms.rules import RULES, Severity, Thresholds
 from admin.alarms.subject import Check, Found, Subject, channel_subject, node_subject, topic_subject
 from admin.nodes.snapshot import OWN, ChannelFigures, Key, Snapshot
@@ -14,15 +14,16 @@ from admin.nodes.views import count, duration, size
 from admin.times import old, second
 from shared.values import SECOND
 
-DAY = 86_400_000_000_000
+DAY = 86_400 * SECOND
 NONE = ChannelFigures(*(0,) * 10, paused=False)
 
 
 class Checks:
-    """Checks all rules against a look."""
+    """Checks all rules against a snapshot."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self.thresholds = thresholds
+        self._value = thresholds.value
         self.past = Past()
         checks: dict[str, Check] = {
             **node_checks.CHECKS,
@@ -36,23 +37,17 @@ class Checks:
         self._checks = {rule.name: checks[rule.name] for rule in RULES}
 
     def check(self, look: Snapshot) -> list[Subject]:
-        """Return what every rule that is on has found, and keep the look for the next ones."""
+        """Return the subjects of every rule that is on, and keep the snapshot for the next ones."""
         found = [one for rule in RULES if self.thresholds.is_on(rule) for one in self._checks[rule.name](look)]
         self.past.add(look)
-        growing = {one.key for one in found if one.rule == "buried-growing"}  # it says all that the other would
+        growing = {one.key for one in found if one.rule == "buried-growing"}  # which includes the other alarm
         return [one for one in found if one.rule != "buried" or one.key not in growing]
-
-    def _value(self, rule: str, name: str) -> float:
-        return self.thresholds.value(rule, name)
-
-    def _change(self, look: Snapshot, rule: str) -> Change:
-        return self.past.change(look, self._value(rule, "minutes"))
 
     # Channels
 
     def _buried_growing(self, look: Snapshot) -> Found:
         rule, least = "buried-growing", self._value("buried-growing", "messages")
-        change = self._change(look, rule)
+        change = self.past.change(look, self._value(rule, "minutes"))
         for key, now in change.now.items():
             gained = now.buried - change.before.get(key, NONE).buried
             if gained >= max(1, least):
@@ -75,10 +70,9 @@ class Checks:
             if now.requeued + now.timed_out < least:
                 continue
             failed, since = _failed_since(look, earlier, key)
-            if failed is None:
-                continue
-            percent = 100 * failed.share
-            if failed.all >= least and percent >= share:
+            count_of_failed = failed.requeued + failed.timed_out
+            percent = 100 * count_of_failed / max(1, count_of_failed + failed.finished)
+            if count_of_failed >= least and percent >= share:
                 causes = f"{count(failed.requeued)} requeued and {count(failed.timed_out)} timed out"
                 words = f"{percent:.0f} % of deliveries fail: {causes} in {duration(look.at - since)}"
                 yield channel_subject(rule, key, words, percent)
@@ -88,14 +82,13 @@ class Checks:
         for key, now in look.channels.items():
             if now.depth >= least and not now.clients and not now.paused:
                 age = f", the oldest for {duration(max(0, look.at - now.oldest))}" if now.oldest else ""
-                yield channel_subject(
-                    "channel-without-consumer", key, f"{count(now.depth)} messages wait{age}", now.depth
-                )
+                words = f"{count(now.depth)} messages wait{age}"
+                yield channel_subject("channel-without-consumer", key, words, now.depth)
 
     def _growing(self, look: Snapshot) -> Found:
         rule = "backlog-growing"
         least, growth = self._value(rule, "messages"), self._value(rule, "growth")
-        change = self._change(look, rule)
+        change = self.past.change(look, self._value(rule, "minutes"))
         over = look.at - change.since
         if 2 * over < min(LONGEST_WINDOW, self._value(rule, "minutes") * SPACING):
             return
@@ -161,9 +154,8 @@ class Checks:
                 severity = Severity.CRITICAL if free <= critical else Severity.WARNING
                 bound = f"the threshold is {critical if free <= critical else most:g} %"
                 words = f"{size(one.disk_free)} of {size(one.disk_total)} free ({free:.0f} %), {bound}{nodes}"
-                yield node_subject(
-                    "disk-low", name, words, 100 - free, severity, f"storage?node={quote(name, safe='')}"
-                )
+                page = f"storage?node={quote(name, safe='')}"
+                yield node_subject("disk-low", name, words, 100 - free, severity, page)
 
     def _disk_days(self, look: Snapshot) -> Found:
         most = self._value("disk-days", "days")
@@ -180,8 +172,7 @@ class Checks:
         most = self._value("sync-slow", "ms")
         for name, one in look.nodes.items():
             if one.sync_p99_ms >= most > 0:
-                words = f"the 99th percentile of a sync is {one.sync_p99_ms:,.0f} ms"
-                words += old(one.storage_at, look.at)
+                words = f"the 99th percentile of a sync is {one.sync_p99_ms:,.0f} ms{old(one.storage_at, look.at)}"
                 yield node_subject("sync-slow", name, words, one.sync_p99_ms, path="storage")
 
     def _clocks(self, look: Snapshot) -> Found:
@@ -191,7 +182,7 @@ class Checks:
             return
         from statistics import median  # here, because it brings fractions and decimals, which a start does without
 
-        # nsqadmin's own clock is the third one of two nodes, and all that there is to compare a single node with
+        # nsqadmin's own clock is the third one of two nodes, and the only one to compare a single node with
         middle = median([*ahead.values(), 0]) if len(ahead) == 2 else median(ahead.values()) if len(ahead) > 2 else 0
         than = "the others" if len(ahead) > 1 else "nsqadmin's"
         for name, one in ahead.items():
@@ -209,60 +200,45 @@ class Checks:
                 severity = Severity.CRITICAL if left <= critical * DAY else Severity.WARNING
                 end = second(ends * SECOND)
                 words = f"expires on {end}, in {duration(left)}" if left > 0 else f"expired on {end}"
-                page = (
-                    "lookup" if name in look.lookupds else "health" if name == OWN else f"nodes/{quote(name, safe='')}"
-                )
+                page = "health" if name == OWN else f"nodes/{quote(name, safe='')}"
+                page = "lookup" if name in look.lookupds else page
                 node = name if name in look.nodes else ""
                 key = f"{name}: {option}"
                 yield Subject(rule, key, key, page, f"--{option} {words}", -left, severity, node=node)
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """The deliveries that failed between two looks, and how many ended well."""
+class EndedDeliveries(NamedTuple):
+    """The deliveries between two snapshots that ended, by their end."""
 
-    requeued: int
-    timed_out: int
-    finished: int
-
-    def plus(self, other: _Failed | None) -> _Failed:
-        """Return the sum of two nodes."""
-        if other is None:
-            return self
-        return _Failed(self.requeued + other.requeued, self.timed_out + other.timed_out, self.finished + other.finished)
-
-    @property
-    def all(self) -> int:
-        return self.requeued + self.timed_out
-
-    @property
-    def share(self) -> float:
-        """The share of deliveries that failed."""
-        return self.all / max(1, self.all + self.finished)
+    requeued: int = 0
+    timed_out: int = 0
+    finished: int = 0
 
 
-def _failed(now: ChannelFigures, then: ChannelFigures) -> _Failed | None:
-    """Return what failed between two looks, or None if a node has counted from 0 again since."""
-    requeued, timed_out, messages = (
-        now.requeued - then.requeued, now.timed_out - then.timed_out, now.messages - then.messages,
-    )  # fmt: skip
+def _deliveries(now: ChannelFigures, then: ChannelFigures) -> EndedDeliveries | None:
+    """Return the deliveries between two snapshots, or None if the node was restarted and counts from 0 again."""
+    requeued, timed_out = now.requeued - then.requeued, now.timed_out - then.timed_out
+    messages = now.messages - then.messages
     if min(requeued, timed_out, messages) < 0:
         return None
-    return _Failed(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
+    return EndedDeliveries(requeued, timed_out, max(0, messages - (now.unfinished - then.unfinished)))
 
 
-def _failed_since(look: Snapshot, earlier: list[Snapshot], key: Key) -> tuple[_Failed | None, int]:
-    """Return what failed on all nodes, each since the first of the earlier looks that can be compared; and since when.
+def _failed_since(look: Snapshot, earlier: list[Snapshot], key: Key) -> tuple[EndedDeliveries, int]:
+    """Return the deliveries on all nodes, each since the earliest snapshot that can be compared, and the earliest time.
 
-    A channel that had no trouble is in no look: the first one that has it is younger. A node that was restarted counts from 0.
+    A channel without a problem is in no snapshot, so the earliest one that has it may be younger than the window.
     """
-    total, since = None, 0
+    total, since = EndedDeliveries(), 0
     for node in look.answered:
         now = look.parts.get(node, {}).get(key)
         for before in earlier if now is not None else ():
             then = before.parts.get(node, {}).get(key)
-            failed = _failed(now, then) if now is not None and then is not None else None
-            if failed is not None:
-                total, since = failed.plus(total), min(since or before.at, before.at)
+            found = _deliveries(now, then) if now is not None and then is not None else None
+            if found is not None:
+                total, since = (
+                    EndedDeliveries(*map(sum, zip(total, found, strict=True))),
+                    min(since or before.at, before.at),
+                )
                 break
     return total, since

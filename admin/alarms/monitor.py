@@ -1,8 +1,7 @@
-"""The task that looks at the nodes while nobody looks at the pages: who is down, and which alarms are raised.
+"""The task that checks the nodes while no page is open: it finds the nodes that are down, and the alarms.
 
-It pings all nodes every few seconds, and looks at all that alarms need every -alarm-interval. Nodes are asked directly: an
-answer that is remembered would hide that a node is dead. A node that took long to answer is asked less often, so that it
-spends at most a fiftieth of its time on it.
+It pings all nodes every few seconds, and takes a snapshot for the alarms every -alarm-interval. It asks nodes directly, because
+a cached answer would hide that a node is down. It asks slow nodes less often: at most a fiftieth of their time.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from admin.alarms.book import AlarmBook, Changes, Id
 from admin.alarms.checks import Checks
@@ -27,9 +27,9 @@ from shared.json_fields import JsonObject, number, objects, text
 from shared.log import log
 from shared.tls.dates import CertificateDates
 
-PINGS = 3  # rounds of pings between two looks
+PINGS = 3  # rounds of pings between two checks
 LONGEST_PING = 5.0  # s between two rounds of pings
-SELDOM = 4  # looks from one to the next at what costs a node more, or changes slowly, unless a page shows the node
+SELDOM = 4  # checks between two expensive requests to a node, unless a page shows the node
 POLITE = 50  # times as long as a node's answer took, until it is asked again
 MOST_CURSORS = 1000  # of a node
 MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
@@ -39,25 +39,25 @@ MOST_AGE = 10 * 365 * 24 * 3600  # s: the longest age that nsqd can be asked for
 class _Pace:
     """When a node may be asked again, in s of the monotonic clock."""
 
-    look: float = 0.0
+    check: float = 0.0
     seldom: float = 0.0
 
 
 @dataclass(slots=True)
-class _NodeLook:
-    """The answers of one node to the questions of one look."""
+class _NodeAnswers:
+    """The answers of one node to the requests of one check."""
 
     attention: JsonObject | None = None  # None: it did not answer
-    lists_channels: bool = True  # False: an earlier Penstock, which does not know /channels/attention
+    lists_channels: bool = True  # False: it refused /channels/attention
     originals: list[JsonObject] = field(default_factory=list)  # topics of an original node
     attention_at: int = 0  # when it was asked, ns since the epoch
-    told: dict[str, JsonObject] = field(default_factory=dict)  # other answers, by path: of this look, or of one before
-    told_at: dict[str, int] = field(default_factory=dict)  # by path: when it was asked
+    others: dict[str, JsonObject] = field(default_factory=dict)  # by path: of this check, or of an earlier one
+    asked_at: dict[str, int] = field(default_factory=dict)  # by path: when it was asked
     clock_ahead: int | None = None
 
 
 class Monitor:
-    """Looks at the nodes of one cluster. Use it in one event loop."""
+    """Checks the nodes of one cluster. Use it in one event loop."""
 
     def __init__(
         self, queries: Queries, checks: Checks, book: AlarmBook, store: StateStore, interval: float,
@@ -68,17 +68,17 @@ class Monitor:
         self.checks = checks
         self.book = book
         self.store = store
-        self.looks = 0  # that were completed
-        self.took = 0.0  # s of the last look
-        self.looked_at = 0  # ns since the epoch: when the last look ended
+        self.completed = 0  # number of checks
+        self.took = 0.0  # s of the last check
+        self.checked_at = 0  # ns since the epoch: when the last check ended
         self.last = Snapshot(0)
         self.own_dates: CertificateDates | None = None  # of nsqadmin's certificates
         self._interval = interval
         self._on_changes = on_changes
         self._clock = clock
         self._paces: dict[str, _Pace] = {}
-        self._known: dict[str, _NodeLook] = {}  # the last look at each node
-        self._unhealthy: dict[str, str] = {}  # what nodes answered to the last ping, if it was not OK
+        self._known: dict[str, _NodeAnswers] = {}  # the last answers of each node
+        self._unhealthy: dict[str, str] = {}  # the answers of nodes to the last ping, if not OK
         self._states: frozenset[tuple[str, bool, bool]] = frozenset()  # of nodes: address, is named, does not answer
         self._since: dict[Id, int] = {}  # the alarms that are stored
         self._task: asyncio.Task[None] | None = None
@@ -88,7 +88,7 @@ class Monitor:
         return self.queries.inventory
 
     def start(self) -> None:
-        """Begin to look, in the running event loop."""
+        """Begin to check the nodes, in the running event loop."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -99,7 +99,7 @@ class Monitor:
                 before = self._gone()
                 await self._guarded(partial(self.ping, asks_names=round_ == 0))
                 if round_ == 0 or self._gone() != before:
-                    await self._guarded(self.look)
+                    await self._guarded(self.check)
                 await asyncio.sleep(max(0.05, min(LONGEST_PING, self._interval / PINGS) - (time.monotonic() - began)))
 
     def _gone(self) -> set[str]:
@@ -107,18 +107,18 @@ class Monitor:
         return {one.address for one in self.queries.gone()}
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work; a bug in it must not end the task, without which alarms would be silent permanently."""
+        """Do the work; a bug in it must not end the task, or no alarm would be raised any longer."""
         try:
             await work()
         except (AllFailed, UpstreamError) as failed:
-            log.debug("ALARMS: %s", failed)  # the look has noted it
+            log.debug("ALARMS: %s", failed)  # the check has noted it
         except Exception as bug:
-            log.critical("ALARMS: the look at the nodes failed", exc_info=bug)
+            log.critical("ALARMS: the check of the nodes failed", exc_info=bug)
 
-    # Who answers
+    # Pings
 
     async def ping(self, *, asks_names: bool = True) -> None:
-        """Ask every known node whether it answers, and nsqlookupd for the nodes; store what has changed.
+        """Ping every known node, ask nsqlookupd for the nodes, and store the changes.
 
         `asks_names` False: nsqlookupd is asked only if a node that it named does not answer, since it lists all topics.
         """
@@ -136,10 +136,10 @@ class Monitor:
             pass  # those that are known are asked anyway
 
     async def store_nodes(self) -> None:
-        """Store what has changed of the nodes, and have pages ask again if one has gone or come back."""
+        """Store the nodes that have changed, and have pages ask again if a node went down or came back."""
         changed, self.inventory.changed = self.inventory.changed, set()
         states = frozenset((one.address, one.is_named, bool(one.failing_since)) for one in self.inventory.all())
-        if states != self._states:  # and not for new figures of a node: rates and stale answers still serve
+        if states != self._states:  # and not for new counts of a node: rates and stale answers still serve
             self._states = states
             self.queries.note_change()
         if changed:
@@ -165,37 +165,32 @@ class Monitor:
         await self.store_nodes()
         return True
 
-    # What alarms need
+    # Checks
 
-    async def look(self) -> None:
-        """Look at all nodes, and raise and end alarms."""
+    async def check(self) -> None:
+        """Check all nodes, and raise and end alarms."""
         began = time.monotonic()
-        now = self._clock()
-        live = self.inventory.asked(now)
-        await asyncio.gather(*map(self._look_at, live))
+        live = self.inventory.asked(self._clock())
+        await asyncio.gather(*map(self._ask, live))
         look = await self._snapshot(live)
         changes = self.book.update(self.checks.check(look), look.at)
-        self.last, self.looked_at, self.took = look, self._clock(), time.monotonic() - began
-        self.looks += 1
+        self.last, self.checked_at, self.took = look, self._clock(), time.monotonic() - began
+        self.completed += 1
         self._on_changes(changes)
         since = self.book.since()
         if since != self._since:
             self._since = since
             await self.store.put_alarms(since)
 
-    async def _look_at(self, node: Producer) -> None:
+    async def _ask(self, node: Producer) -> None:
         """Ask one node, unless its last answer took so long that it is not its turn yet."""
         pace = self._paces.setdefault(node.address, _Pace())
         began = time.monotonic()
-        if began < pace.look:
+        if began < pace.check:
             return
-        before, is_shown = (
-            self._known.get(node.address, _NodeLook()),
-            self.queries.is_shown(node.address, self._interval),
-        )
-        is_full = began >= pace.seldom or is_shown
-        # what is not asked this time is as it was told last
-        found = _NodeLook(attention_at=self._clock(), told=dict(before.told), told_at=dict(before.told_at))
+        before = self._known.get(node.address, _NodeAnswers())
+        is_full = began >= pace.seldom or self.queries.is_shown(node.address, self._interval)
+        found = _NodeAnswers(attention_at=self._clock(), others=dict(before.others), asked_at=dict(before.asked_at))
         if await self.queries.penstock_nodes([node]):
             await self._ask_penstock(node, found, is_full=is_full)
         else:
@@ -205,26 +200,28 @@ class Monitor:
                 self.inventory.note(node.address, observation_of_topics(stats.topics), found.attention_at)
             except AllFailed:
                 pass
-        took, now = time.monotonic() - began, time.monotonic()
+        now = time.monotonic()
+        pause = POLITE * (now - began)
+        is_slow = pause > self._interval
         if found.attention is None:
-            pace.look = now + (SELDOM * self._interval if took * POLITE > self._interval else 0.0)
+            pace.check = now + SELDOM * self._interval * is_slow
             return
-        pace.look = now + (POLITE * took if took * POLITE > self._interval else 0.0)
+        pace.check = now + pause * is_slow
         pace.seldom = began + SELDOM * self._interval if is_full else pace.seldom
         self._known[node.address] = found
 
-    async def _ask_penstock(self, node: Producer, found: _NodeLook, *, is_full: bool) -> None:
-        """Ask a node of Penstock, until it does not answer: each further question would take as long."""
+    async def _ask_penstock(self, node: Producer, found: _NodeAnswers, *, is_full: bool) -> None:
+        """Ask a node of Penstock, until it does not answer: each further request would take as long."""
         await self._ask_attention(node, found)
         if found.attention is None:
             return
-        questions: list[tuple[str, dict[str, str]]] = [("/node/drain", {})]
-        if is_full or found.told.get("/cluster"):  # whether a node is in a cluster now is asked less often
-            questions.append(("/cluster", {}))
+        requests: list[tuple[str, dict[str, str]]] = [("/node/drain", {})]
+        if is_full or found.others.get("/cluster"):  # whether a node is in a cluster now is asked less often
+            requests.append(("/cluster", {}))
         if is_full:
-            questions += [("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)})]
-            questions.append(("/topics/figures", {"columns": "held,buried"}))
-        for path, arguments in questions:
+            requests += [("/storage", {}), ("/cursors", {"limit": str(MOST_CURSORS)})]
+            requests.append(("/topics/figures", {"columns": "held,buried"}))
+        for path, arguments in requests:
             at = self._clock()
             try:
                 answer = await self._get(node.address, path, arguments, at)
@@ -235,16 +232,16 @@ class Monitor:
                     continue
                 answer = {}
             if path != "/topics/figures":  # the inventory has it
-                found.told[path], found.told_at[path] = answer, at
+                found.others[path], found.asked_at[path] = answer, at
 
     async def _get(self, address: str, path: str, arguments: dict[str, str], at: int) -> JsonObject:
-        """Return a node's answer, and note in the inventory what it says of messages. Raises UpstreamError."""
+        """Return a node's answer, and note the messages that it reports in the inventory. Raises UpstreamError."""
         answer = await self.queries.direct.get_object(address, path, arguments)
         if (seen := observation_of(path, arguments, answer)) is not None:
             self.inventory.note(address, seen, at)
         return answer
 
-    async def _ask_attention(self, node: Producer, found: _NodeLook) -> None:
+    async def _ask_attention(self, node: Producer, found: _NodeAnswers) -> None:
         thresholds = self.checks.thresholds
         age = int(60 * thresholds.value("oldest-message", "minutes"))
         depth = int(thresholds.value("backlog-growing", "messages")) // 2
@@ -260,45 +257,42 @@ class Monitor:
             found.clock_ahead = clock - (began + self._clock()) // 2
 
     async def _snapshot(self, live: list[Producer]) -> Snapshot:
-        """Return what the nodes have answered, and note their figures in the inventory."""
+        """Return the answers of the nodes, and note in the inventory which of them drain."""
         now = self._clock()
         look = Snapshot(now)
         look.lookupds = await self._lookupds(look)
         for one in self.own_dates.all if self.own_dates is not None else ():
             look.certificates[OWN, one.option] = one.ends
         addresses = {one.address for one in live}
-        # what a node told before it went down is no longer true, and when it is back, it is asked at once
-        self._known = {address: one for address, one in self._known.items() if address in addresses}
-        self._paces = {address: one for address, one in self._paces.items() if address in addresses}
-        self._unhealthy = {address: one for address, one in self._unhealthy.items() if address in addresses}
+        # the answers of a node that went down are no longer true, and when it is back, it is asked at once
+        by_address: tuple[dict[str, Any], ...] = (self._known, self._paces, self._unhealthy)
+        for known in by_address:
+            for address in known.keys() - addresses:
+                del known[address]
         for address, found in list(self._known.items()):
-            await asyncio.sleep(0)  # pages do not wait for the figures of all nodes
-            self._note_drain(address, found)
+            await asyncio.sleep(0)  # pages do not wait for the answers of all nodes
+            drain = found.others.get("/node/drain", {})
+            is_draining, is_done = drain.get("draining") is True, drain.get("done") is True
+            self.inventory.note_drain(address, is_draining=is_draining, is_drained=is_draining and is_done)
             look.add_attention(address, found.attention or {})
             look.add_original(found.originals)
-            look.cursors += _cursors(address, found.told.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
+            look.cursors += _cursors(address, found.others.get("/cursors", {}))[: MOST_KEPT - len(look.cursors)]
         look.answered = frozenset(address for address, one in self._known.items() if one.lists_channels)
-        answers = {address: one.told["/cluster"] for address, one in self._known.items() if one.told.get("/cluster")}
-        look.clusters = cluster_states(answers).clusters
+        answers = {address: one.others.get("/cluster", {}) for address, one in self._known.items()}
+        look.clusters = cluster_states({address: one for address, one in answers.items() if one}).clusters
         for record in self.inventory.all():
             member = look.member(record.address) if record.state(now).is_gone else None
             self.inventory.note_new_leader(record.address, member[1].led_by if member is not None else None)
         for record in self.inventory.all():
-            known = self._known.get(record.address, _NodeLook())
+            found = self._known.get(record.address, _NodeAnswers())
             health = self._unhealthy.get(record.address, "OK")
-            storage, storage_at = known.told.get("/storage", {}), known.told_at.get("/storage", 0)
-            facts = facts_of(record, record.state(now), health, storage, known.clock_ahead)
-            look.nodes[record.address] = replace(facts, storage_at=storage_at, told_at=known.attention_at)
+            storage, storage_at = found.others.get("/storage", {}), found.asked_at.get("/storage", 0)
+            facts = facts_of(record, record.state(now), health, storage, found.clock_ahead)
+            look.nodes[record.address] = replace(facts, storage_at=storage_at, channels_at=found.attention_at)
         return look
 
-    def _note_drain(self, address: str, found: _NodeLook) -> None:
-        """Note in the inventory whether a node drains."""
-        drain = found.told.get("/node/drain", {})
-        draining, done = drain.get("draining") is True, drain.get("done") is True
-        self.inventory.note_drain(address, is_draining=draining, is_drained=draining and done)
-
     async def _lookupds(self, look: Snapshot) -> dict[str, str]:
-        """Return why each nsqlookupd does not answer, "" if it does, and note the certificates of those that have TLS."""
+        """Return by nsqlookupd why it does not answer, "" if it does, and note the certificates of those that have TLS."""
 
         async def ask(address: str) -> str:
             try:
@@ -314,7 +308,7 @@ class Monitor:
 
 
 def _is_refusal(failure: UpstreamError) -> bool:
-    """Return whether the node does not know the question, or does not answer it to nsqadmin; not if it is busy or broken."""
+    """Return whether the node does not support the request, or does not allow it; not if it is busy or broken."""
     return 400 <= failure.status < 500 and failure.status not in (408, 429)
 
 

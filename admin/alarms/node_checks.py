@@ -1,4 +1,4 @@
-"""The alarm rules about nodes that have no threshold, and which disks nodes have. Pure."""
+"""The alarm rules about nodes that have no threshold, and the disks of the nodes. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from admin.times import old
 
 
 def down(look: Snapshot) -> Found:
-    """Yield the nodes that do not answer; critical if nobody delivers their messages."""
+    """Yield the nodes that do not answer; critical if no other node delivers their messages."""
     for name, one in look.nodes.items():
         if one.state is NodeState.DOWN:
             record = one.record
@@ -29,9 +29,8 @@ def refusing(look: Snapshot) -> Found:
         refusal = f"{one.refusal}{old(one.storage_at, look.at)}" if one.refusal else ""
         words = refusal or (one.health if one.health != "OK" else "")
         if words and not one.state.is_gone:
-            yield node_subject(
-                "node-refusing", name, words, severity=Severity.CRITICAL, path="storage" if one.refusal else ""
-            )
+            path = "storage" if one.refusal else ""
+            yield node_subject("node-refusing", name, words, severity=Severity.CRITICAL, path=path)
 
 
 def lookupds(look: Snapshot) -> Found:
@@ -48,36 +47,28 @@ def unregistered(look: Snapshot) -> Found:
     for name, one in look.nodes.items():
         known = len(one.record.producer.remote_addresses) if one.record.is_named else 0
         if one.state in (NodeState.UP, NodeState.UNREGISTERED) and known < asked:
-            yield node_subject(
-                "node-unregistered", name, f"registered with {known} of {asked} nsqlookupds that answer", path="nodes"
-            )
+            words = f"registered with {known} of {asked} nsqlookupds that answer"
+            yield node_subject("node-unregistered", name, words, path="nodes")
 
 
 def corrupt(look: Snapshot) -> Found:
     """Yield the nodes with bytes of their logs that cannot be read."""
     for name, one in look.nodes.items():
         if one.damage:
-            yield node_subject(
-                "log-corrupt",
-                name,
-                f"{size(one.damage)} are corrupt{old(one.storage_at, look.at)}",
-                one.damage,
-                Severity.CRITICAL,
-                "storage",
-            )
+            words = f"{size(one.damage)} are corrupt{old(one.storage_at, look.at)}"
+            yield node_subject("log-corrupt", name, words, one.damage, Severity.CRITICAL, "storage")
 
 
 def cut(look: Snapshot) -> Found:
     """Yield the nodes that cut off the end of their logs at the start."""
     for name, one in look.nodes.items():
         if one.torn:
-            yield node_subject(
-                "log-cut", name, f"{size(one.torn)} were cut off at the last start", one.torn, Severity.INFO, "storage"
-            )
+            words = f"{size(one.torn)} were cut off at the last start"
+            yield node_subject("log-cut", name, words, one.torn, Severity.INFO, "storage")
 
 
 def cluster(look: Snapshot) -> Found:
-    """Yield what the members of a cluster say that an operator should look at."""
+    """Yield the problems that the members of a cluster report."""
     for cluster in look.clusters:
         for one in cluster.troubles():
             severity = Severity.CRITICAL if one.is_critical else Severity.WARNING
@@ -95,7 +86,7 @@ def versions(look: Snapshot) -> Found:
 
 
 def draining(look: Snapshot) -> Found:
-    """Yield the nodes that an operator drains, and how much is left on them."""
+    """Yield the nodes that an operator drains, and the number of messages left on them."""
     for name, one in look.nodes.items():
         if one.record.is_draining and not one.state.is_gone:
             left = f"{count(one.record.held)} messages are left{old(one.record.held_at, look.at)}"
@@ -118,7 +109,7 @@ CHECKS: Mapping[str, Check] = {
 
 
 def disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
-    """Yield each disk once: the first of its nodes, its facts, and words about the others.
+    """Yield each disk once: the first of its nodes, its facts, and a text about the others.
 
     Nodes of one host whose disks have the same size are taken to have one disk.
     """
@@ -128,7 +119,7 @@ def disks(look: Snapshot) -> Iterator[tuple[str, NodeFacts, str]]:
             host = one.record.producer.hostname or one.record.producer.broadcast_address
             found.setdefault((host, one.disk_total), []).append(name)
     for names in found.values():
-        first = max((look.nodes[name] for name in names), key=lambda one: one.storage_at)  # the newest figure
+        first = max((look.nodes[name] for name in names), key=lambda one: one.storage_at)  # the newest one
         others = f"; also the disk of {', '.join(names[1:5])}" if len(names) > 1 else ""
         others += f" and {len(names) - 5} more" if len(names) > 5 else ""
         yield names[0], first, old(first.storage_at, look.at) + others

@@ -9,6 +9,7 @@ import resource
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -30,6 +31,7 @@ from admin.users.roles import Who
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
 from shared.http.expiry import expiry
+from shared.values import SECOND
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 SHOWN = 20  # alarms of each rule on the page of all rules
 MOST_MINUTES = 60 * 24 * 30  # of a snooze
 MOST_HERE = 5  # alarms with a banner of their own on the page of what they are about
-MINUTE = 60_000_000_000  # ns
 
 
 @dataclass(slots=True)
@@ -71,141 +72,111 @@ class AlarmPages:
         return alarms if who.sees_all else [one for one in alarms if one.subject.topic and who.sees(one.subject.topic)]
 
     def banners(self, who: Who, place: Place) -> Fields:
-        """Return the alarms that are about the same as a page, and counts of the others.
-
-        Those that are snoozed or only good to know are left out, and nodes that are down: they have banners of their own.
-        """
-        alarms = [one for one in self.visible(who) if one.snooze is None and one.rule.name != "node-down"]
-        alarms = [one for one in alarms if one.subject.severity is not Severity.INFO]
+        """Return the alarms about the subject of a page, and counts of the others, without nodes that are down."""
+        alarms = [one for one in self._urgent(who) if one.rule.name != "node-down"]
         here = [one for one in alarms if one.subject.is_about(place)][:MOST_HERE]
         found = Counter(one.subject.severity for one in alarms)
         found.subtract(one.subject.severity for one in here)
         counts = {one.word: found[one] for one in (Severity.CRITICAL, Severity.WARNING) if found[one]}
         return {"alarms_here": here, "alarm_counts": counts}
 
+    def _urgent(self, who: Who) -> list[Alarm]:
+        """Return the alarms that are neither snoozed nor only good to know."""
+        return [one for one in self.visible(who) if one.snooze is None and one.subject.severity is not Severity.INFO]
+
     def groups(self, who: Who) -> list[Group]:
-        """Return the alarms that are not snoozed, by rule; without those that are only good to know."""
-        alarms = [one for one in self.visible(who) if one.snooze is None and one.subject.severity is not Severity.INFO]
-        return grouped(alarms)
+        """Return the urgent alarms, by rule."""
+        return grouped(self._urgent(who))
 
     def totals(self) -> list[tuple[str, str]]:
-        """Return what the overview counts besides topics: what is missing in its sums, and what operators have to end."""
+        """Return the totals of the overview that are not of topics: its coverage, and the work left for operators."""
         look, coverage = self.monitor.last, self.monitor.queries.coverage()
         draining = sum(one.record.is_draining for one in look.nodes.values())
-        counts = {
-            "Draining nodes": draining, "Paused tubes": len(look.paused_tubes), "Buried jobs": sum(look.tubes.values()),
-        }  # fmt: skip
+        paused, buried = len(look.paused_tubes), sum(look.tubes.values())
+        counts = {"Draining nodes": draining, "Paused tubes": paused, "Buried jobs": buried}
         found = [(name, count(value)) for name, value in counts.items() if value]
         return [("In these sums", coverage), *found] if coverage else found
 
     async def alarms(self, request: Request) -> Fields:
-        asked, who = query(request), who_asks(request)
-        rule = BY_NAME.get(asked.get("rule", ""))
-        words = asked.get("q", "")[:100].lower()
-        alarms = [one for one in self.visible(who) if not words or words in one.subject.name.lower()]
-        found = grouped([one for one in alarms if rule is None or one.rule is rule])
-        listed = found[0].alarms if rule is not None and found else []
-        shown, page, pages = page_of(listed, whole(asked.get("page", "1")))
+        asked, look = query(request), self.monitor.last
+        rule, filter_text = BY_NAME.get(asked.get("rule", "")), asked.get("q", "")[:100]
+        alarms = [
+            one
+            for one in self.visible(who_asks(request))
+            if rule in (None, one.rule) and filter_text.lower() in one.subject.name.lower()
+        ]
+        found = grouped(alarms)
+        shown, page, pages = page_of(found[0].alarms if rule and found else [], whole(asked.get("page", "1")))
+        asked_at = {name: one.channels_at for name, one in look.nodes.items() if name in look.answered}
         return {
-            "page_of": "alarms",
-            "title": rule.title if rule is not None else "Alarms",
+            "page_of": "alarms", "title": rule.title if rule is not None else "Alarms",
             "nav_path": "/alarms" if rule is None else "",
-            "groups": found,
-            "rule": rule,
-            "shown": shown if rule is not None else [],
-            "most_shown": SHOWN,
-            "page": page,
-            "pages": pages,
-            "q": asked.get("q", "")[:100],
-            "looked_at": self.monitor.looked_at,
-            "older": self._older(),
-            "left_out": self.monitor.book.left_out,
-            "runbook_of": self.runbook,
-            "table": [one.json() for one in alarms if rule is None or one.rule is rule],
-        }
-
-    def _older(self) -> list[tuple[str, int]]:
-        """Return the nodes whose channels the last check knows only from an earlier one, and when they told them."""
-        look = self.monitor.last
-        asked = [(address, one.told_at) for address, one in look.nodes.items() if address in look.answered]
-        return [(address, at) for address, at in asked if is_old(at, look.at)]
+            "groups": found, "rule": rule, "shown": shown, "most_shown": SHOWN, "page": page, "pages": pages, "q": filter_text,
+            "looked_at": self.monitor.checked_at, "left_out": self.monitor.book.left_out, "runbook_of": self.runbook,
+            "older": [(name, at) for name, at in asked_at.items() if is_old(at, look.at)],  # channels of an earlier check
+            "table": [one.json() for one in alarms],
+        }  # fmt: skip
 
     def runbook(self, rule: Rule) -> str:
-        """Return the URL of a rule's runbook, or "" if it is not known where the docs are served."""
+        """Return the URL of a rule's runbook, or "" without -docs-url."""
         base = self.site.renderer.options.docs_url.rstrip("/")
         page, _, anchor = rule.runbook.partition("#")
         return f"{base}/operations/{page.removesuffix('.md')}/{'#' if anchor else ''}{anchor}" if base else ""
 
     async def rules(self, request: Request) -> Fields:
-        thresholds = self.monitor.checks.thresholds
         return {
-            "page_of": "alarm_rules",
-            "title": "Alarm rules",
-            "nav_path": "",
-            "still": True,
-            "rules": [
-                {
-                    "rule": rule,
-                    "is_on": thresholds.is_on(rule),
-                    "source": thresholds.source(rule.name),
-                    "values": [
-                        (
-                            one,
-                            f"{thresholds.value(rule.name, one.name):g}",
-                            thresholds.source(f"{rule.name}.{one.name}"),
-                        )
-                        for one in rule.thresholds
-                    ],
-                }
-                for rule in RULES
-            ],
+            "page_of": "alarm_rules", "title": "Alarm rules", "nav_path": "", "still": True,
+            "rules": [self._rule(rule) for rule in RULES],
             "is_kept": self.monitor.store.path is not None,
             "webhooks": len(self.site.renderer.options.alarm_webhook),
             "interval": int(self.site.renderer.options.alarm_interval),
-        }
+        }  # fmt: skip
+
+    def _rule(self, rule: Rule) -> Fields:
+        thresholds = self.monitor.checks.thresholds
+        names = [(one, f"{rule.name}.{one.name}") for one in rule.thresholds]
+        values = [(one, f"{thresholds.value(rule.name, one.name):g}", thresholds.source(name)) for one, name in names]
+        is_on, source = thresholds.is_on(rule), thresholds.source(rule.name)
+        return {"rule": rule, "is_on": is_on, "source": source, "values": values}
 
     async def json(self, request: Request) -> Response:
-        """Answer all alarms that the user may see, and when they were checked last."""
+        """Answer all alarms that the user may see, and the time of the last check."""
         alarms = self.visible(who_asks(request))
-        checked = self.monitor.looked_at // 1_000_000_000
+        checked = self.monitor.checked_at // SECOND
         return json_response({"checked": checked, "alarms": [one.json() for one in alarms]})
 
     async def metrics(self, request: Request) -> Response:
         """Answer nsqadmin's own metrics for Prometheus."""
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # here, because a start does without
 
-        return Response(generate_latest(_Families(self._families())), media_type=CONTENT_TYPE_LATEST)
+        registry: Any = SimpleNamespace(collect=self._families)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     def _families(self) -> Iterator[Metric]:
         """Yield the metrics of this cluster's alarms and nodes, and of the process."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         monitor, cluster = self.monitor, self.cluster
-        alarms = [one for one in monitor.book.all() if one.snooze is None]
-        found = Counter(one.subject.rule for one in alarms)
-        subjects = GaugeMetricFamily(
-            "nsqadmin_alarm_subjects", "What each alarm concerns, without snoozed ones", labels=("cluster", "rule", "severity")
-        )  # fmt: skip
+        found = Counter(one.subject.rule for one in monitor.book.all() if one.snooze is None)
+        by_rule, text = ("cluster", "rule", "severity"), "Subjects of alarms, without snoozed ones"
+        subjects = GaugeMetricFamily("nsqadmin_alarm_subjects", text, labels=by_rule)
         for rule in RULES:
             subjects.add_metric((cluster, rule.name, rule.severity.word), found[rule.name])
         nodes = GaugeMetricFamily("nsqadmin_nodes", "Known nodes by state", labels=("cluster", "state"))
         states = Counter(one.state(monitor.queries.clock()) for one in monitor.inventory.all())
         for state in NodeState:
             nodes.add_metric((cluster, state.value), states[state])
-        looks = CounterMetricFamily("nsqadmin_checks", "Checks of all alarms", labels=("cluster",))
-        looks.add_metric((cluster,), monitor.looks)
-        took = GaugeMetricFamily(
-            "nsqadmin_check_seconds", "Duration of the last check of all alarms", labels=("cluster",)
-        )
-        took.add_metric((cluster,), monitor.took)
-        failed = CounterMetricFamily(
-            "nsqadmin_webhook_failures", "Notifications that were given up", labels=("cluster",)
-        )
-        failed.add_metric((cluster,), self.webhooks.failed)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        cpu = CounterMetricFamily("process_cpu_seconds", "User and system CPU time of nsqadmin")
-        cpu.add_metric((), used.ru_utime + used.ru_stime)
-        yield from (subjects, nodes, looks, took, failed, cpu)
+        yield from (subjects, nodes)
+        for kind, name, text, value in (
+            (CounterMetricFamily, "nsqadmin_checks", "Checks of all alarms", monitor.completed),
+            (GaugeMetricFamily, "nsqadmin_check_seconds", "Duration of the last check of all alarms", monitor.took),
+            (CounterMetricFamily, "nsqadmin_webhook_failures", "Notifications that were dropped", self.webhooks.failed),
+        ):
+            family = kind(name, text, labels=("cluster",))
+            family.add_metric((cluster,), value)
+            yield family
+        used, text = resource.getrusage(resource.RUSAGE_SELF), "User and system CPU time of nsqadmin"
+        yield CounterMetricFamily("process_cpu_seconds", text, value=used.ru_utime + used.ru_stime)
         yield from expiry("nsqadmin", monitor.own_dates)
 
     # Actions
@@ -223,10 +194,8 @@ class AlarmPages:
         else:
             minutes, reason = _minutes(form.get("minutes", "")), form.get("reason", "").strip()[:LONGEST_REASON]
             if not reason:
-                raise FieldError(
-                    "reason", "Reason must not be empty: it tells other operators why the alarm is snoozed."
-                )
-            until = self.monitor.queries.clock() + minutes * MINUTE
+                raise FieldError("reason", "Reason must not be empty: other operators read why the alarm is snoozed.")
+            until = self.monitor.queries.clock() + minutes * 60 * SECOND
             if not self.monitor.book.snooze((rule, key), Snooze(until, actor.user or "anonymous", reason)):
                 raise HttpError(409, "Too many alarms are snoozed. Unsnooze some of them, or snooze a whole rule.")
             self.site.audit.note("snooze", target, actor, minutes=str(minutes), reason=reason)
@@ -234,23 +203,22 @@ class AlarmPages:
         return self.site.renderer.url("alarms", did=action)
 
     def _topic_of(self, key: Id) -> str:
-        """Return the topic that an alarm concerns, "" if it is none or not raised: then it takes the right to all topics."""
+        """Return the topic of an alarm; "" without one, or if it is not raised: then it takes the right to all topics."""
         return next((one.subject.topic for one in self.monitor.book.all() if one.id == key), "")
 
     async def set_thresholds(self, request: Request, form: Form) -> str:
-        """Set the thresholds of one rule, turn it on or off, or return to what is configured."""
+        """Set the thresholds of one rule, turn it on or off, or return to the configured values."""
         check_action(who_asks(request), "set-alarms", "")
         rule = BY_NAME.get(form.get("rule", ""))
         if rule is None:
             raise HttpError(400, "Unknown alarm rule.")
         thresholds, changed = self.monitor.checks.thresholds, dict[str, Any]()
         for one in rule.thresholds:
-            name = f"{rule.name}.{one.name}"
+            before = thresholds.value(rule.name, one.name)
             given = "" if form.get("action") == "reset" else form.get(one.name, "").strip()
-            if given != f"{thresholds.value(rule.name, one.name):g}":
-                before = thresholds.value(rule.name, one.name)
+            if given != f"{before:g}":
                 try:
-                    thresholds.set(name, given)
+                    thresholds.set(f"{rule.name}.{one.name}", given)
                 except ValueError as error:
                     raise FieldError(one.name, f"{error}.") from None
                 changed[one.name] = f"{before:g} -> {thresholds.value(rule.name, one.name):g}"
@@ -261,16 +229,6 @@ class AlarmPages:
         self.site.audit.note("set alarm", rule.name, self.site.access.actor(request), **changed)
         await self.monitor.store.put_thresholds(thresholds.on_page)
         return self.site.renderer.url("alarms", "rules", did="set-alarms")
-
-
-class _Families:
-    """Hands metrics that were made for one answer to prometheus_client, as a registry does."""
-
-    def __init__(self, families: Iterator[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        return self._families
 
 
 def _minutes(text: str) -> int:

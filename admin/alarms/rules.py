@@ -1,8 +1,7 @@
-"""The alarms that nsqadmin knows: what each one means, what to do, and the thresholds that an operator sets. Pure.
+"""The alarms of nsqadmin: meaning, action, and the thresholds that an operator sets. Pure.
 
 A threshold is set by `-alarm RULE.NAME=VALUE` (flag, environment, configuration file) or on the page Alarm rules, which has
-the last word; `-alarm RULE=off` turns a rule off. `alarm_checks` decides which rules hold, `alarm_book` since when.
-Prometheus's rules are generated from this table, too (see `prometheus_rules`).
+precedence; `-alarm RULE=off` turns a rule off. `docs.generate` makes Prometheus's rules from this table, too.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ MOST_VALUE = 1e15
 class Severity(IntEnum):
     """How urgent an alarm is; the most urgent first."""
 
-    CRITICAL = 0  # somebody has to act now
-    WARNING = 1  # somebody has to act today
+    CRITICAL = 0  # an operator has to act now
+    WARNING = 1  # an operator has to act today
     INFO = 2  # good to know
 
     @property
@@ -40,7 +39,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A kind of alarm: what it means, what to do about it, and from which values on it is raised."""
+    """A kind of alarm, with its meaning, the action to take, and its thresholds."""
 
     name: str
     severity: Severity
@@ -49,7 +48,7 @@ class Rule:
     action: str
     runbook: str  # file and anchor below docs/operations
     thresholds: tuple[Threshold, ...] = ()
-    hold: float = 0.0  # s for which an alarm goes on after its condition has ended, so that it does not flap
+    hold: float = 0.0  # s for which an alarm continues after its condition has ended, so that it does not flap
     delay: float = 0.0  # s for which the condition has to hold before the alarm is raised
 
 
@@ -64,177 +63,124 @@ def _count(default: float, meaning: str, name: str = "messages", unit: str = "me
 _WINDOW = _minutes("minutes", 10, "The time over which it is measured (at most 15)")
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        "node-down", Severity.CRITICAL, "Node down",
+    Rule("node-down", Severity.CRITICAL, "Node down",
         "The nsqd does not answer. Unless another node leads its log now, its messages are not delivered, and the sums on all"
         " pages leave them out.",
         "Start it again on the same data directory. If its disk is lost, recover it from a copy. Dismiss it only if it will"
-        " never come back.", "lost-node.md",
-    ),
-    Rule(
-        "node-refusing", Severity.CRITICAL, "Node rejects messages",
+        " never come back.", "lost-node.md"),
+    Rule("node-refusing", Severity.CRITICAL, "Node rejects messages",
         "The nsqd answers, but rejects publishes or is unhealthy, as with a full or failing disk.",
-        "Read the reason. Free space on the disk, or replace the disk, and restart the node.", "disk-full.md",
-    ),
-    Rule(
-        "lookupd-down", Severity.WARNING, "nsqlookupd down",
+        "Read the reason. Free space on the disk, or replace the disk, and restart the node.", "disk-full.md"),
+    Rule("lookupd-down", Severity.WARNING, "nsqlookupd down",
         "An nsqlookupd does not answer. Consumers that ask it find no new nodes.",
-        "Start it again. It keeps no state: the nodes register within 15 seconds.", "nsqlookupd.md",
-    ),
-    Rule(
-        "node-unregistered", Severity.WARNING, "Node not registered",
+        "Start it again. It keeps no state: the nodes register within 15 seconds.", "nsqlookupd.md"),
+    Rule("node-unregistered", Severity.WARNING, "Node not registered",
         "The nsqd answers, but not every nsqlookupd names it. Consumers that ask that nsqlookupd do not find it.",
-        "Check the node's -lookupd-tcp-address and the network between them.", "nsqlookupd.md", delay=30,
-    ),
-    Rule(
-        "log-corrupt", Severity.CRITICAL, "Commit log corrupt",
+        "Check the node's -lookupd-tcp-address and the network between them.", "nsqlookupd.md", delay=30),
+    Rule("log-corrupt", Severity.CRITICAL, "Commit log corrupt",
         "Bytes of the node's commit log cannot be read. The messages in them are lost unless another node has a copy.",
-        "Check the disk, and repair the log from a copy.", "damage.md",
-    ),
-    Rule(
-        "log-cut", Severity.INFO, "Commit log cut off at the end",
+        "Check the disk, and repair the log from a copy.", "damage.md"),
+    Rule("log-cut", Severity.INFO, "Commit log cut off at the end",
         "At its start the node cut off an incomplete end of its log. After a power cut it may have held messages.",
-        "Nothing, unless the disk is known to lie about syncs.", "damage.md#a-torn-end",
-    ),
-    Rule(
-        "cluster", Severity.CRITICAL, "Copies are missing",
+        "Nothing, unless the disk is known to lie about syncs.", "damage.md#a-torn-end"),
+    Rule("cluster", Severity.CRITICAL, "Copies are missing",
         "A log is not served, a copy of it failed, or fewer copies are possible than topics ask for.",
-        "Open the Cluster page: it names the nodes and what they wait for.", "lost-node.md",
-    ),
-    Rule(
-        "buried-growing", Severity.CRITICAL, "Messages are being buried",
+        "Open the Cluster page: it names the nodes and what they wait for.", "lost-node.md"),
+    Rule("buried-growing", Severity.CRITICAL, "Messages are being buried",
         "Consumers fail on messages until their attempts are used up. Buried messages are not delivered again.",
-        "Look at the consumer's log and at the buried messages. Kick them when the consumer is mended.",
+        "Check the consumer's log and the buried messages. Kick them when the consumer is fixed.",
         "backlog.md#dead-letters",
-        (_count(1, "Messages buried within the window, at least"), _WINDOW), hold=120,
-    ),
-    Rule(
-        "buried", Severity.WARNING, "Buried messages",
+        (_count(1, "Messages buried within the window, at least"), _WINDOW), hold=120),
+    Rule("buried", Severity.WARNING, "Buried messages",
         "Buried messages are kept, but are not delivered until an operator kicks them.",
-        "Look at them: kick them, finish them, or move them to another topic.", "backlog.md#dead-letters",
-        (_count(1, "Buried messages, at least"),),
-    ),
-    Rule(
-        "failures", Severity.WARNING, "Consumers fail",
+        "Kick them, finish them, or move them to another topic.", "backlog.md#dead-letters",
+        (_count(1, "Buried messages, at least"),)),
+    Rule("failures", Severity.WARNING, "Consumers fail",
         "Many deliveries end in a requeue or a timeout instead of a finish.",
-        "Look at the consumer's log. If messages time out, its msg_timeout is too short or it hangs.",
+        "Check the consumer's log. If messages time out, its msg_timeout is too short or it hangs.",
         "backlog.md#messages-time-out-again-and-again",
         (
             Threshold("percent", 30, "%", "Share of deliveries that failed, at least"),
             _count(20, "Failed deliveries within the window, at least", "failures", "deliveries"), _WINDOW,
-        ), hold=120,
-    ),
-    Rule(
-        "channel-without-consumer", Severity.WARNING, "Channel without consumer",
+        ), hold=120),
+    Rule("channel-without-consumer", Severity.WARNING, "Channel without consumer",
         "The channel has messages, and no consumer is connected.",
         "Start the consumers. If the channel is no longer needed, delete it.", "backlog.md#nobody-consumes",
-        (_count(1, "Messages ready, at least"),), delay=20,
-    ),
-    Rule(
-        "backlog-growing", Severity.WARNING, "Backlog growing",
+        (_count(1, "Messages ready, at least"),), delay=20),
+    Rule("backlog-growing", Severity.WARNING, "Backlog growing",
         "The channel gets more messages than its consumers finish.",
         "Add consumers, raise their max_in_flight, or find out what slows them down.", "backlog.md",
         (
             _count(1000, "Messages ready, at least"),
             Threshold("growth", 10, "%", "Growth within the window, at least"), _WINDOW,
-        ), hold=120,
-    ),
-    Rule(
-        "oldest-message", Severity.WARNING, "Messages wait too long",
+        ), hold=120),
+    Rule("oldest-message", Severity.WARNING, "Messages wait too long",
         "The oldest ready message of the channel has waited longer than allowed.",
         "Check whether consumers are connected and finish messages.", "backlog.md",
-        (_minutes("minutes", 30, "Age of the oldest ready message, at least"),),
-    ),
-    Rule(
-        "topic-without-channel", Severity.WARNING, "Topic without channel",
+        (_minutes("minutes", 30, "Age of the oldest ready message, at least"),)),
+    Rule("topic-without-channel", Severity.WARNING, "Topic without channel",
         "The topic has messages and no channel, so consumers cannot receive them.",
         "Create the channel, or stop the producer.", "backlog.md#nobody-consumes",
-        (_count(1, "Messages, at least"),), delay=20,
-    ),
-    Rule(
-        "paused", Severity.WARNING, "Paused for long",
+        (_count(1, "Messages, at least"),), delay=20),
+    Rule("paused", Severity.WARNING, "Paused for long",
         "A topic or channel is paused for longer than allowed. Its messages pile up.",
         "Unpause it, or raise the threshold if it is meant to stay paused.", "backlog.md",
-        (_minutes("minutes", 60, "Duration of the pause, at least"),),
-    ),
-    Rule(
-        "tube-buried", Severity.WARNING, "Tube with buried jobs",
+        (_minutes("minutes", 60, "Duration of the pause, at least"),)),
+    Rule("tube-buried", Severity.WARNING, "Tube with buried jobs",
         "Workers buried jobs, or their attempts were used up. Such jobs are not delivered until they are kicked.",
-        "Look at the jobs: kick or delete them.", "backlog.md#dead-letters",
-        (_count(1, "Buried jobs, at least", "jobs", "jobs"),),
-    ),
-    Rule(
-        "disk-low", Severity.WARNING, "Disk almost full",
+        "Kick or delete the jobs.", "backlog.md#dead-letters",
+        (_count(1, "Buried jobs, at least", "jobs", "jobs"),)),
+    Rule("disk-low", Severity.WARNING, "Disk almost full",
         "Little space is free on the disk of the node's log. When it is full, the node rejects publishes.",
         "Free space, shorten the retention, or move the log to a larger disk.", "disk-full.md",
         (
             Threshold("percent", 20, "%", "Free space, at most"),
             Threshold("critical", 5, "%", "Free space at which the alarm is critical"),
-        ),
-    ),
-    Rule(
-        "disk-days", Severity.WARNING, "Disk fills up",
+        )),
+    Rule("disk-days", Severity.WARNING, "Disk fills up",
         "At the rate of the last hours, the disk of the node's log is full in a few days.",
         "Shorten the retention, or add disk space in time.", "disk-full.md",
-        (Threshold("days", 3, "days", "Days until the disk is full, at most"),), hold=600,
-    ),
-    Rule(
-        "sync-slow", Severity.WARNING, "Disk slow",
+        (Threshold("days", 3, "days", "Days until the disk is full, at most"),), hold=600),
+    Rule("sync-slow", Severity.WARNING, "Disk slow",
         "One sync of the log in a hundred takes longer than allowed. Publishers wait for it.",
         "Check what else uses the disk, and whether it fails.", "disk-full.md#a-disk-that-fails",
-        (Threshold("ms", 500, "ms", "99th percentile of a sync, at least"),), hold=120,
-    ),
-    Rule(
-        "cursor-lag", Severity.WARNING, "Reader behind",
+        (Threshold("ms", 500, "ms", "99th percentile of a sync, at least"),), hold=120),
+    Rule("cursor-lag", Severity.WARNING, "Reader behind",
         "A reader with a cursor, such as a Spark query, is far behind the end of its topic.",
         "Check whether the reader runs. Messages may expire before it reads them.", "backlog.md",
-        (_count(100_000, "Messages not yet read, at least"),),
-    ),
-    Rule(
-        "clock-skew", Severity.WARNING, "Clocks differ",
+        (_count(100_000, "Messages not yet read, at least"),)),
+    Rule("clock-skew", Severity.WARNING, "Clocks differ",
         "The clock of the node differs from that of the others. Delays and timestamps are wrong by as much.",
         "Check NTP on the node.", "several-nodes.md",
-        (Threshold("seconds", 2, "s", "Difference to the other nodes, at least"),),
-    ),
-    Rule(
-        "certificate-expiring", Severity.WARNING, "Certificate expires",
+        (Threshold("seconds", 2, "s", "Difference to the other nodes, at least"),)),
+    Rule("certificate-expiring", Severity.WARNING, "Certificate expires",
         "A certificate that a daemon serves, shows or trusts expires soon, or has expired. Others refuse it from then on.",
         "Renew the certificate on that host, and send the daemon SIGHUP.", "certificates.md",
         (
             Threshold("days", 14, "days", "Days until it expires, at most"),
             Threshold("critical", 2, "days", "Days until it expires at which the alarm is critical"),
-        ),
-    ),
-    Rule(
-        "version-skew", Severity.INFO, "Versions differ",
+        )),
+    Rule("version-skew", Severity.INFO, "Versions differ",
         "The node runs an older version than the newest node.",
-        "Complete the upgrade, one node after the other.", "upgrade.md",
-    ),
-    Rule(
-        "draining", Severity.INFO, "Node draining",
+        "Complete the upgrade, one node after the other.", "upgrade.md"),
+    Rule("draining", Severity.INFO, "Node draining",
         "An operator drains the node: it rejects new messages while consumers empty its queues.",
-        "Stop the node when it is drained, or stop draining.", "draining.md",
-    ),
-    Rule(
-        "too-many", Severity.WARNING, "More trouble than can be listed",
-        "So many channels need attention that nodes do not list all of them.",
-        "Mend the listed ones first.", "backlog.md",
-    ),
+        "Stop the node when it is drained, or stop draining.", "draining.md"),
+    Rule("too-many", Severity.WARNING, "More problems than can be listed",
+        "Nodes do not list all channels that need attention, because there are too many.",
+        "Fix the listed ones first.", "backlog.md"),
 )  # fmt: skip
 
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 
 
 class Thresholds:
-    """The values of all thresholds: defaults, below what was configured, below what was set on the page."""
+    """The values of all thresholds: a value set on the page, or else the configured one, or else the default."""
 
     def __init__(self, configured: Iterable[str] = (), on_page: Mapping[str, str] | None = None) -> None:
-        """Take the values of the option -alarm, and those set on the page. Raises ValueError for a wrong configured one."""
+        """Read the values of -alarm, and those set on the page, of which invalid ones are ignored. Raises ValueError."""
         self.configured = dict(map(parse_setting, configured))
-        self.on_page: dict[str, str] = {}
-        for name, value in (on_page or {}).items():
-            if not problem_of(name, value):  # a rule of an earlier version may be gone
-                self.on_page[name] = value
+        self.on_page = {name: value for name, value in (on_page or {}).items() if not problem_of(name, value)}
 
     def is_on(self, rule: Rule) -> bool:
         """Return whether the rule is checked."""
@@ -247,11 +193,11 @@ class Thresholds:
         return float(given) if given else default
 
     def source(self, name: str) -> str:
-        """Return where the value of `RULE` or `RULE.NAME` comes from."""
+        """Return the source of the value of `RULE` or `RULE.NAME`, as text."""
         return "set on this page" if name in self.on_page else "configured" if name in self.configured else "default"
 
     def set(self, name: str, value: str) -> None:
-        """Set a value as the page does; "" returns to what is configured. Raises ValueError."""
+        """Set a value as the page does; "" returns to the configured one. Raises ValueError."""
         if value and (wrong := problem_of(name, value)):
             raise ValueError(wrong)
         if value:
@@ -273,7 +219,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def problem_of(name: str, value: str) -> str:
-    """Return why a setting is wrong, or ""."""
+    """Return the error in a setting, or ""."""
     rule_name, dot, threshold = name.partition(".")
     rule = BY_NAME.get(rule_name)
     if rule is None:
@@ -298,29 +244,3 @@ def no_alarm_settings(texts: tuple[str, ...]) -> str:
         except ValueError as error:
             return str(error)
     return ""
-
-
-def prometheus_rules() -> dict[str, object]:
-    """Return the rules for Prometheus that raise each of nsqadmin's alarms, in the form of its rule files."""
-    pages = {Severity.CRITICAL: "page", Severity.WARNING: "ticket"}
-    return {
-        "groups": [
-            {
-                "name": "nsqadmin",
-                "rules": [
-                    {
-                        "alert": "Nsqadmin" + "".join(map(str.capitalize, rule.name.split("-"))),
-                        "expr": f'max by (cluster) (nsqadmin_alarm_subjects{{rule="{rule.name}"}}) > 0',
-                        "labels": {"severity": pages[rule.severity]},
-                        "annotations": {
-                            "summary": f"{rule.title}: {{{{ $value }}}} in {{{{ $labels.cluster }}}}",
-                            "description": f"{rule.meaning} {rule.action}",
-                            "runbook": f"docs/operations/{rule.runbook}",
-                        },
-                    }
-                    for rule in RULES
-                    if rule.severity in pages
-                ],
-            }
-        ]
-    }

@@ -1,8 +1,7 @@
-"""What nsqadmin remembers over a restart, in a small SQLite file: nodes, snoozes, thresholds, and when alarms began.
+"""The state of nsqadmin over a restart, in a small SQLite file: nodes, snoozes, thresholds, and when alarms began.
 
-The file can be deleted at any time: nsqadmin then learns the nodes again. One nsqadmin uses a file at a time. It is written
-in a thread of its own, so that no page waits for the disk. A failure to write is logged, and hinders nobody. Nor does a disk
-that hangs: after a while, what is to be written is dropped.
+The file can be deleted at any time: nsqadmin then learns the nodes again. One nsqadmin uses a file at a time. A thread of its
+own writes it, so that no page waits for the disk. A failed write is only logged, and if the disk hangs, writes are dropped.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from admin.alarms.book import Id, Snooze
 from admin.nodes.inventory import NodeRecord, restored, stored
+from admin.nodes.upstreams import retrieve
 from shared.files import public_problem
 from shared.log import log
 
@@ -56,23 +56,16 @@ class StateStore:
                 raise self._unusable(error) from None
 
     def nodes(self) -> list[NodeRecord]:
-        """Return the nodes that were stored; what is none is left out. Raises StateError, like all queries."""
-        found = []
-        for (raw,) in self._rows("SELECT record FROM nodes"):
-            try:
-                data = json.loads(str(raw))
-            except (ValueError, RecursionError):
-                continue
-            record = restored(data) if isinstance(data, dict) else None
-            found += [record] if record is not None else []
-        return found
+        """Return the nodes that were stored; invalid records are left out. Raises StateError, like all queries."""
+        records = [_record(str(raw)) for (raw,) in self._rows("SELECT record FROM nodes")]
+        return [one for one in records if one is not None]
 
     def thresholds(self) -> dict[str, str]:
         """Return the thresholds that were set on the page."""
         return {str(name): str(value) for name, value in self._rows("SELECT name, value FROM thresholds")}
 
     def snoozes(self) -> dict[Id, Snooze]:
-        """Return what is snoozed, of alarms and of whole rules."""
+        """Return the snoozes of alarms and of whole rules."""
         rows = self._rows("SELECT rule, subject, until, by, reason FROM snoozes")
         return {
             (str(rule), str(subject)): Snooze(until, str(by), str(reason))
@@ -81,7 +74,7 @@ class StateStore:
         }
 
     def alarms(self) -> dict[Id, int]:
-        """Return when the alarms that were raised last had begun."""
+        """Return the beginnings of the alarms that were raised last, ns since the epoch."""
         rows = self._rows("SELECT rule, subject, since FROM alarms")
         return {(str(rule), str(subject)): since for rule, subject, since in rows if isinstance(since, int)}
 
@@ -105,12 +98,12 @@ class StateStore:
         await self._write(("DELETE FROM snoozes", [()]), ("INSERT INTO snoozes VALUES (?, ?, ?, ?, ?)", rows))
 
     async def put_alarms(self, since: Mapping[Id, int]) -> None:
-        """Store when all alarms that are raised have begun."""
+        """Store the beginnings of all alarms that are raised."""
         rows = [(*key, at) for key, at in since.items()]
         await self._write(("DELETE FROM alarms", [()]), ("INSERT INTO alarms VALUES (?, ?, ?)", rows))
 
     def close(self) -> None:
-        """Finish what is being written, and close the file."""
+        """Finish the writes, and close the file."""
         self._thread.shutdown(wait=True)
         if self._database is not None:
             self._database.close()
@@ -133,18 +126,17 @@ class StateStore:
             return
         self._waiting += 1
         loop = asyncio.get_running_loop()
-        write = loop.run_in_executor(self._thread, self._written, self._database, statements)
-        write.add_done_callback(self._ended)
+        write = loop.run_in_executor(self._thread, self._execute, self._database, statements)
+        write.add_done_callback(self._end_write)
         await asyncio.wait({write}, timeout=PATIENCE)
         if write.done():
             write.result()
 
-    def _ended(self, write: asyncio.Future[None]) -> None:
+    def _end_write(self, write: asyncio.Future[None]) -> None:
         self._waiting -= 1
-        if not write.cancelled():
-            write.exception()  # it is retrieved, also if no caller waits for it any longer
+        retrieve(write)
 
-    def _written(
+    def _execute(
         self, database: sqlite3.Connection, statements: tuple[tuple[str, Iterable[tuple[object, ...]]], ...]
     ) -> None:  # fmt: skip
         try:
@@ -162,10 +154,18 @@ class StateStore:
         self._failed = True
 
 
-def _make_private(path: Path) -> None:
-    """Make the file, for its owner only, unless it is there. Close one to others that everybody can read. Raises OSError.
+def _record(raw: str) -> NodeRecord | None:
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return restored(data) if isinstance(data, dict) else None
 
-    SQLite gives the files beside it (-wal, -shm) the mode of this one.
+
+def _make_private(path: Path) -> None:
+    """Create the file for its owner only, or take the rights of others away. Raises OSError.
+
+    SQLite gives its other files (-wal, -shm) the mode of this one.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):

@@ -1,4 +1,4 @@
-"""What an alarm is about: one channel, topic, tube or node, and what is wrong with it; and which pages show it. Pure."""
+"""The subjects of alarms: one channel, topic, tube or node, with its problem, and the pages that show it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from admin.nodes.snapshot import Key, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a page is about, as far as its address says: `page` is the first segment of its path, "" for the topics."""
+    """The subject of a page, as its address has it: `page` is the first segment of the path, "" for the topics."""
 
     page: str = ""
     topic: str = ""  # or tube
@@ -22,16 +22,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an alarm is about: a node, a channel, a topic, a tube."""
+    """The node, channel, topic or tube that an alarm is about."""
 
     rule: str
     key: str  # identifies it within the rule
     name: str  # for people
     path: str  # of the page about it, below the base path
-    words: str  # what is wrong with it now
+    words: str  # the problem now
     value: float  # the larger, the worse
     severity: Severity
-    topic: str = ""  # "": it concerns no topic, and everybody who may see all topics sees it
+    topic: str = ""  # "": it concerns no topic, and users who may see all topics see it
     since: int = 0  # ns since the epoch, if that is known; 0: since it was found
     node: str = ""  # address of the node that it concerns; "": of no particular one
 
@@ -46,7 +46,7 @@ class Subject:
 
 
 Found = Iterator[Subject]
-Check = Callable[[Snapshot], Found]  # yields what a rule holds for
+Check = Callable[[Snapshot], Found]  # yields the subjects of a rule
 
 
 def channel_subject(

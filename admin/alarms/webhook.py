@@ -1,6 +1,6 @@
-"""Tells others of alarms: POSTs to webhooks when alarms are raised and when they end, with retries.
+"""Notifies webhooks: POSTs when alarms are raised and when they end, with retries.
 
-The changes of one look are one POST. Each endpoint has a queue of its own: one that is down does not delay the others.
+The changes of one check are one POST. Each endpoint has a queue of its own: one that is down does not delay the others.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from shared.text import go_json
 
 TIMEOUT = 5.0  # s for each try
 RETRIES = (1.0, 5.0, 15.0, 60.0, 300.0)  # s before each further try
-MOST_TOLD = 50  # alarms in one body
+MOST_ALARMS = 50  # in one body
 MOST_LINES = 10  # alarms in its text
 LONGEST_LINE = 500  # characters of each
 Send = Callable[[str, bytes], Awaitable[int]]  # URL and body; returns the status. Raises httpx.HTTPError
 
 
 class Webhooks:
-    """The endpoints to which alarms are told."""
+    """The endpoints that are notified of alarms."""
 
     def __init__(
         self, urls: Iterable[str], is_slack: bool, cluster: str, send: Send | None = None,
@@ -39,10 +39,10 @@ class Webhooks:
         self._send = send or _post
         self._sleep = sleep
         self._outboxes = {url: Outbox(self._deliverer(url)) for url in urls}
-        self.failed = 0  # bodies that were given up
+        self.failed = 0  # bodies that were dropped
 
-    def tell(self, changes: Changes) -> None:
-        """Queue what has changed for every endpoint."""
+    def notify(self, changes: Changes) -> None:
+        """Queue the changes for every endpoint."""
         if not self._outboxes or not (changes.raised or changes.ended):
             return
         body = go_json(body_of(changes, self._cluster, is_slack=self._is_slack)).encode()
@@ -73,21 +73,16 @@ class Webhooks:
 
 def body_of(changes: Changes, cluster: str, *, is_slack: bool) -> JsonObject:
     """Return the body of a notification: a text for people, and unless it is for Slack, the alarms."""
-    lines = [f"{_word(one)}: {_line(one)}" for one in changes.raised] + [
-        f"Ended: {_line(one)}" for one in changes.ended
-    ]
+    lines = [f"{one.subject.severity.word.capitalize()}: {_line(one)}" for one in changes.raised]
+    lines += [f"Ended: {_line(one)}" for one in changes.ended]
     more = len(lines) - MOST_LINES
     text = "\n".join(lines[:MOST_LINES] + ([f"and {more} more"] if more > 0 else []))
     body: JsonObject = {"text": f"nsqadmin, cluster {cluster}\n{text}"}
     if not is_slack:
-        told = [("raised", one) for one in changes.raised] + [("ended", one) for one in changes.ended]
-        body |= {"cluster": cluster, "time": int(time.time()), "left_out": max(0, len(told) - MOST_TOLD)}
-        body["alarms"] = [{"status": status, **one.json()} for status, one in told[:MOST_TOLD]]
+        alarms = [("raised", one) for one in changes.raised] + [("ended", one) for one in changes.ended]
+        body |= {"cluster": cluster, "time": int(time.time()), "left_out": max(0, len(alarms) - MOST_ALARMS)}
+        body["alarms"] = [{"status": status, **one.json()} for status, one in alarms[:MOST_ALARMS]]
     return body
-
-
-def _word(alarm: Alarm) -> str:
-    return alarm.subject.severity.word.capitalize()
 
 
 def _line(alarm: Alarm) -> str:

@@ -1,8 +1,8 @@
 """Operators' commands to the cluster, recorded in the audit trail, and sent to the notification endpoint.
 
-Each command first asks which nsqd have the topic, then tells nsqlookupd, then the nsqd: once a topic is deleted, its
-producers can no longer be found. Raises AllFailed if no node answers the first question. All other failures are in the
-Outcome, as in the original: a channel that nsqlookupd does not know is still deleted on the nsqd.
+Each command first asks for the nsqd that have the topic, and then goes to nsqlookupd, and to those nsqd: once a topic is
+deleted, its producers can no longer be found. It raises AllFailed if no node answers the first request. All other failures are
+in the Outcome, as in the original: a channel that nsqlookupd does not know is still deleted on the nsqd.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import httpx
@@ -28,7 +29,6 @@ from shared.text import go_json
 CHANGES = ("pause", "unpause", "empty")
 TIMEOUT = 5.0  # s for each notification
 MOST_ANSWER_MEMORY = 64 * 1024  # bytes of memory that a node's answer to a command may take
-
 MOST_ID = 32  # characters of a message's id
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Published:
 class Notifier:
     """POSTs notifications of commands to an endpoint, one at a time, without delaying operators.
 
-    It does not send commands that the original lacks, because endpoints know only the original's words.
+    It does not send commands that the original lacks, because endpoints know only the original's names.
     """
 
     def __init__(self, endpoint: str, clock: Callable[[], float] = time.time) -> None:
@@ -55,7 +55,7 @@ class Notifier:
         self._client: httpx.AsyncClient | None = None
 
     def notify(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
-        """Queue a notification of a command that was done."""
+        """Queue the notification of a command."""
         if not self._endpoint:
             return
         notification: dict[str, object] = {"action": action, "topic": topic}
@@ -70,11 +70,9 @@ class Notifier:
     async def _deliver(self, notification: dict[str, object]) -> None:
         if self._client is None:  # created in the event loop that uses it
             self._client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
-        headers = {"Content-Type": "application/json"}
+        post = partial(self._client.stream, "POST", self._endpoint, headers={"Content-Type": "application/json"})
         try:
-            async with self._client.stream(
-                "POST", self._endpoint, content=go_json(notification), headers=headers
-            ) as answer:
+            async with post(content=go_json(notification)) as answer:
                 answer.raise_for_status()  # the rest of the answer is not read
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
@@ -83,20 +81,18 @@ class Notifier:
 class Actions:
     """The commands of operators to one cluster."""
 
-    def __init__(
-        self, cluster: Cluster, notifier: Notifier, audit: Audit, tombstones: Tombstones | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, notifier: Notifier, audit: Audit, tombstones: Tombstones) -> None:
         self._cluster = cluster
         self._notifier = notifier
         self._audit = audit
-        self._tombstones = tombstones or Tombstones(time.time)
+        self._tombstones = tombstones
 
     async def create(self, topic: str, channel: str, actor: Actor) -> Outcome:
         """Create a topic at the nsqlookupds, and a channel if given, there and on the nsqd that have the topic.
 
         An nsqd creates the topic with the first message.
         """
-        outcome = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
+        outcome = await self._record("create", _path(topic, channel), actor, self._create(topic, channel))
         self._notifier.notify("create_topic", topic, "", "", actor)
         if channel:
             self._notifier.notify("create_channel", topic, channel, "", actor)
@@ -104,29 +100,27 @@ class Actions:
 
     async def _create(self, topic: str, channel: str) -> Outcome:
         cluster = self._cluster
-        outcome = await cluster.send_to_lookupds("/topic/create", {"topic": topic})
+        outcome = await cluster.send(cluster.lookupds, "/topic/create", {"topic": topic})
         if channel:
-            both = {"topic": topic, "channel": channel}
-            outcome += await cluster.send_to_lookupds("/channel/create", both)
+            arguments = {"topic": topic, "channel": channel}
+            outcome += await cluster.send(cluster.lookupds, "/channel/create", arguments)
             found = await cluster.producers_of(topic) if cluster.lookupds else Producers()
             outcome += Outcome(found.errors)
-            outcome += await cluster.send_to_nsqds(found.producers, "/channel/create", both)
+            outcome += await cluster.send(found.addresses, "/channel/create", arguments)
         return outcome
 
-    async def delete(
-        self, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None
-    ) -> Outcome:  # fmt: skip
-        """Delete a topic, or one of its channels if given. `before` says how much it had, for the audit record."""
-        what, arguments = _what(topic, channel)
+    async def delete(self, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None) -> Outcome:
+        """Delete a topic, or one of its channels if given. `before`: its counts, for the audit record."""
+        kind, arguments = _kind(topic, channel)
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            sent = await self._cluster.send_to_lookupds(f"/{what}/delete", arguments)
-            sent += await self._cluster.send_to_nsqds(found.producers, f"/{what}/delete", arguments)
+            sent = await self._cluster.send(self._cluster.lookupds, f"/{kind}/delete", arguments)
+            sent += await self._cluster.send(found.addresses, f"/{kind}/delete", arguments)
             return Outcome(found.errors) + sent
 
-        outcome = await self._noted("delete", _path(topic, channel), actor, work(), **(before or {}))
-        self._notifier.notify(f"delete_{what}", topic, channel, "", actor)
+        outcome = await self._record("delete", _path(topic, channel), actor, work(), **(before or {}))
+        self._notifier.notify(f"delete_{kind}", topic, channel, "", actor)
         return outcome
 
     async def change(
@@ -134,33 +128,31 @@ class Actions:
     ) -> Outcome:
         """Pause, unpause or empty (CHANGES) a topic or a channel.
 
-        `before` says how much it had, for the audit record; `more` are arguments that only Penstock's nsqd know.
+        `before`: its counts, for the audit record; `more`: arguments that only Penstock's nsqd support.
         """
-        what, arguments = _what(topic, channel)
+        kind, arguments = _kind(topic, channel)
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            sent = await self._cluster.send_to_nsqds(found.producers, f"/{what}/{action}", arguments | more)
+            sent = await self._cluster.send(found.addresses, f"/{kind}/{action}", arguments | more)
             return Outcome(found.errors) + sent
 
         try:
-            return await self._noted(action, _path(topic, channel), actor, work(), **(before or {}), **more)
+            return await self._record(action, _path(topic, channel), actor, work(), **(before or {}), **more)
         finally:  # also after a failure, as in the original
-            self._notifier.notify(f"{action}_{what}", topic, channel, "", actor)
+            self._notifier.notify(f"{action}_{kind}", topic, channel, "", actor)
 
     async def tombstone(self, topic: str, node: str, actor: Actor) -> Outcome:
         """Hide a topic on one node from consumers, and delete it there. Raises AllFailed if the node is unknown."""
 
         async def work() -> Outcome:
             found = await self._cluster.producers()
-            there = [one for one in found.producers if one.address == node]
-            if not there:  # so that a request cannot direct nsqadmin to other servers
+            if node not in found.addresses:  # so that a request cannot direct nsqadmin to other servers
                 raise AllFailed(f"no nsqd with the HTTP address {node[:100]} is known")
-            sent = await self._cluster.send_to_lookupds("/topic/tombstone", {"topic": topic, "node": node})
-            sent += await self._cluster.send_to_nsqds(there, "/topic/delete", {"topic": topic})
-            return Outcome(found.errors) + sent
+            sent = await self._cluster.send(self._cluster.lookupds, "/topic/tombstone", {"topic": topic, "node": node})
+            return Outcome(found.errors) + sent + await self._cluster.send([node], "/topic/delete", {"topic": topic})
 
-        outcome = await self._noted("tombstone", _path(topic, "", node), actor, work())
+        outcome = await self._record("tombstone", _path(topic, "", node), actor, work())
         if outcome.done:
             self._tombstones.add(topic, node, actor.user)
         self._notifier.notify("tombstone_topic_producer", topic, "", node, actor)
@@ -174,7 +166,7 @@ class Actions:
         target = _path(asked.get("topic") or asked.get("tube", ""), asked.get("channel", ""), node)
         named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
         answer = self._cluster.upstreams.send(node, path, asked, body, headers or {})
-        return await self._noted(action, target, actor, answer, counted, **named)
+        return await self._record(action, target, actor, answer, counted, **named)
 
     async def publish(
         self, node: str, asked: dict[str, str], actor: Actor, body: bytes, headers: dict[str, str], *, names_id: bool
@@ -188,20 +180,20 @@ class Actions:
             return Published(message_id, bool(answered.get("x-nsq-duplicates")))
 
         detail = {name: value for name, value in asked.items() if name != "topic"}
-        return await self._noted("publish", _path(asked["topic"], "", node), actor, work(), **detail)
+        return await self._record("publish", _path(asked["topic"], "", node), actor, work(), **detail)
 
     async def configure(
-        self, topic: str, nodes: list[str], changes: dict[str, str], actor: Actor, words: dict[str, str]
+        self, topic: str, nodes: list[str], changes: dict[str, str], actor: Actor, detail: dict[str, str]
     ) -> Outcome:  # fmt: skip
-        """Change settings of a topic on these nodes. `words` say of each what it was and is, for the audit record."""
-        work = self._cluster.send_to_addresses(nodes, "/topic/config", {"topic": topic} | changes)
-        return await self._noted("configure", topic, actor, work, **words)
+        """Change settings of a topic on these nodes. `detail`: the old and new values, for the audit record."""
+        work = self._cluster.send(nodes, "/topic/config", {"topic": topic} | changes)
+        return await self._record("configure", topic, actor, work, **detail)
 
     def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
         """Record an action that is no command to the cluster."""
         self._audit.note(action, target, actor, **detail)
 
-    async def _noted(
+    async def _record(
         self, action: str, target: str, actor: Actor, work: Awaitable[T], counted: str = "", **detail: str
     ) -> T:  # fmt: skip
         """Await `work`, and record the action and its outcome.
@@ -215,20 +207,20 @@ class Actions:
             raise
         if counted and isinstance(result, tuple):
             detail["count"] = str(counted_of(result[0], counted))
-        words = DONE
+        outcome = DONE
         if isinstance(result, Published):
-            words = "duplicate" if result.is_duplicate else DONE
+            outcome = "duplicate" if result.is_duplicate else DONE
             detail |= {"message_id": result.message_id} if result.message_id else {}
         if isinstance(result, Outcome) and result.errors:
-            words = f"{'in part' if result.done else 'failed'}: {'; '.join(result.errors)}"
-        self._audit.note(action, target, actor, words, **detail)
+            outcome = f"{'in part' if result.done else 'failed'}: {'; '.join(result.errors)}"
+        self._audit.note(action, target, actor, outcome, **detail)
         return result
 
 
-def counted_of(answer: bytes, word: str) -> int:
+def counted_of(answer: bytes, key: str) -> int:
     """Return the count in an answer such as {"kicked": 7}, or 0 if it is not plausible, since nodes may lie."""
     try:
-        value = parse_object(answer, MOST_ANSWER_MEMORY).get(word)
+        value = parse_object(answer, MOST_ANSWER_MEMORY).get(key)
     except AnswerError:
         return 0
     return value if type(value) is int and 0 <= value <= 1_000_000 else 0
@@ -238,5 +230,5 @@ def _path(topic: str, channel: str, node: str = "") -> str:
     return " at ".join(filter(None, ("/".join(filter(None, (topic, channel))), node)))
 
 
-def _what(topic: str, channel: str) -> tuple[str, dict[str, str]]:
+def _kind(topic: str, channel: str) -> tuple[str, dict[str, str]]:
     return ("channel", {"topic": topic, "channel": channel}) if channel else ("topic", {"topic": topic})

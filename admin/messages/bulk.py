@@ -1,8 +1,8 @@
 """Work on many messages of a channel or jobs of a tube, node by node, as the steps of a task.
 
-Without a filter a node takes the first ones of the state, until it has no more. With a filter the node is first asked which
-messages match, and they are named by their offsets: acting while looking would move the places of the list. A node that fails
-is left, and the task goes on with the next one and fails at its end.
+Without a filter a node takes the first messages of the state, until it has no more. With a filter the task first lists the
+matches, and names them by their offsets, because acting while listing would move the pages. When a node fails, the task
+continues with the next one, and fails at its end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from admin.messages.actions import counted_of
 from admin.nodes.upstreams import Refused, UpstreamError, Upstreams
 from shared.json_fields import number, objects, text
 
-MOST_CHOSEN = 10_000  # messages that are looked for before the task acts on them
-LISTED_AT_ONCE = 1000  # messages that a node looks at for one request
-NAMED_AT_ONCE = 200  # offsets in one request: they stand in its address
+MOST_CHOSEN = 10_000  # messages that are listed before the task acts on them
+LISTED_AT_ONCE = 1000  # messages that a node scans for one request
+NAMED_AT_ONCE = 200  # offsets in one request: they are part of its URL
 DONE_WORDS = {
     "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
     "move": "moved",
@@ -24,11 +24,11 @@ DONE_WORDS = {
 
 @dataclass(slots=True)
 class _Chosen:
-    """The messages of one node that match a filter, as far as they were looked for."""
+    """The messages of one node that match a filter, as far as they were listed."""
 
     offsets: list[int] = field(default_factory=list)  # that are still to be acted on
-    after: str = ""  # where the node's list goes on
-    is_full: bool = False  # True: act on them before looking for more
+    after: str = ""  # the node's token for the next page
+    is_full: bool = False  # True: act on them before listing more
     is_all: bool = False  # True: the list has ended
     acted: int = 0  # messages acted on since the list began
 
@@ -45,9 +45,9 @@ class BulkWork:
     asked: dict[str, str]
     filters: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)  # of nodes that failed
-    _index: int = 0  # of the node at hand
+    _index: int = 0  # of the current node
     _chosen: _Chosen = field(default_factory=_Chosen)
-    _most: int = LISTED_AT_ONCE  # messages in one request; fewer after a node could not read so many at once
+    _most: int = LISTED_AT_ONCE  # messages in one request; fewer after a node refused with 413
 
     async def step(self, count: int) -> int | None:
         """Act on up to `count` messages: see tasks.Step. Raises UpstreamError after the last node if any node failed."""
@@ -58,7 +58,7 @@ class BulkWork:
                 if refusal.status == 413 and self._most > 1:
                     self._most = max(1, min(count, self._most) // 4)
                     return None
-                if refusal.status != 404:  # 404: the node does not have the channel, or not any more
+                if refusal.status != 404:  # 404: the node has no such channel, or no longer
                     self.errors.append(str(refusal))
                 done = 0
             except UpstreamError as failure:
@@ -77,7 +77,7 @@ class BulkWork:
             return await self._act(node, {"state": self.state, "count": str(count)})
         chosen = self._chosen
         if not chosen.is_full:
-            await self._look(node, chosen)
+            await self._list(node, chosen)
             return None
         if not chosen.offsets:
             if chosen.is_all or not chosen.acted:
@@ -95,13 +95,12 @@ class BulkWork:
         answer = await self.upstreams.post(node, f"{self.path}/{self.action}", self.asked | which)
         return counted_of(answer, DONE_WORDS[self.action])
 
-    async def _look(self, node: str, chosen: _Chosen) -> None:
-        """Look for messages that match, on one more page of the node's list. Raises UpstreamError."""
+    async def _list(self, node: str, chosen: _Chosen) -> None:
+        """Add the matches on one more page of the node's list. Raises UpstreamError."""
         arguments = {name: value for name, value in self.asked.items() if name in ("topic", "channel")} | self.filters
         arguments |= {"state": self.state, "limit": str(self._most), "preview": "0"}
-        answer = await self.upstreams.get_object(
-            node, self.path, arguments | ({"after": chosen.after} if chosen.after else {})
-        )
+        arguments |= {"after": chosen.after} if chosen.after else {}
+        answer = await self.upstreams.get_object(node, self.path, arguments)
         if "scanned" not in answer:  # it would act on everything
             raise Refused(f"{node} cannot filter messages: upgrade it", 501)
         chosen.offsets += [number(one.get("offset")) for one in objects(answer.get("messages"))[: self._most]]

@@ -1,4 +1,4 @@
-"""The actions of forms on messages and jobs. Each returns the path to go to next. Errors are raised, and shown as a page."""
+"""The actions of forms on messages and jobs. Each returns the path of the next page. Errors are raised, and shown as a page."""
 
 from __future__ import annotations
 
@@ -73,35 +73,33 @@ class MessageForms:
         return self.site.renderer.url("messages", topic, channel, **back, did=action, n=str(done))
 
     async def _act_on(self, request: Request, action: str, asked: dict[str, str], picked: dict[str, list[str]]) -> int:
-        """Act on messages by their offsets, by node. Returns how many. Raises Partly or HttpError 502 if nodes fail."""
-        actor, word, done, errors = self.site.access.actor(request), DONE_WORDS[action], 0, list[str]()
+        """Act on messages by their offsets, by node, and return their number. Raises Partly or HttpError 502 if nodes fail."""
+        path, done, errors = f"/channel/messages/{action}", 0, list[str]()
         for node, offsets in picked.items():
-            arguments = asked | {"offset": ",".join(offsets)}
             try:
-                answer, _ = await self.actions.at_node(
-                    action, node, f"/channel/messages/{action}", arguments, actor, counted=word
-                )
+                done += await self._at_node(request, node, path, asked | {"offset": ",".join(offsets)}, action)
             except UpstreamError as failure:
                 errors.append(str(failure))
-            else:
-                done += counted_of(answer, word)
         if errors:
             raise Partly(errors) if len(errors) < len(picked) else HttpError(502, "; ".join(errors))
         return done
+
+    async def _at_node(self, request: Request, node: str, path: str, asked: dict[str, str], action: str) -> int:
+        """Act on messages or jobs at a node, and return their number. Raises UpstreamError."""
+        key, actor = DONE_WORDS[action], self.site.access.actor(request)
+        answer, _ = await self.actions.at_node(action, node, path, asked, actor, counted=key)
+        return counted_of(answer, key)
 
     async def _begin_messages(self, request: Request, form: Form, asked: dict[str, str]) -> str:
         """Start a task for many messages, on one node or on all."""
         action, state, topic, channel = form["action"], form["state"], asked["topic"], asked["channel"]
         if action not in BULK_ACTIONS[state]:
             raise HttpError(400, f"{action.capitalize()} is not available for {state.replace('_', ' ')} messages.")
-        filters = read_filters(form, state)
-        if filters.asks_about_contents and not self.browsing.shows_bodies(who_asks(request), topic, channel):
-            raise HttpError(403, "Filtering by body or header requires permission to view message bodies.")
+        filters = self.browsing.allowed_filters(request, form, state, topic, channel)
         node = form.get("node", "")
         nodes = await self.browsing.nodes_of(topic, node)
-        work = BulkWork(
-            self.site.queries.direct, nodes, "/channel/messages", action, state, asked, filters.asked(time.time_ns())
-        )
+        matching = filters.asked(time.time_ns())
+        work = BulkWork(self.site.queries.direct, nodes, "/channel/messages", action, state, asked, matching)
         target = f"{state} messages of {topic}/{channel} at {node or 'all nodes'}"
         target += f" to {asked['to']}" if action == "move" else ""
         target += "".join(f", {name} {value}" for name, value in filters.fields().items())
@@ -121,24 +119,22 @@ class MessageForms:
     async def change_tube(self, request: Request, form: Form) -> str:
         """Act on the jobs of a tube, or pause or unpause the tube."""
         name, node, state, action = (form.get(key, "") for key in ("name", "node", "state", "action"))
-        who, actor = who_asks(request), self.site.access.actor(request)
+        who = who_asks(request)
         if action not in ("pause", "unpause") and (action not in ON_JOBS or state not in BULK_JOB_ACTIONS):
             raise HttpError(400, "Unknown action.")
         check_action(who, action, name)
         await self.site.queries.node(node)
         if action in ("pause", "unpause"):
             asked = {"tube": name, **_pause_of_tube(action, form, who.name)}
-            await self.actions.at_node(action, node, "/tube/pause", asked, actor)
+            await self.actions.at_node(action, node, "/tube/pause", asked, self.site.access.actor(request))
             return self.site.renderer.url("tube", name=name, node=node, state=state, did=action)
         asked = {"tube": name}
         if "count" not in form:
             asked["id"] = one_number(form.get("id", ""), "id")
-            word = DONE_WORDS[action]
-            answer, _ = await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor, counted=word)
-            done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}
-            return self.site.renderer.url(
-                "tube", name=name, node=node, state=state, after=form.get("after", ""), **done
-            )
+            done = await self._at_node(request, node, f"/tube/jobs/{action}", asked, action)
+            back = {"name": name, "node": node, "state": state, "after": form.get("after", "")}
+            did = "deletejob" if action == "delete" else action
+            return self.site.renderer.url("tube", **back, did=did, n=str(done))
         if action not in BULK_JOB_ACTIONS[state]:
             raise HttpError(400, f"{action.capitalize()} is not available for {state} jobs.")
         work = BulkWork(self.site.queries.direct, [node], "/tube/jobs", action, state, asked)
@@ -195,11 +191,11 @@ def _picked(form: Form) -> dict[str, list[str]]:
 
 
 def _pause_of_tube(action: str, form: Form, by: str) -> dict[str, str]:
-    """Return how a node is asked to pause a tube, or the queue of Disque's clients, or to resume it. Raises HttpError 400."""
+    """Return the arguments to pause or unpause a tube, or the queue of Disque's clients. Raises HttpError 400."""
     if "queue" in form:
         state = form["queue"] if action == "pause" else "none"
         if action == "pause" and state not in QUEUE_PAUSES:
-            raise HttpError(400, "A queue is paused for jobs that go out, that come in, or both.")
+            raise HttpError(400, "A queue is paused for jobs that are delivered, that are added, or both.")
         return {"queue": state} | ({"by": printable(by)} if by else {})
     seconds = form.get("seconds", "") if action == "pause" else "0"
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 11 and int(seconds) <= MOST_SECONDS):

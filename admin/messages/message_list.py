@@ -1,8 +1,8 @@
 """Lists of the messages of a channel over several nodes: merged, page by page, or searched within limits. It changes nothing.
 
-Each node lists its messages in its own order. A page is merged of the nodes' pages, by the time that matters in the state. The
-token for the next page says for each node where it goes on, and how many messages behind that were already shown: nodes tell
-places only between their pages.
+Each node lists its messages in its own order. A page is merged from the nodes' pages, by the time that matters in the state.
+The token for the next page has each node's own token, and the number of messages after it that were already shown, because a
+node has tokens only between its pages.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from admin.nodes.merge import fields
 from admin.nodes.queries import Queries
 from admin.nodes.upstreams import Refused, UpstreamError
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
 
 MOST_SHOWN = 20  # messages on a page
-SCANNED_AT_ONCE = 200  # messages that all nodes together look at for one step of a search
+SCANNED_AT_ONCE = 200  # messages that all nodes together scan for one step of a search
 MOST_SCANNED = 5000  # messages scanned for one page of search results
-MOST_FOUND = MOST_SHOWN + SCANNED_AT_ONCE  # messages on a page of search results: all those of the last step are shown
+MOST_FOUND = MOST_SHOWN + SCANNED_AT_ONCE  # messages on a page of search results, with all of the last step
 LONGEST_SCAN = 2.0  # s
 PATIENCE, IMPATIENCE = 2.0, 0.3  # s for one answer: of a node, and of one that did not answer lately
-MOST_PASSED = 60  # messages of a node's page that are skipped; beyond that the node is asked for a new place
-MOST_TOKEN, MOST_NODES, LONGEST_PLACE = 12_000, 50, 100  # characters, nodes, characters
+MOST_PASSED = 60  # messages of a node's page that are skipped; beyond that the node is asked for a new token
+MOST_TOKEN, MOST_NODES, LONGEST_POSITION = 12_000, 50, 100  # characters, nodes, characters
 STATES = ("ready", "in_flight", "deferred", "buried")
-_KEYS = {"deferred": "ready_at", "buried": "buried_at"}  # what a page is merged by, if not by "timestamp"
-_CHANNEL_NOT_FOUND = "No node that answers has this channel."
+_KEYS = {"deferred": "ready_at", "buried": "buried_at"}  # the field by which pages are merged, if not "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the list of one node goes on."""
+class ListPosition:
+    """The position at which the list of one node continues."""
 
-    after: str = ""  # as the node names it; "": at its first message
-    passed: int = 0  # messages behind `after` that were shown already
+    after: str = ""  # the node's token; "": at its first message
+    passed: int = 0  # messages after the token that were shown already
     ended: bool = False  # True: the node has no more messages
 
 
-Places = dict[str, Place]  # by address
+ListPositions = dict[str, ListPosition]  # by address
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class MessageList:
     counts: Counter[str] = field(default_factory=Counter)  # messages of all nodes, by state
     errors: list[str] = field(default_factory=list)
     silent: int = 0  # nodes that gave no answer: they are in no count
-    scanned: int = 0  # messages that a search has looked at
+    scanned: int = 0  # messages that a search has scanned
     following: str = ""  # the token of the next page; "": there is none
 
 
@@ -66,13 +66,13 @@ class MessageLists:
     queries: Queries
 
     async def page(self, nodes: Sequence[str], asked: Mapping[str, str], token: str) -> MessageList:
-        """Return the page behind a token. `asked`: the arguments for each node, without its page. Raises HttpError."""
-        places = read_token(token, nodes)
-        open_places = {node: place for node, place in places.items() if not place.ended}
-        answers, found = await self._ask(open_places, dict(asked), MOST_SHOWN, searching=False)
-        places |= open_places
+        """Return the page after a token. `asked`: the arguments for each node, without its page. Raises HttpError."""
+        positions = read_token(token, nodes)
+        open_lists = {node: position for node, position in positions.items() if not position.ended}
+        answers, found = await self._ask(open_lists, dict(asked), MOST_SHOWN)
+        positions |= open_lists
         pages = {
-            node: objects(answer.get("messages"))[places[node].passed :][:MOST_SHOWN]
+            node: objects(answer.get("messages"))[positions[node].passed :][:MOST_SHOWN]
             for node, answer in answers.items()
         }
         shown = merged(pages, asked["state"], MOST_SHOWN)
@@ -80,24 +80,24 @@ class MessageLists:
         found.messages = [one | {"node": node} for node, one in shown]
         for node, answer in answers.items():
             if taken[node] < len(pages[node]):
-                places[node] = replace(places[node], passed=places[node].passed + taken[node])
+                positions[node] = replace(positions[node], passed=positions[node].passed + taken[node])
             else:
-                places[node] = _behind(answer)
-        found.following = token_of(places)
+                positions[node] = _following(answer)
+        found.following = token_of(positions)
         return found
 
     async def search(
         self, nodes: Sequence[str], asked: Mapping[str, str], token: str, most: int = MOST_SHOWN
     ) -> MessageList:
-        """Return messages behind a token that match the filters in `asked`, found within the limits of one page."""
-        until, places, found = time.monotonic() + LONGEST_SCAN, read_token(token, nodes), MessageList()
+        """Return messages after a token that match the filters in `asked`, found within the limits of one page."""
+        until, positions, found = time.monotonic() + LONGEST_SCAN, read_token(token, nodes), MessageList()
         limit, failed = max(1, SCANNED_AT_ONCE // max(1, len(nodes))), set[str]()
         matches: list[tuple[str, JsonObject]] = []
         while True:
-            wanted = {node: one for node, one in places.items() if not one.ended and node not in failed}
+            wanted = {node: one for node, one in positions.items() if not one.ended and node not in failed}
             if not wanted or len(matches) >= most or found.scanned >= MOST_SCANNED or time.monotonic() > until:
                 break
-            answers, step = await self._ask(wanted, dict(asked), limit, searching=True)
+            answers, step = await self._ask(wanted, dict(asked), limit)
             found.errors += step.errors
             found.silent += step.silent
             found.counts = step.counts if not found.scanned else found.counts
@@ -105,54 +105,53 @@ class MessageLists:
             for node, answer in answers.items():
                 found.scanned += min(limit, number(answer.get("scanned")))
                 matches += [(node, one) for one in objects(answer.get("messages"))[:limit]]
-                places[node] = _behind(answer)
+                positions[node] = _following(answer)
         key = _KEYS.get(asked["state"], "timestamp")
         matches.sort(key=lambda one: (number(one[1].get(key)), one[0]))
         found.messages = [one | {"node": node} for node, one in matches[:MOST_FOUND]]
-        found.following = token_of(places)
+        found.following = token_of(positions)
         return found
 
     async def _ask(
-        self, places: Places, asked: dict[str, str], limit: int, *, searching: bool
+        self, positions: ListPositions, asked: dict[str, str], limit: int
     ) -> tuple[dict[str, JsonObject], MessageList]:
         """Return the answers of the nodes that have the channel, and a list with their counts and the errors of the others.
 
-        A place of a node without the channel ends. Raises HttpError 404 if no node has it.
+        Raises HttpError 404 if no node has the channel.
         """
         stale = self.queries.fallback.stale()
 
         async def ask(node: str) -> JsonObject | UpstreamError:
             try:
                 async with asyncio.timeout(IMPATIENCE if node in stale else PATIENCE):
-                    return await self._page_at(node, places, asked, limit)
+                    return await self._page_at(node, positions, asked, limit)
             except TimeoutError:
                 return UpstreamError(f"{node} did not answer in time. Its messages are not listed.")
             except UpstreamError as failure:
                 return failure
 
         answers, found, absent = dict[str, JsonObject](), MessageList(), 0
-        for node, answer in zip(places, await asyncio.gather(*map(ask, places)), strict=True):
+        for node, answer in zip(positions, await asyncio.gather(*map(ask, positions)), strict=True):
             if isinstance(answer, Refused) and answer.status == 404:
                 absent += 1
             elif isinstance(answer, UpstreamError):
                 found.errors.append(str(answer))
                 found.silent += 1
-            elif searching and "scanned" not in answer:
-                found.errors.append(f"{node} cannot filter messages. Upgrade it, or remove the filters.")
             else:
                 answers[node] = answer
-                found.counts.update(_counts(answer, asked["state"]))
-        if places and absent == len(places):
-            raise HttpError(404, _CHANNEL_NOT_FOUND)
+                counts = fields(answer.get("counts"))
+                found.counts.update({state: number(counts.get(state)) for state in STATES})
+        if positions and absent == len(positions):
+            raise HttpError(404, "No node that answers has this channel.")
         return answers, found
 
-    async def _page_at(self, node: str, places: Places, asked: dict[str, str], limit: int) -> JsonObject:
-        """Return the page of a node at its place. The place changes if too many messages would be skipped."""
-        place, get = places[node], self.queries.direct.get_object
-        if place.passed > MOST_PASSED:
-            arguments = asked | {"limit": str(place.passed), "preview": "0"} | _after(place)
-            place = places[node] = _behind(await get(node, "/channel/messages", arguments))
-        arguments = asked | {"limit": str(limit + place.passed)} | _after(place)
+    async def _page_at(self, node: str, positions: ListPositions, asked: dict[str, str], limit: int) -> JsonObject:
+        """Return the page of a node at its position. The position changes if too many messages would be skipped."""
+        position, get = positions[node], self.queries.direct.get_object
+        if position.passed > MOST_PASSED:
+            arguments = asked | {"limit": str(position.passed), "preview": "0"} | _after(position)
+            position = positions[node] = _following(await get(node, "/channel/messages", arguments))
+        arguments = asked | {"limit": str(limit + position.passed)} | _after(position)
         return await get(node, "/channel/messages", arguments)
 
 
@@ -174,51 +173,43 @@ def merged(pages: Mapping[str, list[JsonObject]], state: str, most: int) -> list
 # tokens
 
 
-def token_of(places: Places) -> str:
+def token_of(positions: ListPositions) -> str:
     """Return the token for the next page; "": all nodes have ended."""
-    if all(place.ended for place in places.values()):
+    if all(position.ended for position in positions.values()):
         return ""
-    told = [[node, "" if one.ended else one.after, -1 if one.ended else one.passed] for node, one in places.items()]
-    packed = json.dumps(told, separators=(",", ":")).encode()
+    rows = [[node, "" if one.ended else one.after, -1 if one.ended else one.passed] for node, one in positions.items()]
+    packed = json.dumps(rows, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def read_token(token: str, nodes: Sequence[str]) -> Places:
-    """Return where each of the nodes goes on. A node that the token does not name begins. Raises HttpError 400."""
-    places = {node: Place() for node in nodes}
+def read_token(token: str, nodes: Sequence[str]) -> ListPositions:
+    """Return the position of each node. A node that the token does not name begins. Raises HttpError 400."""
+    positions = {node: ListPosition() for node in nodes}
     if not token:
-        return places
+        return positions
     try:
         if len(token) > MOST_TOKEN:
             raise ValueError
-        told = json.loads(base64.b64decode(token.encode("ascii") + b"==", b"-_", validate=False))
-        if not isinstance(told, list) or len(told) > MOST_NODES:
+        rows = json.loads(base64.b64decode(token.encode("ascii") + b"==", b"-_", validate=False))
+        if not isinstance(rows, list) or len(rows) > MOST_NODES:
             raise ValueError
-        for node, after, passed in told:
+        for node, after, passed in rows:
             if not (isinstance(node, str) and isinstance(after, str) and type(passed) is int):
                 raise ValueError
-            if len(after) > LONGEST_PLACE or not -1 <= passed <= MOST_PASSED + MOST_SHOWN:
+            if len(after) > LONGEST_POSITION or not -1 <= passed <= MOST_PASSED + MOST_SHOWN:
                 raise ValueError
-            if node in places:  # a node that is gone ends silently, and no other server is asked
-                places[node] = Place(ended=True) if passed < 0 else Place(after, passed)
+            if node in positions:  # a node that is gone ends silently, and no other server is asked
+                positions[node] = ListPosition(ended=True) if passed < 0 else ListPosition(after, passed)
     except (ValueError, TypeError, RecursionError, binascii.Error):
         raise HttpError(400, "Invalid page: the address of this page is damaged. Begin at the first page.") from None
-    return places
+    return positions
 
 
-def _behind(answer: JsonObject) -> Place:
-    """Return the place behind the page in a node's answer."""
-    following = text(answer.get("next"))[:LONGEST_PLACE]
-    return Place(following) if following else Place(ended=True)
+def _following(answer: JsonObject) -> ListPosition:
+    """Return the position after the page in a node's answer."""
+    following = text(answer.get("next"))[:LONGEST_POSITION]
+    return ListPosition(following) if following else ListPosition(ended=True)
 
 
-def _after(place: Place) -> dict[str, str]:
-    return {"after": place.after} if place.after else {}
-
-
-def _counts(answer: JsonObject, state: str) -> dict[str, int]:
-    """Return how many messages a node has, by state; nodes of earlier versions tell only of the state that was asked for."""
-    told = answer.get("counts")
-    if not isinstance(told, dict):
-        return {state: number(answer.get("total"))}
-    return {name: number(told.get(name)) for name in STATES}
+def _after(position: ListPosition) -> dict[str, str]:
+    return {"after": position.after} if position.after else {}

@@ -19,7 +19,7 @@ from admin.output.layout import Fields, Form, parameters
 from admin.output.requests import forgetting, headers_of
 from admin.output.site import Site
 from admin.users.access import check_action, who_asks
-from shared.http.api import Routes, query
+from shared.http.api import Routes
 from shared.http.errors import HttpError
 
 MOST_EDITED = 256 * 1024  # bytes of a body that fits into a form, whose characters may take three bytes each
@@ -43,38 +43,25 @@ class Republish:
 
     async def edit(self, request: Request) -> Fields:
         """Show the form, filled in with the body and the headers of a message."""
-        _, topic, channel = parameters(request, self.site.options, 3)
-        asked, who = query(request), who_asks(request)
-        node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
-        if not self.browsing.shows_bodies(who, topic, channel):
-            raise HttpError(403, "You do not have permission to view message bodies.")
-        await self.site.queries.carrying(topic, node)
-        arguments = {"topic": topic, "channel": channel, "offset": offset, "format": "json"}
-        found = await self.site.queries.direct.get_object(node, "/channel/message", arguments)
+        node, named = await self.browsing.one_message(request)
+        topic, channel = named["topic"], named["channel"]
+        found = await self.site.queries.direct.get_object(node, "/channel/message", named | {"format": "json"})
         message, body = message_view(found), body_of(found)
         if message["body_size"] > MOST_EDITED or len(body) != message["body_size"]:
-            raise HttpError(
-                413, f"A body of more than {MOST_EDITED // 1024} KiB cannot be edited here. Download it instead."
-            )
+            limit = f"{MOST_EDITED // 1024} KiB"
+            raise HttpError(413, f"A body of more than {limit} cannot be edited here. Download it instead.")
         encoding = encoding_of(body)
         return {
-            "page_of": "republish",
-            "title": f"Edit and publish to {topic}",
-            "nav_path": "",
-            "topic_name": topic,
-            "name": channel,
-            "node": node,
-            "offset": offset,
-            "message": message,
-            "encoding": encoding,
+            "page_of": "republish", "title": f"Edit and publish to {topic}", "nav_path": "", "still": True,
+            "topic_name": topic, "name": channel, "node": node, "offset": named["offset"],
+            "message": message, "encoding": encoding,
             "body": body.decode() if encoding == TEXT else base64.b64encode(body).decode(),
             "headers": "\n".join(f"{name}: {value}" for name, value in message["headers"].items()),
-            "may_finish": who.may("finish", topic, channel),
-            "still": True,
-        }
+            "may_finish": who_asks(request).may("finish", topic, channel),
+        }  # fmt: skip
 
     async def publish(self, request: Request, form: Form) -> str:
-        """Publish what the form has, and then finish the original message if that is wanted."""
+        """Publish the message in the form, and then finish the original one if that is wanted."""
         _, topic, channel = parameters(request, self.site.options, 3)
         who, node, actor = who_asks(request), form.get("node", ""), self.site.access.actor(request)
         check_action(who, "publish", topic)
@@ -96,7 +83,7 @@ class Republish:
 
 
 def encoding_of(body: bytes) -> str:
-    """Return how a form shows a body: as text, unless a browser would change it, or else as base64."""
+    """Return the encoding of a body in a form: text, unless a browser would change it, or else base64."""
     return BASE64 if b"\r" in body or b"\0" in body or text_of(body) is None else TEXT
 
 

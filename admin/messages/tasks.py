@@ -6,6 +6,7 @@ A task lives as long as nsqadmin does; the audit trail records what it did.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -19,11 +20,11 @@ from shared.log import log
 MOST_RUNNING = 20
 MOST_KEPT = 100  # tasks; beyond that the oldest ended ones are forgotten
 STEPS_A_SECOND = 5  # so that a cancel takes effect within 0.2 s
-LOOKING_PAUSE = 0.02  # s between two steps that look for messages, so that nodes do other work, too
+LISTING_PAUSE = 0.02  # s between two steps that list messages, so that nodes do other work, too
 LARGEST_STEP = 1000  # messages or jobs that nsqd handles in one request
 FASTEST = 50_000  # messages or jobs per second
 
-# acts on up to that many, and returns how many it acted on; 0: none are left, None: it has not found the next ones yet
+# acts on up to that many, and returns the number; 0: none are left, None: it has not found the next ones yet
 Step = Callable[[int], Awaitable[int | None]]
 
 
@@ -101,9 +102,7 @@ class Tasks:
         task = Task(self._next, action, topic, target, total, min(per_second, FASTEST), actor, began, channel=channel)
         self._next += 1
         self._tasks[task.number] = task
-        self._audit.note(
-            f"{action} many", target, actor, "started", count=total, per_second=per_second, task=task.number
-        )
+        self._note(task, "started", count=total, per_second=per_second)
         self._running[task.number] = asyncio.create_task(self._run(task, step))
         return task
 
@@ -131,9 +130,10 @@ class Tasks:
         del self._running[task.number]
         outcome = f"{task.state.value}{': ' if task.error else ''}{task.error}"
         more = {"cancelled_by": task.cancelled_by} if task.state is TaskState.CANCELLED else {}
-        self._audit.note(
-            f"{task.action} many", task.target, task.actor, outcome, count=task.done, of=task.total, task=task.number, **more
-        )  # fmt: skip
+        self._note(task, outcome, count=task.done, of=task.total, **more)
+
+    def _note(self, task: Task, outcome: str, **detail: object) -> None:
+        self._audit.note(f"{task.action} many", task.target, task.actor, outcome, **detail, task=task.number)
 
     @staticmethod
     async def _work(task: Task, step: Step) -> None:
@@ -148,16 +148,13 @@ class Tasks:
             count = min(most, task.total - task.done)
             acted = await step(count)
             if acted is None:
-                await asyncio.sleep(LOOKING_PAUSE)
+                await asyncio.sleep(LISTING_PAUSE)
                 continue
-            found = min(count, acted)
-            task.done += found
-            if not found:  # none are left, or other clients have taken them
+            if not acted:  # none are left, or other clients have taken them
                 break
+            task.done += min(count, acted)
             left = pause - (loop.time() - began)
             if left > 0 and task.done < task.total:
-                try:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(task.cancel.wait(), left)
-                except TimeoutError:
-                    pass
         task.state = TaskState.DONE

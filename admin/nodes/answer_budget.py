@@ -1,8 +1,7 @@
 """Limits for the answers of nodes: a memory budget for all together, and one thread that parses large ones.
 
-One AnswerBudget serves the whole process. An answer is charged for its bytes while it is read, for what parsing may take
-while it is parsed, and then for what it holds, as long as it is referenced. It is used in the HTTP thread's event
-loop only.
+One AnswerBudget serves the whole process, in the event loop of the HTTP thread. An answer is charged for its bytes while it is
+read, for the memory that parsing may take while it is parsed, and then for the memory that it holds, until it is garbage.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ class AnswerBudget:
     """The limits of one nsqadmin, and how much of them current answers hold. For one event loop."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` is the length that one answer may have; the other limits follow from it."""
-        self.most_bytes = most_bytes
+        self.most_bytes = most_bytes  # of one answer; the other limits follow from it
         self.most_memory = MEMORY_PER_BYTE * most_bytes
         self.most_held = SHARES * most_bytes
         self.held = 0  # bytes of the budget in use
@@ -58,7 +56,7 @@ class AnswerBudget:
         self.held -= size
 
     async def parse(self, content: bytes) -> tuple[Any, int]:
-        """Return the parsed value, and how many bytes of memory it holds, which are not charged. Raises AnswerError."""
+        """Return the parsed value, and the bytes of memory that it holds, which are not charged. Raises AnswerError."""
         needed = memory_to_parse(content)
         if needed > self.most_memory:
             raise AnswerError(f"answered JSON that may take more than {self.most_memory} bytes of memory")
@@ -89,10 +87,6 @@ class AnswerBudget:
         if size <= AT_ONCE:
             return function()
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-
-    def close(self) -> None:
-        """Stop the parsing thread, and cancel what it has not begun."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _parsed(content: bytes, most_memory: int) -> tuple[Any, int]:

@@ -1,22 +1,22 @@
-"""The figures of a channel for its page: rates between two looks, the share of failures, clients, and pauses. Pure.
+"""Statistics of a channel for its page: rates between two answers, the failure share, clients, and pauses. Pure.
 
-Rates come from the counters of two answers. A message is finished if it came and is neither ready, in flight, deferred nor
-buried any more: so burying is not finishing, and emptying is. A node that was restarted counts from 0 and has no rates until
-the next answer; the rates of the channel are known only if all nodes that answer have answered before. Until then those of the
-latest step of the series stand for them.
+A message counts as finished when it is no longer ready, in flight, deferred or buried: burying is not finishing, and emptying
+is. A restarted node counts from 0 and has no rates until the next answer. The rates of the channel are known only if all nodes
+that answer have answered before; until then the latest step of the series stands for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import inf
 
+from admin.nodes.merge import fields
 from admin.nodes.views import UNKNOWN, time_to_drain
 from shared.json_fields import JsonObject
 
 MOST_BEHIND = 60  # s by which the latest step may be in the past
-SHARE_SECONDS = 300  # the failure share is that of the latest steps of so many s
+SHARE_SECONDS = 300  # s of the latest steps over which the failure share is taken
 _HELD = ("depth", "in_flight_count", "deferred_count")
 _GROWING = ("message_count", "requeue_count", "timeout_count")  # counters; lower than before: the node was restarted
 
@@ -31,24 +31,15 @@ class Rates:
     timed_out: float | None = None
     gain: float | None = None  # decrease of the messages that are ready, in flight or deferred
 
-    def plus(self, other: Rates) -> Rates:
-        """Return the sum of two known rates."""
-        return Rates(*(_sum(getattr(self, name), getattr(other, name)) for name in self.__slots__))
-
 
 UNKNOWN_RATES = Rates()
-NO_RATES = Rates(0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return one + other if one is not None and other is not None else None
 
 
 def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rates:
-    """Return the rates of a channel on one node, as `merge` has them, between two answers that are `seconds` apart.
+    """Return the rates of a channel on one node, in the form of `merge`, between two answers that are `seconds` apart.
 
-    With `topic_messages` and `topic_depth` in both, published is at most what came from the topic: the channel also counts the
-    messages of a log that the node promotes.
+    With `topic_messages` and `topic_depth` in both, published is limited to the topic's messages: the channel also counts
+    those of a log that the node promotes.
     """
     if before is None or seconds <= 0 or any(now[name] < before[name] for name in _GROWING):
         return UNKNOWN_RATES
@@ -65,7 +56,7 @@ def rates_of(now: JsonObject, before: JsonObject | None, seconds: float) -> Rate
 
 
 def _from_topic(now: JsonObject, before: JsonObject) -> float:
-    """Return how many messages the topic can have given to its channels between two answers; infinity if that is not known."""
+    """Return the most messages that the topic gave to its channels between two answers; infinity if unknown."""
     if "topic_messages" not in now or "topic_messages" not in before:
         return inf
     came: int = now["topic_messages"] - before["topic_messages"]
@@ -80,14 +71,12 @@ def rates_by_node(
     rates = {one["node"]: rates_of(one, known.get(one["node"]), seconds) for one in now}
     if not rates or not rates.keys() <= known.keys():
         return rates, UNKNOWN_RATES
-    total = NO_RATES
-    for one in rates.values():
-        total = total.plus(one)
-    return rates, total
+    columns = zip(*map(astuple, rates.values()), strict=True)
+    return rates, Rates(*(None if None in column else sum(column) for column in columns))
 
 
 def current(series: JsonObject | None, now: int) -> JsonObject | None:
-    """Return the series if it goes on up to `now` (s since the epoch), and None if it tells only of a time before."""
+    """Return the series if it reaches `now` (s since the epoch), or None."""
     if series is None or series["from"] + len(series["depth"]) * series["step"] < now - MOST_BEHIND:
         return None
     return series
@@ -105,12 +94,12 @@ def latest_rates(series: JsonObject | None) -> Rates:
 
 
 def drain_words(depth: int, gain: float | None) -> str:
-    """Return how long it takes until nothing is ready at this rate, "growing" or "stalled", or - if it is empty or unknown."""
+    """Return the time to drain at this rate as text, "growing" or "stalled", or - if it is empty or unknown."""
     return time_to_drain(depth, gain) if depth else UNKNOWN
 
 
 def share(failed: int, deliveries: int) -> str:
-    """Return a share in percent, in words; - if there was no delivery."""
+    """Return a share in percent as text; - if there was no delivery."""
     if deliveries <= 0:
         return UNKNOWN
     percent = failed / deliveries * 100
@@ -118,10 +107,9 @@ def share(failed: int, deliveries: int) -> str:
 
 
 def failures_of(series: JsonObject | None) -> tuple[int, int] | None:
-    """Return how many deliveries failed in the latest SHARE_SECONDS, and how many ended in any way; None: not known.
+    """Return the number of deliveries that failed in the latest SHARE_SECONDS, and that ended in any way; None if unknown.
 
-    `series`: an hour in the form of admin.nodes.series. A delivery that ends in burying the message is among those that were
-    requeued or timed out; only what an operator buries is not.
+    `series`: an hour in the form of admin.nodes.series. A delivery after which nsqd buries the message is one of the failed.
     """
     if series is None:
         return None
@@ -137,7 +125,7 @@ def failures_of(series: JsonObject | None) -> tuple[int, int] | None:
 
 
 def client_share(client: JsonObject) -> str:
-    """Return the share of a client's answers that were requeues, in words."""
+    """Return the share of requeues among a client's responses, as text."""
     return share(client["requeue_count"], client["requeue_count"] + client["finish_count"])
 
 
@@ -147,10 +135,9 @@ def pauses_of(pauses: Sequence[JsonObject], topic: str, channel: str) -> list[Js
 
 
 def oldest_of(ages: Mapping[str, JsonObject], channel: str) -> dict[str, int]:
-    """Return since when messages wait, ns since the epoch, by node. `ages`: answers of /topic/ages."""
+    """Return by node the publish time of the longest waiting message, ns since the epoch. `ages`: responses of /topic/ages."""
     found: dict[str, int] = {}
     for node, answer in ages.items():
-        channels = answer.get("channels")
-        then = channels.get(channel) if isinstance(channels, dict) else None
+        then = fields(answer.get("channels")).get(channel)
         found[node] = then if type(then) is int and 0 < then < 1 << 63 else 0
     return found

@@ -1,21 +1,23 @@
 """The cluster as nsqlookupd, or the configured nsqd, describe it: topics, producers, and their stats.
 
-Every answer includes the errors of the nodes that failed. If no node answers, AllFailed is raised.
+Every result includes the errors of the nodes that failed. If no node answers, AllFailed is raised.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import zip_longest
+from typing import Any, ClassVar
 
-from admin.nodes.merge import entries, merged_channel, named, topic_of
+from admin.nodes.merge import entries, items, merged_channel, named, texts, topic_of
 from admin.nodes.upstreams import Gathered, Refused, Upstreams
 from shared.json_fields import JsonObject, number, objects, text
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
+_WITHOUT_CLIENTS = {"format": "json", "include_clients": "false"}
 MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that one node may list
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
@@ -39,8 +41,11 @@ class Producer:
     zone: str = ""
     topics: tuple[tuple[str, bool], ...] = ()  # names, and whether each is tombstoned
     out_of_date: bool = False
-    capabilities: tuple[str, ...] = ()  # what Penstock's nsqd can do beyond NSQ
-    https_port: int = 0  # 0: it does not say
+    capabilities: tuple[str, ...] = ()  # features of Penstock's nsqd beyond NSQ's
+    https_port: int = 0  # 0: unknown
+
+    TEXTS: ClassVar = ("hostname", "broadcast_address", "version", "remote_address")
+    PORTS: ClassVar = ("tcp_port", "http_port", "https_port")
 
     @property
     def address(self) -> str:
@@ -53,18 +58,11 @@ class Producer:
 
     def json(self) -> JsonObject:
         """Return the producer in the form of /api/nodes."""
-        data: JsonObject = {
-            "remote_addresses": list(self.remote_addresses) or None,
-            "remote_address": self.remote_address,
-            "hostname": self.hostname,
-            "broadcast_address": self.broadcast_address,
-            "tcp_port": self.tcp_port,
-            "http_port": self.http_port,
-            "version": self.version,
-        }
-        data |= {
-            name: value for name, value in (("topology_zone", self.zone), ("topology_region", self.region)) if value
-        }
+        names = ("remote_address", "hostname", "broadcast_address", "tcp_port", "http_port", "version")
+        data: JsonObject = {"remote_addresses": list(self.remote_addresses) or None}
+        data |= {name: getattr(self, name) for name in names}
+        data |= {"topology_zone": self.zone} if self.zone else {}
+        data |= {"topology_region": self.region} if self.region else {}
         topics = [{"topic": topic, "tombstoned": tombstoned} for topic, tombstoned in self.topics]
         return data | {"topics": topics or None, "out_of_date": self.out_of_date}
 
@@ -78,8 +76,8 @@ class PartialResult:
 
 
 @dataclass(slots=True)
-class Names(PartialResult):
-    """Names of topics or channels, sorted."""
+class TopicNames(PartialResult):
+    """Names of topics, sorted."""
 
     names: list[str] = field(default_factory=list)
 
@@ -89,6 +87,10 @@ class Producers(PartialResult):
     """The nsqd of a cluster, sorted by host name."""
 
     producers: list[Producer] = field(default_factory=list)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [one.address for one in self.producers]
 
 
 @dataclass(slots=True)
@@ -131,19 +133,20 @@ class Cluster:
 
     # Queries
 
-    async def topics(self) -> Names:
+    async def topics(self) -> TopicNames:
         """Return the topics of all nodes. Raises AllFailed."""
         if self.lookupds:
             gathered = await self._ask(LOOKUPDS, self.lookupds, "/topics")
             return await self._names(gathered, lambda data: data.get("topics"))
-        gathered = await self._ask(NSQDS, self.nsqds, "/stats", {"format": "json", "include_clients": "false"})
+        gathered = await self._ask(NSQDS, self.nsqds, "/stats", _WITHOUT_CLIENTS)
         return await self._names(
             gathered, lambda data: [one["topic_name"] for one in named(data.get("topics"), "topic_name")]
         )
 
-    async def _names(self, gathered: Gathered[JsonObject], of: Callable[[JsonObject], Any]) -> Names:
-        names = await self.upstreams.answer_budget.run_in_thread(gathered.memory, lambda: _all_names(gathered, of))
-        return Names(gathered.errors, names, memory=gathered.memory)
+    async def _names(self, gathered: Gathered[JsonObject], names_in: Callable[[JsonObject], object]) -> TopicNames:
+        collect = lambda: sorted({one for data in gathered.answers.values() for one in texts(names_in(data))})  # noqa: E731
+        names = await self.upstreams.answer_budget.run_in_thread(gathered.memory, collect)
+        return TopicNames(gathered.errors, names, memory=gathered.memory)
 
     async def producers(self) -> Producers:
         """Return all nsqd of the cluster. Raises AllFailed."""
@@ -177,7 +180,7 @@ class Cluster:
         return Producers(gathered.errors, list(found.values()))
 
     def _learned(self, data: JsonObject) -> Producer:
-        """Return a producer that nsqlookupd names, and note where it is asked."""
+        """Return a producer that nsqlookupd names, and note the port at which it is asked."""
         producer = _producer(data)
         self.upstreams.places.note_port(producer.address, producer.https_port)
         return producer
@@ -187,11 +190,8 @@ class Cluster:
     ) -> Stats:
         """Return stats of all of the producers' topics, or of one. Raises AllFailed, also if there is no producer."""
         by_address = {one.address: one for one in producers}
-        arguments = {"format": "json"} | {
-            name: value for name, value in (("topic", topic), ("channel", channel)) if value
-        }
-        if not clients:
-            arguments["include_clients"] = "false"
+        arguments = {"format": "json"} if clients else dict(_WITHOUT_CLIENTS)
+        arguments |= {name: value for name, value in (("topic", topic), ("channel", channel)) if value}
         gathered = await self._ask(NSQDS, by_address, "/stats", arguments)
         now = int(time.time())
         merged, errors = await self.upstreams.answer_budget.run_in_thread(
@@ -204,12 +204,12 @@ class Cluster:
     async def _producers_from_nsqds(self, addresses: Iterable[str]) -> Producers:
         async def ask(address: str) -> Producer:
             info = await self.upstreams.get_object(address, "/info")
-            arguments = {"format": "json", "include_clients": "false"}
-            stats = await self.upstreams.get_object(address, "/stats", arguments)
+            stats = await self.upstreams.get_object(address, "/stats", _WITHOUT_CLIENTS)
             host, _, port = address.rpartition("/")[2].rpartition(":")
-            topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, lambda: _topics(stats))
-            producer = replace(_producer(info), topics=topics)
-            if not producer.broadcast_address:  # an old version does not say
+            names = lambda: [(text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name")]  # noqa: E731
+            topics = await self.upstreams.answer_budget.run_in_thread(stats.memory, names)
+            producer = replace(_producer(info), topics=tuple(topics))
+            if not producer.broadcast_address:  # an old NSQ
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
             self.upstreams.places.note_base(producer.address, address)
             return producer if producer.hostname else replace(producer, hostname=host.strip("[]"))
@@ -234,28 +234,16 @@ class Cluster:
 
     # Commands
 
-    async def send_to_lookupds(self, path: str, arguments: dict[str, str]) -> Outcome:
-        """Run a command on all nsqlookupds. Failures, even of all of them, do not raise, as in the original."""
-        return await self._send(self.lookupds, path, arguments)
-
-    async def send_to_nsqds(self, producers: Iterable[Producer], path: str, arguments: dict[str, str]) -> Outcome:
-        """Run a command on the nsqds. Failures, even of all of them, do not raise, as in the original."""
-        return await self._send([one.address for one in producers], path, arguments)
-
-    async def send_to_addresses(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
-        """Run a command on the nodes at these addresses. Failures, even of all of them, do not raise."""
-        return await self._send(addresses, path, arguments)
-
-    async def _send(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
+    async def send(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
+        """Run a command on the daemons at these addresses. Failures, even of all of them, do not raise, as in the original."""
         gathered = await self.upstreams.all_of(addresses, lambda one: self.upstreams.post(one, path, arguments))
         return Outcome(gathered.errors, len(gathered.answers))
 
     async def _ask(
-        self, what: str, addresses: Iterable[str], path: str, arguments: dict[str, str] | None = None
+        self, kind: str, addresses: Iterable[str], path: str, arguments: Mapping[str, str] | None = None
     ) -> Gathered[JsonObject]:
-        ask: Callable[[str], Awaitable[JsonObject]] = lambda one: self.upstreams.get_object(one, path, arguments or {})  # noqa: E731
-        gathered = await self.upstreams.all_of(addresses, ask)
-        _check(gathered, what)
+        gathered = await self.upstreams.objects_of(addresses, path, arguments)
+        _check(gathered, kind)
         return gathered
 
 
@@ -264,15 +252,15 @@ def joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _check(gathered: Gathered[Any], what: str) -> None:
+def _check(gathered: Gathered[Any], kind: str) -> None:
     if not gathered.answers:
-        raise AllFailed(f"failed to query any {what}: {'; '.join(gathered.errors)}")
+        raise AllFailed(f"failed to query any {kind}: {'; '.join(gathered.errors)}")
 
 
 def _merged(
-    answers: dict[str, JsonObject], by_address: dict[str, Producer], topic: str, now: int
+    answers: Mapping[str, JsonObject], by_address: dict[str, Producer], topic: str, now: int
 ) -> tuple[list[JsonObject], list[str]]:  # fmt: skip
-    """Return the nodes' topics, or only the one, in the form of admin.nodes.merge, and errors of nodes that list too many."""
+    """Return the nodes' topics, or only `topic`, in the form of admin.nodes.merge, and errors of nodes that list too many."""
     found: list[JsonObject] = []
     errors = []
     most = MOST_OF_A_TOPIC if topic else MOST_OF_A_NODE
@@ -286,43 +274,22 @@ def _merged(
     return sorted(found, key=lambda one: str(one["hostname"])), errors
 
 
-def _topics(stats: JsonObject) -> tuple[tuple[str, bool], ...]:
-    """Return the topics in a node's /stats, in the form of Producer.topics."""
-    return tuple((text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name"))
-
-
-def _all_names(gathered: Gathered[JsonObject], of: Callable[[JsonObject], Any]) -> list[str]:
-    found: set[str] = set()
-    for data in gathered.answers.values():
-        names = of(data)
-        if isinstance(names, list):
-            found.update(text(name) for name in names if isinstance(name, str))
-    return sorted(found)
-
-
 def _producer(data: JsonObject) -> Producer:
-    names, tombstones = data.get("topics"), data.get("tombstones")
-    names = names if isinstance(names, list) else []
-    tombstones = tombstones if isinstance(tombstones, list) else []
-    topics = [(text(name), place < len(tombstones) and tombstones[place] is True) for place, name in enumerate(names)]
-    capabilities = data.get("capabilities")
+    names, tombstones = items(data.get("topics")), items(data.get("tombstones"))
+    topics = ((text(name), mark is True) for name, mark in zip_longest(names, tombstones[: len(names)]))
+    given: dict[str, Any] = {name: text(data.get(name)) for name in Producer.TEXTS}
+    given |= {name: number(data.get(name)) for name in Producer.PORTS}
     return Producer(
-        hostname=text(data.get("hostname")),
-        broadcast_address=text(data.get("broadcast_address")),
-        tcp_port=number(data.get("tcp_port")),
-        http_port=number(data.get("http_port")),
-        version=text(data.get("version")),
-        remote_address=text(data.get("remote_address")),
+        **given,
         region=text(data.get("topology_region")),
         zone=text(data.get("topology_zone")),
         topics=tuple(sorted(topics)),
-        capabilities=tuple(map(text, capabilities)) if isinstance(capabilities, list) else (),
-        https_port=number(data.get("https_port")),
+        capabilities=tuple(map(text, items(data.get("capabilities")))),
     )
 
 
 def newest_version(versions: Iterable[str]) -> tuple[int, int, int, bool, str]:
-    """Return the key by which the newest of the versions compares; that of 0.0.0 if there is none."""
+    """Return the key by which the newest of the versions compares; the key of 0.0.0 if there is none."""
     return max(map(_version, versions), default=_version(""))
 
 

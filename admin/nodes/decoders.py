@@ -1,7 +1,7 @@
-"""Decoders of message bodies: what a body is, layer by layer, such as gzip > JSON. Pure.
+"""Decoders of message bodies, layer by layer, such as gzip > JSON. Pure.
 
-Bodies come from anybody: output, depth, nodes and memory are bounded, and whatever cannot be decoded is left as it is. A body
-whose end is missing is decompressed as far as it goes, but its JSON or msgpack cannot be parsed.
+Bodies are hostile input: output, depth, nodes and memory are bounded, and a body that cannot be decoded is left as it is.
+A body whose end is missing is decompressed up to there, but its JSON or msgpack cannot be parsed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GZIP, _CONTAINERS = b"\x1f\x8b\x08", (*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xD
 
 @dataclass(slots=True)
 class TreeNode:
-    """A value in a tree of JSON or msgpack. A leaf has its value in words, an inner node has children."""
+    """A value in a tree of JSON or msgpack. A leaf has its value as text, an inner node has children."""
 
     key: str
     value: str
@@ -43,7 +43,7 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a body was decoded to."""
+    """A decoded body."""
 
     chain: tuple[str, ...]  # names of the layers, the outermost first
     tree: TreeNode | None  # of JSON or msgpack
@@ -52,12 +52,12 @@ class Decoded:
 
     @property
     def words(self) -> str:
-        """The layers in words, such as gzip > JSON."""
+        """The layers as text, such as gzip > JSON."""
         return " > ".join(self.chain)
 
 
 def decode(body: bytes, is_cut: bool = False) -> Decoded | None:
-    """Return what a body is, or None if it is plain text or unknown. `is_cut`: its end is missing."""
+    """Return the decoded body, or None if it is plain text or of no known format. `is_cut`: its end is missing."""
     chain: list[str] = []
     while len(chain) < MOST_LAYERS:
         if (tree := _tree_of(body, is_cut)) is not None:
@@ -113,7 +113,7 @@ def _tree_of(body: bytes, is_cut: bool) -> tuple[str, TreeNode] | None:
 
 
 def _unpacked(body: bytes, is_cut: bool) -> tuple[str, bytes, bool] | None:
-    """Return the name of the outermost layer, what is in it, and whether its end is missing."""
+    """Return the name of the outermost layer, its content, and whether the end is missing."""
     if body.startswith(_GZIP):
         return _inflated("gzip", body, zlib.MAX_WBITS | 16)
     if len(body) > 2 and body[0] & 0x0F == 8 and body[0] >> 4 <= 7 and int.from_bytes(body[:2], "big") % 31 == 0:
@@ -131,7 +131,7 @@ def _inflated(name: str, body: bytes, bits: int) -> tuple[str, bytes, bool] | No
 
 
 def _from_base64(body: bytes, is_cut: bool) -> tuple[str, bytes, bool] | None:
-    """Return what a body of base64 contains if that is anything known: any word of these letters could be base64."""
+    """Return the content of a body of base64 if its format is known: any word of these letters could be base64."""
     if len(body) < LEAST_BASE64 or _BASE64.fullmatch(body) is None:
         return None
     letters = b"".join(body.split())
@@ -141,13 +141,10 @@ def _from_base64(body: bytes, is_cut: bool) -> tuple[str, bytes, bool] | None:
         found = base64.b64decode(letters, validate=True)[:MOST_OUTPUT]
     except binascii.Error:
         return None
-    is_known = found.startswith(_GZIP) or _tree_of(found, is_cut) is not None or _unpacked_zlib(found)
-    return ("base64", found, is_cut) if found and (is_known or text_of(found, is_cut) is not None) else None
-
-
-def _unpacked_zlib(body: bytes) -> bool:
-    layer = _unpacked(body, True) if len(body) > 2 and body[0] == 0x78 else None
-    return layer is not None and layer[0] == "zlib"
+    layer = _unpacked(found, True) if len(found) > 2 and found[0] == 0x78 else None
+    is_packed = found.startswith(_GZIP) or (layer is not None and layer[0] == "zlib")
+    is_known = is_packed or _tree_of(found, is_cut) is not None or text_of(found, is_cut) is not None
+    return ("base64", found, is_cut) if found and is_known else None
 
 
 # trees
@@ -181,7 +178,7 @@ def _key(name: object) -> str:
 
 
 def _leaf(value: object) -> str:
-    """Return a value that has no children in words: as JSON, or for what msgpack has besides, what it is."""
+    """Return a value without children as text: as JSON, or a description of a type that only msgpack has."""
     if isinstance(value, bytes):
         return _short(f"{len(value)} bytes: {value[:64].hex(' ')}")
     if isinstance(value, msgpack.Timestamp):

@@ -1,6 +1,6 @@
 """Requests to nodes for pages, which cannot wait: a slow node's last answer stands for it, with its age.
 
-The request goes on in the background. A node that hangs costs the first page PATIENCE, and later pages almost nothing.
+The request continues in the background. A node that hangs delays the first page by PATIENCE, and later pages hardly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from admin.nodes.answer_budget import Answer, AnswerBudget
 from admin.nodes.observations import Observation, observation_of
 from admin.nodes.places import Places
-from admin.nodes.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
+from admin.nodes.upstreams import Arguments, Times, UpstreamError, Upstreams, request_key, retrieve
 
 PATIENCE = 1.0  # s to wait for a node that answered the last time
 FAILING_PATIENCE = 0.02  # s to wait for a node that did not
@@ -26,7 +26,7 @@ FORGOTTEN = 600.0  # s after which an old answer expires, and a node that was no
 
 
 @dataclass(slots=True)
-class _Slot:
+class _LastAnswer:
     task: asyncio.Task[Answer] | None = None
     answer: Answer | None = None
     at: float = 0.0
@@ -36,26 +36,21 @@ class FallbackUpstreams(Upstreams):
     """Upstreams that return the last answer of a node that does not answer in time."""
 
     def __init__(
-        self,
-        times: Times,
-        context: ssl.SSLContext,
-        answer_budget: AnswerBudget,
-        clock: Callable[[], float] = time.monotonic,
-        places: Places | None = None,
-        has_certificate: bool = False,
-    ) -> None:
+        self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget, places: Places | None = None,
+        has_certificate: bool = False, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         super().__init__(times, context, answer_budget, places, has_certificate)
         self._clock = clock
-        # called with a node's address, what its answer says of the messages on it, and how many s ago it was asked
+        # called with a node's address, the observation in its answer, and the s since it was asked
         self.on_answer: Callable[[str, Observation | None, float], None] = lambda address, seen, seconds: None
-        self._asked: OrderedDict[object, _Slot] = OrderedDict()
+        self._asked: OrderedDict[object, _LastAnswer] = OrderedDict()
         self._oldest: dict[str, float] = {}  # by address: when the oldest answer came that stands for a newer one
         self._failing_since: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
-        """Return the nodes that do not answer, and since how many seconds; the last answer may be older."""
+        """Return the nodes that do not answer, and for how many seconds; the last answer may be older."""
         now = self._clock()
-        for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
+        for key in [key for key, last in self._asked.items() if last.answer is not None and now - last.at > FORGOTTEN]:
             del self._asked[key]
         self._failing_since = {
             address: since for address, since in self._failing_since.items() if now - since < FORGOTTEN
@@ -64,7 +59,7 @@ class FallbackUpstreams(Upstreams):
         return {address: now - since for address, since in self._failing_since.items()}
 
     def data_age(self, address: str) -> float:
-        """Return how many seconds old the oldest answer is that stands for one of the node; 0 if there is none."""
+        """Return the age in s of the oldest answer that stands for a newer one of the node; 0 if there is none."""
         at = self._oldest.get(address)
         return self._clock() - at if at is not None else 0.0
 
@@ -75,15 +70,15 @@ class FallbackUpstreams(Upstreams):
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
-        key = question(address, path, arguments)
-        slot = self._asked.setdefault(key, _Slot())
+        key = request_key(address, path, arguments)
+        last = self._asked.setdefault(key, _LastAnswer())
         self._asked.move_to_end(key)
         if len(self._asked) > MOST:
             self._asked.popitem(last=False)
-        if slot.task is None or slot.task.done():
-            slot.task = asyncio.create_task(self._ask_on(slot, address, path, arguments))
-            slot.task.add_done_callback(retrieve)
-        task = slot.task
+        if last.task is None or last.task.done():
+            last.task = asyncio.create_task(self._fill(last, address, path, arguments))
+            last.task.add_done_callback(retrieve)
+        task = last.task
         await asyncio.wait({task}, timeout=FAILING_PATIENCE if address in self._failing_since else PATIENCE)
         if task.done():
             failure = task.exception()
@@ -94,12 +89,12 @@ class FallbackUpstreams(Upstreams):
         else:
             failure = UpstreamError(f"{address}{path} has not answered yet")
             self._failing_since.setdefault(address, self._clock())
-        if slot.answer is None or self._clock() - slot.at > FORGOTTEN:
+        if last.answer is None or self._clock() - last.at > FORGOTTEN:
             raise failure
-        self._oldest[address] = min(slot.at, self._oldest.get(address, slot.at))
-        return slot.answer
+        self._oldest[address] = min(last.at, self._oldest.get(address, last.at))
+        return last.answer
 
-    async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
+    async def _fill(self, last: _LastAnswer, address: str, path: str, arguments: Arguments | None) -> Answer:
         began = self._clock()
         try:
             answer = await super().get_object(address, path, arguments)
@@ -108,22 +103,20 @@ class FallbackUpstreams(Upstreams):
                 self._failing_since.setdefault(address, self._clock())
             raise
         now = self._clock()
-        slot.answer, slot.at = (answer if answer.memory <= LARGEST else None), now
+        last.answer, last.at = (answer if answer.memory <= LARGEST else None), now
         self._evict_oldest()
         self._oldest.pop(address, None)
         self._failing_since.pop(address, None)
-        seen = await self.answer_budget.run_in_thread(
-            answer.memory, lambda: observation_of(path, arguments or {}, answer)
-        )
-        self.on_answer(address, seen, self._clock() - began)
+        observe = lambda: observation_of(path, arguments or {}, answer)  # noqa: E731
+        self.on_answer(address, await self.answer_budget.run_in_thread(answer.memory, observe), self._clock() - began)
         return answer
 
     def _evict_oldest(self) -> None:
         """Forget the oldest answers until the rest fits into its share of the memory budget."""
-        held = sum(slot.answer.memory for slot in self._asked.values() if slot.answer is not None)
-        for slot in self._asked.values():
+        held = sum(last.answer.memory for last in self._asked.values() if last.answer is not None)
+        for last in self._asked.values():
             if held <= self.answer_budget.most_held // SHARE:
                 return
-            if slot.answer is not None:
-                held -= slot.answer.memory
-                slot.answer = None
+            if last.answer is not None:
+                held -= last.answer.memory
+                last.answer = None

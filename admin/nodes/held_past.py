@@ -1,7 +1,6 @@
-"""What channels of original nodes held over the last minutes, by the looks of pages: those nodes do not tell it themselves.
+"""The messages that channels of original nodes held over the last minutes, which those nodes do not report themselves.
 
-Only the topics of the pages that somebody looks at are noted. It is bounded: MOST channels, a look in EVERY s, for SPAN s.
-Callers pass the time.
+Pages that are open sample them: at most MOST channels, once in EVERY s, for SPAN s. Callers pass the time.
 """
 
 from __future__ import annotations
@@ -14,28 +13,28 @@ from shared.json_fields import JsonObject
 SPAN, EVERY = 300, 30  # s
 MOST = 20_000  # channels
 _HELD = ("depth", "in_flight_count", "deferred_count")
-Key = tuple[str, str, str]  # node, topic and channel; "": what the topic has and no channel was given
+Key = tuple[str, str, str]  # node, topic and channel; "": the messages that no channel was given
 
 
 class HeldPast:
-    """The messages that each channel held at some looks."""
+    """Samples of the messages that each channel held."""
 
     def __init__(self) -> None:
-        self._looks: OrderedDict[Key, deque[tuple[int, int]]] = OrderedDict()  # (s, messages), the oldest first
+        self._samples: OrderedDict[Key, deque[tuple[int, int]]] = OrderedDict()  # (s, messages), the oldest first
 
     def note(self, topics: Iterable[JsonObject], at: int) -> None:
-        """Note what the topics of nodes, in the form of admin.nodes.merge, hold at a time, in s."""
+        """Sample the topics of nodes, in the form of admin.nodes.merge, at a time in s."""
         for topic in topics:
             for name, part in _parts(topic):
                 key = topic["node"], topic["topic_name"], name
-                looks = self._looks.setdefault(key, deque())
-                self._looks.move_to_end(key)
-                while looks and (looks[0][0] < at - SPAN or looks[-1][0] > at):
-                    looks.popleft()
-                if not looks or at - looks[-1][0] >= EVERY:
-                    looks.append((at, _held(part)))
-        while len(self._looks) > MOST:
-            self._looks.popitem(last=False)
+                samples = self._samples.setdefault(key, deque())
+                self._samples.move_to_end(key)
+                while samples and (samples[0][0] < at - SPAN or samples[-1][0] > at):
+                    samples.popleft()
+                if not samples or at - samples[-1][0] >= EVERY:
+                    samples.append((at, _held(part)))
+        while len(self._samples) > MOST:
+            self._samples.popitem(last=False)
 
     def backlogs(self, topic: JsonObject, at: int) -> list[JsonObject]:
         """Return the backlogs of a topic on a node in the form of /topics/rows. `at`: s."""
@@ -48,18 +47,13 @@ class HeldPast:
     def ages(self, topic: JsonObject, at: int) -> JsonObject:
         """Return the `channels` of a topic on a node, and their `changes`, in the form of /topic/ages. `at`: s."""
         changes = {name: self._change(topic, name, part, at) for name, part in _parts(topic) if name}
-        return {
-            "channels": dict.fromkeys(changes, 0),
-            "changes": {name: [*one] for name, one in changes.items() if one},
-        }
+        known = {name: [*one] for name, one in changes.items() if one}
+        return {"channels": dict.fromkeys(changes, 0), "changes": known}
 
     def _change(self, topic: JsonObject, name: str, part: JsonObject, at: int) -> tuple[int, int] | None:
-        looks = self._looks.get((topic["node"], topic["topic_name"], name), ())
-        then, held = next((one for one in looks if at - SPAN <= one[0] < at), (at, 0))
+        samples = self._samples.get((topic["node"], topic["topic_name"], name), ())
+        then, held = next((one for one in samples if at - SPAN <= one[0] < at), (at, 0))
         return (_held(part) - held, at - then) if then < at else None
-
-    def __repr__(self) -> str:
-        return f"<HeldPast of {len(self._looks)} channels>"
 
 
 def _parts(topic: JsonObject) -> Iterator[tuple[str, JsonObject]]:

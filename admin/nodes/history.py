@@ -1,4 +1,4 @@
-"""The history of topics from the rollups of a lake, which goes further back than the nodes' own figures.
+"""The history of topics from the rollups of a lake, which reaches further back than the nodes' own series.
 
 `penstock pipeline history` reads them, in a process of its own: Parquet needs packages that nsqadmin does not.
 """
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from admin.nodes.merge import LONGEST_NAME
+from admin.nodes.merge import LONGEST_NAME, items
 from shared.http.bounded import AnswerError, parse_object
 from shared.http.errors import HttpError
 from shared.json_fields import JsonObject, number, objects, text
@@ -81,8 +81,8 @@ class History:
             self._problem = f"Cannot read the lake {self.lake}: {problem}"
             self._problem_until = self.clock() + FAILED
             raise HttpError(502, self._problem) from None
-        self._kept.pop((topic, grain), None)
         self._kept[topic, grain] = self.clock() + KEPT, data
+        self._kept.move_to_end((topic, grain))
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
         return data
@@ -104,10 +104,9 @@ class History:
 
 
 def history_view(data: JsonObject) -> JsonObject:
-    """Return what the page shows, with all numbers checked."""
+    """Return the fields that the page shows, with all numbers checked."""
     step, begin = max(1, number(data.get("step"))), number(data.get("from"))
-    given = data.get("messages"), data.get("bytes")
-    messages, sizes = ([number(one) for one in values] if isinstance(values, list) else [] for values in given)
+    messages, sizes = ([number(one) for one in items(data.get(name))] for name in ("messages", "bytes"))
     largest = max(messages, default=0)
     bars = [
         {

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from admin.nodes.merge import texts
 from admin.nodes.upstreams import UpstreamError, Upstreams
 from shared.json_fields import objects, text
 
-MOST_PORTIONS = 10  # pages of one nsqlookupd, with 50,000 topics and channels each
+MOST_PAGES = 10  # of one nsqlookupd, with 50,000 topics and channels each
 MOST_QUESTIONS = 1_000  # requests about single topics
 AT_ONCE = 20
 PATIENCE = 10.0  # s for all requests about single topics
@@ -33,10 +34,10 @@ async def channels_of(
 
 
 async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Channels:
-    """Return what one nsqlookupd knows. Raises UpstreamError."""
+    """Return the channels of all topics that one nsqlookupd lists. Raises UpstreamError."""
     found: Channels = {}
     after = ""
-    for _ in range(MOST_PORTIONS):
+    for _ in range(MOST_PAGES):
         try:
             data = await upstreams.get_object(lookupd, "/topics/inactive", {"after": after})
         except UpstreamError as error:
@@ -44,7 +45,7 @@ async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Cha
                 raise
             return await _ask_for_each(upstreams, lookupd, topics)
         rows = objects(data.get("topics"))
-        found |= {text(row.get("topic")): _names(row.get("channels")) for row in rows}
+        found |= {text(row.get("topic")): texts(row.get("channels")) for row in rows}
         last = text(rows[-1].get("topic")) if rows else ""
         if data.get("more") is not True or last <= after:
             break
@@ -53,7 +54,7 @@ async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Cha
 
 
 async def _ask_for_each(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Channels:
-    """Return what an original nsqlookupd knows of each topic. Topics without an answer in time are left out."""
+    """Return the channels of each topic at an original nsqlookupd. Topics without an answer in time are left out."""
     found: Channels = {}
     slots = asyncio.Semaphore(AT_ONCE)
 
@@ -63,7 +64,7 @@ async def _ask_for_each(upstreams: Upstreams, lookupd: str, topics: Sequence[str
                 data = await upstreams.get_object(lookupd, "/channels", {"topic": topic})
             except UpstreamError:
                 return
-            found[topic] = _names(data.get("channels"))
+            found[topic] = texts(data.get("channels"))
 
     tasks = [asyncio.create_task(ask(topic)) for topic in topics[:MOST_QUESTIONS]]
     if tasks:
@@ -71,7 +72,3 @@ async def _ask_for_each(upstreams: Upstreams, lookupd: str, topics: Sequence[str
         for task in late:
             task.cancel()
     return found
-
-
-def _names(value: object) -> list[str]:
-    return [text(name) for name in value if isinstance(name, str)] if isinstance(value, list) else []

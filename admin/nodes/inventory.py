@@ -1,8 +1,8 @@
-"""The nodes that nsqadmin has ever seen, with their last figures, so that a dead node does not vanish from the pages. Pure.
+"""The nodes that nsqadmin has ever seen, with their last counts, so that a dead node does not vanish from the pages. Pure.
 
-nsqlookupd forgets a node as soon as its connection closes, and everything when it restarts. A node that it no longer names
-stays in the inventory: it is UNREGISTERED while it still answers, and DOWN if it does not, until it returns or an operator
-dismisses it. Nodes may lie: counts and texts are bounded. All times are ns since the epoch.
+nsqlookupd forgets a node as soon as its connection closes, and all nodes when it restarts. A node that it no longer names stays
+in the inventory: it is UNREGISTERED while it still answers, and DOWN if it does not, until it returns or an operator dismisses
+it. Nodes may lie: counts and texts are bounded. All times are ns since the epoch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from heapq import nsmallest
 from typing import Any
 
 from admin.nodes.cluster import Producer
+from admin.nodes.merge import fields, items
 from admin.nodes.observations import BURIED_JOBS, JOBS, TOTALS, Observation
 from admin.nodes.views import count, duration
 from admin.times import second
@@ -29,7 +30,7 @@ _FIGURES = (*TOTALS, JOBS, BURIED_JOBS)
 
 
 class NodeState(Enum):
-    """What nsqadmin knows of a node."""
+    """The state of a node, as nsqadmin knows it."""
 
     UP = "up"
     UNREGISTERED = "unregistered"  # it answers, but no nsqlookupd names it
@@ -45,24 +46,24 @@ class NodeState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A topic with messages on a node, as the node told last."""
+    """A topic with messages on a node, as the node reported last."""
 
     topic: str
     messages: int  # in any state but buried
     buried: int
-    at: int = 0  # when the node told it; 0: with the record's `figures`
+    at: int = 0  # when the node reported it; 0: with the record's `figures`
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What is remembered of a node."""
+    """A node as nsqadmin remembers it."""
 
     producer: Producer  # as it was named last; `topics` are those of that time
     is_named: bool  # nsqlookupd, or the configuration, names it now
     seen_at: int  # when it answered last; 0: never
     failing_since: int = 0  # 0: it answered the last time
     reason: str = ""  # why it did not answer
-    figures_at: int = 0  # when `figures` were told; 0: never
+    figures_at: int = 0  # when the node reported `figures`; 0: never
     figures: Mapping[str, int] = field(default_factory=dict)  # the totals of _FIGURES
     stuck: tuple[Stuck, ...] = ()  # of topics; some may be newer than `figures`
     is_drained: bool = False  # it was draining, and had nothing left
@@ -96,7 +97,7 @@ class NodeRecord:
 
     @property
     def held_at(self) -> int:
-        """When the node told what it held, ns since the epoch; 0: never."""
+        """When the node reported `held`, ns since the epoch; 0: never."""
         newest = max((one.at for one in self.stuck), default=0)
         return newest if self._is_listed_newer and self._listed >= self._total else self.figures_at
 
@@ -113,10 +114,7 @@ class NodeRecord:
         return any(one.at > self.figures_at for one in self.stuck)
 
     def losses(self, sees_all: bool, visible: Iterable[str]) -> str:
-        """Return which topics and how many messages are stuck on the node, of topics that a user sees, and as of when.
-
-        If another node delivers them, it says so.
-        """
+        """Describe the messages that are stuck on the node, of topics that a user sees, or the node that delivers them."""
         if self.led_by is not None:
             return f"Node {self.led_by} leads its log now and delivers its messages."
         shown = set(visible)
@@ -127,28 +125,28 @@ class NodeRecord:
             buried = max(buried, self.figures.get("buried", 0)) + self.figures.get(BURIED_JOBS, 0)
             held, jobs, at = self.held, self.figures.get(JOBS, 0), self.held_at
         if not at:
-            return "Its figures are not known."
+            return "Its counts are not known."
+        lost = self.failing_since
+        as_of = second(at) + (f", {duration(lost - at)} before it was lost" if lost > at else "")
         if not held and not buried and not jobs:
             is_known = sees_all or len(self.stuck) < MOST_STUCK
-            known = f"No messages were on it as of {self._as_of(at)}. What came later is not known."
-            return known if is_known else "Its figures of your topics are not known."
-        kinds = [f"{count(jobs)} job{'s' if jobs != 1 else ''}"] if jobs else []
-        kinds = [f"{count(held)} message{'s' if held != 1 else ''}", *kinds] if held or not jobs else kinds
+            known = f"No messages were on it as of {as_of}. Later messages are not known."
+            return known if is_known else "Its counts of your topics are not known."
+        kinds = [_counted(held, "message")] if held or not jobs else []
+        kinds += [_counted(jobs, "job")] if jobs else []
         more = f" and {count(buried)} buried" if buried else ""
         verb = "is" if held + buried + jobs == 1 else "are"
         names = ", ".join(f"{one.topic} ({count(one.messages + one.buried)})" for one in stuck[:5])
         rest = f" and {len(stuck) - 5} more topics" if len(stuck) > 5 else ""
-        words = f"{' and '.join(kinds)}{more} {verb} stuck on it" + (f": {names}{rest}." if names else ".")
-        return f"{words} That is as of {self._as_of(at)}."
+        return f"{' and '.join(kinds)}{more} {verb} stuck on it{': ' if names else ''}{names}{rest}. That is as of {as_of}."
 
-    def _as_of(self, at: int) -> str:
-        """Return a time in words, and how long before the node was lost that was."""
-        lost = self.failing_since
-        return second(at) + (f", {duration(lost - at)} before it was lost" if lost > at else "")
+
+def _counted(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 class Inventory:
-    """The nodes by address. It changes only by what it is told."""
+    """The nodes by address. It is pure: callers note names, answers and failures."""
 
     def __init__(self, records: Iterable[NodeRecord] = ()) -> None:
         self._records = {one.address: one for one in records}
@@ -163,18 +161,14 @@ class Inventory:
         """Return a node, or None if it was never seen, or is dismissed."""
         return self._records.get(address)
 
-    def down(self, now: int) -> list[NodeRecord]:
-        """Return the nodes that are down."""
-        return [one for one in self.all() if one.state(now) is NodeState.DOWN]
-
     def asked(self, now: int) -> list[Producer]:
-        """Return the nodes that pages ask: those that are named or unregistered, and not down or stopped."""
+        """Return the nodes that pages ask: all that are not down or stopped."""
         return [one.producer for one in self.all() if not one.state(now).is_gone]
 
     def note_named(self, producers: Iterable[Producer], now: int, *, is_complete: bool) -> bool:
-        """Note which nodes are named. `is_complete`: those that are not in the list are not named by anybody.
+        """Note which nodes are named, and return whether a node that was named is missing.
 
-        Returns True if a node is missing from the list that was in the one before.
+        `is_complete`: all nsqlookupds answered, so that a missing node is no longer named.
         """
         named = {one.address: _bounded(one) for one in producers if one.http_port}
         self._moved -= named.keys()
@@ -192,10 +186,10 @@ class Inventory:
         return bool(missing)
 
     def note_answer(self, address: str, now: int) -> None:
-        """Note that a node answered; its record is written at most once a minute because of that."""
+        """Note that a node answered. An answer alone is stored at most once a minute."""
         known = self._records.get(address)
         if known is not None:
-            changed = known.failing_since or now // MINUTE != known.seen_at // MINUTE  # stored once a minute
+            changed = known.failing_since or now // MINUTE != known.seen_at // MINUTE
             self._moved.discard(address)
             self._put(replace(known, seen_at=now, failing_since=0, reason=""), store=bool(changed))
 
@@ -210,14 +204,14 @@ class Inventory:
             self._put(replace(known, failing_since=since, reason=reason[:LONGEST]), store=store)
 
     def note(self, address: str, seen: Observation, at: int) -> None:
-        """Note what an answer of a node says of its messages. `at`: when the node was asked."""
+        """Note the messages that an answer of a node reports. `at`: when the node was asked."""
         known = self._records.get(address)
         if known is None:
             return
         figures, figures_at = dict(known.figures), known.figures_at
         if seen.totals and at >= figures_at:
             figures, figures_at = {**figures, **seen.totals}, at
-            if BURIED_JOBS in seen.totals:  # told together with buried messages
+            if BURIED_JOBS in seen.totals:  # which includes buried messages
                 figures[BURIED_JOBS] = max(0, seen.totals[BURIED_JOBS] - figures.get("buried", 0))
         stuck = _stuck(known.stuck, seen, at)
         store = at // MINUTE != max((known.figures_at, *(one.at for one in known.stuck))) // MINUTE
@@ -272,7 +266,7 @@ class Inventory:
 
 
 def words_of(record: NodeRecord, now: int) -> str:
-    """Return since when a node is down and why, in words."""
+    """Describe for how long a node has been down, and whether it is registered."""
     since = f"no answer for {duration(max(0, now - record.failing_since))}" if record.failing_since else ""
     registered = "" if record.is_named else "no nsqlookupd names it"
     return "; ".join(filter(None, (since, registered)))
@@ -286,20 +280,16 @@ def stored(record: NodeRecord) -> JsonObject:
 
 
 def restored(data: Mapping[str, Any]) -> NodeRecord | None:
-    """Return the record that `stored` made; None if it names no node. What is missing or of a wrong type is left out."""
-    raw, figures = data.get("producer"), data.get("figures")
-    if not isinstance(raw, dict):
-        return None
-    texts = ("hostname", "broadcast_address", "version", "remote_address", "region", "zone")
-    given: dict[str, Any] = {name: text(raw.get(name)) for name in texts}
-    given |= {name: number(raw.get(name)) for name in ("tcp_port", "http_port", "https_port")}
-    given |= {name: tuple(map(text, _list(raw.get(name)))) for name in ("remote_addresses", "capabilities")}
-    topics = [one for one in _list(raw.get("topics")) if isinstance(one, list) and len(one) == 2]
+    """Return the record that `stored` made; None if it names no node. A field of a wrong type counts as missing."""
+    raw, figures = fields(data.get("producer")), fields(data.get("figures"))
+    given: dict[str, Any] = {name: text(raw.get(name)) for name in (*Producer.TEXTS, "region", "zone")}
+    given |= {name: number(raw.get(name)) for name in Producer.PORTS}
+    given |= {name: tuple(map(text, items(raw.get(name)))) for name in ("remote_addresses", "capabilities")}
+    topics = [one for one in items(raw.get("topics")) if isinstance(one, list) and len(one) == 2]
     given["topics"] = tuple((text(name), is_tombstoned is True) for name, is_tombstoned in topics)
     producer = Producer(**given, out_of_date=raw.get("out_of_date") is True)
     if not producer.broadcast_address or producer.http_port <= 0:
         return None
-    figures = figures if isinstance(figures, dict) else {}
     return NodeRecord(
         _bounded(producer), is_named=False, reason=text(data.get("reason"))[:LONGEST],
         figures={name: max(0, number(figures[name])) for name in _FIGURES if name in figures},
@@ -314,12 +304,7 @@ def restored(data: Mapping[str, Any]) -> NodeRecord | None:
 
 
 def _bounded(producer: Producer) -> Producer:
-    topics = producer.topics[:MOST_TOPICS]
-    return producer if len(topics) == len(producer.topics) else replace(producer, topics=topics)
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    return producer if len(producer.topics) <= MOST_TOPICS else replace(producer, topics=producer.topics[:MOST_TOPICS])
 
 
 def _stuck(known: tuple[Stuck, ...], seen: Observation, at: int) -> tuple[Stuck, ...]:

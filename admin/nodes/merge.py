@@ -6,6 +6,7 @@ Nodes may lie: a value that is no number where one belongs counts as 0. Keys are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from shared.json_fields import JsonObject, number, objects, text
 
@@ -15,14 +16,12 @@ _SUMS = (
     "message_count", "delivery_msg_count", "zone_local_msg_count", "region_local_msg_count", "global_msg_count", "client_count",
     "buried_count",
 )  # fmt: skip
-_OMITTED = (
-    "buried_count",  # only Penstock's nsqd tells it
-    "delivery_msg_count",
-    "zone_local_msg_count",
-    "region_local_msg_count",
-    "global_msg_count",
-)  # omitted where they are 0
 _DELIVERED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+_OMITTED = (
+    "buried_count",
+    "delivery_msg_count",
+    *_DELIVERED,
+)  # where they are 0; only Penstock's nsqd has buried_count
 _CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
 _CLIENT_COUNTS = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate")
 _TOPOLOGY = ("topology_region", "topology_zone")
@@ -38,8 +37,23 @@ def named(value: object, key: str) -> list[JsonObject]:
     return list(found.values())
 
 
+def items(value: object) -> list[Any]:
+    """Return the list, or [] if it is no list."""
+    return value if isinstance(value, list) else []
+
+
+def fields(value: object) -> JsonObject:
+    """Return the object, or {} if it is no object."""
+    return value if isinstance(value, dict) else {}
+
+
+def texts(value: object) -> list[str]:
+    """Return the texts in a list; [] if it is no list."""
+    return [text(one) for one in items(value) if isinstance(one, str)]
+
+
 def entries(data: JsonObject) -> int:
-    """Return how many entries a topic of a node's /stats has: itself, its channels and their clients."""
+    """Return the number of entries that a topic of a node's /stats has: itself, its channels and their clients."""
     channels = objects(data.get("channels"))
     return 1 + len(channels) + sum(len(objects(channel.get("clients"))) for channel in channels)
 
@@ -157,18 +171,10 @@ def _channel(
 
 def _latency(data: JsonObject) -> JsonObject:
     """Return a node's percentiles. The average, minimum and maximum of each are its own value."""
-    given = data.get("e2e_processing_latency")
-    given = given if isinstance(given, dict) else {}
+    given = fields(data.get("e2e_processing_latency"))
     count = number(given.get("count"))
     found = [
-        {
-            "average": value,
-            "count": count,
-            "max": value,
-            "min": value,
-            "quantile": one.get("quantile", 0),
-            "value": value,
-        }
+        dict.fromkeys(("average", "max", "min", "value"), value) | {"count": count, "quantile": one.get("quantile", 0)}
         for one in objects(given.get("percentiles"))
         if _is_safe_number(value := one.get("value")) and _is_safe_number(one.get("quantile", 0))
     ]

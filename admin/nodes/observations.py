@@ -1,4 +1,4 @@
-"""What an answer of a node says of the messages on it, whatever the question was. Pure; nodes may lie."""
+"""The numbers of messages on a node, as any of its answers reports them. Pure; nodes may lie."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from admin.nodes.merge import LONGEST_NAME
+from admin.nodes.merge import LONGEST_NAME, fields, items
 from shared.json_fields import JsonObject, number, objects, text
 
 TOTALS = ("topics", "depth", "in_flight", "deferred", "buried", "clients", "messages")
@@ -31,7 +31,7 @@ NOTHING = OnTopic(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was on a node when it answered."""
+    """The messages on a node when it answered."""
 
     totals: Mapping[str, int] = field(default_factory=dict)  # some of TOTALS, JOBS and BURIED_JOBS
     topics: Mapping[str, OnTopic] = field(default_factory=dict)
@@ -40,36 +40,35 @@ class Observation:
 
 
 def observation_of(path: str, arguments: Mapping[str, Any], data: JsonObject) -> Observation | None:
-    """Return what an answer says of the messages on its node; None: nothing."""
-    if path == "/topics/figures":
-        return _of_figures(data)
-    if path == "/topics/rows":
-        return _of_rows(arguments.get("topic", ()), data)
-    if path == "/stats":
-        return _of_stats(arguments, objects(data.get("topics")))
-    if path == "/channels/attention":
-        return _of_attention(data)
-    if path == "/node/drain" and "depth" in data:
-        # it leaves out the topics of statistics and of the audit
-        return Observation(
-            {name: _count(data, name) for name in (*_STATES, JOBS)} | {BURIED_JOBS: _count(data, "buried")}
-        )
+    """Return the messages on the node that gave this answer; None if the answer has no such number."""
+    match path:
+        case "/topics/figures":
+            return _of_figures(data)
+        case "/topics/rows":
+            return _of_rows(arguments.get("topic", ()), data)
+        case "/stats":
+            return _of_stats(arguments, objects(data.get("topics")))
+        case "/channels/attention":
+            return _of_attention(data)
+        case "/node/drain" if "depth" in data:  # it leaves out the topics of statistics and of the audit
+            totals = {name: _count(data, name) for name in (*_STATES, JOBS)}
+            return Observation(totals | {BURIED_JOBS: _count(data, "buried")})
     return None
 
 
 def observation_of_topics(topics: Iterable[JsonObject]) -> Observation:
-    """Return what all topics of a node, in the form of /stats, say of it."""
+    """Return the messages in all topics of a node. `topics`: in the form of /stats."""
     listed = list(topics)
     channels = [one for topic in listed for one in objects(topic.get("channels"))]
-    totals = {
-        "topics": len(listed),
-        "depth": _sum(listed, "depth") + _sum(channels, "depth"),
-        "in_flight": _sum(channels, "in_flight_count"),
-        "deferred": _sum(channels, "deferred_count"),
-        "buried": _sum(channels, "buried_count"),
-        "clients": _sum(channels, "client_count"),
-        "messages": _sum(listed, "message_count"),
+    keys = {
+        "in_flight": "in_flight_count",
+        "deferred": "deferred_count",
+        "buried": "buried_count",
+        "clients": "client_count",
     }
+    totals = {name: _sum(channels, key) for name, key in keys.items()}
+    totals |= {"topics": len(listed), "messages": _sum(listed, "message_count")}
+    totals["depth"] = _sum(listed, "depth") + _sum(channels, "depth")
     return Observation(totals, _held_in(listed), is_complete=True)
 
 
@@ -77,23 +76,21 @@ def _of_figures(data: JsonObject) -> Observation | None:
     totals = data.get("totals")
     if not isinstance(totals, dict):
         return None
-    told = {name: _count(totals, name) for name in TOTALS}
-    names, columns = data.get("names"), data.get("columns")
-    held, buried = (columns.get(one) if isinstance(columns, dict) else None for one in ("held", "buried"))
-    if not (isinstance(names, list) and isinstance(held, list) and isinstance(buried, list)):
-        return Observation(told)
-    if not len(names) == len(held) == len(buried):
-        return Observation(told)
+    sums, columns = {name: _count(totals, name) for name in TOTALS}, fields(data.get("columns"))
+    held, buried = items(columns.get("held")), items(columns.get("buried"))
+    names = data.get("names")
+    if not isinstance(names, list) or not len(names) == len(held) == len(buried):
+        return Observation(sums)
     topics = {
         name: OnTopic(max(0, number(one)), max(0, number(other)))
         for name, one, other in zip(names, held, buried, strict=True)
         if (one or other) and isinstance(name, str) and len(name) <= LONGEST_NAME
     }
-    return Observation(told, topics, is_complete=True)
+    return Observation(sums, topics, is_complete=True)
 
 
 def _of_rows(asked: object, data: JsonObject) -> Observation:
-    absent = dict.fromkeys((text(one) for one in asked), NOTHING) if isinstance(asked, list) else {}
+    absent = dict.fromkeys(map(text, items(asked)), NOTHING)
     rows = {text(one.get("topic_name")): one for one in objects(data.get("topics"))}
     return Observation(
         topics=absent | {name: OnTopic(_count(one, "held"), _count(one, "buried")) for name, one in rows.items()}
@@ -117,7 +114,7 @@ def _of_attention(data: JsonObject) -> Observation:
 
 
 def _held_in(topics: Iterable[JsonObject]) -> dict[str, OnTopic]:
-    """Return what topics in the form of /stats hold."""
+    """Return the messages of topics in the form of /stats."""
     found: dict[str, OnTopic] = {}
     for topic in topics:
         channels = objects(topic.get("channels"))

@@ -7,11 +7,12 @@ sorted and cut into pages here; then only the rows of one page are requested.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from admin.nodes.backlogs import UNKNOWN_DRAIN, Backlog, add_backlogs, rank_of, slower, slowest
+from admin.nodes.backlogs import UNKNOWN_DRAIN, PartBacklog, add_backlogs, rank_of, slower, slowest
 from admin.nodes.cluster import PartialResult
+from admin.nodes.merge import fields, items, texts
 from admin.nodes.sorting import arranged
 from admin.nodes.views import Row, absent_row, drain_rank, topic_row, with_rates
 from shared.json_fields import JsonObject, number, text
@@ -19,16 +20,7 @@ from shared.json_fields import JsonObject, number, text
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "name": (),
-    "depth": ("depth",),
-    "in_flight": ("in_flight",),
-    "deferred": ("deferred",),
-    "buried": ("buried",),
-    "messages": ("messages",),
-    "channels": ("channels",),
-    "clients": ("clients",),
-    "requeued": ("requeued",),
-    "timed_out": ("timed_out",),
-    "oldest": ("oldest",),
+    **{name: (name,) for name in (*TOTALS, "requeued", "timed_out", "oldest")},
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "buried", "channels"),
     "drain": ("depth", "held", "drain"),
@@ -48,12 +40,12 @@ class Overview(PartialResult):
     oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
     paused: set[str] = field(default_factory=set)  # "topic" or "topic/channel"; the first ones
     names: set[str] = field(default_factory=set)
-    answered: set[str] = field(default_factory=set)  # addresses of the nodes whose figures are in here
+    answered: set[str] = field(default_factory=set)  # addresses of the nodes whose counts are in here
     columns: dict[str, Values] = field(default_factory=dict)
 
 
 class Rows(dict[str, Row]):
-    """Rows of topics by name, and which nodes they are of."""
+    """Rows of topics by name, and the nodes that they are from."""
 
     answered: frozenset[str] = frozenset()  # addresses
     # By address: the _COUNTS of each topic that was asked for, in the order of the names. Without them there are no rates if
@@ -80,34 +72,25 @@ def overview_of(data: Mapping[str, JsonObject], originals: Iterable[JsonObject],
 
 
 def _add_node(found: Overview, data: JsonObject, columns: tuple[str, ...]) -> None:
-    totals = data.get("totals")
-    if isinstance(totals, dict):
-        for name in TOTALS:
-            found.totals[name] += number(totals.get(name))
+    totals, given = fields(data.get("totals")), fields(data.get("columns"))
+    for name in TOTALS:
+        found.totals[name] += number(totals.get(name))
     found.oldest = older(found.oldest, number(data.get("oldest")))
-    found.paused.update(_texts(data.get("paused"))[:MOST_NAMES])
-    names = _texts(data.get("names"))
+    found.paused.update(texts(data.get("paused"))[:MOST_NAMES])
+    names = list(map(text, items(data.get("names"))))
     found.names.update(names)
-    given = data.get("columns")
     for column in columns:
-        values = given.get(column) if isinstance(given, dict) else None
-        if isinstance(values, list) and len(values) == len(names):
+        values = items(given.get(column))
+        if len(values) == len(names):
             _add_column(found.columns[column], column, names, values)
 
 
 def _add_column(sums: Values, column: str, names: list[str], values: list[object]) -> None:
     """Add a node's column to the sums of the nodes before."""
-    numbers = [number(value) for value in values]
-    if not sums:
-        sums.update(zip(names, numbers, strict=True))
-    elif column == "channels":
-        sums.update((name, max(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
-    elif column == "drain":
-        sums.update((name, slower(sums.get(name, value), value)) for name, value in zip(names, numbers, strict=True))
-    elif column == "oldest":
-        sums.update((name, older(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
-    else:
-        sums.update((name, sums.get(name, 0) + value) for name, value in zip(names, numbers, strict=True))
+    merges: dict[str, Callable[[int, int], int]] = {"channels": max, "drain": slower, "oldest": older}
+    merge = merges.get(column, int.__add__)
+    for name, value in zip(names, map(number, values), strict=True):
+        sums[name] = merge(sums[name], value) if name in sums else value
 
 
 def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> None:
@@ -118,10 +101,7 @@ def _add_topic(found: Overview, topic: JsonObject, columns: tuple[str, ...]) -> 
         found.totals[name] += getattr(row, name)
     if topic["paused"]:
         found.paused.add(row.name)
-    for channel in topic["channels"] or ():
-        name = f"{row.name}/{channel['channel_name']}"
-        if channel["paused"]:
-            found.paused.add(name)
+    found.paused.update(f"{row.name}/{one['channel_name']}" for one in topic["channels"] or () if one["paused"])
     for column in columns:
         value = getattr(row, column) if column != "drain" else UNKNOWN_DRAIN
         _add_column(found.columns[column], column, [row.name], [value])
@@ -146,33 +126,33 @@ def ordered(
 
 def rates(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
     """Return the value of RATES[sort] by topic, per second; empty if the order is another one, or if they are unknown."""
-    gain = sort == "drain"
-    if sort not in RATES or not _is_comparable(now, before, seconds, sort) or before is None:
+    if sort not in RATES or before is None or not _is_comparable(now, before, seconds, sort):
         return {}
-    if gain:
+    if sort == "drain":
         return {name: -value / seconds for name, value in _gained(now, before, "held").items()}
     return _ranks(now, before, seconds, sort)
 
 
-def _is_comparable(now: Overview, before: Overview | None, seconds: float, sort: str) -> bool:
+def _is_comparable(now: Overview, before: Overview, seconds: float, sort: str) -> bool:
     """Return whether rates can be computed: the same nodes answered both times, with the columns that are needed."""
-    if before is None or seconds <= 0 or now.answered != before.answered:
+    if seconds <= 0 or now.answered != before.answered:
         return False
     return all(column in before.columns and column in now.columns for column in COLUMNS[sort] if column != "drain")
 
 
 def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
-    """Return what topics are sorted by, as far as it is known."""
+    """Return the values by which topics are sorted, where they are known."""
     if sort == "drain":
-        gains = rates(now, before, seconds, sort)
-        depths, told = now.columns.get("depth", {}), now.columns.get("drain", {})
-        ranks = {name: rank_of(told.get(name, UNKNOWN_DRAIN)) for name in depths}
-        for name, depth in depths.items():
-            if ranks[name] is None:
-                ranks[name] = drain_rank(depth, gains.get(name))
-        return {name: rank for name, rank in ranks.items() if rank is not None}
+        gains, drains = rates(now, before, seconds, sort), now.columns.get("drain", {})
+        ranks = dict[str, float]()
+        for name, depth in now.columns.get("depth", {}).items():
+            rank = rank_of(drains.get(name, UNKNOWN_DRAIN))
+            rank = drain_rank(depth, gains.get(name)) if rank is None else rank
+            if rank is not None:
+                ranks[name] = rank
+        return ranks
     if sort in RATES:
-        if not _is_comparable(now, before, seconds, sort) or before is None:
+        if before is None or not _is_comparable(now, before, seconds, sort):
             return {}
         came = {name: float(value) for name, value in _gained(now, before, "messages").items()}
         if sort == "rate_out":
@@ -183,13 +163,12 @@ def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) ->
 
 
 def _finished(name: str, came: float, now: Overview, before: Overview) -> float:
-    """Return how many messages left, mean over the topic's channels. Buried ones are still there."""
-    channels = max(1, now.columns["channels"].get(name, 1))
-    held = sum(
-        now.columns[column].get(name, 0) - before.columns[column].get(name, now.columns[column].get(name, 0))
-        for column in ("held", "buried")
-    )
-    return max(0.0, came - held / channels)
+    """Return the number of messages that left, mean over the topic's channels. Buried ones are still there."""
+    held = 0
+    for column in ("held", "buried"):
+        value = now.columns[column].get(name, 0)
+        held += value - before.columns[column].get(name, value)
+    return max(0.0, came - held / max(1, now.columns["channels"].get(name, 1)))
 
 
 def _gained(now: Overview, before: Overview, column: str) -> Values:
@@ -202,18 +181,15 @@ def rows_of(data: Iterable[JsonObject], originals: Iterable[Row], backlogs: Iter
 
     `backlogs` are objects with `topic_name` and `backlogs` of the other nodes.
     """
-    found, parts = Rows(), dict[str, dict[str, Backlog]]()
-    told = list(data)
-    for one in (*told, *backlogs):
+    found, parts = Rows(), dict[str, dict[str, PartBacklog]]()
+    listed = list(data)
+    for one in (*listed, *backlogs):
         add_backlogs(parts.setdefault(text(one.get("topic_name")), {}), one.get("backlogs"))
-    for row in (*(_row(one) for one in told), *originals):
+    for row in (*map(_row, listed), *originals):
         known = found.get(row.name)
         found[row.name] = row if known is None else _together(known, row)
-    # nodes of earlier versions, which may have the slowest part, do not tell of it
-    silent = {text(one.get("topic_name")) for one in told if not isinstance(one.get("backlogs"), list)}
     for name, channels in parts.items():
-        worst = slowest(channels.values())
-        if worst is not None and name not in silent:
+        if (worst := slowest(channels.values())) is not None:
             found[name] = replace(found[name], slowest=worst.depth, gain=worst.gain)
     return found
 
@@ -233,7 +209,7 @@ def rated(names: Sequence[str], now: Rows, before: Rows | None, seconds: float) 
 
 
 def node_counts(names: Iterable[str], rows: Iterable[JsonObject]) -> array[float]:
-    """Return the counts of Rows for one node. `rows`: those of /topics/rows that the node tells."""
+    """Return the counts of Rows for one node. `rows`: the node's answer of /topics/rows."""
     places = {name: len(_COUNTS) * place for place, name in enumerate(sorted(names))}
     counts = array("d", bytes(8 * len(_COUNTS) * len(places)))
     for row in rows:
@@ -244,7 +220,7 @@ def node_counts(names: Iterable[str], rows: Iterable[JsonObject]) -> array[float
 
 
 def counts_row(row: Row) -> JsonObject:
-    """Return what `node_counts` needs of a row of an original node."""
+    """Return the row of an original node in the form that `node_counts` takes."""
     return {"topic_name": row.name, "messages": row.messages, "held": row.held, "buried": row.buried}
 
 
@@ -271,9 +247,7 @@ def _with_rates_of(row: Row, now: Row | None, before: Row | None, seconds: float
 
 def _row(data: JsonObject) -> Row:
     counts = (number(data.get(name)) for name in Row.COUNTS)
-    # An nsqd of an earlier version tells only whether the topic is paused, or one of its channels.
-    paused = data.get("topic_paused", data.get("paused")) is True
-    row = Row(text(data.get("topic_name")), paused, *counts)
+    row = Row(text(data.get("topic_name")), data.get("topic_paused") is True, *counts)
     return replace(row, paused_channels=number(data.get("paused_channels")))
 
 
@@ -283,7 +257,3 @@ def _together(one: Row, other: Row) -> Row:
     counts[Row.COUNTS.index("oldest")] = older(one.oldest, other.oldest)
     paused_channels = max(one.paused_channels, other.paused_channels)  # nodes have the same channels
     return replace(Row(one.name, one.paused or other.paused, *counts), paused_channels=paused_channels)
-
-
-def _texts(value: object) -> list[str]:
-    return [text(one) for one in value] if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""Where a node is asked: by plain HTTP at the address by which it is known, or by HTTPS, maybe at another port.
+"""The URLs of nodes: plain HTTP at the address by which a node is known, or HTTPS, maybe at another port.
 
-A node is known by its broadcast address and HTTP port on all pages, also if it is asked elsewhere. With -nsqd-https the nodes
-that nsqlookupd names are asked by HTTPS only: whoever may register there could otherwise say that a node has no HTTPS.
+All pages name a node by its broadcast address and HTTP port, also if it is asked elsewhere. With -nsqd-https the nodes that
+nsqlookupd names are asked by HTTPS only: a client that may register there could otherwise claim that a node has no HTTPS.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What the pages ask the nodes, through caches that keep pages fast and nodes unburdened.
+"""The queries of pages to the nodes, through caches that keep pages fast and nodes unburdened.
 
-Every question goes through ResponseCache, so that nodes are asked once for any number of viewers, and through
-FallbackUpstreams, so that no node makes a page wait. Questions that only Penstock's nsqd can answer are not sent to others.
+Every query goes through ResponseCache, so that nodes are asked once for any number of viewers, and through FallbackUpstreams,
+so that no node makes a page wait. Queries that only Penstock's nsqd can answer are not sent to others.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -18,12 +18,13 @@ from admin.nodes.backlogs import gains_of
 from admin.nodes.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.nodes.fallback import FallbackUpstreams
 from admin.nodes.held_past import HeldPast
-from admin.nodes.inventory import Inventory, NodeRecord
+from admin.nodes.inventory import Inventory, NodeRecord, NodeState
+from admin.nodes.merge import fields
 from admin.nodes.observations import Observation
-from admin.nodes.overview import Overview, Rows, counts_row, node_counts, overview_of, rows_of
+from admin.nodes.overview import Overview, Rows, counts_row, node_counts, older, overview_of, rows_of
 from admin.nodes.places import Settings
-from admin.nodes.response_cache import CachedAnswer, ResponseCache
-from admin.nodes.series_past import Missing, SeriesPast
+from admin.nodes.response_cache import FRESH, CachedAnswer, ResponseCache
+from admin.nodes.series_past import MissingNode, SeriesPast
 from admin.nodes.upstreams import Gathered, UpstreamError, Upstreams
 from admin.nodes.views import Row, topic_row
 from shared.cluster.merge import cluster_states
@@ -42,7 +43,7 @@ _LOG = "log"  # the capability that Penstock's nodes announce
 
 @dataclass(slots=True)
 class Queries:
-    """The questions of pages to the nodes of a cluster. `cluster` sends its requests through `fallback`."""
+    """The queries of pages to the nodes of a cluster. `cluster` sends its requests through `fallback`."""
 
     settings: Settings
     cluster: Cluster
@@ -52,7 +53,7 @@ class Queries:
     clock: Callable[[], int] = time.time_ns  # ns since the epoch
     cache: ResponseCache = field(init=False)
     held: HeldPast = field(default_factory=HeldPast)  # of original nodes
-    past: SeriesPast = field(default_factory=SeriesPast)  # what charts show of nodes that are gone
+    past: SeriesPast = field(default_factory=SeriesPast)  # the charts of nodes that are gone
     has_cluster: bool = False  # a node was in a cluster since the start; it remains so when no node answers
     _shown: dict[str, float] = field(default_factory=dict)  # by address: when a page asked the node last, monotonic s
     # By address: whether it is Penstock's nsqd, and until when that is assumed.
@@ -63,7 +64,7 @@ class Queries:
         self.fallback.on_answer = self._note_answer
 
     def _note_answer(self, address: str, seen: Observation | None, seconds: float) -> None:
-        """Note what a node's answer to a page says of the messages on it, and that a page shows the node."""
+        """Note the messages on a node as its answer to a page reports them, and that a page shows the node."""
         if self.inventory.find(address) is not None:
             if len(self._shown) >= MOST_KINDS:
                 self._shown.clear()
@@ -72,7 +73,7 @@ class Queries:
                 self.inventory.note(address, seen, self.clock() - int(seconds * SECOND))
 
     def data_age(self, address: str) -> int:
-        """Return how old the oldest figures of a node are that pages show, in ns; 0: those of a node that answers."""
+        """Return the age in ns of the oldest values of a node that pages show; 0: the node answers."""
         return int(self.fallback.data_age(address) * SECOND)
 
     def is_shown(self, address: str, seconds: float) -> bool:
@@ -82,7 +83,7 @@ class Queries:
     # Nodes
 
     async def producers(self) -> Producers:
-        """Return all nodes that are not down, sorted by host name: also those that nsqlookupd does not name any more."""
+        """Return all nodes that are not down, sorted by host name: also those that nsqlookupd no longer names."""
         found = (await self.cache.get("producers", self._producers)).now
         return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd lists them in any order
 
@@ -109,9 +110,9 @@ class Queries:
             failure = failed
         known = {one.address for one in named.producers}
         if any(one.is_named and one.address not in known for one in self._having(topic)):
-            # an nsqlookupd that was restarted forgot them: note that now, or they are missing until the next look
+            # an nsqlookupd that was restarted forgot them: note that now, or they are missing until the next check
             await self._producers()
-        # what /nodes says may be older than what /lookup says, so a topic that was not found is that of all that had it
+        # /nodes may be older than /lookup, so a topic that was not found is on all nodes that had it
         others = [one for one in self._having(topic) if failure is not None or not one.is_named]
         if failure is not None and not others:
             raise failure
@@ -130,26 +131,27 @@ class Queries:
 
     def down(self) -> list[NodeRecord]:
         """Return the nodes that are down."""
-        return self.inventory.down(self.clock())
+        now = self.clock()
+        return [one for one in self.inventory.all() if one.state(now) is NodeState.DOWN]
 
     def is_all_registered(self) -> bool:
-        """Return whether nsqlookupd names every node that pages ask. One that was restarted names none at first."""
-        asked = {one.address for one in self.inventory.asked(self.clock())}
+        """Return whether nsqlookupd names every node that pages ask. A restarted nsqlookupd names none at first."""
+        now = self.clock()
         return bool(self.settings.lookupds) and all(
-            one.is_named for one in self.inventory.all() if one.address in asked
+            one.is_named or one.state(now).is_gone for one in self.inventory.all()
         )
 
     def coverage(self, topic: str = "") -> str:
-        """Return how many of the nodes are in a sum, such as "2 of 3 nodes"; "" if all are. `topic`: of those that had it.
+        """Return the number of nodes that a sum includes, such as "2 of 3 nodes"; "" if all. `topic`: of nodes that had it.
 
-        A node whose log another has promoted is in it.
+        The sum includes a node whose log another node has promoted.
         """
         every = [one for one in self.inventory.all() if not topic or one.producer.carries(topic)]
         down = {one.address for one in self.down() if one.led_by is None}
         missing = sum(one.address in down for one in every)
         return f"{len(every) - missing} of {len(every)} nodes" if missing else ""
 
-    def missing_past(self, topic: str, channel: str) -> list[Missing]:
+    def missing_past(self, topic: str, channel: str) -> list[MissingNode]:
         """Return from when to when the series of a topic or channel lack a node that is gone: see SeriesPast.missing."""
         gone = {
             one.address: one.failing_since // SECOND
@@ -161,26 +163,18 @@ class Queries:
 
     async def node(self, address: str) -> Producer:
         """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""
-        found = await self.producers()
-        producer = next((one for one in found.producers if one.address == address), None)
-        if producer is None:
-            raise HttpError(404, f"No nsqd with the HTTP address {address[:100]} is known.")
-        return producer
+        return _node_at(address, await self.producers(), f"No nsqd with the HTTP address {address[:100]} is known.")
 
     async def carrying(self, topic: str, node: str) -> Producer:
         """Return a node of the cluster that has the topic. Raises HttpError 404."""
-        found = await self.producers_of(topic)
-        producer = next((one for one in found.producers if one.address == node), None)
-        if producer is None:
-            raise HttpError(404, f"No nsqd at {node[:100]} has topic {topic}.")
-        return producer
+        return _node_at(node, await self.producers_of(topic), f"No nsqd at {node[:100]} has topic {topic}.")
 
     async def all_penstock_nodes(self) -> list[Producer]:
         """Return all nodes that can do more than an original."""
         return await self.penstock_nodes((await self.producers()).producers)
 
     async def penstock_nodes(self, producers: Iterable[Producer]) -> list[Producer]:
-        """Return those that can do more than an original: nsqlookupd says so, or else they are asked, once a minute."""
+        """Return the nodes that can do more than an original. Those without the capability are asked once a minute."""
         return [one for one in producers if await self._is_penstock(one)]
 
     async def _is_penstock(self, producer: Producer) -> bool:
@@ -202,24 +196,24 @@ class Queries:
         return known
 
     def note_change(self) -> None:
-        """Note that nodes went down or came back: what pages remember of before no longer counts."""
+        """Note that nodes went down or came back, which makes earlier answers invalid."""
         self.cache.invalidate()
 
     # The cluster of nodes that copy their logs
 
     async def clusters(self) -> ClusterStates:
-        """Return the clusters that nodes are in, as the nodes that answer now know them."""
+        """Return the clusters of the nodes, as the nodes that answer now know them."""
         return (await self.cache.get("clusters", self._clusters)).now
 
     async def clusters_or_stale(self) -> ClusterStates:
-        """Return what `clusters` does, but up to SELDOM old, and if that takes too long, older or nothing."""
+        """Return the clusters as of at most SELDOM ago, and if that takes too long, older ones or none."""
         cached = await self.cache.get_or_stale("clusters", self._clusters, SELDOM)
         return cached.now if cached is not None else ClusterStates()
 
     async def _clusters(self) -> ClusterStates:
         gathered = await self.cluster.cluster_answers(await self.all_penstock_nodes())
-        silent = self.fallback.stale()  # the others know better than the last answer of a silent node
-        answers = {address: one for address, one in gathered.answers.items() if address not in silent}
+        stale = self.fallback.stale()  # the others know better than the last answer of a node that does not respond
+        answers = {address: one for address, one in gathered.answers.items() if address not in stale}
         found = await self.direct.answer_budget.run_in_thread(gathered.memory, lambda: cluster_states(answers))
         found.errors = gathered.errors + found.errors
         self.has_cluster = self.has_cluster or bool(found.clusters)
@@ -232,15 +226,14 @@ class Queries:
         return await self.cache.get(("overview", columns), lambda: self._overview(columns))
 
     async def overview_or_stale(self, columns: tuple[str, ...] | None = None) -> CachedAnswer[Overview] | None:
-        """Return what `overview` does, but if that takes too long, an answer of up to a minute ago, or None."""
+        """Return the overview, or if that takes too long, the overview of up to a minute ago, or None."""
         return await self.cache.get_or_stale(("overview", columns), lambda: self._overview(columns))
 
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
         found = await self.producers()
-        penstock_nodes, others = await self._parted(found.producers)
+        penstock_nodes, others = await self._split(found.producers)
         asked = {} if columns is None else {"columns": ",".join(one for one in columns if one != "drain")}
-        if columns is not None and "drain" in columns:
-            asked["drain"] = "1"  # no column to an nsqd of an earlier version, which would refuse it
+        asked |= {"drain": "1"} if columns is not None and "drain" in columns else {}
         data = await self._gathered(penstock_nodes, "/topics/figures", asked)
         stats = await self._originals(penstock_nodes, others)
         memory = data.memory + stats.memory
@@ -270,7 +263,7 @@ class Queries:
         return await self.cache.get(("rows", *sorted(names)), lambda: self._rows(names))
 
     async def _rows(self, names: list[str]) -> Rows:
-        penstock_nodes, others = await self._parted((await self.producers()).producers)
+        penstock_nodes, others = await self._split((await self.producers()).producers)
         wanted, parts = set(names), dict[str, list[JsonObject]]()
         for start in range(0, len(names), MOST_ROWS):
             gathered = await self._gathered(penstock_nodes, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
@@ -285,8 +278,8 @@ class Queries:
         found = rows_of(chain.from_iterable(parts.values()), chain.from_iterable(own.values()), backlogs)
         found.answered = self._now_answering({*parts, *own})
         if len(names) <= MOST_ROWS:  # else there are no previous rows
-            silent = self.fallback.stale()
-            self.held.note([one for one in chosen if one["node"] not in silent], now)
+            stale = self.fallback.stale()
+            self.held.note([one for one in chosen if one["node"] not in stale], now)
             found.counts = {node: node_counts(names, rows) for node, rows in parts.items()}
             found.counts |= {node: node_counts(names, map(counts_row, rows)) for node, rows in own.items()}
         return found
@@ -300,43 +293,40 @@ class Queries:
         if is_penstock:
             data = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
             return rows_of([row for answer in data.values() for row in _rows_of(answer, set(names))], [])
-        question = lambda: self.cluster.stats([producer])  # noqa: E731
-        stats = (await self.cache.get(("node", producer.address), question)).now
+        stats = (await self.cache.get(("node", producer.address), lambda: self.cluster.stats([producer]))).now
         return rows_of([], [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in names])
 
     async def topic(
         self, topic: str, channel: str = "", *, clients: bool = False
     ) -> tuple[list[Producer], list[str], CachedAnswer[Stats]]:
-        """Return the nodes that have the topic, what went wrong, and their stats."""
+        """Return the nodes that have the topic, the errors, and the nodes' stats."""
         found = await self.producers_of(topic)
         if not found.producers:
             return [], found.errors, CachedAnswer(Stats())
-        asked = found.producers
-        question = lambda: self._noted(self.cluster.stats(asked, topic, channel, clients=clients), asked)  # noqa: E731
-        cached = await self.cache.get(("stats", topic, channel), question)
+        query = lambda: self._sampled_stats(found.producers, topic, channel, clients=clients)  # noqa: E731
+        cached = await self.cache.get(("stats", topic, channel), query)
         cached.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
         return found.producers, found.errors + cached.now.errors, cached
 
     async def ages(self, producers: Iterable[Producer], topic: str) -> tuple[dict[str, int], dict[str, int]]:
-        """Return by channel when its longest waiting message was published, and how many messages are buried.
+        """Return by channel the publish time of the longest waiting message, and the number of buried messages.
 
         The times are ns since the epoch, 0 if no message waits; "" stands for the topic.
         """
         gathered = await self.ask_nodes(await self.penstock_nodes(producers), "/topic/ages", {"topic": topic})
-        found: dict[str, int] = {}
+        found, buried = dict[str, int](), Counter[str]()
         for data in gathered.answers.values():
-            channels = data.get("channels")
-            for name, then in [("", data.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
-                known = found.get(name, 0)
-                found[name] = min(known, number(then)) if known and number(then) else known or number(then)
-        return found, _buried_of(gathered)
+            for name, then in {"": data.get("topic"), **fields(data.get("channels"))}.items():
+                found[name] = older(found.get(name, 0), number(then))
+            buried.update({name: number(count) for name, count in fields(data.get("buried")).items()})
+        return found, buried
 
     async def gains(self, producers: list[Producer], topic: str, stats: Stats) -> dict[str, float]:
-        """Return the decrease per second of what channels hold, over the last minutes, where it is known of all nodes.
+        """Return by channel the decrease of its messages per second, over the last minutes, where all nodes report it.
 
         `stats`: the answer of `topic`, for original nodes.
         """
-        penstock_nodes, others = await self._parted(producers)
+        penstock_nodes, others = await self._split(producers)
         answers: dict[str, JsonObject] = {}
         if penstock_nodes:
             answers |= (await self.ask_nodes(penstock_nodes, "/topic/ages", {"topic": topic})).answers
@@ -344,34 +334,31 @@ class Queries:
         answers |= {one["node"]: self.held.ages(one, now) for one in stats.topics if one["node"] in addresses}
         return gains_of(answers)
 
-    async def _noted(self, question: Awaitable[Stats], producers: list[Producer]) -> Stats:
-        """Return the answer, after noting what channels hold at those of the nodes that do not tell how that changes."""
-        stats = await question
-        _, others = await self._parted(producers)
+    async def _sampled_stats(self, producers: list[Producer], topic: str, channel: str, *, clients: bool) -> Stats:
+        """Return stats of the topic, after sampling the messages at original nodes, which do not report changes."""
+        stats = await self.cluster.stats(producers, topic, channel, clients=clients)
+        _, others = await self._split(producers)
         addresses = {one.address for one in others} - self.fallback.stale().keys()
-        if addresses:
-            self.held.note([one for one in stats.topics if one["node"] in addresses], self.clock() // SECOND)
+        self.held.note([one for one in stats.topics if one["node"] in addresses], self.clock() // SECOND)
         return stats
 
     # Pauses
 
     async def pauses(self) -> list[JsonObject]:
-        """Return what is paused: {"name", "by", "at", "until"}, as far as nodes know by whom, when and until when."""
+        """Return the paused topics and channels: {"name", "by", "at", "until"}, as far as nodes know the last three."""
         cached = await self.cache.get_or_stale("pauses", self._pauses, SELDOM / 2)
         if cached is None and not self.cache.has_answer("pauses"):
             return []  # there was no answer yet; the next refresh has it
         return (cached or await self.cache.get("pauses", self._pauses, SELDOM / 2)).now
 
     async def _pauses(self) -> list[JsonObject]:
-        penstock_nodes = await self.all_penstock_nodes()
-        overview = (await self.overview()).now
-        found: dict[str, JsonObject] = {
-            name: {"name": name, "by": "", "at": 0, "until": 0} for name in sorted(overview.paused)
-        }
+        penstock_nodes, fresh = await self.all_penstock_nodes(), {"by": "", "at": 0, "until": 0}
+        paused = sorted((await self.overview()).now.paused)
+        found: dict[str, JsonObject] = {name: {"name": name, **fresh} for name in paused}
         for data in (await self._gathered(penstock_nodes, "/pauses", {})).answers.values():
             for one in objects(data.get("pauses"))[:MOST_PAUSES]:
                 name = "/".join(filter(None, (text(one.get("topic")), text(one.get("channel")))))
-                known = found.setdefault(name, {"name": name, "by": "", "at": 0, "until": 0})
+                known = found.setdefault(name, {"name": name, **fresh})
                 known["by"] = known["by"] or text(one.get("by"))
                 known["at"] = known["at"] or number(one.get("at"))
                 known["until"] = max(known["until"], number(one.get("until")))
@@ -382,32 +369,28 @@ class Queries:
     async def ask_nodes(
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
     ) -> Gathered[JsonObject]:
-        """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: the default of ResponseCache."""
+        """Return the answers of Penstock's nodes to a path, at most `seconds` old; 0: FRESH."""
         asked = arguments or {}
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
-        question = lambda: self._gathered(producers, path, asked)  # noqa: E731
-        return (await (self.cache.get(key, question, seconds) if seconds else self.cache.get(key, question))).now
+        return (await self.cache.get(key, lambda: self._gathered(producers, path, asked), seconds or FRESH)).now
 
     async def _gathered(
         self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]
     ) -> Gathered[JsonObject]:
-        ask: Callable[[str], Awaitable[JsonObject]] = lambda address: self.fallback.get_object(address, path, arguments)  # noqa: E731
-        return await self.fallback.all_of([one.address for one in producers], ask)
+        return await self.fallback.objects_of([one.address for one in producers], path, arguments)
 
-    async def _parted(self, producers: list[Producer]) -> tuple[list[Producer], list[Producer]]:
+    async def _split(self, producers: list[Producer]) -> tuple[list[Producer], list[Producer]]:
         """Return Penstock's nodes and the others."""
         penstock_nodes = await self.penstock_nodes(producers)
         known = {one.address for one in penstock_nodes}
         return penstock_nodes, [one for one in producers if one.address not in known]
 
 
-def _buried_of(gathered: Gathered[JsonObject]) -> Counter[str]:
-    """Return by channel how many messages are buried, from the answers of /topic/ages."""
-    buried: Counter[str] = Counter()
-    for data in gathered.answers.values():
-        counts = data.get("buried")
-        buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
-    return buried
+def _node_at(address: str, found: Producers, problem: str) -> Producer:
+    for one in found.producers:
+        if one.address == address:
+            return one
+    raise HttpError(404, problem)
 
 
 def _place(producer: Producer) -> tuple[str, str]:

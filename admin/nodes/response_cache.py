@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from admin.nodes.upstreams import retrieve
+
 FRESH = 1.5  # s that an answer serves all viewers
-# Wait this many times the duration of a question before the next: nodes then spend at most 2 % of their time on it.
+# Wait this many times the duration of a query before the next: nodes then spend at most 2 % of their time on it.
 POLITE = 50
 MOST_POLITE = 5.0  # s: the longest such wait
-PAGE_WAIT = 0.08  # s that a page waits for what it can do without for now
+PAGE_WAIT = 0.08  # s that a page waits for an answer that it can do without for now
 FORGOTTEN = 60.0  # s after which an answer no longer serves as `before`
-MOST = 200  # questions that are remembered
+MOST = 200  # queries that are remembered
 MOST_MEMORY = 256 * 1024 * 1024  # bytes that remembered answers hold, as far as they state it in `memory`
 
 T = TypeVar("T")
@@ -32,7 +34,7 @@ class CachedAnswer(Generic[T]):
 
 
 @dataclass(slots=True)
-class _Slot:
+class _Entry:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     cached: CachedAnswer[Any] | None = None
     asked_at: float = 0.0
@@ -43,90 +45,83 @@ class _Slot:
 
 
 class ResponseCache:
-    """Remembers answers to questions, at most MOST of them: the question asked longest ago is forgotten first."""
+    """Remembers the answers of at most MOST queries: the query asked longest ago is forgotten first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY) -> None:
         self._clock = clock
         self._most_memory = most_memory
-        self._slots: OrderedDict[object, _Slot] = OrderedDict()
+        self._entries: OrderedDict[object, _Entry] = OrderedDict()
         self._changed_at = -math.inf
-        self._tasks: set[asyncio.Task[Any]] = set()  # questions whose callers did not wait
+        self._tasks: set[asyncio.Task[Any]] = set()  # queries whose callers did not wait
 
     def __len__(self) -> int:
-        """Return the number of questions that are remembered."""
-        return len(self._slots)
+        return len(self._entries)
 
-    async def get(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> CachedAnswer[T]:
-        """Return an answer that is at most `fresh` seconds old and newer than the last change, or ask the question.
+    async def get(self, key: object, query: Callable[[], Awaitable[T]], fresh: float = FRESH) -> CachedAnswer[T]:
+        """Return an answer that is at most `fresh` seconds old and newer than the last change, or await the query.
 
-        Raises what the question raises. For a moment (FRESH) the same exception is raised to later callers, so that
-        they do not wait in turn for a node that hangs.
+        An exception of the query is raised, also to callers within FRESH after it: they would wait in turn for a slow node.
         """
-        slot = self._slots.setdefault(key, _Slot())
-        self._slots.move_to_end(key)
-        if len(self._slots) > MOST:
-            self._slots.popitem(last=False)
-        async with slot.lock:
+        entry = self._entries.setdefault(key, _Entry())
+        self._entries.move_to_end(key)
+        if len(self._entries) > MOST:
+            self._entries.popitem(last=False)
+        async with entry.lock:
             began = self._clock()
-            if slot.asked_at > self._changed_at:
-                if slot.cached is not None and slot.failure is None and began - slot.at < max(fresh, slot.polite):
-                    return slot.cached
-                if slot.failure is not None and began - slot.failed_at < FRESH:
-                    raise slot.failure
-            slot.asked_at = began
+            if entry.asked_at > self._changed_at:
+                if entry.cached is not None and entry.failure is None and began - entry.at < max(fresh, entry.polite):
+                    return entry.cached
+                if entry.failure is not None and began - entry.failed_at < FRESH:
+                    raise entry.failure
+            entry.asked_at = began
             try:
-                answer = await question()
+                answer = await query()
             except Exception as failure:
-                slot.failure, slot.failed_at = failure.with_traceback(None), self._clock()
+                entry.failure, entry.failed_at = failure.with_traceback(None), self._clock()
                 raise
-            slot.failure = None
-            now, before = self._clock(), slot.cached
-            slot.cached = CachedAnswer(answer)
-            if before is not None and now - slot.at < FORGOTTEN:
-                slot.cached = CachedAnswer(answer, before.now, now - slot.at)
+            entry.failure = None
+            now, before = self._clock(), entry.cached
+            entry.cached = CachedAnswer(answer)
+            if before is not None and now - entry.at < FORGOTTEN:
+                entry.cached = CachedAnswer(answer, before.now, now - entry.at)
             self._evict_oldest(key)
-            slot.at, slot.polite = now, min(MOST_POLITE, POLITE * (now - began))
-            return slot.cached
+            entry.at, entry.polite = now, min(MOST_POLITE, POLITE * (now - began))
+            return entry.cached
 
     async def get_or_stale(
-        self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH
+        self, key: object, query: Callable[[], Awaitable[T]], fresh: float = FRESH
     ) -> CachedAnswer[T] | None:
-        """Return what `get` does, or after PAGE_WAIT an older answer, or None. The question goes on in the background."""
-        task = asyncio.create_task(self.get(key, question, fresh))
+        """Return the answer of `get`, or after PAGE_WAIT an older one, or None. The query continues in the background."""
+        task = asyncio.create_task(self.get(key, query, fresh))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(retrieve)
         await asyncio.wait({task}, timeout=PAGE_WAIT)
         if task.done():
             return task.result()
-        slot = self._slots.get(key)
-        is_young = slot is not None and self._clock() - slot.at < FORGOTTEN and slot.at > self._changed_at
-        return slot.cached if slot is not None and is_young else None
+        entry = self._entries.get(key)
+        is_young = entry is not None and self._clock() - entry.at < FORGOTTEN and entry.at > self._changed_at
+        return entry.cached if entry is not None and is_young else None
 
     def _evict_oldest(self, but: object) -> None:
         """Forget the oldest answers until the rest fits into the memory limit, but not that of the key `but`."""
-        excess = sum(map(_memory, self._slots.values())) - self._most_memory
-        for key in [key for key in self._slots if key != but]:
+        excess = sum(map(_memory, self._entries.values())) - self._most_memory
+        for key in [key for key in self._entries if key != but]:
             if excess <= 0:
                 return
-            excess -= _memory(self._slots.pop(key))
+            excess -= _memory(self._entries.pop(key))
 
     def has_answer(self, key: object) -> bool:
         """Return whether there was an answer, however old."""
-        slot = self._slots.get(key)
-        return slot is not None and slot.cached is not None
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Forget the task, and retrieve its exception, because no caller may be left to see it."""
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()
+        entry = self._entries.get(key)
+        return entry is not None and entry.cached is not None
 
     def invalidate(self) -> None:
         """Note a change: answers from before it no longer serve."""
         self._changed_at = self._clock()
 
 
-def _memory(slot: _Slot) -> int:
-    """Return how many bytes of the budget the answers in a slot hold."""
-    cached = slot.cached
+def _memory(entry: _Entry) -> int:
+    """Return the bytes of the budget that the answers in a entry hold."""
+    cached = entry.cached
     return sum(getattr(answer, "memory", 0) for answer in (cached.now, cached.before)) if cached is not None else 0

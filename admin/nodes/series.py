@@ -1,8 +1,8 @@
-"""The time series of a topic or a channel, summed over several nodes, and over what was kept of nodes that are gone.
+"""The time series of a topic or a channel, summed over several nodes, including nodes that are gone.
 
-A node that is started anew tells nothing of the time before, so what a node tells is kept as *lives*: the series of each time
-that it ran. A life contributes to the sums from its first step to its last. A level is continued over a few steps that were
-not noted in time, and no further: another node may have promoted the messages, and tells of them. Pure; nodes may lie.
+A restarted node has no series of the time before, so nsqadmin keeps its *lives*: the series of each time that the node ran. A
+life contributes to the sums from its first step to its last. A level is continued over a few steps that are missing, and no
+further: another node may have promoted the messages, and reports them. Pure; nodes may lie.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Iterable
 
 from shared.json_fields import JsonObject
 
-OLD_NAMES = ("published", "finished", "depth", "in_flight")  # those that older nodes tell, too
-NAMES = (*OLD_NAMES, "requeued", "timed_out", "buried", "deferred")
 LEVELS = ("depth", "in_flight", "buried", "deferred")
-LENGTHS = {"hour": 3600, "day": 86_400}  # s of each span that nodes tell
+NAMES = (*LEVELS, "published", "finished", "requeued", "timed_out")
+LENGTHS = {"hour": 3600, "day": 86_400}  # s of each span that nodes report
 QUARTER = 900  # s of the shortest span
 MOST_STEPS = 1000
 MOST_LIVES = 8  # of one node that are kept
@@ -35,25 +34,20 @@ def spans(nodes: Iterable[Lives]) -> JsonObject:
 
 
 def recent(lives: Lives, now: int) -> Lives:
-    """Return what is within each span before `now`, s since the epoch."""
+    """Return the lives within each span before `now`, s since the epoch."""
     return {
         name: [cut for one in lives.get(name, ()) if (cut := _between(one, now - seconds, _end(one))) is not None]
         for name, seconds in LENGTHS.items()
     }
 
 
-def extended(known: Lives, answer: JsonObject, channel: str) -> Lives:
-    """Return the lives of a node with its answer of /topic/series. `channel`: "" for the topic itself.
-
-    A node that does not know channels answers for the topic, which adds nothing to a channel.
-    """
-    if channel and answer.get("channel") != channel:
-        return known
+def extended(known: Lives, answer: JsonObject) -> Lives:
+    """Return the lives of a node with its answer of /topic/series."""
     return {name: _with(known.get(name, []), answer.get(name), seconds) for name, seconds in LENGTHS.items()}
 
 
 def _with(lives: list[JsonObject], part: object, seconds: int) -> list[JsonObject]:
-    """Return the lives of one span with a series that the node tells now, as far back as the span goes."""
+    """Return the lives of one span with a series that the node reports now, as far back as the span reaches."""
     latest = _valid_series(part)
     if latest is None:
         return lives
@@ -68,7 +62,7 @@ def _with(lives: list[JsonObject], part: object, seconds: int) -> list[JsonObjec
 
 
 def _end(series: JsonObject) -> int:
-    """Return when the last step ended, s since the epoch."""
+    """Return the time at which the last step ended, s since the epoch."""
     end: int = series["from"] + len(series["depth"]) * series["step"]
     return end
 
@@ -82,20 +76,14 @@ def _between(series: JsonObject, begin: int, end: int) -> JsonObject | None:
 
 
 def _last(series: JsonObject | None, seconds: int) -> JsonObject | None:
-    """Return the latest steps of a series, of so many seconds together."""
-    if series is None:
-        return None
-    count = len(series["depth"])
-    first = max(0, count - seconds // series["step"])
-    lists = {name: series[name][first:] for name in NAMES}
-    return {"step": series["step"], "from": series["from"] + first * series["step"], **lists}
+    """Return the latest steps of a series, `seconds` together."""
+    return series and _between(series, _end(series) - seconds // series["step"] * series["step"], _end(series))
 
 
 def summed(parts: Iterable[object]) -> JsonObject | None:
     """Return {"step", "from", and a list for each of NAMES}: the sum at each step, None where no node has a value.
 
-    Returns None if no node has a series. A node whose step differs from the first one's is left out. What no node tells of
-    NAMES is None everywhere.
+    Returns None if no node has a series. A node whose step differs from the first one's is left out.
     """
     data = [one for part in parts if (one := _valid_series(part)) is not None]
     if not data:
@@ -140,7 +128,6 @@ def _valid_series(part: object) -> JsonObject | None:
         return None
     lists = {name: values if isinstance(values := part.get(name), list) else [] for name in NAMES}
     count = len(lists["depth"])
-    lists |= {name: [None] * count for name in NAMES if name not in OLD_NAMES and name not in part}
     if any(len(values) != count for values in lists.values()) or not 0 < count <= MOST_STEPS:
         return None
     sound = all(

@@ -1,8 +1,7 @@
-"""What nodes told of the past of topics and channels, for charts: a node that dies does not take it along. In bounded memory.
+"""The series of nodes as charts showed them, so that the past of a node that is gone is not lost. In bounded memory.
 
-nsqd keeps its series in its memory only. What it told of a topic or channel that somebody looked at is kept for a day after
-its last answer, compressed; nothing is asked for that. Beyond MOST_BYTES the topics and channels that nobody has looked at
-for the longest time are forgotten.
+nsqd keeps its series in memory only. The series of topics and channels whose charts were open are kept, compressed, for a day
+after the node's last answer. Beyond MOST_BYTES the topics and channels whose charts were open longest ago are forgotten.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from shared.json_fields import JsonObject
 
 MOST_BYTES = 32 * 1024 * 1024  # of all together
 KEPT = 86_400  # s after its last answer for which a node's past is kept
-SILENT = 30  # s between the last answer of a node and its end that are not worth a word
-MOST_MISSING = 20  # nodes that are told
-_OVERHEAD = 500  # bytes of each topic or channel beside what is compressed, and of five nodes
+SILENT = 30  # s between the last answer of a node and its end that are not reported as missing
+MOST_MISSING = 20  # nodes that are reported as missing
+_OVERHEAD = 500  # bytes of each topic or channel in addition to the compressed ones, and of five nodes
 _MEMORY = 40  # bytes in memory per byte that is kept, roughly
 
 
-class Missing(TypedDict):
+class MissingNode(TypedDict):
     """A node that is not in the sums of a time. The times are s since the epoch."""
 
     node: str  # address
-    since: int | None  # None: nothing is known of it before
+    since: int | None  # None: no earlier answer is known
     until: int  # when it was gone
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is kept of one topic or channel."""
+class KeptSeries:
+    """The series of one topic or channel that are kept."""
 
     packed: bytes = b""  # the lives of each node by its address; b"": none
-    told_at: Mapping[str, int] = field(default_factory=dict)  # by address: when it answered last, s since the epoch
+    answered_at: Mapping[str, int] = field(default_factory=dict)  # by address: the last answer, s since the epoch
 
     @property
     def memory(self) -> int:
@@ -48,7 +47,7 @@ class Kept:
     @property
     def size(self) -> int:
         """Return about how many bytes it takes as long as it is kept."""
-        return len(self.packed) + _OVERHEAD + len(self.told_at) * _OVERHEAD // 5
+        return len(self.packed) + _OVERHEAD + len(self.answered_at) * _OVERHEAD // 5
 
     def lives(self) -> dict[str, Lives]:
         """Return the lives of each node. It takes about a millisecond for three nodes."""
@@ -56,51 +55,50 @@ class Kept:
         return lives
 
 
-def summed_up(kept: Kept, answers: Mapping[str, JsonObject], channel: str, now: int) -> tuple[JsonObject, Kept]:
-    """Return the sums of all spans, and what is to be kept from now on.
+def summed_up(kept: KeptSeries, answers: Mapping[str, JsonObject], now: int) -> tuple[JsonObject, KeptSeries]:
+    """Return the sums of all spans, and the series to keep from now on.
 
-    `answers` are those of /topic/series that nodes give at `now` (s since the epoch), by address.
+    `answers`: the responses of /topic/series at `now` (s since the epoch), by address.
     """
-    told_at = {node: at for node, at in kept.told_at.items() if now - at < KEPT} | dict.fromkeys(answers, now)
-    lives = {node: one for node, one in kept.lives().items() if node in told_at}
-    lives |= {node: extended(lives.get(node, {}), answer, channel) for node, answer in answers.items()}
+    answered_at = {node: at for node, at in kept.answered_at.items() if now - at < KEPT} | dict.fromkeys(answers, now)
+    lives = {node: one for node, one in kept.lives().items() if node in answered_at}
+    lives |= {node: extended(lives.get(node, {}), answer) for node, answer in answers.items()}
     lives = {node: recent(one, now) for node, one in lives.items()}
-    found = spans(lives[node] for node in sorted(lives, key=lambda node: -told_at[node]))
-    return found, Kept(zlib.compress(json.dumps(lives).encode(), 1), told_at)
+    found = spans(lives[node] for node in sorted(lives, key=lambda node: -answered_at[node]))
+    return found, KeptSeries(zlib.compress(json.dumps(lives).encode(), 1), answered_at)
 
 
 class SeriesPast:
-    """What is kept of all topics and channels."""
+    """The series of all topics and channels that are kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], Kept] = OrderedDict()  # by topic and channel; the latest look last
+        self._kept: OrderedDict[tuple[str, str], KeptSeries] = (
+            OrderedDict()
+        )  # by topic and channel; the last one shown last
         self._bytes = 0
 
-    def find(self, topic: str, channel: str) -> Kept:
-        """Return what is kept of a topic, or of its channel if there is a name."""
-        return self._kept.get((topic, channel)) or Kept()
+    def find(self, topic: str, channel: str) -> KeptSeries:
+        """Return the series of a topic, or of its channel if there is a name."""
+        return self._kept.get((topic, channel)) or KeptSeries()
 
-    def keep(self, topic: str, channel: str, kept: Kept) -> None:
-        """Keep this, and forget others if there is too much."""
+    def keep(self, topic: str, channel: str, kept: KeptSeries) -> None:
+        """Keep these series, and forget others if there is too much."""
         before = self._kept.pop((topic, channel), None)
         self._bytes += kept.size - (before.size if before is not None else 0)
         self._kept[topic, channel] = kept
         while self._bytes > MOST_BYTES:
             self._bytes -= self._kept.popitem(last=False)[1].size
 
-    def missing(self, topic: str, channel: str, gone: Mapping[str, int], now: int) -> list[Missing]:
-        """Return which nodes the sums lack, and from when to when, as far as that is within a day.
+    def missing(self, topic: str, channel: str, gone: Mapping[str, int], now: int) -> list[MissingNode]:
+        """Return the nodes that the sums lack, and the times, within the last day.
 
-        `gone`: nodes that had the topic and are down, and since when. That is at most SILENT s after the last answer of one
-        whose chart was open; it is in the sums up to then.
+        `gone`: since when nodes that had the topic are down. The sums include a node up to its last answer, which is at most
+        SILENT s before that if the chart was open.
         """
-        told_at = self.find(topic, channel).told_at
-        found: list[Missing] = [
-            {"node": node, "since": told_at.get(node), "until": until}
+        answered_at = self.find(topic, channel).answered_at
+        found: list[MissingNode] = [
+            {"node": node, "since": answered_at.get(node), "until": until}
             for node, until in gone.items()
-            if until - told_at.get(node, 0) > SILENT and now - until < KEPT
+            if until - answered_at.get(node, 0) > SILENT and now - until < KEPT
         ]
         return found[:MOST_MISSING]
-
-    def __repr__(self) -> str:
-        return f"<SeriesPast of {len(self._kept)} topics and channels, {self._bytes} B>"

@@ -1,7 +1,7 @@
-"""What one look at all nodes found, as far as alarms need it. Pure; nodes may lie.
+"""A snapshot of all nodes, as far as alarms need it. Pure; nodes may lie.
 
 A channel is in a snapshot only if a node lists it as worth attention (/channels/attention of nsqd), or an original node has
-it. Its figures are summed up over the nodes. All times are ns since the epoch.
+it. Its counts are summed up over the nodes. All times are ns since the epoch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TopicFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node at the time of a look."""
+    """A node at the time of a snapshot."""
 
     record: NodeRecord
     state: NodeState
@@ -76,12 +76,12 @@ class NodeFacts:
     torn: int = 0  # bytes
     clock_ahead: int | None = None  # ns by which its clock is ahead of nsqadmin's; None: unknown
     storage_at: int = 0  # when it was asked for its disk and log, from `refusal` to `torn`; 0: never
-    told_at: int = 0  # when it was asked for its channels; 0: never
+    channels_at: int = 0  # when it was asked for its channels; 0: never
 
 
 @dataclass(frozen=True, slots=True)
 class CursorFigures:
-    """How far a reader with a cursor is behind the end of its topic on one node, in messages."""
+    """The lag of a reader with a cursor on one node, in messages."""
 
     topic: str
     name: str
@@ -91,16 +91,14 @@ class CursorFigures:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything that one look at all nodes has found. `at` is in ns since the epoch."""
+    """The answers of all nodes to one check. `at` is in ns since the epoch."""
 
     at: int
     nodes: dict[str, NodeFacts] = field(default_factory=dict)  # by address
     answered: frozenset[str] = frozenset()  # the nodes whose channels are in it
     lookupds: dict[str, str] = field(default_factory=dict)  # by address: why it does not answer, "" if it does
     channels: dict[Key, ChannelFigures] = field(default_factory=dict)  # summed up over the nodes
-    parts: dict[str, dict[Key, ChannelFigures]] = field(
-        default_factory=dict
-    )  # by node; without nodes that list too many
+    parts: dict[str, dict[Key, ChannelFigures]] = field(default_factory=dict)  # by node, unless it lists too many
     topics: dict[str, TopicFigures] = field(default_factory=dict)
     tubes: dict[Key, int] = field(default_factory=dict)  # buried jobs, by tube and node
     paused_tubes: dict[Key, int] = field(default_factory=dict)  # ready jobs, by tube and node
@@ -111,7 +109,7 @@ class Snapshot:
     in_parts: int = 0  # channels in `parts`
 
     def member(self, address: str) -> tuple[ClusterState, MemberState] | None:
-        """Return the cluster that the node with this HTTP address is in, and what is known of it there."""
+        """Return the cluster of the node with this HTTP address, and its state as a member."""
         every = ((cluster, one) for cluster in self.clusters for one in cluster.nodes)
         found = [pair for pair in every if address in (pair[1].http_address, pair[1].asked)]
         # a node may have had another number before, under which its log is promoted
@@ -127,7 +125,7 @@ class Snapshot:
                 self._put(node, (topic, channel), _channel_of(one))
         for one in objects(data.get("topics"))[:MOST_LISTED]:
             if topic := _name(one, "topic"):
-                times = _count(one, "oldest"), _seconds(one)
+                times = _count(one, "oldest"), _paused_at(one)
                 self._put_topic(topic, TopicFigures(_count(one, "depth"), *times, one.get("paused") is True))
         for one in objects(data.get("tubes"))[:MOST_LISTED]:
             key = _name(one, "tube"), node
@@ -138,7 +136,7 @@ class Snapshot:
         self.left_out += _count(data, "left_out") + max(0, len(objects(data.get("channels"))) - MOST_LISTED)
 
     def add_certificates(self, daemon: str, data: JsonObject) -> None:
-        """Add the certificates that a daemon tells of."""
+        """Add the certificates that a daemon reports."""
         for one in objects(data.get("certificates"))[:MOST_CERTIFICATES]:
             if ends := number(one.get("ends")):
                 _set(self.certificates, (daemon, text(one.get("option"))[:LONGEST_NAME]), ends)
@@ -190,7 +188,7 @@ def _channel_of(one: JsonObject) -> ChannelFigures:
         value if type(value := one.get(name)) is int and 0 <= value < 1 << 64 else 0
         for name in ChannelFigures._fields[:9]
     ]
-    return ChannelFigures._make((*counts, _seconds(one), one.get("paused") is True))
+    return ChannelFigures._make((*counts, _paused_at(one), one.get("paused") is True))
 
 
 def _name(one: JsonObject, key: str) -> str:
@@ -199,8 +197,8 @@ def _name(one: JsonObject, key: str) -> str:
     return text(name) if isinstance(name, str) and len(name) <= LONGEST_NAME else ""
 
 
-def _count(one: JsonObject, key: str) -> int:
-    """Return a figure, or 0 if it cannot be one."""
+def _count(one: Mapping[str, object], key: str) -> int:
+    """Return a count, or 0 if the value is none."""
     return max(0, number(one.get(key)))
 
 
@@ -210,14 +208,13 @@ def facts_of(
     """Return a node's facts from its health, its answer of /storage, and its clock."""
     p99 = storage.get("sync_p99_ms")
     return NodeFacts(
-        record, state, health=health[:200], refusal=text(storage.get("refusal"))[:200],
-        disk_free=max(0, number(storage.get("disk_free"))), disk_total=max(0, number(storage.get("disk_total"))),
+        record, state, health[:200], text(storage.get("refusal"))[:200], clock_ahead=clock_ahead,
         sync_p99_ms=float(p99) if isinstance(p99, int | float) and 0 <= p99 < 1e12 else 0.0,
-        damage=max(0, number(storage.get("damage"))), torn=max(0, number(storage.get("torn"))), clock_ahead=clock_ahead,
+        **{name: _count(storage, name) for name in ("disk_free", "disk_total", "damage", "torn")},
     )  # fmt: skip
 
 
-def _seconds(one: JsonObject) -> int:
-    """Return when it was paused, in ns."""
+def _paused_at(one: JsonObject) -> int:
+    """Return the time of the pause in ns."""
     at = number(one.get("paused_at"))
     return at * 1_000_000_000 if 0 < at < 1 << 33 else 0

@@ -10,17 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-_OTHERS = (
-    "live",
-    "page",
-    "after",
-    "format",
-    "wrong",
-    "did",
-    "n",
-    "published",
-    "at",
-)  # arguments that no link of a head keeps
+# arguments that no link of a head keeps
+_OTHERS = ("live", "page", "after", "format", "wrong", "did", "n", "published", "at")
 
 T = TypeVar("T")
 
@@ -31,7 +22,7 @@ class Column(Generic[T]):
 
     key: str  # in the URL
     words: str  # the label
-    # What rows are sorted by: numbers or texts, None where it is unknown. Unknown ones are last in either order.
+    # Sort key of a row: a number or a text, None where it is unknown. Unknown ones are last in either order.
     value: Callable[[T], Any]
     is_text: bool = False  # texts are on the left, and ascend at the first click; numbers descend
 
@@ -45,12 +36,12 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ColumnHead:
     """The head of a column, as a page shows it."""
 
     key: str
     words: str
-    link: dict[str, str]  # the arguments of the page with the order that a click asks for; empty ones need not be sent
+    link: dict[str, str]  # the arguments of the page with the order that a click asks for; empty ones can be omitted
     aria: str  # "ascending", "descending", or "" if the table is not sorted by it
     is_text: bool
 
@@ -65,34 +56,34 @@ class Table(Generic[T]):
     has_own_order: bool = False  # its rows come in an order of their own until a column is asked for
 
     def order(self, asked: Mapping[str, str]) -> Order:
-        """Return the order that the arguments of a page ask for; what they ask wrongly is ignored."""
+        """Return the order that the arguments of a page ask for; invalid ones are ignored."""
         keys = {one.key: one for one in self.columns}
         sort, order = asked.get(self._named("sort"), ""), asked.get(self._named("order"), "")
         column = keys.get(sort) or keys[self.first or self.columns[0].key]
         return Order(column.key, order == "desc" if order in ("asc", "desc") else not column.is_text)
 
-    def heads(self, asked: Mapping[str, str]) -> list[Head]:
+    def heads(self, asked: Mapping[str, str]) -> list[ColumnHead]:
         """Return the heads of the columns. A click on the column that sorts the table now reverses the order."""
         now = Order("", False) if self._is_unsorted(asked) else self.order(asked)
         kept = {name: value for name, value in asked.items() if name not in _OTHERS}
         return [self._head(column, now, kept) for column in self.columns]
 
-    def _head(self, column: Column[T], now: Order, kept: dict[str, str]) -> Head:
+    def _head(self, column: Column[T], now: Order, kept: dict[str, str]) -> ColumnHead:
         is_now = column.key == now.key
         descends = not now.is_descending if is_now else not column.is_text
-        is_first = descends is not column.is_text  # the order of the first click need not be named
+        is_first = descends is not column.is_text  # the order of the first click is the default
         order = "" if is_first else "desc" if descends else "asc"
         link = kept | {self._named("sort"): column.key, self._named("order"): order}
         aria = ("descending" if now.is_descending else "ascending") if is_now else ""
-        return Head(column.key, column.words, link, aria, column.is_text)
+        return ColumnHead(column.key, column.words, link, aria, column.is_text)
 
     def sorted(self, rows: Iterable[T], asked: Mapping[str, str]) -> list[T]:
         """Return the rows in the order that is asked for, or in their own. Equal ones keep their order."""
         if self._is_unsorted(asked):
             return list(rows)
         order = self.order(asked)
-        column = next(one for one in self.columns if one.key == order.key)
-        return arranged(rows, column.value, order.is_descending)
+        value = next(one.value for one in self.columns if one.key == order.key)
+        return arranged(rows, value, order.is_descending)
 
     def _is_unsorted(self, asked: Mapping[str, str]) -> bool:
         """Return whether the rows keep an order of their own, because no column is asked for."""

@@ -1,7 +1,7 @@
 """Requests to nsqlookupd and nsqd, in the HTTP thread: each has a deadline, they run concurrently, and answers are bounded.
 
-A node gets the same question once at a time: concurrent callers share the answer. A node gets at most EACH questions at
-a time, so that one that hangs does not use up the connections for all others.
+A node gets the same request once at a time: concurrent callers share the answer. A node gets at most EACH requests at a time,
+so that one that hangs does not use up the connections for all others.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from shared.auth.on_behalf import headers_by_certificate, headers_on_behalf
 from shared.auth.own_token import headers_for, own_token
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object, read_answer
+from shared.json_fields import JsonObject
 from shared.tls.client import advised, why_failed
 
-AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
-# Concurrent questions to all nodes that did not answer the last time; number of such nodes.
+AT_ONCE, EACH = 100, 8  # concurrent requests, to all nodes and to each
+# Concurrent requests to all nodes that did not answer the last time; number of such nodes.
 SILENT_AT_ONCE, MOST_SILENT = 20, 10_000
 MOST_REFUSAL = 64 * 1024  # bytes of an answer whose status is not 200
 _ADDRESS = re.compile(r"(https?://)?([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _PRINTABLE = string.digits + string.ascii_letters + string.punctuation.replace("%", "") + " "  # not escaped in a header
 _V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
 
-# The user whose request causes what is sent ("": none), as told to nodes. What goes on in the background, such as a task,
+# The user whose request causes the requests to nodes ("": none), which name the user. Work in the background, such as a task,
 # inherits it from the request that began it.
 ON_BEHALF_OF: ContextVar[str] = ContextVar("ON_BEHALF_OF", default="")
 MOST_NAME = 100  # characters of it
@@ -55,8 +56,8 @@ class UpstreamError(Exception):
 class Refused(UpstreamError):
     """The node answered with a status other than 200."""
 
-    def __init__(self, words: str, status: int) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
         self.status = status
 
 
@@ -64,7 +65,7 @@ class Refused(UpstreamError):
 class Gathered(Generic[T]):
     """The answers of several nodes, and the errors of the others."""
 
-    answers: dict[str, T] = field(default_factory=dict)  # by address, in the order of the question
+    answers: dict[str, T] = field(default_factory=dict)  # by address, in the order of the addresses
     errors: list[str] = field(default_factory=list)
 
     @property
@@ -85,14 +86,10 @@ class Upstreams:
     """A client for the nodes of a cluster. Make, use and close it in one event loop."""
 
     def __init__(
-        self,
-        times: Times,
-        context: ssl.SSLContext,
-        answer_budget: AnswerBudget,
-        places: Places | None = None,
+        self, times: Times, context: ssl.SSLContext, answer_budget: AnswerBudget, places: Places | None = None,
         has_certificate: bool = False,
-    ) -> None:
-        """`places`: where nodes are asked; None: all by plain HTTP. `has_certificate`: the context shows one to servers."""
+    ) -> None:  # fmt: skip
+        """`places`: None: all nodes are asked by plain HTTP. `has_certificate`: the context presents one to servers."""
         self._has_certificate = has_certificate
         self.places = places or Places()
         timeout = httpx.Timeout(times.request, connect=times.connect)
@@ -109,15 +106,11 @@ class Upstreams:
         self._slots_of_silent = asyncio.Semaphore(SILENT_AT_ONCE)
         self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by URL without the path
         self._under_way: dict[object, asyncio.Task[Answer]] = {}
-        self._changes = 0  # commands sent: an answer from before a command does not serve a question after it
-
-    async def close(self) -> None:
-        """Close all connections to the nodes."""
-        await self._client.aclose()
+        self._changes = 0  # commands sent: an answer from before a command does not serve a request after it
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """Return a JSON object. The envelope of nsqd before 1.0 is unwrapped. Raises UpstreamError."""
-        key = self._changes, *question(address, path, arguments)
+        key = self._changes, *request_key(address, path, arguments)
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.create_task(self._get(address, path, arguments or {}))
@@ -165,6 +158,12 @@ class Upstreams:
                 found.answers[address] = result
         return found
 
+    async def objects_of(
+        self, addresses: Iterable[str], path: str, arguments: Arguments | None = None
+    ) -> Gathered[JsonObject]:
+        """Return the JSON objects of all addresses, see get_object."""
+        return await self.all_of(addresses, lambda one: self.get_object(one, path, arguments))
+
     def _url(self, address: str, path: str) -> str:
         """Return the URL of a path on a node. Raises UpstreamError for a bad address, since nodes may lie about theirs."""
         if _ADDRESS.fullmatch(address) is None:
@@ -188,7 +187,7 @@ class Upstreams:
         return content, dict(answer.headers)
 
     def _hint(self, answer: httpx.Response) -> str:
-        """Return what to do about a server that does not know who asks; "" if that is not the reason."""
+        """Return the remedy for a server that does not recognize nsqadmin; "" if that is not the reason."""
         if answer.status_code != 401 or not self._has_certificate or answer.url.scheme != "https":
             return ""
         return "; give it the policy verify-if-given, and its auth file a [[certificate]] for -http-client-tls-cert"
@@ -197,7 +196,7 @@ class Upstreams:
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str]
     ) -> tuple[httpx.Response, bytes]:
         """Return one response of any status, and its content. Raises UpstreamError."""
-        server, held = _server(url), 0
+        server, held = "/".join(url.split("/", 3)[:3]), 0  # scheme, host and port
 
         def on_part(size: int) -> None:
             nonlocal held
@@ -224,9 +223,9 @@ class Upstreams:
             self.answer_budget.release(held)
 
     def _shown(self, method: str, url: httpx.URL) -> dict[str, str]:
-        """Return the headers that show the own token, and name the user, to a server that can believe it.
+        """Return the headers with nsqadmin's token and the user's name for a server that may have them.
 
-        Where this process is known by its certificate, no token is sent: a server could show it to others.
+        A server that recognizes nsqadmin by its certificate gets no token, which it could present to other servers.
         """
         shown = headers_for(str(url))
         user = quote(ON_BEHALF_OF.get()[:MOST_NAME].strip(), safe=_PRINTABLE)
@@ -254,24 +253,19 @@ class Upstreams:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a request failed, and if it was TLS what to do."""
+    """Return the reason why a request failed, and the remedy if it was TLS."""
     return advised(
         why_failed(error, "-http-client-tls-security-level"), "-http-client-tls-root-ca-file", "-http-client-tls-cert"
     )
 
 
-def _server(url: str) -> str:
-    """Return the scheme, host and port of a URL."""
-    return "/".join(url.split("/", 3)[:3])
-
-
-def question(address: str, path: str, arguments: Arguments | None) -> tuple[object, ...]:
-    """Return a key that identifies equal questions."""
+def request_key(address: str, path: str, arguments: Arguments | None) -> tuple[object, ...]:
+    """Return a key that is the same for equal requests."""
     return address, path, tuple(sorted((name, str(value)) for name, value in (arguments or {}).items()))
 
 
-def retrieve(task: asyncio.Task[Any]) -> None:
-    """Retrieve the task's exception, so that asyncio does not complain if no caller is left to see it."""
+def retrieve(task: asyncio.Future[Any]) -> None:
+    """Retrieve the exception, so that asyncio does not complain if no caller is left to see it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,34 +1,38 @@
-"""What pages show of the cluster's answers: rows, rates, orders, and words for people. Pure."""
+"""The cluster's answers as pages show them: rows, rates, orders, and texts. Pure."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.nodes.decoders import decode, printable, text_of
-from admin.times import clock_element, is_old, moment_element, second_element
+from admin.nodes.merge import fields
+from admin.times import clock_element, is_old, moment, moment_element, second_element
 from penstock.protocol.names import is_valid_name
-from shared.json_fields import JsonObject, number, text
+from shared.json_fields import JsonObject, number, objects, text
 
 PAGE = 100  # topics on a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
 MOST_HEADERS = 1000  # headers shown of a message
 MOST_CURSORS = 1000  # cursors shown of a node
 LONGEST_JOB_ID = 40  # characters of an id of Disque
+MOST_TALKERS = 10  # identities shown of a node
 UNKNOWN = "-"
 EMPTY, STALLED, GROWING = 0.0, 1e18, 2e18  # in place of the seconds until a topic or channel is empty
+_JOB_NUMBERS = (
+    "id", "priority", "age", "time_left", "ttr", "ttl_left", "reserves", "timeouts", "releases", "buries", "kicks",
+)  # fmt: skip
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of a topic or a channel. Of a topic, all but `messages` are sums over its channels."""
+    """The counts of a topic or a channel. Of a topic, all but `messages` are sums over its channels."""
 
     name: str
     paused: bool
@@ -58,12 +62,12 @@ class Row:
 
     @property
     def drain(self) -> str:
-        """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
+        """The time until it is empty at the current rate, as text; "growing" or "stalled" if it does not drain."""
         return time_to_drain(self._drained, self.gain)
 
     @property
     def drain_rank(self) -> float | None:
-        """See the function of this name."""
+        """The number by which rows sort by `drain`: see the function of this name."""
         return drain_rank(self._drained, self.gain)
 
     @property
@@ -94,7 +98,7 @@ def drain_rank(depth: int, gain: float | None) -> float | None:
 
 
 def time_to_drain(depth: int, gain: float | None) -> str:
-    """Return in words how long `depth` messages last at a `gain` of so many messages per second."""
+    """Return the time to drain `depth` messages as text. `gain`: decrease in messages per second."""
     rank = drain_rank(depth, gain)
     if rank is None:
         return UNKNOWN
@@ -114,19 +118,14 @@ def topic_row(name: str, parts: Iterable[JsonObject]) -> Row:
     """Return the row of a topic from its parts on the nodes. `messages` counts publishes; the rest sums up the channels."""
     nodes = list(parts)
     channels = [channel for node in nodes for channel in node["channels"] or ()]
-    return Row(
-        name,
-        any(one["paused"] for one in nodes),
-        sum(one["depth"] for one in (*nodes, *channels)),
-        sum(one["in_flight_count"] for one in channels),
-        sum(one["deferred_count"] for one in channels),
-        sum(node["message_count"] for node in nodes),
-        sum(one["requeue_count"] for one in channels),
-        sum(one["timeout_count"] for one in channels),
-        len({one["channel_name"] for one in channels}),
-        sum(one["client_count"] for one in channels),
-        paused_channels=len({one["channel_name"] for one in channels if one["paused"]}),
+    depth, messages = sum(one["depth"] for one in (*nodes, *channels)), sum(node["message_count"] for node in nodes)
+    in_flight, deferred, requeued, timed_out, clients = (
+        sum(one[f"{name}_count"] for one in channels)
+        for name in ("in_flight", "deferred", "requeue", "timeout", "client")
     )
+    names, paused = ({one["channel_name"] for one in channels if is_all or one["paused"]} for is_all in (True, False))
+    counts = depth, in_flight, deferred, messages, requeued, timed_out, len(names), clients
+    return Row(name, any(one["paused"] for one in nodes), *counts, paused_channels=len(paused))
 
 
 def absent_row(name: str) -> Row:
@@ -153,10 +152,10 @@ def with_rate(row: Row, name: str, value: float) -> Row:
     return replace(row, **{name: value})  # type: ignore[arg-type]
 
 
-def left_out(rows: Sequence[object], most: int, what: str) -> list[str]:
-    """Return what to say of rows that the page cannot show, which are those beyond `most`."""
+def left_out(rows: Sequence[object], most: int, kind: str) -> list[str]:
+    """Return the notice about the rows beyond `most`, which the page does not show."""
     more = len(rows) - most
-    return [f"{more} more {what} are not shown. Export the table to see all of them."] if more > 0 else []
+    return [f"{more} more {kind} are not shown. Export the table to see all of them."] if more > 0 else []
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
@@ -170,24 +169,23 @@ def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
 
 
 def message_view(data: JsonObject) -> JsonObject:
-    """Return a message of /channel/messages as a page shows it: as text or in hex, and decoded if it is anything known."""
+    """Return a message of /channel/messages as a page shows it: as text or in hex, and decoded if the format is known."""
     body = body_of(data)[:MOST_TEXT]
     is_cut = number(data.get("body_size")) > len(body)
     shown = text_of(body, is_cut)
-    times = {name: number(data.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
-    headers = data.get("headers")
+    times, counts = (
+        ("timestamp", "ready_at", "times_out_at", "buried_at"),
+        ("offset", "attempts", "failures", "body_size"),
+    )
+    numbers = {name: number(data.get(name)) for name in (*times, *counts)}
     return (
-        times
+        numbers
         | {
             "id": text(data.get("id")),
-            "offset": number(data.get("offset")),
-            "attempts": number(data.get("attempts")),
-            "failures": number(data.get("failures")),
-            "body_size": number(data.get("body_size")),
             "reason": text(data.get("reason")),
-            "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
-            if isinstance(headers, dict)
-            else {},
+            "headers": {
+                text(name): text(value) for name, value in islice(fields(data.get("headers")).items(), MOST_HEADERS)
+            },
             "text": printable(shown or ""),
             "is_binary": shown is None,
             "waits": data.get("waiting_for_copies") is True,  # other nodes have no copies yet, so the body is not shown
@@ -201,25 +199,12 @@ def message_view(data: JsonObject) -> JsonObject:
 
 def job_view(data: JsonObject) -> JsonObject:
     """Return a job of /tube/jobs as a page shows it."""
-    names = (
-        "id",
-        "priority",
-        "age",
-        "time_left",
-        "ttr",
-        "ttl_left",
-        "reserves",
-        "timeouts",
-        "releases",
-        "buries",
-        "kicks",
-    )
     others = {
         "disque_id": text(data.get("disque_id"))[:LONGEST_JOB_ID],
         "has_ttl": "ttl_left" in data,
         "is_at_most_once": data.get("ttr") == 0,
     }
-    return message_view(data) | {name: number(data.get(name)) for name in names} | others
+    return message_view(data) | {name: number(data.get(name)) for name in _JOB_NUMBERS} | others
 
 
 def body_of(data: JsonObject) -> bytes:
@@ -245,14 +230,14 @@ def hex_of(body: bytes) -> str:
 
 
 def traits(client: JsonObject) -> list[str]:
-    """Return the properties of a client's connection, for people."""
+    """Return the properties of a client's connection, as text."""
     found = [name for name in ("tls", "snappy", "deflate") if client[name]]
     found += [f"sampled {client['sample_rate']} %"] if client["sample_rate"] else []
     found += [f"authorized {client['auth_identity']}".strip()] if client["authed"] else []
     return found + [client[name] for name in ("topology_region", "topology_zone") if client.get(name)]
 
 
-# Words
+# Texts
 
 
 def count(value: int) -> str:
@@ -261,7 +246,7 @@ def count(value: int) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate per second in words."""
+    """Return a rate per second as text."""
     if value is None:
         return UNKNOWN
     return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
@@ -281,7 +266,7 @@ def duration(ns: float) -> str:
 
 
 def age(then: int, now: int) -> str:
-    """Return how long ago `then` was, both in ns since the epoch; - for none."""
+    """Return the duration from `then` to `now`, both in ns since the epoch; - for none."""
     return duration(max(0, now - then)) if then else UNKNOWN
 
 
@@ -291,14 +276,6 @@ def size(value: int) -> str:
         if value >= one:
             return f"{value / one:.1f} {unit}"
     return f"{value} B"
-
-
-def moment(ns: int) -> str:
-    """Return a time to the millisecond; - for none."""
-    try:
-        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC" if ns else UNKNOWN
-    except (ValueError, OverflowError, OSError):
-        return UNKNOWN
 
 
 def whole(value: str, otherwise: int = 1) -> int:
@@ -327,17 +304,34 @@ def reader_rows(data: Mapping[str, list[JsonObject]], topic: str) -> list[JsonOb
     """Return rows of cursors, the largest lag first. `data` is by node; `topic` is used where a cursor names none."""
     rows = [
         {
-            "topic": topic or text(one.get("topic")),
-            "name": text(one.get("name")),
-            "node": node,
-            "owner": text(one.get("owner")),
-            "offset": number(one.get("offset")),
-            "lag": number(one.get("lag")),
-            "gone": number(one.get("gone")),
-            "hold": text(one.get("hold")),
-            "updated": number(one.get("updated")),
+            "topic": topic or text(one.get("topic")), "name": text(one.get("name")), "node": node,
+            "owner": text(one.get("owner")), "offset": number(one.get("offset")), "lag": number(one.get("lag")),
+            "gone": number(one.get("gone")), "hold": text(one.get("hold")), "updated": number(one.get("updated")),
         }
         for node, cursors in data.items()
         for one in cursors[:MOST_CURSORS]
-    ]
+    ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Talker:
+    """An identity of the auth file, and its use of one node since the node started."""
+
+    name: str
+    connections: int
+    in_flight: int
+    messages: int  # published
+    bytes: int  # of their bodies
+    throttled: int  # how often a connection was not read
+    throttled_ms: int
+    refused: int
+
+
+def top_talkers(answer: JsonObject) -> list[Talker]:
+    """Return the identities that published the most bytes, the first one first. `answer`: that of /identities."""
+    found = [
+        Talker(text(one.get("name")), *(number(one.get(name)) for name in Talker.__slots__[1:]))
+        for one in objects(answer.get("identities"))[: 10 * MOST_TALKERS]
+    ]
+    return sorted(found, key=lambda one: (-one.bytes, one.name))[:MOST_TALKERS]

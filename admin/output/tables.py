@@ -7,8 +7,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from admin.nodes.sorting import Column, Table
-from admin.nodes.talkers import Talker
-from admin.nodes.views import Row, traits
+from admin.nodes.views import Row, Talker, traits
 from shared.cluster.state import LogCopy, LogState, MemberState
 from shared.json_fields import JsonObject, text
 

@@ -146,7 +146,7 @@ class ChannelPage:
             answers = {address: one for address, one in gathered.answers.items() if address not in silent}
             kept = past.find(topic, channel)
             found, kept = await self.site.queries.direct.answer_budget.run_in_thread(
-                gathered.memory + kept.memory, lambda: summed_up(kept, answers, channel, now)
+                gathered.memory + kept.memory, lambda: summed_up(kept, answers, now)
             )
             past.keep(topic, channel, kept)
             return found

@@ -14,9 +14,8 @@ from admin.nodes.cluster import AllFailed, Producer
 from admin.nodes.inventory import NodeRecord, NodeState
 from admin.nodes.overview import COLUMNS, Overview, ordered, overview_of
 from admin.nodes.queries import SELDOM
-from admin.nodes.talkers import MOST, top_talkers
 from admin.nodes.upstreams import UpstreamError
-from admin.nodes.views import MOST_CURSORS, count, page_of, reader_rows, size, whole
+from admin.nodes.views import MOST_CURSORS, MOST_TALKERS, count, page_of, reader_rows, size, top_talkers, whole
 from admin.output.failures import in_words
 from admin.output.layout import Fields, View, parameters
 from admin.output.site import Site
@@ -190,7 +189,7 @@ class NodePages:
         disk = (await self._disks_of(penstock_nodes, self.site.queries.clock())).get(address)
         # a node without an auth file has no such route, and that is no error
         use = await self.site.queries.ask_nodes(
-            penstock_nodes if who.sees_all else [], "/identities", {"limit": str(MOST)}
+            penstock_nodes if who.sees_all else [], "/identities", {"limit": str(MOST_TALKERS)}
         )
         return {
             "page_of": "node",

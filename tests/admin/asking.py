@@ -1,4 +1,4 @@
-"""nsqadmin without a socket: requests go straight into the application; whom it asks is not there, or made up."""
+"""nsqadmin without a socket: requests call the application directly, and its nodes are absent or fake."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from shared.auth.keyring import Keyring
 from shared.auth.tokens import digest
 from shared.http.api import Api
 
-NOWHERE = "127.0.0.1:1"  # nobody listens there
+NOWHERE = "127.0.0.1:1"  # no server listens there
 PASSWORD = "correct horse"
 OURS = {"Origin": "http://admin"}  # a browser says that a page of ours has sent it
 _CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -52,7 +52,7 @@ def bearer(name: str) -> dict[str, str]:
 
 
 def entry(name: str, roles: Iterable[str], kind: str = "user", proof: str = "token", more: str = "") -> str:
-    """Return the entry of somebody in an auth file, with PASSWORD, the token of this name, or nothing but a "proxy"."""
+    """Return an entry of an auth file, with PASSWORD, the token of this name, or neither for a "proxy"."""
     secrets = {
         "password": f'password = "{_CHEAP.hash(PASSWORD)}"\n',
         "token": f'sha256 = "{digest(token(name).encode())}"\n',
@@ -72,12 +72,12 @@ def auth_file(directory: Path, text: str = "", **robots: Iterable[str]) -> str:
 
 def make(**options: Any) -> Api:
     """The application. Call it in an event loop."""
-    told = AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options)
-    return application(told, _TLS, users_of(told)).api
+    given = AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options)
+    return application(given, _TLS, users_of(given)).api
 
 
 def made_later(application: Callable[[], Api]) -> Callable[..., Awaitable[None]]:
-    """Return an application that is made with the first request, in the event loop of whoever asks."""
+    """Return an application that is made with the first request, in the event loop of the caller."""
     made: list[Api] = []
 
     async def answer(*request: Any) -> None:
@@ -100,13 +100,13 @@ def users_of(options: AdminOptions) -> Keyring | None:
 
 
 def browser(app: Callable[..., Awaitable[None]], address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:
-    """Somebody at that address. It follows no redirect."""
+    """A browser at that address. It follows no redirect."""
     transport = httpx.ASGITransport(app, client=(address, 5555))
     return httpx.AsyncClient(transport=transport, base_url="http://admin", headers=headers)
 
 
 def visiting(*nodes: str, **options: Any) -> httpx.AsyncClient:
-    """Somebody on a page of an nsqadmin of these nodes, which is made with the first request."""
+    """A browser of an nsqadmin of these nodes, which is made with the first request."""
     given = {"nsqd_http_address": nodes or (NOWHERE,)} | options
     return browser(made_later(lambda: make(**given)), **OURS)
 

@@ -1,4 +1,4 @@
-"""nsqadmin, and clusters for it: ours, or whatever a test makes up."""
+"""Real and fake clusters, and nsqadmin for them."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def nsqadmin(*flags: str) -> Daemon:
 
 
 @contextmanager
-def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
+def a_cluster(directory: Path, *admin_flags: str) -> Iterator[Cluster]:
     with Daemon("nsqlookupd") as lookupd:
-        told = ("-lookupd-tcp-address", lookupd.tcp, "-e2e-processing-latency-percentile", "0.5")
+        flags = ("-lookupd-tcp-address", lookupd.tcp, "-e2e-processing-latency-percentile", "0.5")
         more = ("-beanstalk-address", "127.0.0.1:0", "-disque-address", "127.0.0.1:0", "-retention", "1h")
         with (
-            nsqd(directory / "1", *told, *more, "-node-id", "1") as one,
-            nsqd(directory / "2", *told, *more, "-node-id", "2") as two,
-            nsqadmin("-lookupd-http-address", lookupd.http, *flags) as admin,
+            nsqd(directory / "1", *flags, *more, "-node-id", "1") as one,
+            nsqd(directory / "2", *flags, *more, "-node-id", "2") as two,
+            nsqadmin("-lookupd-http-address", lookupd.http, *admin_flags) as admin,
         ):
             eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 2)
             yield Cluster(lookupd, (one, two), admin)
@@ -100,13 +100,13 @@ Answer = Callable[[str], tuple[int, bytes]]
 def upstream(
     answer: Answer,
     headers: Mapping[str, str] | None = None,
-    hear: Callable[[BaseHTTPRequestHandler], object] = lambda request: None,
+    on_request: Callable[[BaseHTTPRequestHandler], object] = lambda request: None,
 ) -> Iterator[str]:
-    """Something at an address that answers paths so, with these headers; `hear` gets the questions."""
+    """A server that answers each path as `answer` says, with these headers. `on_request` is called with each request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            hear(self)
+            on_request(self)
             status, content = answer(self.path)
             self.send_response(status)
             for name, value in (headers or {}).items():
@@ -132,7 +132,7 @@ def upstream(
         server.server_close()
 
 
-def told(value: object) -> tuple[int, bytes]:
+def json_answer(value: object) -> tuple[int, bytes]:
     return 200, json.dumps(value).encode()
 
 
@@ -140,7 +140,7 @@ def told(value: object) -> tuple[int, bytes]:
 def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) -> Iterator[str]:
     """A node, or an nsqlookupd that names it, with topic t and its channel c. `more`: as for `upstream`.
 
-    `answers` may answer a path otherwise: by a status and content, or by an object, which is told as JSON.
+    `answers` may return another response to a path: a status and content, or an object, which is sent as JSON.
     """
     topics = {"topics": [{"topic_name": "t", "channels": [{"channel_name": "c"}]}], "messages": [], "total": 3}
 
@@ -148,12 +148,15 @@ def a_node(answers: Callable[[str], object] = lambda path: None, **more: Any) ->
         own = answers(path)
         if own is None:
             here = {
-                "broadcast_address": "127.0.0.1", "http_port": port, "tcp_port": 1, "hostname": "n", "topics": ["t"],
-            }  # fmt: skip
-            own = (
-                here if path.startswith("/info") else topics | {"producers": [here], "channels": ["c"], "names": ["t"]}
-            )
-        return own if isinstance(own, tuple) else told(own)
+                "broadcast_address": "127.0.0.1",
+                "http_port": port,
+                "tcp_port": 1,
+                "hostname": "n",
+                "topics": ["t"],
+            }
+            lists = topics | {"producers": [here], "channels": ["c"], "names": ["t"]}
+            own = here if path.startswith("/info") else lists
+        return own if isinstance(own, tuple) else json_answer(own)
 
     with upstream(answer, **more) as address:
         port = int(address.rpartition(":")[2])

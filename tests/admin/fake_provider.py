@@ -1,4 +1,4 @@
-"""An OIDC provider on loopback: discovery, keys, and codes that it gives out without asking anybody."""
+"""An OIDC provider on loopback: discovery, keys, and codes, without asking the user."""
 
 import base64
 import functools
@@ -42,7 +42,7 @@ def signed_by_secret(claims: dict[str, Any], key: RSAKey) -> str:
 
 
 class FakeProvider:
-    """What a test changes, and what was asked."""
+    """The behavior that a test changes, and the requests."""
 
     def __init__(self) -> None:
         self.key = _first_key()
@@ -53,7 +53,7 @@ class FakeProvider:
         self.body: bytes | None = None  # what every path answers
         self.status = 0  # with which every path answers; 0: its own
         self.asked: Counter[str] = Counter()  # how often, by path
-        self.codes: dict[str, dict[str, str]] = {}  # what the browser has asked with, by the code that it got
+        self.codes: dict[str, dict[str, str]] = {}  # the query of the browser, by code
         self.issuer = ""
         self.asks_first = False  # whether the user has to follow a link before going back
 
@@ -114,9 +114,7 @@ def fake_provider(host: str = "127.0.0.1") -> Iterator[FakeProvider]:
         def _send_back(self, where: str) -> None:
             body = f'<!doctype html><a href="{html.escape(where)}">Agree</a>'.encode() if provider.asks_first else b""
             self.send_response(200 if provider.asks_first else 302)
-            self.send_header(
-                "Content-Type" if provider.asks_first else "Location", "text/html" if provider.asks_first else where
-            )
+            self.send_header(*(("Content-Type", "text/html") if provider.asks_first else ("Location", where)))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -1,4 +1,4 @@
-"""Makers of what alarms are decided on: nodes, channels and looks at all nodes. Times are ns since the epoch."""
+"""Makers of nodes, channels and snapshots for alarms. Times are ns since the epoch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
-)  # what a node that lies may answer
+)  # answers of a node that lies
 
 
 def producer(name: str = "n", port: int = 1, **more: Any) -> Producer:
@@ -29,7 +29,7 @@ def producer(name: str = "n", port: int = 1, **more: Any) -> Producer:
 
 
 def record(name: str = "n", port: int = 1, *, is_named: bool = True, **more: Any) -> NodeRecord:
-    """Return what is remembered of a node that answered just now."""
+    """Return the record of a node that answered just now."""
     return NodeRecord(**{"producer": producer(name, port), "is_named": is_named, "seen_at": NOW, **more})
 
 
@@ -48,7 +48,7 @@ def topic(**counts: Any) -> TopicFigures:
 def look(
     channels: Mapping[Key, ChannelFigures] | None = None, at: int = NOW, answered: tuple[str, ...] = ("n:1",), **more: Any
 ) -> Snapshot:  # fmt: skip
-    """Return a look at these channels, which are all on the first of the nodes that answered."""
+    """Return a snapshot of these channels, all on the first of the nodes that answered."""
     parts = {node: dict(channels or {}) if node == answered[0] else {} for node in answered}
     return look_at(parts, at, **more)
 
@@ -70,5 +70,5 @@ def found(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> list[S
 
 
 def words(rule: str, *looks: Snapshot, settings: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the words of what the rule finds in the last of these looks, by subject."""
+    """Return the texts of the rule's subjects in the last snapshot, by key."""
     return {one.key: one.words for one in found(rule, *looks, settings=settings)}

@@ -1,7 +1,7 @@
 """A cluster for a bad night: three nodes that work, one of them behind a network that a test can cut, and two nsqadmin.
 
-Both nsqadmin look at the same nodes. A page of the first one is open while something breaks; nobody looks at the second one
-until it is broken. With the environment variable PENSTOCK_PICTURES=DIR, each situation leaves a picture of its page there.
+Both nsqadmin have the same nodes. A page of the first one is open while something breaks; pages of the second one are opened
+afterwards. With the environment variable PENSTOCK_PICTURES=DIR, each situation leaves a picture of its page there.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ from tests.daemons import Daemon, eventually, nsqd, post, publish
 
 WAIT = 60_000  # ms
 FAST = ("-alarm-interval", "1s", "-alarm", "backlog-growing.minutes=0.5")
-# what the disk of the machine has free, and how loaded it is, are no part of these nights
+# the disk and the load of the machine are no part of these nights
 QUIET = ("-alarm", "disk-low=off", "-alarm", "disk-days=off", "-alarm", "sync-slow=off")
 PICTURES = os.environ.get("PENSTOCK_PICTURES", "")
 NEW_HOSTNAME = 0x04000000  # CLONE_NEWUTS of unshare(2)
@@ -47,7 +47,7 @@ class Network:
     def cut(self) -> None:
         self._whole.clear()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Let new connections pass. Those that were cut are closed."""
         self._whole.set()
         for one in self._sockets:
@@ -56,7 +56,7 @@ class Network:
 
     def close(self) -> None:
         self._listener.close()
-        self.mend()
+        self.repair()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -102,7 +102,7 @@ class Night:
         return f"127.0.0.1:{self.network.port}" if number == 2 else self.nodes[number].http
 
     def channel(self, topic: str, name: str, each: int = 0) -> None:
-        """Create the channel on all nodes, with so many messages on each."""
+        """Create the channel on all nodes, with `each` messages on each."""
         for node in self.nodes:
             post(node, "/topic/create", topic=topic)
             post(node, "/channel/create", topic=topic, channel=name)
@@ -115,16 +115,6 @@ class Night:
         for daemon in (*self.nodes, self.lookupd):
             post(daemon, "/topic/delete", topic=topic)
 
-    def restart(self, number: int) -> None:
-        address = self.nodes[number].http
-        node = _node(self.directory, number, self.lookupd, self.network, "-http-address", address)
-        self.nodes[number] = self.stack.enter_context(node)
-
-    def restart_admins(self) -> None:
-        for name in ("watched", "unwatched"):
-            again = an_nsqadmin(self.lookupd, self.directory / name, "-http-address", getattr(self, name).http)
-            setattr(self, name, self.stack.enter_context(again))
-
     @contextmanager
     def opened(self, path: str = "/", admin: Daemon | None = None) -> Iterator[Page]:
         """A page of `watched`, or of another nsqadmin."""
@@ -133,7 +123,7 @@ class Night:
 
     @contextmanager
     def fresh(self, path: str = "/") -> Iterator[Page]:
-        """A page of `unwatched` that nobody has opened before."""
+        """A page of `unwatched`, opened for the first time."""
         with self.opened(path, self.unwatched) as page:
             yield page
 
@@ -178,14 +168,14 @@ def a_night(directory: Path, chrome: Browser) -> Iterator[Night]:
         yield Night(directory, chrome, stack, lookupd, nodes, network, *admins)
 
 
-def _node(directory: Path, number: int, lookupd: Daemon, network: Network, *more: str) -> Daemon:
-    told = ("-broadcast-address", "127.0.0.1", "-broadcast-http-port", str(network.port)) if number == 2 else ()
-    flags = ("-node-id", str(number), "-lookupd-tcp-address", lookupd.tcp, "-max-attempts", "payments=3", *told, *more)
+def _node(directory: Path, number: int, lookupd: Daemon, network: Network) -> Daemon:
+    address = ("-broadcast-address", "127.0.0.1", "-broadcast-http-port", str(network.port)) if number == 2 else ()
+    flags = ("-node-id", str(number), "-lookupd-tcp-address", lookupd.tcp, "-max-attempts", "payments=3", *address)
     return nsqd(directory / str(number), *flags, preexec=renamed(f"nsqd-{number + 1}"))
 
 
 def an_nsqadmin(lookupd: Daemon, state: Path, *flags: str) -> Daemon:
-    """An nsqadmin that looks each second, and remembers nodes in this directory."""
+    """An nsqadmin that checks every second, with its state in this directory."""
     state.mkdir(exist_ok=True)
     return nsqadmin("-lookupd-http-address", lookupd.http, "-state-dir", str(state), *FAST, *QUIET, *flags)
 
@@ -206,7 +196,7 @@ def renamed(name: str) -> Callable[[], None] | None:
 def work(
     lookupd: Daemon, topic: str, channel: str, on_message: Callable[[Message], None], pause: float = 0.0
 ) -> Iterator[None]:
-    """A consumer that calls this for each message, with a pause of so many seconds after it, until the block ends."""
+    """A consumer that calls `on_message` after a pause of `pause` s for each message, until the block ends."""
 
     def run(is_over: threading.Event) -> None:
         with Consumer(topic, channel, lookupd_addresses=[lookupd.http], max_in_flight=9) as consumer:

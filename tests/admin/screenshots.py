@@ -81,7 +81,7 @@ def paths(cluster: Cluster) -> dict[str, str]:
 
 
 def busy(cluster: Cluster, seconds: float) -> None:
-    """Something goes on for a while, and is looked at: charts and rates have something to show."""
+    """Publish and consume for a while, so that charts and rates have something to show."""
     httpx.get(f"{cluster.url}/series/orders").raise_for_status()
     until = time.monotonic() + seconds
     with Consumer("orders", "billing", [cluster.nodes[0].tcp], max_in_flight=20) as consumer:

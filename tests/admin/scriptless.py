@@ -1,4 +1,4 @@
-"""Somebody at the pages of nsqadmin without scripts: opens pages, follows links and presses the buttons of forms.
+"""A visitor of nsqadmin's pages without scripts: opens pages, follows links and presses the buttons of forms.
 
     visitor = Visitor("http://127.0.0.1:4171")
     visitor.open("/topics/orders").press("Pause topic")
@@ -20,13 +20,13 @@ VOID = {"input", "link", "meta", "br", "img", "hr"}  # have no end tag
 
 @dataclass(slots=True)
 class Form:
-    """A form: where it goes, its fields as the page fills them in, and its buttons."""
+    """A form with its target, its fields as the page fills them in, and its buttons."""
 
     method: str
     target: str
     fields: dict[str, str] = field(default_factory=dict)
     boxes: dict[str, str] = field(default_factory=dict)  # check boxes that are not checked: their values
-    buttons: dict[str, tuple[str, str]] = field(default_factory=dict)  # what a button is called: its name and value
+    buttons: dict[str, tuple[str, str]] = field(default_factory=dict)  # by label: name and value
 
 
 class Page(HTMLParser):

@@ -1,4 +1,4 @@
-"""Commands go on where some nodes, or all, do not know what they are about, as in the original; and how it is told."""
+"""Commands continue where some nodes, or all, lack the topic, as in the original, and notify."""
 
 import asyncio
 import json
@@ -16,19 +16,19 @@ from tests.cases import each
 
 pytestmark = pytest.mark.process
 
-Told = tuple[int, bytes]
+Reply = tuple[int, bytes]
 DONE, MISSING, BROKEN = (200, b""), (404, b'{"message":"CHANNEL_NOT_FOUND"}'), (500, b"{}")
 ANN = Actor("ann", "127.0.0.1:1", "curl <1>", "http://admin/x?a=1&b=2")
 
 
 async def asked_of(
-    node: Told, lookupd: Told, *requests: tuple[str, str, Any]
+    node: Reply, lookupd: Reply, *requests: tuple[str, str, Any]
 ) -> tuple[list[httpx.Response], list[str]]:
     """The answers of nsqadmin where nsqd and nsqlookupd answer commands so, and what the nsqd was asked."""
-    heard: list[str] = []
+    paths: list[str] = []
 
-    def answer(path: str) -> Told | None:
-        heard.append(path)
+    def answer(path: str) -> Reply | None:
+        paths.append(path)
         return None if path.startswith("/stats") else node
 
     def knows(path: str) -> object:
@@ -43,7 +43,7 @@ async def asked_of(
         for method, path, body in requests:
             more = {"data": body} if isinstance(body, dict) and "confirm" in body else {"json": body}
             found.append(await client.request(method, path, **more))
-    return found, heard
+    return found, paths
 
 
 CREATE = "POST", "/api/topics", {"topic": "t", "channel": "c"}
@@ -59,18 +59,18 @@ CREATE = "POST", "/api/topics", {"topic": "t", "channel": "c"}
 ])  # fmt: skip
 @on_asyncio
 async def test_what_some_or_all_do_not_know_is_a_warning(
-    node: Told, lookupd: Told, request_: tuple[str, str, Any], words: str, command: str
+    node: Reply, lookupd: Reply, request_: tuple[str, str, Any], words: str, command: str
 ) -> None:
-    (answer,), heard = await asked_of(node, lookupd, request_)
+    (answer,), paths = await asked_of(node, lookupd, request_)
     assert (answer.status_code, words in answer.json()["message"]) == (200, True)
     assert answer.json()["message"].startswith("WARNING: ")
     assert answer.text.count("answered 500") == (2 if lookupd == BROKEN else 0)
-    assert f"/channel/{command}?topic=t&channel=c" in heard
+    assert f"/channel/{command}?topic=t&channel=c" in paths
 
 
 @each("node, outcome", [(DONE, "in part: "), (MISSING, "failed: ")])
 @on_asyncio
-async def test_a_page_says_whether_it_was_done_anywhere(node: Told, outcome: str) -> None:
+async def test_a_page_says_whether_it_was_done_anywhere(node: Reply, outcome: str) -> None:
     form = {"action": "delete", "confirm": "c"}
     (answer, trail), _ = await asked_of(node, MISSING, ("POST", "/topics/t/c", form), ("GET", "/audit", None))
     assert (answer.status_code, "Done on some nodes only" in answer.text) == (502, node == DONE)
@@ -79,16 +79,16 @@ async def test_a_page_says_whether_it_was_done_anywhere(node: Told, outcome: str
 
 @on_asyncio
 async def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    bodies: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def hear(request: httpx.Request) -> httpx.Response:
-        heard.put_nowait(request.content)
+    async def on_request(request: httpx.Request) -> httpx.Response:
+        bodies.put_nowait(request.content)
         return httpx.Response(200)
 
     notifier = Notifier("http://hook/", lambda: 7.5)
-    notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(hear))
+    notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(on_request))
     notifier.notify("delete_channel", "t", "c", "", ANN)
-    found = await heard.get()
+    found = await bodies.get()
     via = json.loads(found)["via"]
     assert found.decode() == (
         '{"action":"delete_channel","topic":"t","channel":"c","timestamp":7,"user":"ann","remote_ip":"127.0.0.1:1",'

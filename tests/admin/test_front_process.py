@@ -1,4 +1,4 @@
-"""What the scripts and styles of the pages do in a browser: charts, time zones, orders, widths, the command palette."""
+"""The scripts and styles of the pages in a browser: charts, time zones, orders, widths, the command palette."""
 
 import json
 import time
@@ -65,9 +65,7 @@ def test_a_chart_has_its_range_with_few_points_or_none(page: Page, url: str) -> 
             assert all(len(one) == 5 and one[2] == ":" for one in labels), labels
 
 
-def test_a_chart_draws_the_lines_that_an_answer_has_and_stays_while_the_page_lives_on(
-    page: Page, url: str, node: Daemon
-) -> None:
+def test_a_chart_draws_its_lines_and_survives_updates(page: Page, url: str, node: Daemon) -> None:
     series(page, {"hour": points(10, 3, requeued=[10, 20, 30], depth=[1, 2, 50]), "day": None})
     page.goto(f"{url}/topics/orders")
     page.wait_for_selector("figure canvas")
@@ -88,7 +86,7 @@ def test_a_chart_draws_the_lines_that_an_answer_has_and_stays_while_the_page_liv
     assert page.evaluate("document.documentElement.scrollWidth") == 375
 
 
-def test_times_are_those_of_the_reader_if_he_wants(page: Page, url: str) -> None:
+def test_times_in_the_zone_of_the_reader(page: Page, url: str) -> None:
     page.goto(f"{url}/")
     assert page.inner_text("#as-of time").endswith(" UTC")
     page.select_option("#zone select", "local")
@@ -106,9 +104,7 @@ def names(page: Page) -> list[str]:
     return page.locator("#live table:has-text('Topics') tbody th > a:first-child").all_inner_texts()
 
 
-def test_a_table_sorts_by_the_column_that_is_clicked_and_the_other_way_with_the_next_click(
-    page: Page, url: str
-) -> None:
+def test_a_click_sorts_a_table_and_the_next_one_reverses(page: Page, url: str) -> None:
     page.goto(f"{url}/")
     assert names(page) == ["clicks", "orders", LONG]
     page.click("th a:text-is('Depth')")

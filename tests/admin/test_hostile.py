@@ -14,7 +14,7 @@ import pytest
 from admin.nodes.views import MOST_TEXT, message_view
 from admin.users.audit import Actor, Audit
 from tests.admin.asking import users_file, visiting, with_token
-from tests.admin.conftest import a_node, told, upstream
+from tests.admin.conftest import a_node, json_answer, upstream
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
@@ -85,9 +85,9 @@ MORE_VALUES = [pytest.param(value, marks=pytest.mark.campaign) for value in (1e3
 
 
 @contextmanager
-def told_by(answers: dict[str, Any]) -> Iterator[str]:
+def node_with(answers: dict[str, Any]) -> Iterator[str]:
     """A node that answers these paths so, and no others."""
-    answer = lambda kind: told(answers[kind]) if kind in answers else (404, b"{}")  # noqa: E731
+    answer = lambda kind: json_answer(answers[kind]) if kind in answers else (404, b"{}")  # noqa: E731
     with upstream(lambda path: answer(path.partition("?")[0])) as node:
         answers["/info"]["http_port"] = int(node.rpartition(":")[2])
         yield node
@@ -96,10 +96,10 @@ def told_by(answers: dict[str, Any]) -> Iterator[str]:
 @pytest.mark.process
 @pytest.mark.parametrize("value", [*VALUES, *MORE_VALUES], ids=lambda v: str(v)[:12])
 @on_asyncio
-async def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whatever_a_node_answers_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
     monkeypatch.setattr("admin.output.error_pages.log.critical", lambda words, *rest, **more: faults.append(str(more)))
-    with told_by(lie(value)) as node:
+    with node_with(lie(value)) as node:
         client = visiting(node)
         for page in (*PAGES, *(f"{page}{'&' if '?' in page else '?'}format=csv" for page in PAGES[:-2])):
             found = await client.get(page.replace("NODE", node))
@@ -111,8 +111,7 @@ async def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: 
 
 @pytest.mark.process
 @on_asyncio
-async def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 messages were asked for, and 100 tubes; rendering 300,000 rows held everybody else up for half a minute."""
+async def test_a_node_that_answers_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("admin.nodes.fallback.PATIENCE", 30.0)
     many: dict[str, Any] = {
         "/info": {"broadcast_address": "127.0.0.1", "http_port": 0, "capabilities": ["log"]},
@@ -129,7 +128,7 @@ async def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkey
         "/topics/rows": {"topics": [{"topic_name": f"t{n}"} for n in range(5000)]},
         "/topics/figures": {"names": ["t"], "totals": {}}, "/pauses": {"pauses": [{"topic": f"t{n}"} for n in range(5000)]},
     }  # fmt: skip
-    with told_by(many) as node:
+    with node_with(many) as node:
         client, messages = visiting(node, max_upstream_response=1 << 26), f"/messages/t/c?node={node}"
         pages = ["/topics/t", "/topics/t/c", messages, f"/tube?name=t&node={node}", "/tubes", f"/storage?node={node}"]
         found = {page: await client.get(page) for page in (*pages, "/readers", "/", "/nodes")}
@@ -178,7 +177,7 @@ async def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> No
 
 @pytest.mark.process
 @on_asyncio
-async def test_nobody_makes_us_ask_somebody_who_is_no_node() -> None:
+async def test_a_request_cannot_direct_nsqadmin_to_other_servers() -> None:
     asked: list[str] = []
     elsewhere = {"/info": {"broadcast_address": "127.0.0.1", "http_port": 1}, "/stats": {"topics": []}}
     with a_node(lambda path: elsewhere.get(path.partition("?")[0], {})) as node, a_node(asked.append) as other:

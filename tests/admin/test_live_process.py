@@ -86,9 +86,7 @@ def test_nsqadmin_freezes_is_killed_and_comes_back(chrome: Browser, node: Daemon
             assert page.evaluate(figure) == color
 
 
-def test_a_node_that_hangs_is_no_dead_nsqadmin_and_a_tab_in_the_background_is_no_alarm(
-    chrome: Browser, node: Daemon
-) -> None:
+def test_a_node_that_hangs_and_a_tab_in_the_background_are_no_alarm(chrome: Browser, node: Daemon) -> None:
     with nsqadmin("-nsqd-http-address", node.http) as admin, opened(chrome, admin) as page:
         page.evaluate(_NOTE_WORDS)
         node.process.send_signal(signal.SIGSTOP)

@@ -32,7 +32,7 @@ def test_a_user_comes_back_from_another_site_and_is_logged_in(chrome: Browser, t
             context = chrome.new_context(java_script_enabled=scripts, viewport={"width": 375, "height": 800})
             page = context.new_page()
             complaints: list[str] = []
-            page.on("console", lambda line, heard=complaints: heard.append(line.text))
+            page.on("console", lambda line, requests=complaints: requests.append(line.text))
             page.goto(f"http://{admin.http}/counter?x=1")
             page.get_by_role("button", name="Log in with OIDC").click()
             page.wait_for_url(f"{provider.issuer}/**")

@@ -18,9 +18,7 @@ from tests.async_tests import on_asyncio
 
 pytestmark = pytest.mark.process
 
-Heard = list[
-    tuple[str, str, str]
-]  # method, path and query as they came, and the name; "(wrong)" with a wrong signature
+Requests = list[tuple[str, str, str]]  # method, path with query, and the name; "(wrong)" with a wrong signature
 
 
 @pytest.fixture(autouse=True)
@@ -34,23 +32,23 @@ def own(tmp_path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def node() -> Iterator[tuple[str, Heard]]:
-    """A node that is shown the token, and what it has heard."""
-    heard: Heard = []
+def node() -> Iterator[tuple[str, Requests]]:
+    """A node that gets the token, and its requests."""
+    requests: Requests = []
 
-    def hear(asked: BaseHTTPRequestHandler) -> None:
+    def on_request(asked: BaseHTTPRequestHandler) -> None:
         name = asked.headers.get(USER, "")
         signed = (asked.headers.get(SIGNATURE, ""), token("nsqadmin"), name, asked.command, asked.path)
-        heard.append((asked.command, asked.path, name if not name or is_signed(*signed) else "(wrong)"))
+        requests.append((asked.command, asked.path, name if not name or is_signed(*signed) else "(wrong)"))
 
     topics = {"topics": [{"topic_name": name, "channels": []} for name in ("t#ephemeral", "t")], "requeued": 1}
-    with a_node(lambda path: None if path.startswith("/info") else topics, hear=hear) as address:
+    with a_node(lambda path: None if path.startswith("/info") else topics, on_request=on_request) as address:
         show_to((address,))
-        yield address, heard
+        yield address, requests
 
 
-def names(heard: Heard) -> set[str]:
-    return {name for _, _, name in heard}
+def names(requests: Requests) -> set[str]:
+    return {name for _, _, name in requests}
 
 
 async def until(done: Callable[[], object]) -> None:
@@ -60,46 +58,46 @@ async def until(done: Callable[[], object]) -> None:
 
 @on_asyncio
 async def test_each_user_by_name_and_each_request_as_it_is_sent(tmp_path: Path) -> None:
-    with node() as (address, heard):
+    with node() as (address, requests):
         file = auth_file(tmp_path, entry("ann", ["admin"], proof="password"), robot=["operator"])
         client = visiting(address, auth_file=file)
         key = "a b&c=%\N{LATIN SMALL LETTER E WITH ACUTE}+/?"
         form = {"action": "publish", "node": address, "body": "x", "key": key}
         assert (await client.post("/topics/t%23ephemeral", data=form, headers=bearer("robot"))).status_code == 303
-        assert names(heard) == {"robot"}
-        (published,) = [path for method, path, _ in heard if method == "POST"]
+        assert names(requests) == {"robot"}
+        (published,) = [path for method, path, _ in requests if method == "POST"]
         assert published.startswith("/pub?topic=t%23ephemeral&")
         assert "key=a+b%26c%3D%25%C3%A9%2B%2F%3F" in published
-        heard.clear()
+        requests.clear()
         await log_in(client, "ann")
         assert (await client.get("/api/topics/t")).status_code == 200
-        assert names(heard) == {"ann"}
-        heard.clear()
+        assert names(requests) == {"ann"}
+        requests.clear()
         api = await client.post("/api/topics/t", json={"action": "pause"}, headers=bearer("robot"))
-        assert (api.status_code, names(heard)) == (200, {"robot"})
-        heard.clear()
+        assert (api.status_code, names(requests)) == (200, {"robot"})
+        requests.clear()
         show_to(())  # a node that is not shown the token does not learn the name
         assert (await client.get("/api/nodes", headers=bearer("robot"))).status_code == 200
-        assert names(heard) == {""}
+        assert names(requests) == {""}
 
 
 @on_asyncio
-async def test_what_goes_on_in_the_background_carries_the_name_of_who_began_it_and_the_audit_topic_none(
+async def test_work_in_the_background_has_the_name_of_its_user(
     tmp_path: Path,
 ) -> None:
-    with node() as (address, heard):
+    with node() as (address, requests):
         file = auth_file(tmp_path, robot=["operator"], other=["operator"])
         client = visiting(address, auth_file=file, audit_topic="audit")
         form = {"action": "requeue", "node": address, "state": "in_flight", "count": "5", "per_second": "50000"}
         begun = await client.post("/messages/t/c", data=form, headers=bearer("robot"))
         assert "/tasks/" in begun.headers["location"]
         await client.get("/api/topics/t", headers=bearer("other"))
-        await until(lambda: sum("/requeue" in path for _, path, _ in heard) == 5)
-        assert {name for _, path, name in heard if "/requeue" in path} == {"robot"}
+        await until(lambda: sum("/requeue" in path for _, path, _ in requests) == 5)
+        assert {name for _, path, name in requests if "/requeue" in path} == {"robot"}
         await client.post("/topics/t", data={"action": "pause"}, headers=bearer("other"))
-        await until(lambda: sum(path.startswith("/pub?topic=audit") for _, path, _ in heard) == 3)
-        assert {name for _, path, name in heard if path.startswith("/pub")} == {""}
-        assert {name for _, path, name in heard if path.startswith("/topic/pause")} == {"other"}
+        await until(lambda: sum(path.startswith("/pub?topic=audit") for _, path, _ in requests) == 3)
+        assert {name for _, path, name in requests if path.startswith("/pub")} == {""}
+        assert {name for _, path, name in requests if path.startswith("/topic/pause")} == {"other"}
 
 
 @on_asyncio
@@ -108,9 +106,9 @@ async def test_names_that_a_proxy_says_fit_into_a_header(tmp_path: Path) -> None
         ("J\N{LATIN SMALL LETTER O WITH DIAERESIS}rg", "J%C3%B6rg"), ("CN=ann, O=x", "CN=ann, O=x"), ("50%", "50%25"),
         ("a" * 400, "a" * MOST_NAME), ("", ""),
     ):  # fmt: skip
-        with node() as (address, heard):
+        with node() as (address, requests):
             options = {"acl_trusted_cidr": ("127.0.0.0/8",), "anonymous_role": "viewer"}
             client = visiting(address, auth_file=auth_file(tmp_path), **options)
             headers = httpx.Headers({"X-Forwarded-User": name.encode("latin-1")} if name else {})
             assert (await client.get("/api/nodes", headers=headers)).status_code == 200
-            assert names(heard) == {sent}
+            assert names(requests) == {sent}

@@ -138,19 +138,19 @@ def test_a_message_is_published_looked_at_and_buried(ann: Visitor, guarded: Clus
     assert "1 buried" in ann.follow("buried").text
 
 
-def test_nodes_tell_what_a_channel_did_lately(ann: Visitor, guarded: Cluster) -> None:
+def test_the_series_of_a_channel(ann: Visitor, guarded: Cluster) -> None:
     guarded.channel("incident", "c")
     guarded.publish("incident", *["x"] * 50)
     at = f"http://{guarded.nodes[0].http}/channel/messages/bury?topic=incident&channel=c&state=ready&count=7"
     eventually(lambda: "50 ready" in ann.open("/messages/incident/c?state=ready").text)
     httpx.post(at).raise_for_status()
 
-    def told(path: str, name: str) -> list[int]:
+    def series(path: str, name: str) -> list[int]:
         return (ann.client.get(f"/series/{path}").json()["hour"] or {}).get(name, [])
 
     assert '<dt>Buried</dt><dd class="bad">7</dd>' in ann.open("/topics/incident/c").html
-    eventually(lambda: 7 in told("incident/c", "buried"))  # nodes note it each ten seconds
-    eventually(lambda: 43 in told("incident", "depth"))
+    eventually(lambda: 7 in series("incident/c", "buried"))  # nodes note it each ten seconds
+    eventually(lambda: 43 in series("incident", "depth"))
 
 
 def test_a_channel_is_paused_for_a_while_and_a_node_is_drained(ann: Visitor, guarded: Cluster) -> None:
@@ -209,7 +209,7 @@ def test_queues_of_disque(ann: Visitor, guarded: Cluster) -> None:
         assert "queue paused: in" in ann.open("/tubes").text
         assert "Queue paused" not in ann.follow("queued").press("Resume queue").text
         assert disque.do("PAUSE", "queued", "state") == "none"
-        assert "A queue is paused for jobs that go out" in ann.press("Pause queue", queue="state").text
+        assert "A queue is paused for jobs that are delivered" in ann.press("Pause queue", queue="state").text
     assert "unpause" in ann.open("/audit").text
 
 
@@ -251,27 +251,25 @@ def test_tables_go_out_as_csv_and_json(ann: Visitor, guarded: Cluster) -> None:
     for path in ("/?q=out", "/topics/out", "/topics/out/c", f"/messages/out/c?node={node}", "/nodes", f"/nodes/{node}",
                  "/storage", "/readers", "/tubes", "/audit?q=out"):  # fmt: skip
         mark = "&" if "?" in path else "?"
-        told = ann.client.get(f"{path}{mark}format=json")
-        assert (told.status_code, type(told.json())) == (200, list), path
-        assert "attachment" in told.headers["content-disposition"]
+        exported = ann.client.get(f"{path}{mark}format=json")
+        assert (exported.status_code, type(exported.json())) == (200, list), path
+        assert "attachment" in exported.headers["content-disposition"]
         text = ann.client.get(f"{path}{mark}format=csv")
         assert text.headers["content-type"] == "text/csv; charset=utf-8"
-        assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(told.json())
+        assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(exported.json())
     rows = ann.client.get("/?q=out&format=json").json()
     assert [(row["name"], row["depth"], row["channels"]) for row in rows] == [("out", 1, 1)]
     for wrong in ("/?format=xml", "/lookup?format=csv"):
         assert ann.client.get(wrong).status_code == 400
 
 
-def test_the_trail_tells_what_was_lost_and_what_failed(ann: Visitor, guarded: Cluster) -> None:
+def test_the_trail_has_losses_and_failures(ann: Visitor, guarded: Cluster) -> None:
     guarded.channel("gone", "c")
     guarded.publish("gone", *"abc")
     eventually(lambda: ann.client.get("/api/topics/gone/c").json()["depth"] == 3)
     ann.open("/topics/gone/c").press("Empty channel", confirm="c")
-    form = {
-        "action": "kick", "node": guarded.nodes[0].http, "state": "buried", "offset": "1", "csrf": csrf_in(ann.html),
-    }  # fmt: skip
-    assert ann.client.post("/messages/gone/other", data=form).status_code == 502
+    form = {"action": "kick", "node": guarded.nodes[0].http, "state": "buried", "offset": "1"}
+    assert ann.client.post("/messages/gone/other", data=form | {"csrf": csrf_in(ann.html)}).status_code == 502
     failed, emptied = ann.client.get("/audit?q=gone&format=json").json()
     assert (emptied["action"], emptied["target"], emptied["detail"]) == ("empty", "gone/c", {"messages": "3"})
     assert (emptied["outcome"], emptied["role"]) == ("done", "admin")
@@ -281,7 +279,7 @@ def test_the_trail_tells_what_was_lost_and_what_failed(ann: Visitor, guarded: Cl
         stats = [httpx.get(f"http://{node.http}/stats?format=json&topic=audit").json() for node in guarded.nodes]
         return sum(topic["message_count"] for one in stats for topic in one["topics"] or ())
 
-    eventually(lambda: count() == len(ann.client.get("/audit?format=json").json()))  # each is told to the topic
+    eventually(lambda: count() == len(ann.client.get("/audit?format=json").json()))  # each is exported to the topic
 
 
 def test_settings_are_changed_on_all_nodes(ann: Visitor, guarded: Cluster) -> None:

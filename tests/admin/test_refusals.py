@@ -1,4 +1,4 @@
-"""Names nobody knows, numbers that are lists, streams by the dozen: each is refused with a page, and none costs much."""
+"""Unknown names, lists in place of numbers, dozens of streams: each is refused cheaply, with a page."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from admin.nodes.history import FAILED, KEPT, MOST_WAITING, History
 from admin.output.layout import MOST_STREAMS_OF_ONE
 from shared.http.errors import HttpError
 from tests.admin.asking import NOWHERE, make, visiting
-from tests.admin.conftest import a_node, told, upstream
+from tests.admin.conftest import a_node, json_answer, upstream
 from tests.async_tests import on_asyncio
 
 ODD = ("x", "%00", "%ff", "a" * 3000, "..%2f..", "%0d%0aX: y", "-x", "%E4%B8%AD", "a%20b", "%3Cscript%3E")
@@ -33,8 +33,8 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         if name == "/lookup":
             return 404, b'{"message":"TOPIC_NOT_FOUND"}'
         if name == "/info":
-            return told({"broadcast_address": "127.0.0.1", "http_port": 1, "hostname": "n"})
-        return told({"topics": [], "producers": [], "channels": []})
+            return json_answer({"broadcast_address": "127.0.0.1", "http_port": 1, "hostname": "n"})
+        return json_answer({"topics": [], "producers": [], "channels": []})
 
     if request.param == "down":
         yield {"nsqd_http_address": (), "lookupd_http_address": (NOWHERE,)}
@@ -46,7 +46,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.process
 @on_asyncio
-async def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_name_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
     for module in ("admin.output.error_pages", "shared.http.api"):
         monkeypatch.setattr(f"{module}.log.critical", lambda words, *rest, **more: faults.append(str(rest)))
@@ -134,7 +134,7 @@ async def test_streams_are_counted_before_they_begin() -> None:
 
 
 class Lake(History):
-    """One that answers when it is told to."""
+    """A lake that answers when `goes` is set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -163,7 +163,7 @@ async def test_few_wait_for_a_lake_and_one_process_reads_it() -> None:
 
 
 @on_asyncio
-async def test_what_a_lake_told_stands_for_a_while_and_one_that_could_not_be_read_is_left_alone(tmp_path: Path) -> None:
+async def test_answers_and_failures_of_a_lake_stand_for_a_while(tmp_path: Path) -> None:
     lake = Lake()
     lake.goes.set()
     lake.output = b'{"messages":[]}'

@@ -164,11 +164,16 @@ async def test_a_task_ends_when_its_user_may_no_longer_do_all_that_it_needs(tmp_
         client = visiting(node, auth_file=auth_file(tmp_path, robot=["admin"]))
         client.headers.update(bearer("robot"))
         form = {
-            "action": "finish", "node": node, "state": "ready", "count": "999", "per_second": "20", "confirm": "999",
-        }  # fmt: skip
+            "action": "finish",
+            "node": node,
+            "state": "ready",
+            "count": "999",
+            "confirm": "999",
+            "per_second": "20",
+        }
         task = (await client.post("/messages/t/c", data=form)).headers["location"]
         assert "Running" in (await client.get(task)).text
-        auth_file(tmp_path, robot=["operator"])  # who may finish messages, but not lose many of them
+        auth_file(tmp_path, robot=["operator"])  # which may finish one message, but not many
         while "Running" in (page := (await client.get(task)).text):
             await asyncio.sleep(0.01)
     assert "robot no longer has permission" in page

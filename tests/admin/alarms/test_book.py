@@ -1,4 +1,4 @@
-"""Alarms are raised and told once, end once, and go on over a restart."""
+"""Alarms are notified once, end once, and continue over a restart."""
 
 import json
 from collections.abc import Iterable
@@ -24,14 +24,14 @@ def subject(rule: str = "buried", key: str = "t/c", **more: Any) -> Subject:
     return Subject(rule, key, **given)
 
 
-def told(changes: Changes) -> tuple[list[str], list[str]]:
-    """Return which rules were raised and which have ended."""
+def rules_of(changes: Changes) -> tuple[list[str], list[str]]:
+    """Return the rules of alarms that were raised, and that have ended."""
     return [one.subject.rule for one in changes.raised], [one.subject.rule for one in changes.ended]
 
 
 def run(book: AlarmBook, *looks: tuple[int, Iterable[Subject]]) -> list[tuple[list[str], list[str]]]:
-    """Return what is told after each of these looks, at so many ns after NOW."""
-    return [told(book.update(found, NOW + after)) for after, found in looks]
+    """Return the notifications after each of these checks, at a number of ns after NOW."""
+    return [rules_of(book.update(found, NOW + after)) for after, found in looks]
 
 
 NO, RAISED, ENDED = ([], []), (["buried"], []), ([], ["buried"])
@@ -51,13 +51,13 @@ def test_an_alarm_is_raised_and_ended_once() -> None:
     assert run(book, (2 * SECOND, []), (3 * SECOND, [])) == [ENDED, NO]
     assert book.all() == []
     assert run(book, (4 * SECOND, [subject()])) == [RAISED], "it is a new one"
-    book.clear(*BURIED)  # it is gone at once, and its end is told once
+    book.clear(*BURIED)  # it is gone at once, and its end is notified once
     book.clear("buried", "no such alarm")
     assert (book.all(), book.since()) == ([], {})
     assert run(book, (5 * SECOND, []), (6 * SECOND, [])) == [ENDED, NO]
 
 
-def test_an_alarm_is_told_again_when_it_becomes_more_severe_than_ever() -> None:
+def test_an_alarm_is_notified_again_when_it_becomes_more_severe_than_ever() -> None:
     warning, critical = [subject()], [subject(severity=Severity.CRITICAL)]
     looks = enumerate((warning, critical, warning, critical, []))
     assert run(AlarmBook(), *looks) == [RAISED, RAISED, NO, NO, ENDED]
@@ -85,7 +85,7 @@ def test_hold() -> None:
 def test_delay() -> None:
     found, book = [subject(CHANNELLESS)], AlarmBook()
     assert run(book, (0, found), (DELAY - 1, found)) == [NO, NO]
-    assert (book.all(), book.since()) == ([], {}), "nobody sees it yet"
+    assert (book.all(), book.since()) == ([], {}), "it is not listed yet"
     assert run(book, (DELAY, found), (DELAY + 1, found)) == [([CHANNELLESS], []), NO]
     assert book.all()[0].since == NOW
     assert run(AlarmBook(), (0, found), (DELAY - 1, []), (DELAY, found)) == [NO, NO, NO], "it was gone in between"
@@ -106,7 +106,7 @@ def test_a_clock_that_is_set_back_keeps_and_delays_no_alarm() -> None:
 def test_an_alarm_goes_on_over_a_restart() -> None:
     before = {BURIED: NOW - MINUTE, (CHANNELLESS, "t"): NOW - MINUTE}
     book, found = AlarmBook(before), [subject(), subject(CHANNELLESS, "t")]
-    assert run(book, (0, found), (SECOND, found)) == [NO, NO], "it was told before, and delays are over"
+    assert run(book, (0, found), (SECOND, found)) == [NO, NO], "it was notified before, and delays are over"
     assert book.since() == before
     assert run(book, (2 * SECOND, [])) == [([], ["buried", CHANNELLESS])]
     book = AlarmBook({(FAILURES, "t/c"): NOW - MINUTE})  # it takes two looks to be found
@@ -116,7 +116,7 @@ def test_an_alarm_goes_on_over_a_restart() -> None:
     assert run(book, (0, []), (HOLD + 1, [])) == [NO, ([], [FAILURES])]
 
 
-def test_the_end_of_an_alarm_is_told_if_it_ended_while_nsqadmin_was_stopped() -> None:
+def test_the_end_of_an_alarm_is_notified_if_it_ended_while_nsqadmin_was_stopped() -> None:
     book = AlarmBook({BURIED: NOW - MINUTE, ("no-such-rule", "x"): NOW})
     assert run(book, (0, [])) == [NO]
     assert book.since() == {BURIED: NOW - MINUTE}
@@ -146,8 +146,8 @@ def test_what_a_snooze_silences_and_what_not() -> None:
     book = AlarmBook()
     assert run(book, (0, [subject()])) == [RAISED]
     book.snooze(BURIED, Snooze(NOW + MINUTE, "a", "known"))
-    assert run(book, (1, [subject()]), (2, [])) == [NO, ENDED], "the end of what was told is told"
-    # what was snoozed before a restart was not told
+    assert run(book, (1, [subject()]), (2, [])) == [NO, ENDED], "the beginning was notified, so is the end"
+    # an alarm that was snoozed before a restart was not notified
     assert run(snoozed(before={BURIED: NOW}), (0, []), (1, [])) == [NO, NO]
     assert run(snoozed(before={BURIED: NOW}), (0, [subject()]), (MINUTE, [subject()])) == [NO, RAISED]
     book = snoozed()
@@ -166,7 +166,7 @@ def test_snoozes_are_bounded() -> None:
     assert book.snoozes == {}, "they are over, whether there is such an alarm or not"
 
 
-def test_alarms_are_bounded_and_those_that_are_raised_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alarms_are_bounded_and_raised_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alarm_book, "MOST_SUBJECTS", 3)
     book = AlarmBook()
     first = [subject(key=f"t/{number}") for number in range(3)]

@@ -1,11 +1,11 @@
-"""Each rule: a look in which it holds, and its neighbors in which it does not."""
+"""Each rule: a snapshot in which it holds, and its neighbors in which it does not."""
 
 from dataclasses import replace
 from typing import Any
 
 from admin.alarms.checks import Checks
 from admin.alarms.node_checks import CHECKS
-from admin.alarms.past import DISK_LOOKS, DISK_SPACING, LEAST_DISK
+from admin.alarms.past import DISK_SAMPLES, DISK_SPACING, LEAST_DISK
 from admin.alarms.rules import RULES, Severity, Thresholds
 from admin.alarms.subject import Place, Subject, channel_subject, node_subject, topic_subject
 from admin.nodes.inventory import NodeState, Stuck
@@ -23,8 +23,8 @@ def one(figures: ChannelFigures, at: int = NOW, **more: Any) -> Snapshot:
     return look({KEY: figures}, at, **more)
 
 
-def nodes(*told: NodeFacts, at: int = NOW, **more: Any) -> Snapshot:
-    return look(at=at, nodes={each.record.producer.hostname: each for each in told}, **more)
+def nodes(*given: NodeFacts, at: int = NOW, **more: Any) -> Snapshot:
+    return look(at=at, nodes={each.record.producer.hostname: each for each in given}, **more)
 
 
 def topics(**figures: TopicFigures) -> Snapshot:
@@ -55,13 +55,11 @@ def test_buried_growing() -> None:
     assert grown == {"t/c": "5 buried in 9.0 min, 8 in all"}
     assert not words("buried-growing", before, one(channel(buried=7)), settings=settings)
     assert not words("buried-growing", before, one(channel(buried=2))), "they were kicked, or a node restarted"
-    assert not words("buried-growing", one(channel(buried=8))), (
-        "nothing to compare with: it was buried before a restart"
-    )
-    assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2))), "it had no trouble before"
+    assert not words("buried-growing", one(channel(buried=8))), "nothing to compare with"
+    assert words("buried-growing", look(at=NOW - MINUTE), one(channel(buried=2))), "it had no problem before"
     both = one(channel(buried=1), NOW - 20 * SECOND, answered=("n:1", "m:1"))
     alone = one(channel(buried=1), NOW - 10 * SECOND)
-    assert words("buried-growing", both, alone, one(channel(buried=9))), "a node goes, and nobody is blind for a minute"
+    assert words("buried-growing", both, alone, one(channel(buried=9))), "a node leaves, and no minute is lost"
 
 
 @each("rule", ["buried-growing", "failures", "backlog-growing"])
@@ -80,17 +78,17 @@ def test_looks_are_compared_only_if_they_are_comparable(rule: str) -> None:
     assert not words(rule, one(then, NOW), one(now)), "no time has passed"
 
 
-@each("rule, told", [
+@each("rule, expected", [
     ("buried-growing", "28 buried in 10.0 min, 80 in all"),
     ("failures", "100 % of deliveries fail: 2,800 requeued and 0 timed out in 10.0 min"),
     ("backlog-growing", "8,200 messages, 2,800 more in 10.0 min"),
 ])  # fmt: skip
-def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, told: str) -> None:
+def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, expected: str) -> None:
     def at(minute: int) -> Snapshot:
         mine = channel(buried=minute, depth=1000 + 100 * minute, requeued=100 * minute, messages=2, clients=1)
         names = ["n:1", "m:1"]
         names += ["new:1"] if minute >= 9 else []  # it comes
-        names += ["gone:1"] if minute < 6 else []  # it goes
+        names += ["gone:1"] if minute < 6 else []  # it leaves
         names += ["flaps:1"] if minute % 2 else []
         parts = {name: {KEY: mine if name in ("n:1", "m:1") else channel(buried=9, depth=1000)} for name in names}
         return look_at(parts, NOW + minute * MINUTE)
@@ -98,15 +96,15 @@ def test_a_node_that_comes_or_goes_shortens_no_window(rule: str, told: str) -> N
     settings = (f"{rule}.minutes=10",)
     checks, seen = Checks(Thresholds(settings)), dict[int, str]()
     for minute in range(15):
-        told_now = [each.words for each in checks.check(at(minute)) if each.rule == rule]
-        seen |= dict.fromkeys([minute] if told_now else [], "".join(told_now))
+        found_now = [each.words for each in checks.check(at(minute)) if each.rule == rule]
+        seen |= dict.fromkeys([minute] if found_now else [], "".join(found_now))
     assert sorted(seen)[-9:] == list(range(6, 15)), "it is raised all the time"
     assert " in 10.0 min" in seen[14]
     last = {KEY: channel(buried=15, depth=1600, requeued=1500, messages=30, clients=1)}
     first = {KEY: channel(buried=1, depth=200, requeued=100, messages=2, clients=1)}
     before = look_at({"n:1": first, "m:1": first}, NOW)
     now = look_at({"n:1": last, "m:1": last, "new:1": {KEY: channel(buried=50, depth=5000)}}, NOW + 10 * MINUTE)
-    assert words(rule, before, now, settings=settings) == {"t/c": told}
+    assert words(rule, before, now, settings=settings) == {"t/c": expected}
 
 
 def test_a_log_that_another_node_has_promoted_is_no_growth() -> None:
@@ -136,22 +134,22 @@ def test_failures() -> None:
     then, settings = channel(messages=100, requeued=10, timed_out=1), ("failures.failures=20", "failures.percent=50")
     before = one(then, NOW - MINUTE)
 
-    def told(now: ChannelFigures) -> dict[str, str]:
+    def expected(now: ChannelFigures) -> dict[str, str]:
         return words("failures", before, one(now), settings=settings)
 
-    assert told(channel(messages=120, requeued=25, timed_out=6)) == {
+    assert expected(channel(messages=120, requeued=25, timed_out=6)) == {
         "t/c": "50 % of deliveries fail: 15 requeued and 5 timed out in 1.0 min"
     }
-    assert not told(channel(messages=120, requeued=25, timed_out=5)), "19 failed"
-    assert not told(channel(messages=121, requeued=25, timed_out=6)), "21 of 41 were finished"
-    assert told(channel(messages=121, requeued=25, timed_out=6, buried=1)), "one of those was buried instead"
-    assert not told(channel(messages=20, requeued=300, timed_out=60)), "a node counts from 0 again"
-    assert not told(channel(messages=120, requeued=0, timed_out=60)), "a node counts from 0 again"
-    assert not told(channel(messages=120, requeued=60, timed_out=0)), "a node counts from 0 again"
+    assert not expected(channel(messages=120, requeued=25, timed_out=5)), "19 failed"
+    assert not expected(channel(messages=121, requeued=25, timed_out=6)), "21 of 41 were finished"
+    assert expected(channel(messages=121, requeued=25, timed_out=6, buried=1)), "one of those was buried instead"
+    assert not expected(channel(messages=20, requeued=300, timed_out=60)), "a node counts from 0 again"
+    assert not expected(channel(messages=120, requeued=0, timed_out=60)), "a node counts from 0 again"
+    assert not expected(channel(messages=120, requeued=60, timed_out=0)), "a node counts from 0 again"
 
 
-def test_a_channel_that_begins_to_fail_is_told_of_within_minutes() -> None:
-    healthy = [look(at=NOW + each * MINUTE) for each in range(10)]  # no node lists a channel without trouble
+def test_a_channel_that_begins_to_fail_raises_an_alarm_within_minutes() -> None:
+    healthy = [look(at=NOW + each * MINUTE) for each in range(10)]  # no node lists a healthy channel
     first = one(channel(messages=50, requeued=5), NOW + 10 * MINUTE)
     second = one(channel(messages=60, requeued=50), NOW + 11 * MINUTE)
     assert not words("failures", *healthy, first)
@@ -162,8 +160,8 @@ def test_a_channel_that_begins_to_fail_is_told_of_within_minutes() -> None:
 
 def test_channel_without_consumer() -> None:
     rule, settings = "channel-without-consumer", ("channel-without-consumer.messages=5",)
-    told = words(rule, one(channel(depth=5, oldest=NOW - 2 * MINUTE)), settings=settings)
-    assert told == {"t/c": "5 messages wait, the oldest for 2.0 min"}
+    expected = words(rule, one(channel(depth=5, oldest=NOW - 2 * MINUTE)), settings=settings)
+    assert expected == {"t/c": "5 messages wait, the oldest for 2.0 min"}
     assert words(rule, one(channel(depth=5)), settings=settings) == {"t/c": "5 messages wait"}
     assert not words(rule, one(channel(depth=4)), settings=settings)
     assert not words(rule, one(channel(depth=5, clients=1)), settings=settings)
@@ -174,15 +172,15 @@ def test_backlog_growing() -> None:
     settings = ("backlog-growing.messages=1000", "backlog-growing.growth=10")
     before = one(channel(depth=1000), NOW - 5 * MINUTE)
 
-    def told(depth: int, *earlier: Snapshot) -> dict[str, str]:
+    def expected(depth: int, *earlier: Snapshot) -> dict[str, str]:
         return words("backlog-growing", *(earlier or (before,)), one(channel(depth=depth)), settings=settings)
 
-    assert told(1100) == {"t/c": "1,100 messages, 100 more in 5.0 min"}
-    assert not told(1099)
-    assert not told(900)
-    assert told(1000, look(at=NOW - 5 * MINUTE)), "it had few messages then"
-    assert not told(999, look(at=NOW - 5 * MINUTE))
-    assert not told(2000, one(channel(depth=1000), NOW - 5 * MINUTE + 1)), "half of the window is not over"
+    assert expected(1100) == {"t/c": "1,100 messages, 100 more in 5.0 min"}
+    assert not expected(1099)
+    assert not expected(900)
+    assert expected(1000, look(at=NOW - 5 * MINUTE)), "it had few messages then"
+    assert not expected(999, look(at=NOW - 5 * MINUTE))
+    assert not expected(2000, one(channel(depth=1000), NOW - 5 * MINUTE + 1)), "half of the window is not over"
     looks = [one(channel(depth=1000 + 100 * each), NOW + each * MINUTE) for each in range(16)]
     settings = ("backlog-growing.minutes=60", "buried-growing.minutes=60")  # of which 15 count
     assert words("backlog-growing", *looks, settings=settings) == {"t/c": "2,500 messages, 1,500 more in 15.0 min"}
@@ -205,15 +203,17 @@ def test_paused() -> None:
     channels = {KEY: channel(paused=True, paused_at=long, depth=3), ("t", "d"): channel(paused=True, paused_at=short)}
     channels |= {("t", "e"): channel(paused=True), ("t", "f"): channel(paused_at=long)}
     of_topics = {"t": (long, 4), "u": (short, 0), "v": (0, 0)}
-    told = topics(**{name: topic(paused=True, paused_at=at, depth=depth) for name, (at, depth) in of_topics.items()})
-    told.channels = channels
+    expected = topics(
+        **{name: topic(paused=True, paused_at=at, depth=depth) for name, (at, depth) in of_topics.items()}
+    )
+    expected.channels = channels
     waits = {"t/c": "paused for 1.0 h, 3 messages wait", "t": "paused for 1.0 h, 4 messages wait"}
-    assert words("paused", told) == waits
+    assert words("paused", expected) == waits
 
 
 def test_tube_buried_cursor_lag_and_too_many() -> None:
-    told = look(tubes={("we ird", "n:1"): 5, ("mails", "n:1"): 4})
-    (subject,) = found("tube-buried", told, settings=("tube-buried.jobs=5",))
+    expected = look(tubes={("we ird", "n:1"): 5, ("mails", "n:1"): 4})
+    (subject,) = found("tube-buried", expected, settings=("tube-buried.jobs=5",))
     assert (subject.key, subject.words, subject.topic) == ("we ird at n:1", "5 buried jobs", "we ird")
     assert subject.path == "tube?name=we%20ird&node=n%3A1&state=buried"
     cursors = [CursorFigures("t", "r", "n:1", 100), CursorFigures("t", "s", "n:1", 99)]
@@ -223,7 +223,7 @@ def test_tube_buried_cursor_lag_and_too_many() -> None:
     assert not words("too-many", look())
 
 
-def test_which_pages_tell_of_an_alarm() -> None:
+def test_the_pages_of_an_alarm() -> None:
     of_channel, of_topic = channel_subject("buried", ("t", "c"), "x", 1), topic_subject("paused", "t", "x", 1)
     of_node = node_subject("disk-low", "n:1", "x", path="storage?node=n%3A1")
     (of_tube,) = found("tube-buried", look(tubes={("t", "n:1"): 5}))
@@ -237,15 +237,15 @@ def test_which_pages_tell_of_an_alarm() -> None:
         "lookup": Place("lookup"), "readers": Place("readers"),
     }  # fmt: skip
 
-    def telling(subject: Subject) -> set[str]:
+    def pages_of(subject: Subject) -> set[str]:
         return {name for name, place in pages.items() if subject.is_about(place)}
 
-    assert telling(of_channel) == {"t", "t/c"}
-    assert telling(of_topic) == {"t", "t/c", "t/d"}
-    assert telling(of_node) == {"n", "storage", "storage of n"}
-    assert telling(of_tube) == {"t", "n", "storage of n", "tube t at n"}
-    assert telling(of_reader) == {"t", "n", "storage of n", "tube t at n", "readers"}
-    assert telling(lookupd) == {"lookup"}
+    assert pages_of(of_channel) == {"t", "t/c"}
+    assert pages_of(of_topic) == {"t", "t/c", "t/d"}
+    assert pages_of(of_node) == {"n", "storage", "storage of n"}
+    assert pages_of(of_tube) == {"t", "n", "storage of n", "tube t at n"}
+    assert pages_of(of_reader) == {"t", "n", "storage of n", "tube t at n", "readers"}
+    assert pages_of(lookupd) == {"lookup"}
 
 
 def test_node_down() -> None:
@@ -276,12 +276,12 @@ def test_node_refusing_log_corrupt_log_cut_and_sync_slow() -> None:
 
 @each("state", GONE)
 @each("rule", ["node-refusing", "disk-low", "version-skew", "draining"])
-def test_a_node_that_is_gone_has_no_other_trouble(rule: str, state: NodeState) -> None:
+def test_a_node_that_is_gone_has_no_other_alarm(rule: str, state: NodeState) -> None:
     old = record(is_draining=True, is_drained=True)
-    trouble = {"refusal": "x", "disk_total": 10, "disk_free": 0}
+    problems = {"refusal": "x", "disk_total": 10, "disk_free": 0}
     newer = facts(node=record(producer=producer("m", version="2.0.0")))
-    assert words(rule, nodes(facts(node=old, **trouble), newer)).keys() == {"n"}
-    assert not words(rule, nodes(facts(state, old, **trouble), newer))
+    assert words(rule, nodes(facts(node=old, **problems), newer)).keys() == {"n"}
+    assert not words(rule, nodes(facts(state, old, **problems), newer))
 
 
 def test_lookupd_down() -> None:
@@ -348,18 +348,18 @@ def test_disk_days() -> None:
     assert not words("disk-days", *disks(days + 2, days + 1))
     assert not words("disk-days", *disks(50, 50))
     assert not words("disk-days", *disks(50, 60))
-    assert not words("disk-days", *disks(50, 40, spacing=LEAST_DISK - 1)), "too short to tell a rate"
+    assert not words("disk-days", *disks(50, 40, spacing=LEAST_DISK - 1)), "too short for a rate"
     assert not words("disk-days", *disks(50))
 
 
 def test_the_past_is_bounded() -> None:
     checks = Checks(Thresholds())
-    for at in range(10 * DISK_LOOKS):
+    for at in range(10 * DISK_SAMPLES):
         disk = facts(disk_free=5, disk_total=10)
         checks.check(nodes(disk, at=NOW + at * DISK_SPACING, channels={KEY: channel(buried=1)}))
-    assert len(checks.past._disks) == DISK_LOOKS
+    assert len(checks.past._disks) == DISK_SAMPLES
     for at in range(300):
-        checks.check(one(channel(), NOW + 10 * DISK_LOOKS * DISK_SPACING + at * 15 * SECOND))
+        checks.check(one(channel(), NOW + 10 * DISK_SAMPLES * DISK_SPACING + at * 15 * SECOND))
     assert 15 <= len(checks.past._kept) <= 17
     assert not any(each.nodes or each.cursors or each.topics or each.tubes for each in checks.past._kept)
 
@@ -380,21 +380,21 @@ def test_clock_skew() -> None:
     assert not words("clock-skew", clocks(60 * two, 60 * two, 60 * two)), "nsqadmin's own clock is wrong"
 
 
-@each("left, severity, told", [
+@each("left, severity, expected", [
     (14, Severity.WARNING, "expires on 2027-01-29 08:00:00 UTC, in 14.0 d"),
     (2, Severity.CRITICAL, "expires on 2027-01-17 08:00:00 UTC, in 2.0 d"),
     (0, Severity.CRITICAL, "expired on 2027-01-15 08:00:00 UTC"),
 ])  # fmt: skip
-def test_certificate_expiring(left: int, severity: Severity, told: str) -> None:
+def test_certificate_expiring(left: int, severity: Severity, expected: str) -> None:
     ends = NOW // SECOND + left * 24 * 3600
-    told_of = {("n:1", "tls-cert"): ends, (OWN, "http-client-tls-cert"): ends, ("https://l:1", "tls-cert"): ends}
-    seen = look(certificates=told_of, nodes={"n:1": facts()}, lookupds={"https://l:1": ""})
+    certificates = {("n:1", "tls-cert"): ends, (OWN, "http-client-tls-cert"): ends, ("https://l:1", "tls-cert"): ends}
+    seen = look(certificates=certificates, nodes={"n:1": facts()}, lookupds={"https://l:1": ""})
     subjects = found("certificate-expiring", seen)
-    assert [each.words for each in subjects] == [f"--{option} {told}" for _, option in told_of]
+    assert [each.words for each in subjects] == [f"--{option} {expected}" for _, option in certificates]
     assert [each.severity for each in subjects] == [severity] * 3
     assert [each.path for each in subjects] == ["nodes/n%3A1", "health", "lookup"]
     assert subjects[0].is_about(Place("nodes", node="n:1"))
-    later = {key: ends + 1 for key, ends in told_of.items()} if left == 14 else {}
+    later = {key: ends + 1 for key, ends in certificates.items()} if left == 14 else {}
     assert not words("certificate-expiring", look(certificates=later))
 
 

@@ -1,4 +1,4 @@
-"""What the monitor finds while no page is open: of nodes that answer, hang, die, lie, or are of another make."""
+"""Checks of nodes that answer, hang, go down, lie, or are NSQ's, while no page is open."""
 
 import asyncio
 import logging
@@ -27,14 +27,14 @@ from tests.async_tests import on_asyncio
 from tests.cases import each
 
 INTERVAL = 15.0
-TIMEOUT = 5.0  # s that a question to a node that hangs takes
+TIMEOUT = 5.0  # s that a request to a node that hangs takes
 ATTENTION = {"channels": [{"topic": "t", "channel": "c", "buried": 7, "clients": 1}]}
 FIGURES = {"totals": {"depth": 30}, "names": ["t"], "columns": {"held": [30], "buried": [0]}}
 
 
 @dataclass
 class FakeNode:
-    """A node. `answers` has what it answers by path, or what it raises; what is not in it is 404."""
+    """A node. `answers` has its answers or exceptions by path; other paths are 404."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     hangs: bool = False
@@ -43,11 +43,11 @@ class FakeNode:
 
     @property
     def paths(self) -> list[str]:
-        """What it was asked except for pings."""
+        """The paths of all requests but pings."""
         return [path for path, _ in self.asked if path != "/ping"]
 
 
-class Room:
+class Watch:
     """A monitor over fake nodes, which nsqlookupd names, and with a clock of its own."""
 
     def __init__(self, *named: Producer, thresholds: tuple[str, ...] = (), **nodes: FakeNode) -> None:
@@ -56,7 +56,7 @@ class Room:
         self.named = list(named) or [producer(name, capabilities=("log",)) for name in nodes]
         self.lookupds: dict[str, Exception | None] = {"l:1": None}
         self.originals: dict[str, list[dict[str, Any]]] = {}
-        self.told: list[Changes] = []
+        self.changes: list[Changes] = []
         asks = {"get_object": self.get_object, "get_bytes": self.get_bytes}
         upstreams: Any = SimpleNamespace(**asks, stale=dict, forget=lambda address: None)
         upstreams.answer_budget = SimpleNamespace(most_held=1 << 20)
@@ -65,7 +65,7 @@ class Room:
         queries = Queries(cast(Any, None), cast(Any, cluster), upstreams, upstreams, clock=self.clock)
         self.store = StateStore(None)
         checks = Checks(Thresholds(thresholds))
-        self.monitor = Monitor(queries, checks, AlarmBook(), self.store, INTERVAL, self.told.append, self.clock)
+        self.monitor = Monitor(queries, checks, AlarmBook(), self.store, INTERVAL, self.changes.append, self.clock)
 
     def clock(self) -> int:
         return NOW + int(self.seconds * SECOND)
@@ -111,11 +111,11 @@ class Room:
         return cast(dict[str, Any], answer)
 
     async def look(self, after: float = INTERVAL) -> Snapshot:
-        """Ping and look once, so many seconds after the last time."""
+        """Ping and check once, `after` seconds after the last time."""
         self.seconds += after
         self.monitor.queries.cache.invalidate()
         await self.monitor.ping()
-        await self.monitor.look()
+        await self.monitor.check()
         return self.monitor.last
 
     def state(self, name: str) -> NodeState:
@@ -130,230 +130,228 @@ class Room:
 
 
 @pytest.fixture
-def a_room(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Room]:
-    def make(*named: Producer, **more: Any) -> Room:
-        room = Room(*named, **more)
-        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=room.monotonic))
-        return room
+def make_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watch]:
+    def make(*named: Producer, **more: Any) -> Watch:
+        watch = Watch(*named, **more)
+        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=watch.monotonic))
+        return watch
 
     return make
 
 
 def healthy(**more: Any) -> FakeNode:
-    told = {"/channels/attention": ATTENTION, "/topics/figures": FIGURES, "/node/drain": {"draining": False}}
-    return FakeNode(told | more)
+    answers = {"/channels/attention": ATTENTION, "/topics/figures": FIGURES, "/node/drain": {"draining": False}}
+    return FakeNode(answers | more)
 
 
 @on_asyncio
-async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(a_room: Any) -> None:
-    room = a_room(n=(node := healthy()))
-    look = await room.look()
+async def test_a_look_asks_what_alarms_need_and_seldom_what_costs_more(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()))
+    look = await watch.look()
     first = ["/channels/attention", "/node/drain", "/cluster", "/storage", "/cursors", "/topics/figures"]
     assert node.paths == first
     assert node.asked[1] == ("/channels/attention", {"depth": "500", "age": "1800", "limit": "1000"})
     assert (look.answered, look.channels["t", "c"].buried) == ({"n:1"}, 7)
     node.asked.clear()
     for _ in range(3):
-        await room.look()
+        await watch.look()
     assert node.paths == 3 * ["/channels/attention", "/node/drain"], "it is in no cluster"
     node.asked.clear()
-    await room.look()
+    await watch.look()
     assert node.paths == first
-    assert [[one.id for one in changes.raised] for changes in room.told] == [[("buried", "t/c")], [], [], [], []]
-    assert room.monitor.looks == 5
-    assert room.monitor.looked_at == room.clock()
-    room = a_room(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
-    await room.look()  # thresholds beyond what nodes can be asked for
+    assert [[one.id for one in changes.raised] for changes in watch.changes] == [[("buried", "t/c")], [], [], [], []]
+    assert watch.monitor.completed == 5
+    assert watch.monitor.checked_at == watch.clock()
+    watch = make_watch(thresholds=("oldest-message.minutes=1e15", "backlog-growing.messages=0"), n=(node := healthy()))
+    await watch.look()  # thresholds beyond what nodes can be asked for
     assert node.asked[1] == ("/channels/attention", {"depth": "1", "age": str(MOST_AGE), "limit": "1000"})
 
 
 @on_asyncio
-async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(a_room: Any) -> None:
-    room = a_room(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
-    await room.look()
+async def test_a_node_in_a_cluster_is_asked_about_it_with_each_look(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy(**{"/cluster": {"cluster": "main", "node": 1}})))
+    await watch.look()
     node.asked.clear()
-    await room.look()
+    await watch.look()
     assert node.paths == ["/channels/attention", "/node/drain", "/cluster"]
     node.answers["/cluster"] = Refused("404", 404)
-    await room.look()
+    await watch.look()
     node.asked.clear()
-    await room.look()
+    await watch.look()
     assert "/cluster" not in node.paths, "it has left it"
 
 
 @on_asyncio
-async def test_a_node_that_hangs_costs_one_question_and_is_as_it_was_until_it_is_down(a_room: Any) -> None:
-    room = a_room(n=healthy(), m=(node := healthy()))
-    await room.look()
-    figures_at = room.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
+async def test_a_node_that_hangs_costs_one_request_and_is_as_it_was_until_it_is_down(make_watch: Any) -> None:
+    watch = make_watch(n=healthy(), m=(node := healthy()))
+    await watch.look()
+    figures_at = watch.monitor.inventory.find("m:1").figures_at  # type: ignore[union-attr]
     node.hangs, before = True, len(node.asked)
-    look = await room.look(2)
+    look = await watch.look(2)
     assert [path for path, _ in node.asked[before:]] == ["/ping", "/channels/attention"]
-    assert room.state("m") is NodeState.UNANSWERED
+    assert watch.state("m") is NodeState.UNANSWERED
     assert look.answered == {"n:1", "m:1"}
-    assert room.monitor.inventory.find("m:1").figures_at == figures_at, "they were not told again"  # type: ignore[union-attr]
+    assert watch.monitor.inventory.find("m:1").figures_at == figures_at, "they were not answers again"  # type: ignore[union-attr]
     node.asked.clear()
-    look = await room.look(1)
-    assert room.state("m") is NodeState.DOWN
+    look = await watch.look(1)
+    assert watch.state("m") is NodeState.DOWN
     assert node.paths == []
     assert look.answered == {"n:1"}
-    assert room.alarms()["node-down"] == ["m:1"]
+    assert watch.alarms()["node-down"] == ["m:1"]
     node.hangs = False
-    look = await room.look(1)
-    assert room.state("m") is NodeState.UP
+    look = await watch.look(1)
+    assert watch.state("m") is NodeState.UP
     assert look.answered == {"n:1", "m:1"}, "it is asked at once, though it took long before"
-    assert "node-down" not in room.alarms()
+    assert "node-down" not in watch.alarms()
 
 
 @on_asyncio
-async def test_a_node_that_took_long_is_asked_less_often(a_room: Any) -> None:
-    room = a_room(n=(node := healthy()))
+async def test_a_node_that_took_long_is_asked_less_often(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()))
     node.seconds = 0.1
-    await room.look()
+    await watch.look()
     node.asked.clear()
-    look = await room.look()
-    assert look.channels["t", "c"].buried == 7, "as it was told last"
-    assert node.paths == [], "six questions took 0.6 s: it is asked again after 30 s"
-    await room.look()
+    look = await watch.look()
+    assert look.channels["t", "c"].buried == 7, "as it was answers last"
+    assert node.paths == [], "six requests took 0.6 s: it is asked again after 30 s"
+    await watch.look()
     assert node.paths[0] == "/channels/attention"
 
 
 @on_asyncio
-async def test_an_original_node(a_room: Any) -> None:
-    room = a_room(producer("o"), o=FakeNode())
+async def test_an_original_node(make_watch: Any) -> None:
+    watch = make_watch(producer("o"), o=FakeNode())
     channel = {"channel_name": "c", "depth": 5, "in_flight_count": 1, "client_count": 0}
-    room.originals["o:1"] = [{"topic_name": "t", "depth": 2, "channels": [channel]}]
-    look = await room.look()
+    watch.originals["o:1"] = [{"topic_name": "t", "depth": 2, "channels": [channel]}]
+    look = await watch.look()
     assert (look.answered, look.channels["t", "c"].depth) == ({"o:1"}, 5)
-    node = room.monitor.inventory.find("o:1")
+    node = watch.monitor.inventory.find("o:1")
     assert (node.held, node.stuck[0].topic, node.stuck[0].messages) == (8, "t", 8)
-    await room.look(20)
-    assert room.alarms() == {"channel-without-consumer": ["t/c"]}
-    del room.originals["o:1"]
-    look = await room.look()
+    await watch.look(20)
+    assert watch.alarms() == {"channel-without-consumer": ["t/c"]}
+    del watch.originals["o:1"]
+    look = await watch.look()
     assert look.channels["t", "c"].depth == 5, "it does not answer for a moment"
 
 
 @on_asyncio
-async def test_an_earlier_penstock_lists_no_channels(a_room: Any) -> None:
+async def test_an_earlier_penstock_lists_no_channels(make_watch: Any) -> None:
     node = FakeNode({"/topics/figures": FIGURES, "/node/drain": {"draining": True}, "/storage": {"refusal": "full"}})
-    room = a_room(n=node, m=healthy())
-    look = await room.look()
+    watch = make_watch(n=node, m=healthy())
+    look = await watch.look()
     assert look.answered == {"m:1"}
     assert look.nodes["n:1"].clock_ahead is None
-    assert room.alarms()["node-refusing"] == ["n:1"]
-    assert room.alarms()["draining"] == ["n:1"]
+    assert watch.alarms()["node-refusing"] == ["n:1"]
+    assert watch.alarms()["draining"] == ["n:1"]
     node.answers["/channels/attention"] = {"channels": [{"topic": "t", "channel": "c", "buried": 400}]}
-    look = await room.look()
+    look = await watch.look()
     assert look.answered == {"m:1", "n:1"}
-    assert "buried-growing" not in room.alarms(), "it was upgraded: they were buried before"
+    assert "buried-growing" not in watch.alarms(), "it was upgraded: they were buried before"
 
 
 @each("failure", [UpstreamError("reset"), Refused("503", 503), Refused("429", 429), Refused("408", 408)])
 @on_asyncio
-async def test_a_node_that_fails_once_is_as_it_was(a_room: Any, failure: UpstreamError) -> None:
-    room = a_room(n=(node := healthy()))
-    await room.look()
+async def test_a_node_that_fails_once_is_as_it_was(make_watch: Any, failure: UpstreamError) -> None:
+    watch = make_watch(n=(node := healthy()))
+    await watch.look()
     node.answers["/channels/attention"] = failure
-    look = await room.look()
+    look = await watch.look()
     assert look.channels["t", "c"].buried == 7
     node.answers["/channels/attention"] = ATTENTION
-    await room.look()
-    assert [len(one.raised) + len(one.ended) for one in room.told] == [1, 0, 0]
+    await watch.look()
+    assert [len(one.raised) + len(one.ended) for one in watch.changes] == [1, 0, 0]
 
 
 @on_asyncio
-async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(a_room: Any) -> None:
-    room = a_room(n=(node := healthy()), m=healthy())
+async def test_a_drained_node_that_is_stopped_is_not_down_even_if_it_stops_within_a_look(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()), m=healthy())
     node.answers["/node/drain"] = {"draining": True, "done": True}
-    await room.look()
+    await watch.look()
     node.answers["/node/drain"] = UpstreamError("reset")
-    await room.look()
-    assert room.alarms()["draining"] == ["n:1"]
+    await watch.look()
+    assert watch.alarms()["draining"] == ["n:1"]
     node.answers["/ping"] = UpstreamError("refused")
-    room.named = room.named[1:]
-    await room.look()
-    assert room.state("n") is NodeState.STOPPED
-    assert "draining" not in room.alarms()
-    assert "node-down" not in room.alarms()
+    watch.named = watch.named[1:]
+    await watch.look()
+    assert watch.state("n") is NodeState.STOPPED
+    assert "draining" not in watch.alarms()
+    assert "node-down" not in watch.alarms()
 
 
 @on_asyncio
-async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(a_room: Any) -> None:
-    room = a_room(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
-    await room.look()
+async def test_a_node_that_goes_down_keeps_its_figures_and_loses_its_channels(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()), m=FakeNode({"/channels/attention": {}}))
+    await watch.look()
     node.answers["/ping"] = UpstreamError("refused")
-    room.named = room.named[1:]
-    look = await room.look()
+    watch.named = watch.named[1:]
+    look = await watch.look()
     assert (look.answered, look.channels) == ({"m:1"}, {})
-    (alarm,) = room.monitor.book.all()
-    assert (alarm.subject.rule, alarm.since) == ("node-down", room.clock() // SECOND * SECOND)
+    (alarm,) = watch.monitor.book.all()
+    assert (alarm.subject.rule, alarm.since) == ("node-down", watch.clock() // SECOND * SECOND)
     assert "30 messages are stuck on it: t (30)." in alarm.subject.words
-    assert set(room.monitor._paces) == {"m:1"}
-    assert not await room.monitor.dismiss("m:1"), "it is up"
-    assert await room.monitor.dismiss("n:1")
-    assert room.alarms() == {}
-    await room.look()
-    assert [one.subject.rule for one in room.told[-1].ended] == ["node-down"]
+    assert set(watch.monitor._paces) == {"m:1"}
+    assert not await watch.monitor.dismiss("m:1"), "it is up"
+    assert await watch.monitor.dismiss("n:1")
+    assert watch.alarms() == {}
+    await watch.look()
+    assert [one.subject.rule for one in watch.changes[-1].ended] == ["node-down"]
 
 
 @on_asyncio
-async def test_an_answer_that_is_not_ok_nsqlookupd_down_and_the_clocks_of_nodes(a_room: Any) -> None:
-    room = a_room(n=(node := healthy()))
+async def test_an_answer_that_is_not_ok_nsqlookupd_down_and_the_clocks_of_nodes(make_watch: Any) -> None:
+    watch = make_watch(n=(node := healthy()))
     node.answers["/ping"] = Refused("n:1/ping answered 500 'NOK - disk full'", 500)
-    look = await room.look()
-    assert (room.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
-    assert room.alarms()["node-refusing"] == ["n:1"]
+    look = await watch.look()
+    assert (watch.state("n"), look.nodes["n:1"].health) == (NodeState.UP, "n:1/ping answered 500 'NOK - disk full'")
+    assert watch.alarms()["node-refusing"] == ["n:1"]
     del node.answers["/ping"]
-    room.lookupds["l:1"] = UpstreamError("refused")
-    look = await room.look()
-    assert "node-refusing" not in room.alarms()
+    watch.lookupds["l:1"] = UpstreamError("refused")
+    look = await watch.look()
+    assert "node-refusing" not in watch.alarms()
     assert (look.lookupds, look.answered) == ({"l:1": "refused"}, {"n:1"}), "nodes that are known are asked anyway"
-    assert room.alarms()["lookupd-down"] == ["l:1"]
-    room = a_room(**{name: healthy(**{"/channels/attention": {"now": NOW + ahead * SECOND}})
+    assert watch.alarms()["lookupd-down"] == ["l:1"]
+    watch = make_watch(**{name: healthy(**{"/channels/attention": {"now": NOW + ahead * SECOND}})
                      for name, ahead in (("a", 0), ("b", 0), ("c", 60))})  # fmt: skip
-    await room.look(0)
-    assert [room.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
-    assert room.alarms()["clock-skew"] == ["c:1"]
+    await watch.look(0)
+    assert [watch.monitor.last.nodes[f"{name}:1"].clock_ahead for name in "abc"] == [0, 0, 60 * SECOND]
+    assert watch.alarms()["clock-skew"] == ["c:1"]
 
 
 @on_asyncio
-async def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(a_room: Any) -> None:
-    room = a_room(producer("n", topics=(("t", False),)), n=healthy())
-    queries = room.monitor.queries
-    await room.look()
-    room.named = []
+async def test_an_nsqlookupd_that_was_restarted_hides_no_node_of_a_topic_until_the_next_look(make_watch: Any) -> None:
+    watch = make_watch(producer("n", topics=(("t", False),)), n=healthy())
+    queries = watch.monitor.queries
+    await watch.look()
+    watch.named = []
     queries.cache.invalidate()
     assert [one.address for one in (await queries.producers_of("t")).producers] == ["n:1"]
-    assert room.state("n") is NodeState.UNREGISTERED
+    assert watch.state("n") is NodeState.UNREGISTERED
     with pytest.raises(AllFailed):
         await queries.producers_of("u")
 
 
 @on_asyncio
-async def test_pages_ask_again_if_a_node_goes_or_comes_and_not_for_figures(
-    a_room: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    room = a_room(n=(node := healthy()))
+async def test_pages_ask_again_if_a_node_leaves_or_joins(make_watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = make_watch(n=(node := healthy()))
     noted: list[float] = []
-    monkeypatch.setattr(Queries, "note_change", lambda queries: noted.append(room.seconds))
+    monkeypatch.setattr(Queries, "note_change", lambda queries: noted.append(watch.seconds))
     for _ in range(10):
-        await room.look()
+        await watch.look()
     assert noted == [INTERVAL]
     node.answers["/ping"] = UpstreamError("refused")
-    await room.look()
+    await watch.look()
     del node.answers["/ping"]
-    await room.look()
+    await watch.look()
     assert noted == [INTERVAL, 11 * INTERVAL, 12 * INTERVAL]
 
 
 @on_asyncio
 async def test_a_bug_in_a_check_does_not_end_the_task(
-    a_room: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_watch: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room, looks = a_room(n=healthy()), 0
+    watch, looks = make_watch(n=healthy()), 0
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
-    check = room.monitor.checks.check
+    check = watch.monitor.checks.check
 
     def fails_once(look: Snapshot) -> Any:
         nonlocal looks
@@ -362,30 +360,30 @@ async def test_a_bug_in_a_check_does_not_end_the_task(
             raise ZeroDivisionError
         return check(look)
 
-    monkeypatch.setattr(room.monitor.checks, "check", fails_once)
+    monkeypatch.setattr(watch.monitor.checks, "check", fails_once)
 
     async def turns() -> None:
         done, sleep = asyncio.Event(), asyncio.sleep
 
         async def skip(seconds: float) -> None:
-            room.seconds += seconds
-            room.monitor.queries.cache.invalidate()
-            if room.monitor.looks == 2:
+            watch.seconds += seconds
+            watch.monitor.queries.cache.invalidate()
+            if watch.monitor.completed == 2:
                 done.set()
             await sleep(0)
 
         monkeypatch.setattr("admin.alarms.monitor.asyncio.sleep", skip)
-        room.monitor.start()
-        room.monitor.start()  # it is started already
+        watch.monitor.start()
+        watch.monitor.start()  # it is started already
         await done.wait()
-        assert room.monitor._task is not None
-        room.monitor._task.cancel()
+        assert watch.monitor._task is not None
+        watch.monitor._task.cancel()
 
     await turns()
     assert looks == 3
-    assert room.alarms() == {"buried": ["t/c"]}
+    assert watch.alarms() == {"buried": ["t/c"]}
     assert [one.getMessage() for one in caplog.records if one.levelno == logging.CRITICAL] == [
-        "ALARMS: the look at the nodes failed"
+        "ALARMS: the check of the nodes failed"
     ]
     assert DOWN_AFTER > INTERVAL * SECOND / 3, "a node that is frozen is noticed between two looks"
 
@@ -402,38 +400,38 @@ KEYS = (
 def test_a_node_may_answer_anything(one: Any, other: Any) -> None:
     inner = dict.fromkeys(KEYS, other)
     answers = [dict.fromkeys(KEYS, one), {key: [inner, one] for key in KEYS}, dict.fromkeys(KEYS, inner)]
-    room = Room(**{f"n{place}": FakeNode(dict.fromkeys(PATHS, answer)) for place, answer in enumerate(answers)})
+    watch = Watch(**{f"n{place}": FakeNode(dict.fromkeys(PATHS, answer)) for place, answer in enumerate(answers)})
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=room.monotonic))
+        monkeypatch.setattr("admin.alarms.monitor.time", SimpleNamespace(monotonic=watch.monotonic))
         for _ in range(2):
-            in_loop(room.look)
-    assert room.monitor.looks == 2
-    for alarm in room.monitor.book.all():
+            in_loop(watch.look)
+    assert watch.monitor.completed == 2
+    for alarm in watch.monitor.book.all():
         assert alarm.json()["rule"] == alarm.rule.name
 
 
 @on_asyncio
-async def test_what_is_raised_in_a_snooze_is_stored_too(a_room: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = a_room(n=healthy())
-    room.monitor.book.snooze(("buried", ""), Snooze(NOW + 3600 * SECOND, "a", "known"))
+async def test_what_is_raised_in_a_snooze_is_stored_too(make_watch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = make_watch(n=healthy())
+    watch.monitor.book.snooze(("buried", ""), Snooze(NOW + 3600 * SECOND, "a", "known"))
     puts: list[dict[Id, int]] = []
 
     async def put(self: StateStore, since: dict[Id, int]) -> None:
         puts.append(since)
 
     monkeypatch.setattr(StateStore, "put_alarms", put)
-    await room.look()
-    await room.look()
-    room.nodes["n:1"].answers["/channels/attention"] = {}
-    await room.look()
+    await watch.look()
+    await watch.look()
+    watch.nodes["n:1"].answers["/channels/attention"] = {}
+    await watch.look()
     assert puts == [{("buried", "t/c"): NOW + int(INTERVAL * SECOND)}, {}], "only what has changed"
-    assert [len(one.raised) + len(one.ended) for one in room.told] == [0, 0, 0]
+    assert [len(one.raised) + len(one.ended) for one in watch.changes] == [0, 0, 0]
 
 
 @on_asyncio
-async def test_cursors_are_bounded(a_room: Any) -> None:
+async def test_cursors_are_bounded(make_watch: Any) -> None:
     cursors = [{"topic": "t" * 300, "name": f"r{one}", "lag": -one} for one in range(MOST_CURSORS + 5)]
-    room = a_room(n=healthy(**{"/cursors": {"cursors": cursors}}))
-    await room.look()
-    assert len(room.monitor.last.cursors) == MOST_CURSORS
-    assert {(len(one.topic), one.lag) for one in room.monitor.last.cursors} == {(200, 0)}
+    watch = make_watch(n=healthy(**{"/cursors": {"cursors": cursors}}))
+    await watch.look()
+    assert len(watch.monitor.last.cursors) == MOST_CURSORS
+    assert {(len(one.topic), one.lag) for one in watch.monitor.last.cursors} == {(200, 0)}

@@ -1,4 +1,4 @@
-"""What nsqadmin shows and tells when something is broken, while no page is open."""
+"""Alarms, pages and webhooks when something is broken while no page is open."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def alarm_time(alarm: dict[str, Any]) -> str:
     return datetime.fromtimestamp(alarm["seen"], UTC).isoformat()
 
 
-def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page_and_webhooks_are_told(tmp_path: Path) -> None:
+def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page_and_webhooks_are_notified(tmp_path: Path) -> None:
     refuses_once = iter([status(503)])
     with Endpoint(lambda request, peer: always(next(refuses_once, OK))(request, peer)) as endpoint:
         flags = ("-state-dir", str(tmp_path / "state"), "-alarm-webhook", endpoint.url)
@@ -111,7 +111,7 @@ def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page_and_webhoo
             last = page(admin, f"/nodes/{dead.http}")
             assert "Last known figures" in last
             assert ">30<" in last
-            eventually(lambda: told(endpoint, "raised"))
+            eventually(lambda: notified(endpoint, "raised"))
             bodies = map(json.loads, endpoint.bodies)
             assert "Critical: Node down" in next(body["text"] for body in bodies if "Node down" in body["text"])
             admin.stop()
@@ -124,12 +124,12 @@ def test_a_node_that_dies_while_no_page_is_open_is_down_on_every_page_and_webhoo
                 assert "Node down:" not in page(again, "/")
                 assert dead.http not in page(again, "/nodes")
                 eventually(lambda: "node-down" not in alarms(again))
-                eventually(lambda: told(endpoint, "ended") == ["ended"])
-            assert told(endpoint, "raised") == ["raised"], "the other nsqadmin knew of it"
+                eventually(lambda: notified(endpoint, "ended") == ["ended"])
+            assert notified(endpoint, "raised") == ["raised"], "the other nsqadmin knew of it"
 
 
-def told(endpoint: Endpoint, what: str) -> list[str]:
-    """How often the endpoint was told that the node is down, or up; the first body was refused, and sent again."""
+def notified(endpoint: Endpoint, what: str) -> list[str]:
+    """The notifications about the node; the first body was refused, and sent again."""
     every = [one for body in endpoint.bodies[1:] for one in json.loads(body)["alarms"] if one["rule"] == "node-down"]
     return [one["status"] for one in every if one["status"] == what]
 
@@ -161,8 +161,8 @@ def test_trouble_with_consumers_snoozes_and_thresholds(tmp_path: Path) -> None:
         assert 'nsqadmin_nodes{cluster="main",state="up"} 2.0' in metrics
 
         snooze = {"action": "snooze", "rule": "buried", "subject": "orders/mail", "minutes": "5", "reason": ""}
-        ours = {"Origin": f"http://{admin.http}"}
-        refused = httpx.post(f"http://{admin.http}/alarms", data=snooze, headers=ours)
+        origin = {"Origin": f"http://{admin.http}"}
+        refused = httpx.post(f"http://{admin.http}/alarms", data=snooze, headers=origin)
         assert refused.status_code == 400, "without a reason"
         assert '<option value="buried" selected>' in refused.text
         assert 'name="subject" value="orders/mail"' in refused.text

@@ -1,4 +1,4 @@
-"""What is kept over a restart, and files that cannot be used."""
+"""State over a restart, and files that cannot be used."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ def test_round_trips(tmp_path: Path) -> None:
         assert (store.nodes(), store.thresholds(), store.snoozes(), store.alarms()) == ([], {}, {}, {})
 
 
-def test_a_file_that_is_no_database_of_ours_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_of_nsqadmin_is_not_touched(tmp_path: Path) -> None:
     path, advice = tmp_path / "s", r"Move the file away, or name another directory"
     path.write_bytes(b"no database" * 100)
     with pytest.raises(StateError, match=rf"-state-dir: cannot use .*/s: .*\. {advice}"):
@@ -102,7 +102,7 @@ def test_records_and_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> Non
         assert again.alarms() == {("buried", "t/c"): NOW}
 
 
-def test_a_write_that_fails_is_logged_once_and_hinders_nobody(
+def test_a_write_that_fails_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(state_store, "LOCKED", 0.0)
@@ -124,18 +124,18 @@ def test_a_write_that_fails_is_logged_once_and_hinders_nobody(
         assert store.thresholds() == {"paused": "off"}, "a write that fails changes nothing"
 
 
-def test_a_disk_that_hangs_hinders_nobody(
+def test_a_disk_that_hangs_delays_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(state_store, "PATIENCE", 0.0)
     monkeypatch.setattr(logging.getLogger("penstock"), "propagate", True)
-    goes, written = threading.Event(), StateStore._written
+    goes, written = threading.Event(), StateStore._execute
 
     def hang(self: StateStore, *given: Any) -> None:
         goes.wait()
         written(self, *given)
 
-    monkeypatch.setattr(StateStore, "_written", hang)
+    monkeypatch.setattr(StateStore, "_execute", hang)
 
     async def work(store: StateStore) -> None:
         for number in range(2 * MOST_WAITING):

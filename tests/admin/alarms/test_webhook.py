@@ -1,4 +1,4 @@
-"""Notifications: what is sent, retried and given up."""
+"""Notifications: bodies, retries and limits."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from admin.alarms.book import AlarmBook, Changes
-from admin.alarms.webhook import LONGEST_LINE, MOST_LINES, MOST_TOLD, RETRIES, Webhooks, body_of
+from admin.alarms.webhook import LONGEST_LINE, MOST_ALARMS, MOST_LINES, RETRIES, Webhooks, body_of
 from admin.users.outbox import MOST_WAITING
 from tests.admin.alarms.test_book import subject
 from tests.admin.looks import NOW, SECOND
@@ -46,14 +46,14 @@ class Endpoint:
 
 
 def sent(
-    *answers: Answer, tell: Callable[[Webhooks], object] = lambda hooks: hooks.tell(changes_of(1))
+    *answers: Answer, act: Callable[[Webhooks], object] = lambda hooks: hooks.notify(changes_of(1))
 ) -> tuple[Endpoint, int]:
-    """Return an endpoint that was told, after it has given all of its answers, and how many bodies were given up."""
+    """Return an endpoint after it has given all of its answers, and the number of bodies that were dropped."""
 
     async def work() -> tuple[Endpoint, int]:
         endpoint = Endpoint(*answers)
         hooks = Webhooks(("http://e/1",), False, "main", endpoint.send, endpoint.sleep)
-        tell(hooks)
+        act(hooks)
         await endpoint.done.wait()
         for _ in range(3):
             await asyncio.sleep(0)
@@ -62,7 +62,7 @@ def sent(
     return asyncio.run(work())
 
 
-def test_a_body_tells_what_was_raised_and_what_has_ended() -> None:
+def test_a_body_has_raised_and_ended_alarms() -> None:
     book = AlarmBook()
     book.update([subject(key="old", words="5 buried")], NOW)
     changes = book.update([subject(key="new", words="7 buried")], NOW + SECOND)
@@ -76,13 +76,13 @@ def test_a_body_tells_what_was_raised_and_what_has_ended() -> None:
 
 
 def test_a_body_is_bounded() -> None:
-    body = body_of(changes_of(MOST_TOLD + 3, words="x" * 10_000), "main", is_slack=False)
-    assert len(body["alarms"]) == MOST_TOLD
+    body = body_of(changes_of(MOST_ALARMS + 3, words="x" * 10_000), "main", is_slack=False)
+    assert len(body["alarms"]) == MOST_ALARMS
     assert body["left_out"] == 3
     lines = body["text"].splitlines()
     assert len(lines) == 1 + MOST_LINES + 1
     assert max(map(len, lines)) <= LONGEST_LINE + 20
-    assert lines[-1] == f"and {MOST_TOLD + 3 - MOST_LINES} more"
+    assert lines[-1] == f"and {MOST_ALARMS + 3 - MOST_LINES} more"
     assert "more" not in body_of(changes_of(MOST_LINES), "main", is_slack=True)["text"]
 
 
@@ -96,11 +96,11 @@ def test_slack_gets_text_only_and_no_markup_or_line_of_a_node() -> None:
 
 
 def test_what_changes_is_one_post_and_nothing_is_none() -> None:
-    def tell(hooks: Webhooks) -> None:
+    def act(hooks: Webhooks) -> None:
         for changes in (NOTHING, changes_of(3), NOTHING, changes_of(2)):
-            hooks.tell(changes)
+            hooks.notify(changes)
 
-    endpoint, failed = sent(200, 204, tell=tell)
+    endpoint, failed = sent(200, 204, act=act)
     assert [len(body["alarms"]) for _, body in endpoint.bodies] == [3, 2]
     assert (endpoint.waited, failed) == ([], 0)
 
@@ -118,7 +118,7 @@ def test_a_post_that_fails_is_repeated_until_it_is_given_up(answer: Answer) -> N
 def test_a_post_that_is_refused_is_not_repeated(status: int) -> None:
     endpoint, failed = sent(status)
     assert (endpoint.waited, failed) == ([], 1)
-    endpoint, failed = sent(status, 200, tell=lambda hooks: [hooks.tell(changes_of(count)) for count in (1, 2)])
+    endpoint, failed = sent(status, 200, act=lambda hooks: [hooks.notify(changes_of(count)) for count in (1, 2)])
     assert ([len(body["alarms"]) for _, body in endpoint.bodies], failed) == ([1, 2], 1), "after it comes the next"
 
 
@@ -137,7 +137,7 @@ async def test_an_endpoint_that_hangs_delays_no_other_and_its_queue_is_bounded()
 
     hooks = Webhooks(("http://hangs", "http://works"), False, "main", send, never)
     for _ in range(MOST_WAITING + 3):
-        hooks.tell(changes_of(1))
+        hooks.notify(changes_of(1))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert len(got) == MOST_WAITING + 3
@@ -145,4 +145,4 @@ async def test_an_endpoint_that_hangs_delays_no_other_and_its_queue_is_bounded()
 
 
 def test_without_an_endpoint_nothing_is_made() -> None:
-    Webhooks((), False, "main").tell(changes_of(1))  # there is no event loop
+    Webhooks((), False, "main").notify(changes_of(1))  # there is no event loop

@@ -1,4 +1,4 @@
-"""What a page of messages refuses before it asks any node."""
+"""Requests that a page of messages refuses before it asks a node."""
 
 from pathlib import Path
 
@@ -19,9 +19,8 @@ rules = [{ verbs = ["browse", "act"], topics = ["t"] }, { verbs = ["publish"], t
 
 async def ask(directory: Path, name: str, path: str, form: dict[str, str] | None = None) -> httpx.Response:
     """Send a request of a user with the role of that name; no node is there."""
-    client = visiting(
-        auth_file=auth_file(directory, ROLE, **{one: [one] for one in ("viewer", "body-viewer", "repair")})
-    )
+    roles = {one: [one] for one in ("viewer", "body-viewer", "repair")}
+    client = visiting(auth_file=auth_file(directory, ROLE, **roles))
     method = "GET" if form is None else "POST"
     return await client.request(method, path, data=form, headers=bearer(name))
 

@@ -44,7 +44,7 @@ def test_one_total_over_all_nodes_one_after_the_other() -> None:
     assert nodes["a"].acted == [0, 1, 2]
 
 
-def test_only_those_that_match_a_filter() -> None:
+def test_only_messages_that_match_a_filter() -> None:
     nodes = {"a": node(2500), "b": node(30)}
     matches = sum("7" in str(one) for one in [*range(2500), *range(30)])
     assert done_by(work_of(nodes, contains="7"), 10_000, 1000) == matches
@@ -66,7 +66,7 @@ def test_messages_that_cannot_be_acted_on_do_not_keep_a_task_busy(monkeypatch: p
     assert done_by(work_of({"a": stuck, "b": node(2)}, contains=""), 1000) == 2
 
 
-def test_a_node_that_fails_is_left_and_told_at_the_end() -> None:
+def test_a_node_that_fails_is_skipped_and_reported_at_the_end() -> None:
     nodes = {"a": node(3), "b": node(3, failure=UpstreamError("b is gone")), "c": node(3)}
     work = work_of(nodes)
     with pytest.raises(UpstreamError, match="b is gone; the last step there may have been executed"):

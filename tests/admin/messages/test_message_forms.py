@@ -1,4 +1,4 @@
-"""What the page of messages does on two real nodes at once, by its forms alone: no script, no browser."""
+"""The page of messages on two real nodes, by its forms alone: no script, no browser."""
 
 import gzip
 import re
@@ -41,7 +41,7 @@ def ready(cluster: Cluster, topic: str) -> list[int]:
 
 
 def spread(cluster: Cluster, topic: str, count: int) -> None:
-    """Publish so many messages to each node, alternately, so that their order over both nodes is known."""
+    """Publish `count` messages to each node, alternately, so that their order is known."""
     cluster.channel(topic, "c")
     for number in range(count):
         for place in (0, 1):

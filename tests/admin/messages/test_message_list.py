@@ -13,9 +13,9 @@ from admin.messages.message_list import (
     MOST_SCANNED,
     MOST_SHOWN,
     MOST_TOKEN,
+    ListPosition,
     MessageList,
     MessageLists,
-    Place,
     merged,
     read_token,
     token_of,
@@ -87,9 +87,9 @@ def test_a_node_without_the_channel_is_passed_over_unless_all_are() -> None:
 
 
 def test_the_order_is_by_what_matters_in_the_state() -> None:
-    told = {"a": [{"ready_at": 5, "timestamp": 1}, {"ready_at": 3}], "b": [{"ready_at": 4, "timestamp": 2}]}
-    assert [one["ready_at"] for _, one in merged(told, "deferred", 9)] == [4, 5, 3]
-    assert [name for name, _ in merged(told, "ready", 2)] == ["a", "a"]
+    listed = {"a": [{"ready_at": 5, "timestamp": 1}, {"ready_at": 3}], "b": [{"ready_at": 4, "timestamp": 2}]}
+    assert [one["ready_at"] for _, one in merged(listed, "deferred", 9)] == [4, 5, 3]
+    assert [name for name, _ in merged(listed, "ready", 2)] == ["a", "a"]
 
 
 def test_a_search_has_all_matches_of_all_nodes_in_order() -> None:
@@ -98,7 +98,7 @@ def test_a_search_has_all_matches_of_all_nodes_in_order() -> None:
     wanted = [(name, one) for name, node in nodes.items() for one in node.messages if "99" in str(one)]
     assert sorted(shown(MessageList([one for each in found for one in each.messages]))) == wanted
     assert sum(one.scanned for one in found) == 1500
-    # it ends at its limits, and goes on
+    # it ends at its limits, and continues
     nodes = {"a": FakeNode({one: one for one in range(MOST_SCANNED + 7)})}
     found = page(nodes, contains="none")
     assert (found.messages, found.scanned) == ([], MOST_SCANNED)
@@ -106,29 +106,23 @@ def test_a_search_has_all_matches_of_all_nodes_in_order() -> None:
     assert (rest.scanned, rest.following) == (7, "")
 
 
-def test_a_search_leaves_out_nodes_that_cannot_filter_or_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = {
-        "a": FakeNode({5: 1}),
-        "b": FakeNode({5: 1}, has_filters=False),
-        "c": FakeNode({5: 1}, UpstreamError("c is gone")),
-    }
-    found = page(nodes, contains="5")
-    assert shown(found) == [("a", 5)]
-    assert found.errors == ["b cannot filter messages. Upgrade it, or remove the filters.", "c is gone"]
+def test_a_search_leaves_out_nodes_that_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = page({"a": FakeNode({5: 1}), "c": FakeNode({5: 1}, UpstreamError("c is gone"))}, contains="5")
+    assert (shown(found), found.errors) == ([("a", 5)], ["c is gone"])
     monkeypatch.setattr(message_list, "PATIENCE", 0.0)
     found = page({"a": FakeNode({1: 1}, hangs=True)})
     assert found.errors == ["a did not answer in time. Its messages are not listed."]
 
 
 def test_a_token_says_where_each_node_goes_on() -> None:
-    places = {"a:1": Place("7", 3), "b:1": Place(ended=True), "c:1": Place()}
-    assert read_token(token_of(places), ["a:1", "b:1", "c:1", "new:1"]) == places | {"new:1": Place()}
-    assert read_token(token_of(places), ["c:1"]) == {"c:1": Place()}  # no other server is asked
-    assert token_of({"b:1": Place(ended=True)}) == ""
+    places = {"a:1": ListPosition("7", 3), "b:1": ListPosition(ended=True), "c:1": ListPosition()}
+    assert read_token(token_of(places), ["a:1", "b:1", "c:1", "new:1"]) == places | {"new:1": ListPosition()}
+    assert read_token(token_of(places), ["c:1"]) == {"c:1": ListPosition()}  # no other server is asked
+    assert token_of({"b:1": ListPosition(ended=True)}) == ""
 
 
-def packed(told: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(told).encode()).decode()
+def packed(listed: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(listed).encode()).decode()
 
 
 @each("token", [

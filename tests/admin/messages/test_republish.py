@@ -1,4 +1,4 @@
-"""The body in the form that edits a message: what a browser sends is what was there."""
+"""A browser sends the body in the form that edits a message unchanged."""
 
 import base64
 

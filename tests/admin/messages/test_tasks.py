@@ -1,4 +1,4 @@
-"""Many messages, step by step: exact counts, a cancel that is heard, failures that are told, and bounds."""
+"""Tasks step by step: exact counts, cancels, failures and bounds."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ async def forever(count: int) -> int:
 
 
 async def ran(step: Callable[[int], int], count: int, audit: Audit | None = None) -> Task:
-    """A task that has ended, of so many messages, whose steps return this."""
+    """Return a task of `count` messages after it has ended."""
 
     async def take(wanted: int) -> int:
         return step(wanted)
@@ -63,7 +63,7 @@ def test_one_that_is_stopped_with_nsqadmin_is_in_the_trail() -> None:
 
 
 @on_asyncio
-async def test_a_cancel_is_heard_while_it_waits() -> None:
+async def test_a_task_is_cancelled_while_it_waits() -> None:
     async def step(count: int) -> int:
         return count
 
@@ -80,7 +80,7 @@ async def test_a_cancel_is_heard_while_it_waits() -> None:
 
 
 @on_asyncio
-async def test_a_failure_is_told() -> None:
+async def test_a_failure_is_reported() -> None:
     for failure, words in ((UpstreamError("gone"), "gone"), (KeyError("x"), "internal error in nsqadmin")):
 
         def fail(count: int, failure: Exception = failure) -> int:

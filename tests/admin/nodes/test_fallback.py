@@ -1,4 +1,4 @@
-"""A node that hangs, dies or talks nonsense does not make a page wait twice; what it told last stands, with its age."""
+"""A node that hangs or goes down makes no page wait twice; its last answer stands, with its age."""
 
 import asyncio
 import ssl
@@ -34,10 +34,10 @@ class Node:
 
         monkeypatch.setattr(Upstreams, "get_object", get_object)
         budget = answer_budget.AnswerBudget(1024 * 1024)
-        self.waits = FallbackUpstreams(Times(1, 1), ssl.create_default_context(), budget, self.clock)
+        self.waits = FallbackUpstreams(Times(1, 1), ssl.create_default_context(), budget, clock=self.clock)
 
     async def ask(self, path: str, after: float = 0.0) -> Any:
-        """Ask so many seconds later; return when the answer is of."""
+        """Ask `after` seconds later, and return the time of the answer."""
         self.clock.now += after
         return (await self.waits.get_object("n:1", path))["at"]
 
@@ -53,7 +53,7 @@ async def test_the_last_answer_stands_while_a_node_hangs(node: Node) -> None:
     assert await node.ask("/a") == 0.0
     node.goes.clear()
     assert await node.ask("/a", after=12.0) == 0.0
-    assert waits.stale() == {"n:1": 0.0}  # it was not asked before, so nobody knows since when it hangs
+    assert waits.stale() == {"n:1": 0.0}  # it was not asked before, so the time is unknown
     assert waits.data_age("n:1") == 12.0
     node.clock.now = 15.0
     assert waits.stale() == {"n:1": 3.0}
@@ -64,7 +64,7 @@ async def test_the_last_answer_stands_while_a_node_hangs(node: Node) -> None:
         with pytest.raises(UpstreamError, match="has not answered yet"):
             await node.ask("/b")  # of which nothing is known
     assert time.monotonic() - began < 10  # and not fifteen times PATIENCE: see the number below
-    assert (len(waits._asked), node.asked) == (2, 3), "one question is in progress at a time"
+    assert (len(waits._asked), node.asked) == (2, 3), "one request is in progress at a time"
     node.goes.set()
     await asyncio.sleep(0.01)
     assert waits.stale() == {}

@@ -1,4 +1,4 @@
-"""What the pipeline tells of a lake is shown; what goes wrong on the way is said."""
+"""The history of a lake as the pipeline reports it, and failures on the way."""
 
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,18 @@ def test_bars_are_as_high_as_they_should_be() -> None:
     assert view["largest"] == 10
 
 
-@each("told", [
+@each("data", [
     {}, {"messages": 7, "bytes": [1]}, {"messages": ["x", None], "bytes": [1, 2], "step": -5, "from": "y"},
     {"topics": [{"topic": 7}, 3], "channels": [{"channel": None, "finished": "x"}], "producers": {}},
 ])  # fmt: skip
-def test_whatever_is_told(told: dict[str, Any]) -> None:
-    view = history_view(told)
+def test_whatever_the_pipeline_reports(data: dict[str, Any]) -> None:
+    view = history_view(data)
     assert all(isinstance(bar["messages"], int) for bar in view["bars"])
 
 
 @pytest.mark.process
 @on_asyncio
-async def test_a_lake_that_is_none_is_told_in_the_pipelines_words_and_one_that_takes_too_long_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_error_of_an_invalid_lake_and_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HttpError, match="penstock pipeline history: ") as found:
         await History(str(tmp_path)).rollups("t", "hour")
     assert found.value.status == 502

@@ -1,11 +1,11 @@
-"""Topics that nobody carries: one question to an nsqlookupd of ours, a bounded number of them to an original."""
+"""Topics without a node: one request to Penstock's nsqlookupd, a bounded number to an original."""
 
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.admin.asking import visiting
-from tests.admin.conftest import Answer, told, upstream
+from tests.admin.conftest import Answer, json_answer, upstream
 from tests.async_tests import on_asyncio
 from tests.daemons import Daemon, post
 
@@ -16,22 +16,22 @@ NAMES = [f"t{number:05}" for number in range(1010)]  # the page shows a thousand
 
 
 @pytest.fixture(autouse=True)
-def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("admin.nodes.inactive.MOST_QUESTIONS", QUESTIONS)
 
 
 def an_original(asked: list[str]) -> Answer:
-    """It knows all of NAMES, each with a channel; of the questions about one it notes the topic."""
+    """It knows all of NAMES, each with a channel, and notes the topics of requests about one."""
 
     def answer(target: str) -> tuple[int, bytes]:
         path, arguments = urlsplit(target).path, parse_qs(urlsplit(target).query)
         if path == "/topics":
-            return told({"topics": NAMES})
+            return json_answer({"topics": NAMES})
         if path == "/nodes":
-            return told({"producers": []})
+            return json_answer({"producers": []})
         if path == "/channels":
             asked.append(arguments["topic"][0])
-            return told({"channels": ["c"]})
+            return json_answer({"channels": ["c"]})
         return 404, b'{"message":"NOT_FOUND"}'
 
     return answer
@@ -47,7 +47,7 @@ async def inactive(*lookupds: str) -> dict[str, list[str] | None]:
 
 
 @on_asyncio
-async def test_an_original_is_asked_so_many_questions_and_no_more() -> None:
+async def test_the_requests_to_an_original_are_bounded() -> None:
     asked: list[str] = []
     with upstream(an_original(asked)) as lookupd:
         found = await inactive(lookupd)
@@ -58,25 +58,25 @@ async def test_an_original_is_asked_so_many_questions_and_no_more() -> None:
 
 
 @on_asyncio
-async def test_ours_tells_all_at_once_and_several_are_put_together() -> None:
+async def test_one_request_to_penstock_and_the_sum_of_several() -> None:
     asked: list[str] = []
-    with Daemon("nsqlookupd") as ours, upstream(an_original(asked)) as original:
+    with Daemon("nsqlookupd") as penstock, upstream(an_original(asked)) as original:
         for channel in ("b", "a"):
-            post(ours, "/channel/create", topic="t00000", channel=channel)
-        post(ours, "/topic/create", topic="bare")
-        assert await inactive(ours.http) == {"bare": None, "t00000": ["a", "b"]}
+            post(penstock, "/channel/create", topic="t00000", channel=channel)
+        post(penstock, "/topic/create", topic="bare")
+        assert await inactive(penstock.http) == {"bare": None, "t00000": ["a", "b"]}
         assert asked == []
-        assert (await inactive(ours.http, original))["t00000"] == ["a", "b", "c"]
+        assert (await inactive(penstock.http, original))["t00000"] == ["a", "b", "c"]
 
 
 @on_asyncio
-async def test_one_whose_portions_never_end_is_left() -> None:
+async def test_endless_pages_are_left() -> None:
     def endless(target: str) -> tuple[int, bytes]:
         path, arguments = urlsplit(target).path, parse_qs(urlsplit(target).query)
         if path == "/topics/inactive":
             one = {"topic": "t" + arguments.get("after", [""])[0], "channels": [7, "c"]}
-            return told({"topics": [one], "more": True})
-        return told({"topics": ["t", "u"], "producers": []})
+            return json_answer({"topics": [one], "more": True})
+        return json_answer({"topics": ["t", "u"], "producers": []})
 
     with upstream(endless) as liar:
         assert await inactive(liar) == {"t": ["c"], "u": None}

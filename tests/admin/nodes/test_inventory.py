@@ -1,4 +1,4 @@
-"""Nodes are remembered: who is up, unregistered, down or stopped, and what was on them."""
+"""Nodes are remembered with their state and their messages."""
 
 import json
 from dataclasses import replace
@@ -63,13 +63,12 @@ def test_a_node_that_nsqlookupd_no_longer_names_is_unregistered_while_it_answers
     assert [one.address for one in inventory.asked(NOW)] == ["a:1", "b:1"]
     inventory.note_failure("a:1", "refused", NOW)
     assert state(inventory) is NodeState.DOWN
-    assert [one.address for one in inventory.down(NOW)] == ["a:1"]
     assert [one.address for one in inventory.asked(NOW)] == ["b:1"]
     inventory.note_named([producer("a"), producer("b")], NOW, is_complete=True)
     assert state(inventory) is NodeState.UNANSWERED, "it registers before it is asked again"
     inventory.note_answer("a:1", NOW)
     assert state(inventory) is NodeState.UP
-    assert inventory.note_named([producer("b")], NOW, is_complete=False), "it tells that one is missing"
+    assert inventory.note_named([producer("b")], NOW, is_complete=False), "one is missing"
     assert state(inventory) is NodeState.UP, "an incomplete list takes no name away"
 
 
@@ -113,7 +112,7 @@ def test_only_a_node_that_does_not_answer_is_dismissed() -> None:
     inventory.note_answer("a:1", NOW)
     note(inventory, figures({"t": 1}))
     inventory.note_drain("a:1", is_draining=True, is_drained=True)
-    assert inventory.find("a:1") is None, "what is told of a node that is not known makes none"
+    assert inventory.find("a:1") is None, "answers of an unknown node make no record"
 
 
 def test_the_same_host_under_a_new_address_replaces_one_that_is_down() -> None:
@@ -192,21 +191,21 @@ def with_figures(held: dict[str, int], **totals: int) -> NodeRecord:
 AS_OF = f"as of {second(NOW)}"
 
 
-def test_losses_tell_a_user_of_visible_topics_only() -> None:
+def test_losses_are_of_visible_topics_only() -> None:
     node = with_figures({"secret": 7, "t": 3}, in_flight=2, buried=4)
-    told = "12 messages and 4 buried are stuck on it: secret (7), t (3)."
-    assert node.losses(True, ["secret", "t"]) == f"{told} That is {AS_OF}."
+    text = "12 messages and 4 buried are stuck on it: secret (7), t (3)."
+    assert node.losses(True, ["secret", "t"]) == f"{text} That is {AS_OF}."
     assert node.losses(False, ["t"]) == f"3 messages are stuck on it: t (3). That is {AS_OF}."
-    assert node.losses(False, []) == f"No messages were on it {AS_OF}. What came later is not known."
-    assert record().losses(True, []) == "Its figures are not known."
+    assert node.losses(False, []) == f"No messages were on it {AS_OF}. Later messages are not known."
+    assert record().losses(True, []) == "Its counts are not known."
     many = with_figures({f"t{number}": 1 for number in range(7)})
-    told = "7 messages are stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
-    assert many.losses(True, [f"t{number}" for number in range(7)]) == f"{told} That is {AS_OF}."
+    text = "7 messages are stuck on it: t0 (1), t1 (1), t2 (1), t3 (1), t4 (1) and 2 more topics."
+    assert many.losses(True, [f"t{number}" for number in range(7)]) == f"{text} That is {AS_OF}."
     assert with_figures({"t": 1}).losses(True, ["t"]) == f"1 message is stuck on it: t (1). That is {AS_OF}."
 
 
 def lost(inventory: Inventory, at: int) -> str:
-    """What is said of node a after it was lost at that time."""
+    """The losses of node a after it was lost at that time."""
     inventory.note_failure("a:1", "refused", at)
     node = find(inventory)
     return node.losses(True, [one.topic for one in node.stuck])
@@ -227,8 +226,8 @@ LISTED = {"channels": [{"topic": "t", "channel": "c", "depth": 100, "buried": 2}
 def test_whatever_a_node_answered_last_counts_when_it_is_lost(path: str, asked: Any, answer: dict[str, Any]) -> None:
     inventory = named("a")
     note(inventory, figures({}, buried=0))
-    told = lost(inventory, NOW + 12 * SECOND)
-    assert told == f"No messages were on it {AS_OF}, 12.0 s before it was lost. What came later is not known."
+    text = lost(inventory, NOW + 12 * SECOND)
+    assert text == f"No messages were on it {AS_OF}, 12.0 s before it was lost. Later messages are not known."
     note(inventory, answer, NOW + 6 * SECOND, path, **asked)
     names = "" if path in ("/topics/figures", "/node/drain") else ": t (102)"
     when = f"That is as of {second(NOW + 6 * SECOND)}, 6.0 s before it was lost."
@@ -243,8 +242,8 @@ def test_an_answer_about_a_part_of_a_topic_takes_nothing_away_and_one_about_all_
     note(inventory, figures({"t": 500}))
     note(inventory, LISTED, NOW + SECOND, "/channels/attention")
     note(inventory, STATS, NOW + 2 * SECOND, "/stats", topic="t", channel="c")
-    told = lost(inventory, NOW + 9 * SECOND)
-    assert told.startswith("500 messages and 2 buried are stuck on it: t (502). That is as of")
+    text = lost(inventory, NOW + 9 * SECOND)
+    assert text.startswith("500 messages and 2 buried are stuck on it: t (502). That is as of")
     note(inventory, figures({"u": 1}), NOW + 3 * SECOND)
     assert lost(inventory, NOW + 9 * SECOND).startswith("1 message is stuck on it: u (1). That is as of")
     inventory = named("a")
@@ -275,14 +274,14 @@ def test_stuck_topics_are_bounded_and_the_largest() -> None:
     assert len(node.stuck) == MOST_STUCK
     assert (node.stuck[0], node.stuck[-1]) == (Stuck("t199", 199, 0, NOW), Stuck("t100", 100, 0, NOW))
     node = with_figures({f"t{number}": 9 for number in range(MOST_STUCK)} | {"mine": 1})
-    assert node.losses(False, ["mine"]) == "Its figures of your topics are not known."
+    assert node.losses(False, ["mine"]) == "Its counts of your topics are not known."
 
 
 @given(totals=JSON, names=JSON, held=JSON, buried=JSON)
 def test_figures_may_be_anything(totals: Any, names: Any, held: Any, buried: Any) -> None:
     inventory = named("a")
-    told = {"totals": {"depth": totals, "buried": held}, "names": names, "columns": {"held": held, "buried": buried}}
-    for answer in (told, told | {"totals": totals}, told | {"columns": names}, told | {"names": ["t"]}):
+    text = {"totals": {"depth": totals, "buried": held}, "names": names, "columns": {"held": held, "buried": buried}}
+    for answer in (text, text | {"totals": totals}, text | {"columns": names}, text | {"names": ["t"]}):
         note(inventory, answer)
     node = find(inventory)
     assert all(type(one) is int and one >= 0 for one in node.figures.values())
@@ -290,7 +289,7 @@ def test_figures_may_be_anything(totals: Any, names: Any, held: Any, buried: Any
     json.dumps(stored(node))
 
 
-def test_a_record_is_the_same_after_a_round_trip_but_nobody_names_it() -> None:
+def test_a_record_is_the_same_after_a_round_trip_but_not_named() -> None:
     topics = (("t", False), ("u", True))
     whole = producer(topics=topics, capabilities=("log",), region="r", zone="z", https_port=5, out_of_date=True)
     node = record(

@@ -1,4 +1,4 @@
-"""What nodes tell, put together; and what nodes tell that lie."""
+"""The stats of several nodes merged, lies included."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ KEYS = st.sampled_from(
 LIES = st.dictionaries(KEYS, JSON | st.lists(st.dictionaries(KEYS, JSON, max_size=5), max_size=3), max_size=8)
 
 
-def told(depth: int, channels: list[dict[str, Any]], count: int = 0, value: int = 0, **more: Any) -> dict[str, Any]:
+def stats_of(depth: int, channels: list[dict[str, Any]], count: int = 0, value: int = 0, **more: Any) -> dict[str, Any]:
     latency = {"count": count, "percentiles": [{"quantile": 0.5, "value": value}] if count else None}
     return {
         "topic_name": "t", "depth": depth, "backend_depth": depth // 2, "message_count": 10 * depth, "paused": False,
@@ -30,8 +30,8 @@ def channel(name: str, depth: int, **more: Any) -> dict[str, Any]:
 
 def test_nodes_add_up() -> None:
     parts = [
-        topic_of(told(4, [channel("a", 1), channel("b", 7)], 3, 100), "n2:1", "host2", NOW),
-        topic_of(told(6, [channel("a", 2, paused=True)], 1, 500, zone_local_msg_count=5), "n1:1", "host1", NOW),
+        topic_of(stats_of(4, [channel("a", 1), channel("b", 7)], 3, 100), "n2:1", "host2", NOW),
+        topic_of(stats_of(6, [channel("a", 2, paused=True)], 1, 500, zone_local_msg_count=5), "n1:1", "host1", NOW),
     ]
     merged = merged_topic("t", parts)
     sums = {"node": "*", "hostname": "", "depth": 10, "memory_depth": 5, "backend_depth": 5}
@@ -39,7 +39,7 @@ def test_nodes_add_up() -> None:
     assert [one["node"] for one in merged["nodes"]] == ["n1:1", "n2:1"]  # by host
     assert merged["delivery_msg_count"] == merged["zone_local_msg_count"] == 5
     assert "region_local_msg_count" not in merged
-    unused = merged_topic("t", [topic_of(told(4, [channel("a", 1)], 3, 100), "n:1", "host", NOW)])
+    unused = merged_topic("t", [topic_of(stats_of(4, [channel("a", 1)], 3, 100), "n:1", "host", NOW)])
     assert "delivery_msg_count" not in unused
     assert "delivery_msg_count" not in unused["channels"][0]
     channels = {one["channel_name"]: one for one in merged["channels"]}
@@ -48,7 +48,7 @@ def test_nodes_add_up() -> None:
     percentiles = [{"average": 200, "count": 4, "max": 500, "min": 100, "quantile": 0.5}]
     latency = {"count": 4, "percentiles": percentiles, "topic": "t", "channel": "", "host": "*"}
     assert merged["e2e_processing_latency"] == latency
-    merged = merged_topic("t", [])  # nobody has it
+    merged = merged_topic("t", [])  # no node has it
     assert (merged["node"], merged["depth"], merged["nodes"], merged["channels"]) == ("", 0, None, None)
     assert merged["e2e_processing_latency"] is None
 
@@ -60,7 +60,7 @@ def test_clients_stand_with_the_nearest_first() -> None:
         {"hostname": "near", "topology_region": "eu", "topology_zone": "b"},
         {"hostname": "here", "topology_region": "eu", "topology_zone": "a"},
     ]
-    part = topic_of(told(0, [channel("c", 0, clients=raw)]), "n:1", "h", NOW, where)["channels"]
+    part = topic_of(stats_of(0, [channel("c", 0, clients=raw)]), "n:1", "h", NOW, where)["channels"]
     clients = merged_channel("t", "c", part)["clients"]
     assert [one["hostname"] for one in clients] == ["here", "near", "far"]
     assert clients[2]["connected"] == 5_000_000_000
@@ -69,16 +69,16 @@ def test_clients_stand_with_the_nearest_first() -> None:
 
 def test_a_client_says_all_that_the_original_says() -> None:
     client = client_of({"tls": True, "tls_version": "TLS1.3"}, "n:1", NOW)
-    told = (
+    fields = (
         "node remote_address version client_id hostname user_agent connect_ts connected in_flight_count ready_count"
         " finish_count requeue_count message_count sample_rate deflate snappy authed auth_identity auth_identity_url"
         " tls tls_cipher_suite tls_version tls_negotiated_protocol tls_negotiated_protocol_is_mutual"
     )
-    assert list(client) == told.split()
+    assert list(client) == fields.split()
 
 
 @given(st.lists(LIES, max_size=4))
-def test_whatever_nodes_tell_is_put_together(lies: list[dict[str, Any]]) -> None:
+def test_any_answers_are_merged(lies: list[dict[str, Any]]) -> None:
     parts = [topic_of(one, f"n{place}:1", "h", NOW) for place, one in enumerate(lies)]
     merged = merged_topic("t", parts)
     assert merged["depth"] == sum(part["depth"] for part in parts)

@@ -1,4 +1,4 @@
-"""What an answer of a node says of its messages; nodes may answer anything."""
+"""The messages that answers of a node report; nodes may answer anything."""
 
 from typing import Any
 

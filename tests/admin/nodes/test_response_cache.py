@@ -1,4 +1,4 @@
-"""Many look, the nodes are asked once; rates come from the time before."""
+"""One query for all viewers, and the previous answer for rates."""
 
 import asyncio
 from itertools import count
@@ -11,29 +11,29 @@ from tests.async_tests import on_asyncio
 
 
 @on_asyncio
-async def test_one_question_serves_all_who_look() -> None:
+async def test_one_query_serves_all_viewers() -> None:
     clock, asked = Clock(), 0
 
-    async def question() -> int:
+    async def query() -> int:
         nonlocal asked
         asked += 1
         await asyncio.sleep(0)
         return asked
 
     cache = ResponseCache(clock)
-    cached = await asyncio.gather(*(cache.get("k", question) for _ in range(50)))
+    cached = await asyncio.gather(*(cache.get("k", query) for _ in range(50)))
     assert {one.now for one in cached} == {1}
     assert cached[0].before is None
     clock.now = FRESH
-    later = await cache.get("k", question)
+    later = await cache.get("k", query)
     assert (later.now, later.before, later.seconds) == (2, 1, FRESH)
     cache.invalidate()
-    assert (await cache.get("k", question)).now == 3
+    assert (await cache.get("k", query)).now == 3
     clock.now += FORGOTTEN + FRESH
-    assert (await cache.get("k", question)).before is None
+    assert (await cache.get("k", query)).before is None
     for number in range(2 * MOST):
-        await cache.get(number, question)
-    assert len(cache._slots) == MOST
+        await cache.get(number, query)
+    assert len(cache._entries) == MOST
 
 
 @on_asyncio
@@ -42,31 +42,31 @@ async def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatc
     clock, answers = Clock(), count(1)
     goes = asyncio.Event()
 
-    async def question() -> int:
+    async def query() -> int:
         await goes.wait()
         return next(answers)
 
     cache = ResponseCache(clock)
-    assert await cache.get_or_stale("k", question) is None
+    assert await cache.get_or_stale("k", query) is None
     assert not cache.has_answer("k")
     goes.set()
-    first = await cache.get("k", question)
+    first = await cache.get("k", query)
     assert first.now == 1  # it was asked on
     assert cache.has_answer("k")
     goes.clear()
     clock.now += FRESH
-    assert await cache.get_or_stale("k", question) == first
+    assert await cache.get_or_stale("k", query) == first
     cache.invalidate()
-    assert await cache.get_or_stale("k", question) is None  # what was so before a change is not shown
+    assert await cache.get_or_stale("k", query) is None  # an answer from before a change is not shown
     goes.set()
-    assert (await cache.get("k", question)).now > 1
+    assert (await cache.get("k", query)).now > 1
     clock.now += FORGOTTEN + FRESH
     goes.clear()
-    assert await cache.get_or_stale("k", question) is None
+    assert await cache.get_or_stale("k", query) is None
 
 
 @on_asyncio
-async def test_a_question_that_fails_fails_for_all_and_is_asked_again() -> None:
+async def test_a_query_that_fails_fails_for_all_and_is_repeated() -> None:
     clock, asked = Clock(), 0
 
     async def fails() -> int:

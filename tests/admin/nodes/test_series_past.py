@@ -1,4 +1,4 @@
-"""A chart keeps the past of a node that has died, and says of which nodes it knows nothing."""
+"""A chart keeps the past of a node that is gone, and names the nodes that it lacks."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,15 +16,15 @@ from admin.nodes.inventory import Inventory
 from admin.nodes.places import Settings
 from admin.nodes.queries import Queries
 from admin.nodes.response_cache import ResponseCache
-from admin.nodes.series_past import KEPT, SILENT, Kept, SeriesPast, summed_up
-from admin.nodes.upstreams import Gathered
+from admin.nodes.series_past import KEPT, SILENT, KeptSeries, SeriesPast, summed_up
+from admin.nodes.upstreams import Gathered, Upstreams
 from admin.options import AdminOptions
 from admin.output.layout import _environment
 from admin.pages.channel_page import ChannelPage
 from shared.json_fields import JsonObject
 from shared.values import SECOND
 from tests.admin.asking import in_loop
-from tests.admin.nodes.test_series import told
+from tests.admin.nodes.test_series import steps
 
 T0 = 1_800_000_000  # s
 A, B, C = (
@@ -34,10 +34,11 @@ A, B, C = (
 
 @dataclass
 class Nodes:
-    """Nodes that answer /topic/series with what they tell in `hours`; the others answer nothing."""
+    """Nodes that answer /topic/series with their `hours`; the others do not answer."""
 
+    objects_of = Upstreams.objects_of
     hours: dict[str, JsonObject]
-    silent: dict[str, float] = field(default_factory=dict)  # these answer with what they told before
+    silent: dict[str, float] = field(default_factory=dict)  # these repeat their last answers
     answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
 
     async def get_object(self, address: str, path: str, arguments: Any) -> Answer:
@@ -52,7 +53,7 @@ class Nodes:
 
 
 class Chart:
-    """The series that nsqadmin tells of channel t/c."""
+    """The series of channel t/c in nsqadmin."""
 
     def __init__(self, nodes: Nodes, at: int) -> None:
         self.at, self.nodes = at, nodes
@@ -76,22 +77,21 @@ class Chart:
 
 
 def test_the_past_of_a_node_that_dies_stays() -> None:
-    """The depth at 11:01 was 6,000, and 3,700 after one of three nodes had died."""
-    nodes = Nodes({one.address: told(T0, 2000, 2000) for one in (A, B, C)})
+    nodes = Nodes({one.address: steps(T0, 2000, 2000) for one in (A, B, C)})
     chart = Chart(nodes, T0 + 20)
     assert chart.show()["hour"]["depth"] == [6000, 6000]
     chart.at = T0 + 35
     chart.die(C)
-    nodes.hours[A.address] = told(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
-    nodes.hours[B.address] = told(T0, 2000, 2000, 2000, 2000)
+    nodes.hours[A.address] = steps(T0, 2000, 2000, 2000, 4000)  # it has promoted the log of the other
+    nodes.hours[B.address] = steps(T0, 2000, 2000, 2000, 2000)
     chart.at = T0 + 60
     found = chart.show()
     assert found["hour"]["depth"] == [6000, 6000, 4000, 6000]
     assert found["missing"] == []
 
 
-def test_a_node_of_which_nothing_is_known_is_told() -> None:
-    nodes = Nodes({one.address: told(T0, 2000) for one in (A, B, C)})
+def test_a_node_without_an_answer_is_missing() -> None:
+    nodes = Nodes({one.address: steps(T0, 2000) for one in (A, B, C)})
     chart = Chart(nodes, T0 + 100)
     chart.die(C)
     assert chart.show()["missing"] == [{"node": C.address, "since": None, "until": T0 + 100}]
@@ -103,25 +103,25 @@ def test_a_node_of_which_nothing_is_known_is_told() -> None:
     assert chart.queries.missing_past("other", "") == []
     chart.at += KEPT
     assert chart.queries.missing_past("t", "c") == []
-    chart = Chart(Nodes({one.address: told(T0, 1) for one in (A, B, C)}), T0)
+    chart = Chart(Nodes({one.address: steps(T0, 1) for one in (A, B, C)}), T0)
     chart.queries.inventory.note_named([A, B, replace(C, capabilities=())], T0 * SECOND, is_complete=True)
     chart.die(C)
-    assert chart.show()["missing"] == [], "an original node tells no series"
+    assert chart.show()["missing"] == [], "an original node has no series"
 
 
 def test_the_last_answer_of_a_node_that_hangs_is_no_new_one() -> None:
-    nodes = Nodes({one.address: told(T0, 1) for one in (A, B, C)})
+    nodes = Nodes({one.address: steps(T0, 1) for one in (A, B, C)})
     chart = Chart(nodes, T0 + 20)
     chart.show()
     nodes.silent = {C.address: 5.0}
     chart.at += 200
     assert chart.show()["hour"]["depth"] == [3]
-    assert dict(chart.queries.past.find("t", "c").told_at) == {
+    assert dict(chart.queries.past.find("t", "c").answered_at) == {
         A.address: T0 + 220, B.address: T0 + 220, C.address: T0 + 20,
     }  # fmt: skip
 
 
-def test_the_page_says_what_is_missing() -> None:
+def test_the_page_names_missing_nodes() -> None:
     missing = [{"node": "c:1", "since": None, "until": T0}, {"node": "b:1", "since": T0, "until": T0 + 60}]
     page = _environment().get_template("missing_past.html").render(missing=missing)
     words = " ".join(re.sub("<[^>]*>", "", page).split())
@@ -130,21 +130,21 @@ def test_the_page_says_what_is_missing() -> None:
 
 
 def test_a_day_after_its_last_answer_a_node_is_forgotten() -> None:
-    hours = {"a:1": {"day": told(T0, 1, step=300)}, "b:1": {"day": told(T0, 2, step=300)}}
-    _, kept = summed_up(Kept(), hours, "", T0)
-    found, kept = summed_up(kept, {"a:1": {"day": told(T0, 1, 1, step=300)}}, "", T0 + KEPT - 1)
+    hours = {"a:1": {"day": steps(T0, 1, step=300)}, "b:1": {"day": steps(T0, 2, step=300)}}
+    _, kept = summed_up(KeptSeries(), hours, T0)
+    found, kept = summed_up(kept, {"a:1": {"day": steps(T0, 1, 1, step=300)}}, T0 + KEPT - 1)
     assert found["day"]["depth"] == [3, 1]
-    found, kept = summed_up(kept, {"a:1": {"day": told(T0, 1, 1, step=300)}}, "", T0 + KEPT)
+    found, kept = summed_up(kept, {"a:1": {"day": steps(T0, 1, 1, step=300)}}, T0 + KEPT)
     assert (found["day"]["depth"], list(kept.lives())) == ([1, 1], ["a:1"])
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_past, "MOST_BYTES", 4000)
     past = SeriesPast()
     for number in range(9):
-        past.keep("t", f"c{number}", Kept(b"x" * 400, {"a:1": T0}))
-        past.keep("t", f"c{number}", Kept(b"y" * 400, {"a:1": T0}))
-    assert repr(past) == "<SeriesPast of 4 topics and channels, 4000 B>"
-    assert past.find("t", "c8").told_at == {"a:1": T0}
-    assert past.find("t", "c0") == Kept()
+        past.keep("t", f"c{number}", KeptSeries(b"x" * 400, {"a:1": T0}))
+        past.keep("t", f"c{number}", KeptSeries(b"y" * 400, {"a:1": T0}))
+    assert len(past._kept) == 4
+    assert past.find("t", "c8").answered_at == {"a:1": T0}
+    assert past.find("t", "c0") == KeptSeries()
     assert past.missing("t", "c8", {"a:1": T0 + SILENT}, T0 + 60) == []

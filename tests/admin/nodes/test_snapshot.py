@@ -1,4 +1,4 @@
-"""One look sums channels up over the nodes, and believes no figure that cannot be."""
+"""A snapshot sums channels up over the nodes, and ignores impossible counts."""
 
 from dataclasses import replace
 from typing import Any
@@ -44,7 +44,7 @@ def test_channels_and_topics_are_summed_up_over_the_nodes_and_tubes_are_not() ->
 
 
 def test_an_original_node_lists_all_its_channels() -> None:
-    told = {
+    answer = {
         "topic_name": "t", "depth": 2, "channels": [
             {"channel_name": "c", "depth": 4, "in_flight_count": 1, "requeue_count": 5, "timeout_count": 6, "message_count": 9,
              "client_count": 1, "deferred_count": 2},
@@ -52,7 +52,7 @@ def test_an_original_node_lists_all_its_channels() -> None:
     }  # fmt: skip
     bare = {"topic_name": "bare", "depth": 7}
     look = Snapshot(NOW)
-    look.add_original([topic_of(one, "o:1", "o", 0) for one in (told, bare, {"topic_name": "idle"})])
+    look.add_original([topic_of(one, "o:1", "o", 0) for one in (answer, bare, {"topic_name": "idle"})])
     figures = channel(depth=4, in_flight=1, deferred=2, requeued=5, timed_out=6, messages=9, clients=1)
     assert look.channels == {("t", "c"): figures}
     assert look.topics == {"bare": topic(depth=7)}
@@ -68,8 +68,8 @@ def test_no_figure_is_negative_and_hides_another_and_names_that_cannot_be_are_le
     )
     assert look.channels == {("t", "c"): channel(buried=3)}
     assert (look.topics, look.tubes, look.left_out) == ({"t": topic(depth=2)}, {}, 0)
-    told = {"topic_name": "t", "depth": -4, "channels": [{"channel_name": "c", "depth": -4, "client_count": -1}]}
-    look.add_original([topic_of(told, "o:1", "o", 0)])
+    answer = {"topic_name": "t", "depth": -4, "channels": [{"channel_name": "c", "depth": -4, "client_count": -1}]}
+    look.add_original([topic_of(answer, "o:1", "o", 0)])
     assert look.channels == {("t", "c"): channel(buried=3)}
     names = ["", "x" * (LONGEST_NAME + 1), 5, None, ["t"]]
     look = attention(
@@ -95,9 +95,9 @@ def test_what_a_node_lists_is_bounded_and_so_are_all_together(monkeypatch: Any) 
     monkeypatch.setattr(snapshot, "MOST_KEPT", MOST_LISTED + 2)
     look.add_attention("b:1", lists("d", 5))
     assert [len(one) for one in (look.channels, look.topics, look.tubes)] == [MOST_LISTED + 2] * 3
-    assert look.left_out == 5 + 3, "it is told that channels are missing"
+    assert look.left_out == 5 + 3, "it is answer that channels are missing"
     look.add_attention("b:1", {"channels": [row(channel="c1", depth=4)]})
-    assert look.channels["t", "c1"].depth == 4, "what is in it is summed up further"
+    assert look.channels["t", "c1"].depth == 4, "its channels are still summed up"
 
 
 def test_facts_of_a_node_believe_no_figure_that_cannot_be() -> None:
@@ -111,7 +111,7 @@ def test_facts_of_a_node_believe_no_figure_that_cannot_be() -> None:
     assert len(facts.health) == 200
 
 
-def test_the_member_at_an_address_is_the_one_that_answers_there_or_whose_log_nobody_else_has() -> None:
+def test_the_member_at_an_address_is_the_one_that_answers_there_or_whose_log_no_other_has() -> None:
     before = MemberState(1, "", "n:1", "", "down", [], 1, [], 2, 2, 0, led_by=3)
     now = MemberState(4, "", "n:1", "", "up", [], 1, [], 2, 2, 0)
     look = Snapshot(0, clusters=[ClusterState("main", nodes=[before, now])])

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from admin.nodes import views
 from admin.nodes.merge import topic_of
-from admin.nodes.views import Row, hex_of, message_view, page_of, with_rates
+from admin.nodes.views import MOST_TALKERS, Row, Talker, hex_of, message_view, page_of, top_talkers, with_rates
+from tests.admin.looks import JSON
 from tests.cases import each
 
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
@@ -19,7 +20,7 @@ def test_rates() -> None:
     row = with_rates(later, ROW, 2.0)  # a copy for each of two channels
     assert (row.rate_in, row.rate_out) == (50.0, 37.5)
     assert with_rates(later, None, 2.0).rate_in is None
-    assert with_rates(ROW, later, 2.0).rate_in is None  # the node began anew
+    assert with_rates(ROW, later, 2.0).rate_in is None  # the node was restarted
     poison = replace(ROW, channels=1, depth=0, in_flight=0)
     row = with_rates(replace(poison, messages=1010, buried=10), poison, 2.0)
     assert (row.rate_in, row.rate_out) == (5.0, 0.0), "burying is not finishing"
@@ -56,12 +57,12 @@ def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
     assert "\0" not in hex_of(body)
 
 
-@each("told", [
+@each("data", [
     {}, {"body": 7}, {"body_base64": "%%%"}, {"body_base64": None},
     {"headers": [], "timestamp": "x", "ready_at": -1}, {"timestamp": 1 << 90},
 ])  # fmt: skip
-def test_a_message_that_makes_no_sense(told: dict[str, object]) -> None:
-    view = message_view(told)
+def test_a_message_that_makes_no_sense(data: dict[str, object]) -> None:
+    view = message_view(data)
     assert (view["text"], view["decoded"], view["headers"]) == ("", None, {})
     views.moment(view["timestamp"])
 
@@ -93,3 +94,17 @@ def test_a_topic_whose_channel_is_paused_is_not_paused() -> None:
     parts = [topic_of(raw, node, "h", 1) for node in ("a:1", "b:1")]
     row = views.topic_row("t", parts)
     assert (row.paused, row.paused_channels, row.channels) == (False, 1, 2)
+
+
+def test_the_talkers_with_the_most_bytes_come_first() -> None:
+    reported = [{"name": f"n{number}", "bytes": number, "messages": 1} for number in range(MOST_TALKERS + 5)]
+    found = top_talkers({"identities": reported})
+    assert [one.name for one in found] == [f"n{number}" for number in range(MOST_TALKERS + 4, 4, -1)]
+    assert found[0] == Talker("n14", 0, 0, 1, 14, 0, 0, 0)
+    assert top_talkers({}) == []
+
+
+@given(st.lists(JSON | st.fixed_dictionaries({"name": JSON, "bytes": JSON, "messages": JSON})))
+def test_a_node_may_report_any_talkers(reported: object) -> None:
+    found = top_talkers({"identities": reported})
+    assert all(isinstance(one.name, str) and isinstance(one.bytes, int) for one in found)

@@ -5,8 +5,7 @@ from typing import Any
 from admin.nodes.channel_figures import UNKNOWN_RATES, Rates
 from admin.nodes.merge import client_of
 from admin.nodes.sorting import Table
-from admin.nodes.talkers import top_talkers
-from admin.nodes.views import absent_row, reader_rows
+from admin.nodes.views import absent_row, reader_rows, top_talkers
 from admin.output import tables
 from admin.pages.channel_page import NodeRow
 from admin.pages.storage import storage_view

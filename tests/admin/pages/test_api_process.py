@@ -15,7 +15,7 @@ import pytest
 from admin.options import AdminOptions
 from shared.configuration import read
 from tests.admin.asking import visiting
-from tests.admin.conftest import Cluster, a_node, nsqadmin, told, upstream
+from tests.admin.conftest import Cluster, a_node, json_answer, nsqadmin, upstream
 from tests.async_tests import on_asyncio
 from tests.cases import each
 from tests.daemons import Daemon, eventually, nsqd, post, run
@@ -146,7 +146,10 @@ async def test_options_can_be_asked_and_some_changed() -> None:
 @on_asyncio
 async def test_admin_users_notifications_and_a_base_path() -> None:
     heard: list[str] = []
-    with a_node() as lookupd, upstream(lambda path: told({}), hear=lambda asked: heard.append(asked.path)) as hook:
+    with (
+        a_node() as lookupd,
+        upstream(lambda path: json_answer({}), on_request=lambda asked: heard.append(asked.path)) as hook,
+    ):
         options: dict[str, Any] = {"admin_user": ("ann",), "base_path": "/nsq", "allow_config_from_cidr": "10.0.0.0/8"}
         options |= {"nsqd_http_address": (), "lookupd_http_address": (lookupd,)}
         client = visiting(notification_http_endpoint=f"http://{hook}/hook", **options)
@@ -167,7 +170,9 @@ async def test_admin_users_notifications_and_a_base_path() -> None:
 @on_asyncio
 async def test_graphites_pictures_come_by_way_of_us() -> None:
     asked: list[str] = []
-    with upstream(lambda path: told([{"datapoints": [[30, 1]]}]), hear=lambda one: asked.append(one.path)) as address:
+    with upstream(
+        lambda path: json_answer([{"datapoints": [[30, 1]]}]), on_request=lambda one: asked.append(one.path)
+    ) as address:
         client = visiting(graphite_url=f"http://{address}", proxy_graphite=True)
         answer = await client.get("/render?target=a.b&format=json&target=c")
         assert (answer.status_code, answer.json()) == (200, [{"datapoints": [[30, 1]]}])
@@ -198,7 +203,7 @@ async def test_a_node_that_hangs_is_not_waited_for_long() -> None:
     def hang(path: str) -> object:
         return {} if over.wait(60) else None
 
-    with a_node() as node, upstream(lambda path: told(hang(path))) as silent:
+    with a_node() as node, upstream(lambda path: json_answer(hang(path))) as silent:
         answer = (await visiting(node, silent, http_client_request_timeout=2_000_000_000).get("/api/topics")).json()
         over.set()  # and not before
     assert answer["topics"] == ["t"]

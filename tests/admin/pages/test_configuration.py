@@ -12,7 +12,7 @@ import pytest
 
 from admin.pages.configuration import limit_text
 from tests.admin.asking import visiting
-from tests.admin.conftest import told, upstream
+from tests.admin.conftest import json_answer, upstream
 from tests.async_tests import on_asyncio
 from tests.cases import each
 
@@ -31,7 +31,7 @@ class Node:
         url = urlsplit(path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path == "/info":
-            return told({"broadcast_address": "127.0.0.1", "http_port": self.port, "hostname": self.name})
+            return json_answer({"broadcast_address": "127.0.0.1", "http_port": self.port, "hostname": self.name})
         if url.path == "/topic/config" and len(asked) > 1:
             if self.refuses:
                 return 400, b'{"message":"INVALID_REPLICATE"}'
@@ -46,12 +46,12 @@ class Node:
                 "max_attempts": 0,
             }  # fmt: skip
             own = {name: int(value) if value.isdigit() else value for name, value in self.own.items()}
-            return told(defaults | own | {"of_its_own": list(own)})
+            return json_answer(defaults | own | {"of_its_own": list(own)})
         if url.path == "/config/max_msg_size":
             return 200, b"1048576"
         if url.path.startswith("/config/"):
             return 403, b'{"message":"FORBIDDEN"}'
-        return told({"topics": [{"topic_name": "t", "channels": []}], "buried": {"c": 7}})
+        return json_answer({"topics": [{"topic_name": "t", "channels": []}], "buried": {"c": 7}})
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from admin.nodes.overview import Rows, node_counts, rows_of
 from admin.nodes.places import Settings
 from admin.nodes.queries import Queries
 from admin.nodes.response_cache import CachedAnswer, ResponseCache
-from admin.nodes.upstreams import Arguments, Gathered
+from admin.nodes.upstreams import Arguments, Gathered, Upstreams
 from admin.pages.topic_pages import TopicPages, _channels_of
 from shared.values import SECOND
 from tests.admin.asking import in_loop
@@ -60,6 +60,7 @@ def test_a_row_has_the_rates_of_the_nodes_that_are_left_and_none_if_a_node_is_ne
 class Nodes:
     """Nodes that answer with how many messages are buried."""
 
+    objects_of = Upstreams.objects_of
     buried: dict[str, int]  # by address; those that are missing do not answer
     answer_budget: AnswerBudget = field(default_factory=lambda: AnswerBudget(1000))
     old: dict[str, float] = field(default_factory=dict)  # by address: since how many seconds it does not answer
