@@ -12,22 +12,19 @@ import socket
 import ssl
 from collections import deque
 from select import EPOLLIN
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.net.limits import Limits
 from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.transport import NEVER, Begin, Fact, Upgrade
+from nsqd.protocols.transport import NEVER, Begin, Fact, Meter, Upgrade
 from shared.budget import FREE, Budget, Share
 from shared.foreign import describe
 from shared.log import log, write
 from shared.process.unix_sockets import NOBODY, peer_user
 from shared.tls.certificates import TlsObject
-
-if TYPE_CHECKING:  # only nodes with an auth file have accounts
-    from nsqd.protocols.account import Usage
 
 # ns that a client may take to read the last output of a connection that is closing, and for which replies with a limit go on to
 # wait when the client sends no more
@@ -116,7 +113,7 @@ class Connection:
         # True: there is no room for the command at hand, or the client is over its rate, so nothing is read
         self.starved = False
         self.paused_until = NEVER  # ns: when the connection is read again whose client is over its rate
-        self.usage: Usage | None = None  # that holds the client to limits; None: it had none yet
+        self.usage: Meter | None = None  # that holds the client to limits; None: it had none yet
         # ns: when the connection is given up whose client has not shown who it is; NEVER: it has, or need not
         self.proof_due = owner.now + endpoint.proof_timeout if endpoint.proof_timeout else NEVER
         self.body_due = NEVER  # ns: when a half-received command, or one that waits for room, is given up
@@ -178,7 +175,7 @@ class Connection:
             self.leaving += rest
         self._owner.unflushed[self] = None
 
-    def meter(self, usage: Usage) -> None:
+    def meter(self, usage: Meter) -> None:
         self.usage = usage
         self.metered = True  # at the end of the turn Inflow sees whether it is so
         if self.paused_until != NEVER:

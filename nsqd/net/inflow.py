@@ -14,14 +14,10 @@ See docs/design/security.md#sizes-and-times.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from nsqd.net.connection import Connection, ConnectionOwner
-from nsqd.protocols.transport import NEVER
+from nsqd.protocols.transport import NEVER, Meter
 from shared.values import MILLISECOND, SECOND
-
-if TYPE_CHECKING:  # only nodes with an auth file have accounts
-    from nsqd.protocols.account import Usage
 
 # ns between two pieces of a body, and to wait for room; the same as for the bodies of HTTP requests
 BODY_TIMEOUT = 30 * SECOND
@@ -60,9 +56,9 @@ class Inflow:
             self._charge(connection, connection.usage, now)
         self._owner.set_timer(connection)
 
-    def _charge(self, connection: Connection, usage: Usage, now: int) -> None:
+    def _charge(self, connection: Connection, usage: Meter, now: int) -> None:
         """Charge what the peer has published; stop reading the connection while that was more than its rate."""
-        connection.metered = connection.metered or usage.limits.has_rates
+        connection.metered = connection.metered or usage.has_rates
         until = usage.charge(now) if usage.is_held or not connection.starved else 0
         if until:
             connection.starved, connection.paused_until = True, until
@@ -76,7 +72,7 @@ class Inflow:
         if connection.usage is not None:
             connection.usage.end_pause(now)
         if peer.body_since >= 0:
-            peer.body_since = now
+            peer.body_since = now  # type: ignore[misc]  # each peer has a slot for it
         # at the end of the turn ConnectionUpkeep sees that it is to be read
         self._owner.unflushed[connection] = None
         self.account(connection, now, 0)

@@ -25,8 +25,9 @@ LOOK_AGAIN = 20 * MILLISECOND  # ns after which those look again who found no ro
 
 
 class AccountClient(Protocol):
-    """A connection, as its account sees it."""
+    """A connection, as its account sees it. A method here with a body may be inherited."""
 
+    __slots__ = ()
     outbox: Outbox
 
     def published(self) -> tuple[int, int]:
@@ -39,26 +40,26 @@ class AccountClient(Protocol):
         """Return how many messages and jobs the connection has."""
 
     @property
-    def is_amid(self) -> bool:
+    def is_executing(self) -> bool:
         """Return True while a command is half done: it is finished first."""
 
     def hold_back(self) -> None:
-        """Be given no more messages or jobs if the account has no room for them, until `Usage.room` says otherwise."""
+        """Get no more messages or jobs if the account has no room for them, until `Usage.room` says otherwise."""
 
     def pause_ended(self, now: int) -> None:
-        """Take note that the connection is read again from `now` (ns) on: what the client sent meanwhile was not seen.
-
-        A publish that `Usage.debt` has held back is tried again.
-        """
+        """Continue at `now` (ns), when the connection is read again: a publish that `Usage.debt` has held back is retried."""
 
     def debt_began(self) -> None:
         """Ask `Usage.debt` again before the next publish."""
+        return
 
     def joined_account(self, account: Account) -> None:
-        """Take note that the connection is counted in this account from now on."""
+        """Note that the connection is counted in this account from now on."""
+        return
 
     def limits_changed(self) -> None:
-        """Look again at the limits of the usage."""
+        """Apply the limits of the usage, which have changed."""
+        return
 
 
 class Blocked(Protocol):
@@ -240,7 +241,7 @@ class Account:
 
 
 class Usage:
-    """The part of one connection in an account, from when on its client was known by that name."""
+    """The part of one connection in an account, since its client is known by that name. Implements Meter."""
 
     __slots__ = ("_before", "_charged", "_until", "account", "client", "is_paused", "limits")
 
@@ -256,9 +257,8 @@ class Usage:
         return messages - self._before[0], size - self._before[1]
 
     def charge(self, now: int) -> int:
-        """Charge what was published since the last time. Return until when (ns) not to read the connection; 0: read it."""
         self.charge_published(now)
-        if not self._until or self.client.is_amid:
+        if not self._until or self.client.is_executing:
             return 0
         until, self._until = self._until, 0
         if until <= now:
@@ -297,12 +297,14 @@ class Usage:
         return False
 
     @property
+    def has_rates(self) -> bool:
+        return self.limits.has_rates
+
+    @property
     def is_held(self) -> bool:
-        """Return True if the connection is not to be read from now on."""
         return self._until > 0
 
     def end_pause(self, now: int) -> None:
-        """Take note that the connection is read again from `now` (ns) on."""
         if self.is_paused:
             self.is_paused = False
             self.client.pause_ended(now)
@@ -314,7 +316,6 @@ class Usage:
 
     @property
     def has_output(self) -> bool:
-        """Return True if the account has more output than it may, and this connection has a part of it."""
         outbox, most = self.client.outbox, self.limits.output
         return most > 0 and (outbox.size > 0 or outbox.unsent > 0) and self.account.output() > most
 

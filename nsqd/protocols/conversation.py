@@ -7,8 +7,9 @@ from shared.tls.info import TlsInfo
 
 
 class Conversation(Protocol):
-    """A client's end of a connection: it takes bytes in and gives bytes out."""
+    """A client's end of a connection: it takes bytes in and gives bytes out. A method here with a body may be inherited."""
 
+    __slots__ = ()
     remote_ip: str  # "" for a unix socket
     port: str
     outbox: Outbox
@@ -24,28 +25,34 @@ class Conversation(Protocol):
         """Handle input that has come, at `now` (monotonic ns)."""
 
     def receive_eof(self) -> None:
-        """Take note that the client sends no more."""
+        """Handle the end of input: the client sends no more."""
 
     def resume(self, now: int) -> None:
-        """Go on at `now` (ns): what Transport.suspend began is over."""
+        """Continue at `now` (ns): what Transport.suspend began is over."""
+        return
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Take note that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
+        """Handle that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
+        return
 
     def rights_changed(self) -> None:
-        """Look again who the client is, and end the connection if that is nobody any more: the auth file has changed."""
+        """Identify the client again, and end the connection if it is not known any more: the auth file has changed."""
+        return
 
     def break_off(self, why: str = "") -> None:
-        """End the connection without another word to the client. `why` says what is wrong with the bytes that came."""
+        """End the connection without another byte to the client. `why` says what is wrong with the bytes that came."""
+        self.outbox.break_off()
 
     def disconnected(self) -> None:
         """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
 
     def take_output(self) -> list[bytes]:
         """Take everything that waits to be sent."""
+        return self.outbox.drain()
 
     def network_ready(self) -> None:
-        """Take note that the network has taken all output, after it had not, or after Outbox.refused was set."""
+        """Continue: the network has taken all output, after it had not, or after Outbox.refused was set."""
+        return
 
     def next_timer(self) -> int:
         """Return when `tick` has something to do (monotonic ns)."""
@@ -55,11 +62,9 @@ class Conversation(Protocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Return True if the connection may be closed to make room: it is not known who the client is, or it is idle.
-
-        Any thread may ask.
-        """
+        """Return True if the connection may be closed to make room: the client is not known, or idle. Any thread may ask."""
 
     @property
     def patience(self) -> int:
         """Return for how many ns the network may take nothing before the connection is closed; 0: the usual limit."""
+        return 0

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.topic import Topic
+from nsqd.protocols.account import AccountClient, Accounts, Usage
 from nsqd.protocols.transport import Transport
 from shared.auth.verbs import Verb
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
-    from nsqd.protocols.account import AccountClient, Accounts, Usage
     from shared.auth.auth_file import Identity
     from shared.tls.info import TlsInfo
 
@@ -36,13 +36,6 @@ class Proofs(Protocol):
 
     def note_failure(self, address: str) -> None:
         """Count a wrong token from an address."""
-
-
-def credential_of(
-    proofs: Proofs | None, accounts: Accounts | None, client: AccountClient, transport: Transport, address: str
-) -> Credential | None:
-    """Return the credential of a new client; None: there is no auth file. The arguments are those of Credential."""
-    return Credential(proofs, accounts, client, transport, address) if proofs is not None else None
 
 
 class Credential:
@@ -149,6 +142,11 @@ class Credential:
         """Take note that the connection is gone, or its client somebody else."""
         if self.usage is not None:
             self.usage.account.leave(self.usage)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Return the name of the client's identity, and how the client has proved it; ("", "") if it is not known."""
+        return (self.identity.name, self.identity.kind) if self.identity is not None else ("", "")
 
     def may(self, verb: Verb, topic: str = "", channel: str = "") -> bool:
         """Return whether the client may do this; `topic` "": on all topics, or on the node."""

@@ -115,7 +115,7 @@ TRIED_BY = {
     "nsqd/protocols/rights/test_disque.py": ("nsqd.protocols.disque.rights",),
     "nsqd/protocols/rights/test_guessing.py": ("nsqd.protocols.credential",),
     "nsqd/protocols/rights/test_recording.py": (
-        "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited", "nsqd.protocols.recording",
+        "nsqd.protocols.beanstalk.operators", "nsqd.protocols.disque.audited",
     ),
     "nsqd/protocols/test_account.py": ("nsqd.protocols.outbox",),
     "nsqd/cluster/promotion/test_promotions.py": ("nsqd.cluster.promotion.promoted_log", "nsqd.cluster.promotion.opening",),

@@ -33,11 +33,11 @@ class Guest(Peer):
 
     def do(self, reservation: int, job_id: int, line: bytes) -> None:
         """Do a command about a job. Its reply comes by `take_output`. See `read_request`."""
-        own, found = self.worker, self._broker.tubes.find(job_id)
+        own, found = self.worker, self.broker.tubes.find(job_id)
         is_its = found is not None and found[1].state is JobState.RESERVED and found[1].reserves == reservation
         if found is not None and is_its and line.startswith(_OF_HOLDERS):
             self.worker = found[0].reserved[found[1].ordinal]
-        self.receive(line + b"\r\n", self._broker.now)
+        self.receive(line + b"\r\n", self.broker.now)
         self.worker = own
 
     def _count(self, command: str) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from nsqd.protocols.disque.arguments import Refused
 from nsqd.protocols.disque.rights import need_of
-from nsqd.protocols.recording import name_of, record
 from shared.audit.event import MOST_TEXT, Outcome
 from shared.auth.verbs import Verb
 
@@ -60,15 +59,11 @@ def _is_recorded(command: bytes, arguments: Sequence[bytes]) -> bool:
 
 def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.DONE) -> None:
     """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
-    audit = client.context.audit
-    if audit is None:
-        return
     command = arguments[0].lower()
     action = command
     if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):  # a stranger's words make no kinds
         action += b" " + arguments[1]
-    who = name_of(client.credential.identity if client.credential is not None else None)
-    record(audit, "disque", client.remote_ip, who, _text(action).upper(), _target(command, arguments), outcome)
+    client.record(_text(action).upper(), _target(command, arguments), outcome)
 
 
 def _target(command: bytes, arguments: Sequence[bytes]) -> str:

@@ -210,7 +210,9 @@ def get_again(client: Client, wanted: GetJob) -> None:
     elif client.broker.draining_since and context.cluster.nodes()[0].is_leaving and not _comes_back(client):
         raise Refused(LEAVING)
     else:
-        client.wait_for_job(min(wanted.timeout, NEVER // MILLISECOND // 2))
+        client.broker.tubes.admit_waiting(worker)
+        timeout = min(wanted.timeout, NEVER // MILLISECOND // 2)
+        client.wait_for_job(client.now + timeout * MILLISECOND if timeout else NEVER)
 
 
 def end_waits(context: DisqueContext) -> None:

@@ -13,11 +13,11 @@ from nsqd.core.work_queue.worker import FEW
 from nsqd.protocols.disque import jobs, queues, server
 from nsqd.protocols.disque.arguments import Command, GetJob, Refused, addjob, getjob
 from nsqd.protocols.disque.audited import Handler, audited
-from nsqd.protocols.disque.client import UNITS_OF_A_TURN, Client
+from nsqd.protocols.disque.client import Client
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.ids import ID_SIZE
+from nsqd.protocols.job_client import UNITS_OF_A_TURN
 from nsqd.protocols.transport import Transport
-from shared.tls.info import TlsInfo
 
 _STAR = ord("*")
 _ACKJOB = b"*2\r\n$6\r\nACKJOB\r\n$40\r\n"  # how most clients acknowledge
@@ -132,7 +132,7 @@ class Peer(Client):
             try:
                 jobs.get_again(self, get[1])
             except Refused as refused:
-                self.reply_error(refused.text)
+                self.fail(refused.text)
             return at + len(get[0])
         if (
             self.credential is None
@@ -188,14 +188,3 @@ class Peer(Client):
     def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Send a command of another client, or of this one, since this client has sent MONITOR."""
         self.outbox.reply(server.monitored(self.broker.wall, client, command, arguments))
-
-    # Calls that the reactor makes to every peer, and that have no effect here.
-
-    def network_ready(self) -> None:
-        """Do nothing, because no consumer was refused room."""
-
-    def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Take the client's certificate. A client that connects by TLS expects no answer to it."""
-        if self.credential is not None and tls is not None:
-            self.credential.show_certificate(tls)
-            self.authorized |= self.credential.identity is not None

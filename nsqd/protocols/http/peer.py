@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.protocols.account import Accounts
+from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
@@ -24,7 +25,6 @@ from nsqd.protocols.transport import NEVER, Transport
 from shared.auth.verbs import Verb
 from shared.budget import FREE
 from shared.process.unix_sockets import NOBODY
-from shared.tls.info import TlsInfo
 from shared.values import SECOND
 
 if TYPE_CHECKING:  # a node without an auth file does not load what reads one
@@ -127,8 +127,8 @@ class Context:
         self._ok = {some: self._beginning + some + b"\r\nOK" for some in (PING_HEADERS, NSQ_HEADERS)}
 
 
-class HttpPeer:
-    """One client of HTTP. Implements nsqd.protocols.conversation.Conversation."""
+class HttpPeer(Conversation):
+    """One client of HTTP. It suspends no connection, asks for no layer, and each request shows a token of its own."""
 
     is_heavy = False
 
@@ -340,29 +340,11 @@ class HttpPeer:
         if not self.waiting:
             self.outbox.end()
 
-    def resume(self, now: int) -> None:
-        """Do nothing: this peer never suspends its connection."""
-
-    def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Do nothing: this peer never asks for a layer."""
-
-    def rights_changed(self) -> None:
-        """Do nothing: each request shows a token of its own."""
-
-    def break_off(self, why: str = "") -> None:
-        self.outbox.break_off()
-
     def disconnected(self) -> None:
         self.outbox.closing = True
         self._input.clear()
         self.buffered = 0
         self.has_more = False
-
-    def take_output(self) -> list[bytes]:
-        return self.outbox.drain()
-
-    def network_ready(self) -> None:
-        """Do nothing: answers do not wait for room."""
 
     def next_timer(self) -> int:
         return NEVER if self.outbox.closing else self._due
@@ -376,8 +358,3 @@ class HttpPeer:
     def is_stranger(self) -> bool:
         """Return True while the connection is idle, or a request has just begun to come."""
         return not (self.waiting or self.has_more or self.body_since >= 0 or self.outbox.unsent)
-
-    @property
-    def patience(self) -> int:
-        """Return 0: the usual limit applies to a network that takes nothing."""
-        return 0

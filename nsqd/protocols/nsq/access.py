@@ -12,7 +12,6 @@ from collections.abc import Callable
 from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer, answer_for
 from nsqd.protocols.nsq.errors import NotAllowedError, WireError, quote
-from nsqd.protocols.recording import name_of
 from nsqd.protocols.transport import NEVER
 from shared.auth.verbs import Verb
 
@@ -135,7 +134,7 @@ class Access:
         """Return the name by which the auth file or the authorization servers know the client, and how it was proved."""
         if self.authorization is not None:
             return self.authorization.identity, "authorization server"
-        return name_of(self.credential.identity if self.credential is not None else None)
+        return self.credential.name if self.credential is not None else ("", "")
 
     def close(self) -> None:
         """Forget the question that may be open, and leave the account: the connection is gone."""

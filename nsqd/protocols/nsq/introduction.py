@@ -6,7 +6,7 @@ An IDENTIFY may come again, but some of what the first one agreed on holds perma
 from collections.abc import Callable
 
 from nsqd.protocols.account import AccountClient
-from nsqd.protocols.credential import credential_of
+from nsqd.protocols.credential import Credential
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, read_body
@@ -56,7 +56,9 @@ class Introduction:
         self.agreed = self.identity
         self.identified = False
         self.tls: TlsInfo | None = None  # details of the handshake, once it is done
-        credential = credential_of(context.proofs, context.accounts, client, transport, remote_ip)
+        credential = None
+        if context.proofs is not None:
+            credential = Credential(context.proofs, context.accounts, client, transport, remote_ip)
         has_servers = settings.auth_required and context.ask is not nobody_to_ask
         self.access = Access(self._ask_servers if has_servers else None, credential)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)

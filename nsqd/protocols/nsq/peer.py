@@ -22,9 +22,8 @@ from nsqd.protocols.nsq.introduction import Introduction
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.subscription import INIT, Subscription
 from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.recording import record
 from nsqd.protocols.transport import NEVER, Fact, Transport
-from shared.audit.event import Outcome
+from shared.audit.event import Event, Outcome
 from shared.tls.info import TlsInfo
 
 MAGIC = b"  V2"
@@ -150,8 +149,11 @@ class Peer:
         return position
 
     def _record_refusal(self, failure: NotAllowedError) -> None:
-        who, words = self.introduction.access.who(), (failure.action, failure.target, Outcome.REFUSED)
-        record(self._context.audit, "nsq", self.remote_ip, who, *words)
+        if self._context.audit is not None:
+            who = self.introduction.access.who()
+            self._context.audit(
+                Event("nsq", failure.action, failure.target, Outcome.REFUSED, *who, address=self.remote_ip)
+            )
 
     def _keep(self, more: NeedMore, position: int, now: int) -> int:
         """Note what the incomplete command at `position` needs. Return the position from which on input is kept."""
@@ -406,7 +408,7 @@ class Peer:
         return self.subscription.in_flight()
 
     @property
-    def is_amid(self) -> bool:
+    def is_executing(self) -> bool:
         return not self._is_held and (self._publisher.batch is not None or self._publisher.scan is not None)
 
     def hold_back(self) -> None:

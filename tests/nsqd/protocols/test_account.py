@@ -19,7 +19,7 @@ class Connection:
     def __init__(self) -> None:
         self.outbox = Outbox(self)  # type: ignore[arg-type]
         self.messages = self.bytes = self.held = 0
-        self.is_amid = False
+        self.is_executing = False
         self.resumed: list[int] = []
 
     def published(self) -> tuple[int, int]:
@@ -125,9 +125,9 @@ def test_a_connection_that_publishes_waits_until_its_account_is_out_of_debt() ->
     one.publish(1, 100)
     assert first.charge(NOW) == 0
     two.publish(1, 100)
-    two.is_amid = True
+    two.is_executing = True
     assert second.charge(NOW) == 0, "a command that is half done is finished first"
-    two.is_amid = False
+    two.is_executing = False
     assert second.charge(NOW) == NOW + SECOND
     assert accounts.account("a").admit(limits, 1, 1, NOW) == SECOND  # over HTTP, too
     assert consumer.charge(NOW) == 0
