@@ -55,23 +55,9 @@ class Session:
     """The protocol's state of one connection."""
 
     __slots__ = (
-        "_answer",
-        "_buffer",
-        "_expect",
-        "_hang_up",
-        "_identity",
-        "_idle",
-        "_note",
-        "_peer",
-        "_proofs",
-        "_registry",
-        "_remote",
-        "_scanned",
-        "_size",
-        "_token",
-        "_user",
-        "failure",
-    )
+        "_answer", "_buffer", "_expect", "_hang_up", "_identity", "_idle", "_note", "_peer", "_proofs", "_registry",
+        "_remote", "_scanned", "_size", "_token", "_user", "failure",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -56,20 +56,6 @@ class Counts:
 class Registry:
     """All registrations, with the times (ns) after which a silent producer and a tombstone no longer count."""
 
-    __slots__ = (
-        "_by_host",
-        "_channels",
-        "_entries",
-        "_inactive_after",
-        "_limits",
-        "_orphans",
-        "_peers",
-        "_tombstone_lifetime",
-        "_topics",
-        "refused",
-        "slots",
-    )
-
     def __init__(self, inactive_after: int, tombstone_lifetime: int, limits: Limits = DEFAULT_LIMITS) -> None:
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import httpx
 
-from nsqd.protocols.nsq.auth_answer import MAX_BODY
-from nsqd.protocols.nsq.authorization import AuthRefused
+from nsqd.protocols.nsq.authorization import MAX_BODY, AuthRefused
 from shared.http.bounded import AnswerError, read_answer
 
 MOST_REQUESTS = 10  # including redirects, as Go's client counts

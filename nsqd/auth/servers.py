@@ -14,8 +14,7 @@ import httpx
 import trio
 
 from nsqd.auth.exchange import Ask, Reply, exchange
-from nsqd.protocols.nsq.auth_answer import parse_authorization
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question, parse_authorization
 from shared.http.bounded import IDENTITY, AnswerError, https_port, parse_object
 from shared.tls.strength import weakness_advice
 from shared.version import PENSTOCK_VERSION
@@ -28,11 +27,7 @@ MAX_SECRET = 20 * 1024  # bytes: in a URL each may take three characters, and ht
 KEEP_ALIVE = 1.5  # s that an idle connection is reused: no server closes one sooner, so none closes during a question
 MOST_REFUSAL = 64 * 1024  # bytes of memory that a server's 403 may take once it is parsed
 _LONGEST_REASON = 200  # characters
-_HEADERS = {
-    **IDENTITY,
-    "Accept": "application/vnd.nsq; version=1.0",
-    "User-Agent": f"penstock/{PENSTOCK_VERSION}",
-}
+_HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq; version=1.0", "User-Agent": f"penstock/{PENSTOCK_VERSION}"}
 
 # The server is down, or does not speak HTTP, or its address is not valid.
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError)

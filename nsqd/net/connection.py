@@ -69,37 +69,11 @@ class Connection:
     """One client's socket with its buffers and state. Implements nsqd.protocols.transport.Transport."""
 
     __slots__ = (
-        "_blocked_since",
-        "_owner",
-        "_unsent",
-        "body_due",
-        "broken",
-        "closed",
-        "drain_until",
-        "endpoint",
-        "eof",
-        "events",
-        "fd",
-        "handshake",
-        "input",
-        "layers",
-        "leaving",
-        "leaving_head_due",
-        "limits",
-        "metered",
-        "output",
-        "paused_until",
-        "peer",
-        "pending",
-        "proof_due",
-        "reading",
-        "sealed",
-        "socket",
-        "starved",
-        "timer",
-        "usage",
+        "_blocked_since", "_owner", "_unsent", "body_due", "broken", "closed", "drain_until", "endpoint", "eof", "events",
+        "fd", "handshake", "input", "layers", "leaving", "leaving_head_due", "limits", "metered", "output",
+        "paused_until", "peer", "pending", "proof_due", "reading", "sealed", "socket", "starved", "timer", "usage",
         "writing",
-    )
+    )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, sock: socket.socket, remote_ip: str, endpoint: Endpoint) -> None:
         self._owner = owner

@@ -35,8 +35,6 @@ class Inflow:
     counts.
     """
 
-    __slots__ = ("_not_before", "_owner", "_waiting", "retry_at")
-
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._waiting: dict[Connection, None] = {}  # connections that are not read, because there was no room for them

@@ -39,17 +39,8 @@ class Layers:
     """The layers of one connection: `encode_output` encodes the peer's output, `receive` and `read` decode its input."""
 
     __slots__ = (
-        "_arrived",
-        "_codec",
-        "_incoming",
-        "_outgoing",
-        "_tls",
-        "_upgrade",
-        "_wrap",
-        "ended",
-        "handshaking",
-        "has_more",
-    )
+        "_arrived", "_codec", "_incoming", "_outgoing", "_tls", "_upgrade", "_wrap", "ended", "handshaking", "has_more",
+    )  # fmt: skip
 
     def __init__(self, upgrade: Upgrade, wrap: Wrap) -> None:
         self._upgrade: Upgrade | None = upgrade  # the layers that are still to be added

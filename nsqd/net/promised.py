@@ -22,8 +22,6 @@ class HttpReplies:
 class Promised:
     """The connections and HTTP replies that wait, and the marks that they wait for."""
 
-    __slots__ = ("_http_replies", "connections", "marks")
-
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # connections with sealed output
         self._http_replies: list[

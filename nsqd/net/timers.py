@@ -10,8 +10,6 @@ MOST_DUE = 512  # connections handled in a turn
 class Timers:
     """The queue of timers. A connection's `timer` is its entry in the queue."""
 
-    __slots__ = ("_queue", "due")
-
     def __init__(self) -> None:
         self._queue: DueQueue[Connection] = DueQueue()
         self.due = NEVER  # ns: no timer is due before

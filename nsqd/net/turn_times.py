@@ -15,8 +15,6 @@ RECORDED_AT_ONCE = 1000  # turns: recording them takes about 0.1 ms
 class TurnTimes:
     """The durations of all turns since the start, in ns."""
 
-    __slots__ = ("_durations", "_histogram", "clock")
-
     def __init__(self, clock: Callable[[], int] = monotonic_ns) -> None:
         """Begin without turns. `clock` returns monotonic ns."""
         self.clock = clock

@@ -18,8 +18,6 @@ CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left 
 class Unread:
     """The connections with such input. `clock` returns monotonic ns first."""
 
-    __slots__ = ("_clock", "_inflow", "_owner", "_refused", "connections", "resumed")
-
     def __init__(
         self, owner: ConnectionOwner, inflow: Inflow, clock: Callable[[], tuple[int, int]], refused: Counter[str]
     ) -> None:

@@ -14,8 +14,6 @@ from shared.budget import FREE
 class ConnectionUpkeep:
     """The checks of connections that are out of the ordinary, after a send and when a timer is due."""
 
-    __slots__ = ("_epoll", "_inflow", "_owner", "_refused", "_unread")
-
     def __init__(
         self, owner: ConnectionOwner, epoll: Poller, inflow: Inflow, unread: Unread, refused: Counter[str]
     ) -> None:

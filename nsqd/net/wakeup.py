@@ -10,8 +10,6 @@ from nsqd.net.system import Poller
 class WakeUp:
     """A pair of connected sockets: each call of `wake` sends a byte through it."""
 
-    __slots__ = ("_read", "_write", "fd")
-
     def __init__(self, epoll: Poller, pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
         self._read, self._write = pair()
         for end in (self._read, self._write):

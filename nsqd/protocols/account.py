@@ -120,20 +120,9 @@ class Account:
     """The use of the node by all who have one name."""
 
     __slots__ = (
-        "_bytes",
-        "_messages",
-        "_rates",
-        "_unpaid",
-        "blocked",
-        "holder",
-        "name",
-        "refused",
-        "throttled",
-        "throttled_ns",
-        "topics",
-        "unaware",
-        "usages",
-    )
+        "_bytes", "_messages", "_rates", "_unpaid", "blocked", "holder", "name", "refused", "throttled", "throttled_ns",
+        "topics", "unaware", "usages",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -322,8 +311,6 @@ class Usage:
 
 class Accounts:
     """The accounts of a node, by name. There are as many as names in the auth file since the start, at most."""
-
-    __slots__ = ("by_name",)
 
     def __init__(self) -> None:
         self.by_name: dict[str, Account] = {}

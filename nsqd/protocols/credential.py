@@ -42,17 +42,9 @@ class Credential:
     """The proof that one client has shown last, who it is by that, and what its connection uses of that one's account."""
 
     __slots__ = (
-        "_accounts",
-        "_address",
-        "_client",
-        "_find",
-        "_proofs",
-        "_transport",
-        "identity",
-        "is_guess",
-        "is_one_too_many",
+        "_accounts", "_address", "_client", "_find", "_proofs", "_transport", "identity", "is_guess", "is_one_too_many",
         "usage",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, proofs: Proofs, accounts: Accounts | None, client: AccountClient, transport: Transport, address: str

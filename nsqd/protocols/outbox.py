@@ -25,18 +25,9 @@ class Outbox:
     """The replies and held messages of one client."""
 
     __slots__ = (
-        "_messages",
-        "_replies",
-        "_transport",
-        "closing",
-        "flush_due",
-        "limited",
-        "lost",
-        "marks",
-        "refused",
-        "size",
+        "_messages", "_replies", "_transport", "closing", "flush_due", "limited", "lost", "marks", "refused", "size",
         "unsent",
-    )
+    )  # fmt: skip
 
     def __init__(self, transport: Transport, lost: bytes = b"") -> None:
         """`lost`: what the client is told last if replies have waited for copies in vain."""

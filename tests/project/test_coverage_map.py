@@ -93,7 +93,6 @@ TRIED_BY = {
     "nsqd/protocols/disque/test_info.py": ("nsqd.protocols.disque.context",),
     "nsqd/protocols/disque/test_queues.py": ("nsqd.core.queues",),
     "nsqd/protocols/disque/test_server.py": ("nsqd.protocols.disque.flush",),
-    "nsqd/protocols/nsq/test_authorization.py": ("nsqd.protocols.nsq.auth_answer",),
     "nsqd/protocols/nsq/test_fast_slow.py": (
         "nsqd.protocols.nsq.commands", "nsqd.protocols.nsq.fast", "nsqd.protocols.nsq.publisher",
         "nsqd.protocols.nsq.subscription",

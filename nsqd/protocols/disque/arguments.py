@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from shared.auth.verbs import Verb
+
 SYNTAX_ERROR = b"ERR syntax error"
 BAD_ID = b"BADID Invalid Job ID format."
 DEFAULT_TTL = 24 * 3600  # s
@@ -113,11 +115,22 @@ class Pause(NamedTuple):
     bcast: bool
 
 
+class Need(NamedTuple):
+    """The right that a command needs, and on what; neither queue nor job: on the node."""
+
+    verb: Verb | None  # None: none, but the client must be known
+    queue: int = 0  # which argument is the name of a queue
+    jobs: int = 0  # from which argument on there are ids of jobs
+    behind: bytes = b""  # behind which word there are names of queues
+    has_bodies: bool = False  # the client is shown bodies of others' jobs: it needs READ, too
+
+
 class Command(NamedTuple):
     """A command as the checks before its execution see it."""
 
     name: bytes
     arity: int  # with the name; negative: at least so many; 0: any
+    need: Need = Need(Verb.ADMIN)
     needs_memory: bool = False  # it is refused when memory is full
 
     def arity_ok(self, count: int) -> bool:
@@ -125,49 +138,45 @@ class Command(NamedTuple):
         return count == self.arity if self.arity > 0 else count >= -self.arity
 
 
+_FREE, _STATS, _ON_JOBS = Need(None), Need(Verb.STATS), Need(Verb.CONSUME, jobs=1)
 # Disque's table. HELLO has the arity 1 there; clients of today send a version of RESP and more.
 COMMANDS = {
     command.name: command
     for command in (
-        Command(b"auth", 2),
-        Command(b"ping", -1),
-        Command(b"info", -1),
+        Command(b"auth", 2, _FREE),
+        Command(b"ping", -1, _FREE),
+        Command(b"info", -1, _STATS),
         Command(b"shutdown", -1),
-        Command(b"monitor", 1),
+        Command(b"monitor", 1, Need(Verb.ADMIN, has_bodies=True)),
         Command(b"debug", -2),
         Command(b"config", -2),
         Command(b"cluster", -2),
         Command(b"client", -2),
         Command(b"slowlog", -2),
-        Command(b"time", 1),
-        Command(b"command", 0),
+        Command(b"time", 1, _FREE),
+        Command(b"command", 0, _FREE),
         Command(b"latency", -2),
-        Command(b"hello", -1),
-        Command(b"addjob", -4, needs_memory=True),
-        Command(b"getjob", -2),
-        Command(b"ackjob", -1),
-        Command(b"fastack", -1),
-        Command(b"deljob", -1),
-        Command(b"show", 2),
+        Command(b"hello", -1, _FREE),
+        Command(b"addjob", -4, Need(Verb.PUBLISH, queue=1), needs_memory=True),
+        Command(b"getjob", -2, Need(Verb.CONSUME, behind=b"from")),
+        Command(b"ackjob", -1, _ON_JOBS),
+        Command(b"fastack", -1, _ON_JOBS),
+        Command(b"deljob", -1, _ON_JOBS),
+        Command(b"show", 2, Need(Verb.READ, jobs=1)),
         Command(b"loadjob", 2),
         Command(b"bgrewriteaof", 1),
-        Command(b"qlen", 2),
-        Command(b"qpeek", 3),
-        Command(b"qstat", 2),
-        Command(b"qscan", -1),
-        Command(b"jscan", -1),
-        Command(b"enqueue", -1, needs_memory=True),
-        Command(b"nack", -1, needs_memory=True),
-        Command(b"dequeue", -1),
-        Command(b"working", 2),
-        Command(b"pause", -3),
+        Command(b"qlen", 2, Need(Verb.STATS, queue=1)),
+        Command(b"qpeek", 3, Need(Verb.READ, queue=1)),
+        Command(b"qstat", 2, Need(Verb.STATS, queue=1)),
+        Command(b"qscan", -1, _STATS),
+        Command(b"jscan", -1, Need(Verb.BROWSE)),
+        Command(b"enqueue", -1, Need(Verb.ACT, jobs=1), needs_memory=True),
+        Command(b"nack", -1, _ON_JOBS, needs_memory=True),
+        Command(b"dequeue", -1, Need(Verb.ACT, jobs=1)),
+        Command(b"working", 2, _ON_JOBS),
+        Command(b"pause", -3, Need(Verb.ACT, queue=1)),
     )
 }
-
-
-def find(name: bytes) -> Command | None:
-    """Return the command of the name, in capitals or not, or None. QUIT is none: it is answered before this."""
-    return COMMANDS.get(name.lower())
 
 
 def _magnitude(text: bytes) -> tuple[int, bool] | None:

@@ -13,7 +13,7 @@ from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import FEW, Names
 from nsqd.protocols.account import Account
 from nsqd.protocols.disque import resp
-from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused, find
+from nsqd.protocols.disque.arguments import COMMANDS, Command, Refused
 from nsqd.protocols.disque.audited import note
 from nsqd.protocols.disque.context import DisqueContext
 from nsqd.protocols.disque.rights import allows
@@ -109,7 +109,7 @@ class Client(JobClient):
     def _execute(self, arguments: list[bytes]) -> None:
         """Execute a command, after the checks that Disque makes of every command, in its order."""
         name = arguments[0]
-        command = COMMANDS.get(name) or find(name)
+        command = COMMANDS.get(name) or COMMANDS.get(name.lower())
         if command is None:
             self._unknown(name)
             return

@@ -357,11 +357,6 @@ def state_of(job: Job) -> bytes:
     return b"queued" if job.state is JobState.READY else b"active"
 
 
-def nacks(job: Job) -> int:
-    """Return how often somebody said that the job was not done."""
-    return job.releases
-
-
 def additional_deliveries(job: Job) -> int:
     """Return how often the job was queued again because nobody finished it in time, or because a client asked for that."""
     return job.timeouts + job.kicks
@@ -385,7 +380,7 @@ def described(client: Client, found: QueuedJob) -> bytes:
         (b"ctime", resp.integer(job.created)),
         (b"delay", resp.integer(job.delay)),
         (b"retry", resp.integer(job.ttr)),
-        (b"nacks", resp.integer(nacks(job))),
+        (b"nacks", resp.integer(job.releases)),
         (b"additional-deliveries", resp.integer(additional_deliveries(job))),
         (b"nodes-delivered", owner),
         (b"nodes-confirmed", resp.array([])),
@@ -419,6 +414,6 @@ def fetched(client: Client, jobs: list[tuple[str, Job, bytes]]) -> bytes:
             continue
         parts.append(
             b"*7\r\n$%d\r\n%s\r\n$40\r\n%s\r\n$%d\r\n%s\r\n$5\r\nnacks\r\n:%d\r\n$21\r\nadditional-deliveries\r\n:%d\r\n"
-            % (len(name), name, encode(job), len(body), body, nacks(job), additional_deliveries(job))
+            % (len(name), name, encode(job), len(body), body, job.releases, additional_deliveries(job))
         )
     return b"".join(parts)

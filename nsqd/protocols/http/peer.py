@@ -133,21 +133,9 @@ class HttpPeer(Conversation):
     is_heavy = False
 
     __slots__ = (
-        "_context",
-        "_due",
-        "_input",
-        "_need",
-        "_transport",
-        "_units",
-        "_user",
-        "body_since",
-        "buffered",
-        "has_more",
-        "outbox",
-        "port",
-        "remote_ip",
-        "waiting",
-    )
+        "_context", "_due", "_input", "_need", "_transport", "_units", "_user", "body_since", "buffered", "has_more",
+        "outbox", "port", "remote_ip", "waiting",
+    )  # fmt: skip
 
     def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
         """Begin a conversation at `now` (monotonic ns); see nsqd.net.reactor.MakePeer."""

@@ -7,14 +7,9 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nsqd.protocols.nsq.authorization import JsonPairs, read_json
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.settings import (
-    CLIENT_TIMEOUT,
-    DEFAULT_OUTPUT_BUFFER,
-    MILLISECOND,
-    SECOND,
-    Settings,
-)
+from nsqd.protocols.nsq.settings import CLIENT_TIMEOUT, DEFAULT_OUTPUT_BUFFER, MILLISECOND, SECOND, Settings
 from nsqd.protocols.transport import DEFLATE_LEVEL, Upgrade
 from shared.text import without_surrogates
 
@@ -71,12 +66,12 @@ class Identity:
 def decode(body: bytes) -> dict[str, Any]:
     """Parse the body's fields, with names in lower case and types checked as Go's decoder does. Raises WireError."""
     try:
-        pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        pairs = read_json(body, "replace")
+    except ValueError:
         raise _decode_failed() from None
     if pairs is None:
         return {}
-    if not isinstance(pairs, _Pairs):
+    if not isinstance(pairs, JsonPairs):
         raise _decode_failed()
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -91,17 +86,9 @@ def decode(body: bytes) -> dict[str, Any]:
     return found
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as a list of pairs in the order written, because Go assigns fields in that order, whatever their case."""
-
-
 def _decode_failed() -> WireError:
     """Return a new exception each time: one that is raised again and again keeps every frame it came through."""
     return WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireError | None]:
@@ -128,67 +115,49 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireErro
     return identity, None
 
 
-def _invalid(what: str, value: int) -> WireError:
-    return WireError("E_BAD_BODY", f"IDENTIFY {what} ({value}) is invalid")
+def _in_range(asked: dict[str, Any], name: str, least: int, most: int) -> int:
+    """Return a number that was asked for, or 0 if it was not. Raises WireError if it is out of range."""
+    value: int = asked.get(name, 0)
+    if value and not least <= value <= most:
+        raise WireError("E_BAD_BODY", f"IDENTIFY {name.replace('_', ' ')} ({value}) is invalid")
+    return value
 
 
 def _heartbeat(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("heartbeat_interval", 0)
-    if value == 0:
-        return identity
-    if value == -1:
+    if asked.get("heartbeat_interval") == -1:
         return replace(identity, heartbeat_interval=0)
-    if 1000 <= value <= settings.max_heartbeat_interval // MILLISECOND:
-        return replace(identity, heartbeat_interval=value * MILLISECOND)
-    raise _invalid("heartbeat interval", value)
+    value = _in_range(asked, "heartbeat_interval", 1000, settings.max_heartbeat_interval // MILLISECOND)
+    return replace(identity, heartbeat_interval=value * MILLISECOND) if value else identity
 
 
 def _output_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("output_buffer_timeout", 0)
-    if value == 0:
-        return identity
-    if value == -1:
+    if asked.get("output_buffer_timeout") == -1:
         return replace(identity, output_buffer_timeout=0)
     shortest, longest = settings.min_output_buffer_timeout, settings.max_output_buffer_timeout
-    if shortest // MILLISECOND <= value <= longest // MILLISECOND:
-        return replace(identity, output_buffer_timeout=value * MILLISECOND)
-    raise _invalid("output buffer timeout", value)
+    value = _in_range(asked, "output_buffer_timeout", shortest // MILLISECOND, longest // MILLISECOND)
+    return replace(identity, output_buffer_timeout=value * MILLISECOND) if value else identity
 
 
 def _output_size(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("output_buffer_size", 0)
-    if value == 0:
-        return identity
-    if value == -1:
+    if asked.get("output_buffer_size") == -1:
         return replace(identity, output_buffer_size=1, output_buffer_timeout=0)
-    if 64 <= value <= settings.max_output_buffer_size:
-        return replace(identity, output_buffer_size=value)
-    raise _invalid("output buffer size", value)
+    value = _in_range(asked, "output_buffer_size", 64, settings.max_output_buffer_size)
+    return replace(identity, output_buffer_size=value) if value else identity
 
 
 def _replicate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    copies = asked.get("replicate", 0)
-    if not copies or not identity.negotiates:
-        return identity
-    if not 1 <= copies <= settings.most_copies:
-        raise _invalid("replicate", copies)
-    return replace(identity, replicate=copies)
+    return replace(
+        identity, replicate=_in_range(asked, "replicate", 1, settings.most_copies) if identity.negotiates else 0
+    )
 
 
 def _sample_rate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("sample_rate", 0)
-    if not 0 <= value <= 99:
-        raise _invalid("sample rate", value)
-    return replace(identity, sample_rate=value)
+    return replace(identity, sample_rate=_in_range(asked, "sample_rate", 0, 99))
 
 
 def _msg_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
-    value = asked.get("msg_timeout", 0)
-    if value == 0:
-        return identity
-    if 1000 <= value <= settings.max_msg_timeout // MILLISECOND:
-        return replace(identity, msg_timeout=value * MILLISECOND)
-    raise _invalid("msg timeout", value)
+    value = _in_range(asked, "msg_timeout", 1000, settings.max_msg_timeout // MILLISECOND)
+    return replace(identity, msg_timeout=value * MILLISECOND) if value else identity
 
 
 def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:

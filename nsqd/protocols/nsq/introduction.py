@@ -27,17 +27,8 @@ class Introduction:
     """
 
     __slots__ = (
-        "_ask",
-        "_remote_ip",
-        "_settings",
-        "_transport",
-        "access",
-        "agreed",
-        "identified",
-        "identity",
-        "liveness",
-        "tls",
-    )
+        "_ask", "_remote_ip", "_settings", "_transport", "access", "agreed", "identified", "identity", "liveness", "tls",
+    )  # fmt: skip
 
     def __init__(self, context: Context, client: AccountClient, transport: Transport, remote_ip: str, now: int) -> None:
         """`client`: as the account of its identity sees it."""

@@ -12,14 +12,9 @@ class Liveness:
     """The deadlines of one client. All times are in ns."""
 
     __slots__ = (
-        "_heartbeat_interval",
-        "_identify_timeout",
-        "_opened",
-        "handshake_due",
-        "heartbeat_due",
-        "interval",
+        "_heartbeat_interval", "_identify_timeout", "_opened", "handshake_due", "heartbeat_due", "interval",
         "last_activity",
-    )
+    )  # fmt: skip
 
     def __init__(self, now: int, identify_timeout: int, interval: int) -> None:
         self._opened = now

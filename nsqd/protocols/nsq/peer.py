@@ -8,8 +8,6 @@ stand between them. TLS and compression are the transport's: the peer agrees on 
 authorization server, or for nsqlookupd to know a new topic, and that no input behind the command is looked at.
 """
 
-from collections.abc import Callable
-
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
 from nsqd.protocols.account import Account
@@ -40,28 +38,10 @@ class Peer:
     is_heavy = False
 
     __slots__ = (
-        "_buffer",
-        "_context",
-        "_is_held",
-        "_liveness",
-        "_need",
-        "_publisher",
-        "_settings",
-        "_started",
-        "_transport",
-        "at_eof",
-        "body_since",
-        "buffered",
-        "connected",
-        "errors",
-        "has_more",
-        "introduction",
-        "outbox",
-        "port",
-        "remote_ip",
-        "subscription",
-        "waiting",
-    )
+        "_buffer", "_context", "_is_held", "_liveness", "_need", "_publisher", "_settings", "_started", "_transport",
+        "at_eof", "body_since", "buffered", "connected", "errors", "has_more", "introduction", "outbox", "port",
+        "remote_ip", "subscription", "waiting",
+    )  # fmt: skip
 
     def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
         self._context = context
@@ -286,17 +266,39 @@ class Peer:
     def _slow(self, data: bytes, start: int, now: int) -> int:
         """Handle any command by its exact reading; return where the next one begins."""
         words, at = read_line(data, start)
+        publisher, subscription = self._publisher, self.subscription
         if self._settings.tls_required and self.introduction.tls is None and words[0] != b"IDENTIFY":
             raise WireError("E_INVALID", b"cannot %s in current state (TLS required)" % words[0])
-        handler = _HANDLERS.get(words[0])
-        if handler is None:
-            raise WireError("E_INVALID", b"invalid command " + words[0])
-        return handler(self, words, data, start, at, now)
+        match words[0]:
+            case b"RDY":
+                subscription.rdy(words)
+            case b"FIN":
+                subscription.fin(words)
+            case b"REQ":
+                subscription.req(words, now)
+            case b"PUB":
+                return publisher.pub(words, data, start, at, now)
+            case b"TOUCH":
+                subscription.touch(words, now)
+            case b"MPUB":
+                return publisher.mpub(words, data, start, at, now)
+            case b"DPUB":
+                return publisher.dpub(words, data, start, at, now)
+            case b"SUB":
+                subscription.sub(words, self.introduction.agreed, self.introduction.identity, now)
+            case b"CLS":
+                subscription.cls()
+            case b"IDENTIFY":
+                return self._identify(data, start, at, now)
+            case b"AUTH":
+                return self._auth(words, data, start, at)
+            case b"NOP":
+                pass
+            case _:
+                raise WireError("E_INVALID", b"invalid command " + words[0])
+        return at
 
-    # Commands take (words of the line, the buffer, where the command began, where its line ended, now) and return where they
-    # end.
-
-    def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def _identify(self, data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT and not self.introduction.identity.upgrade.changes, "IDENTIFY")
         reply, end = self.introduction.identify(data, start, at, now)
         self.outbox.reply(response(reply))
@@ -308,48 +310,12 @@ class Peer:
         self._transport.upgrade(identity.upgrade)
         return len(data)  # input sent ahead of the upgrade did not pass through it, so it is discarded
 
-    def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+    def _auth(self, words: list[bytes], data: bytes, start: int, at: int) -> int:
         require(self.state == INIT, "AUTH")
         reply, end = self.introduction.auth(words, data, start, at)
-        self._publisher.forget_topics()  # the client may have been somebody else
+        self._publisher.forget_topics()  # the client may have had another identity
         self.outbox.reply(response(reply))
         return end
-
-    def _sub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.sub(words, self.introduction.agreed, self.introduction.identity, now)
-        return at
-
-    def _pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return self._publisher.pub(words, data, start, at, now)
-
-    def _dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return self._publisher.dpub(words, data, start, at, now)
-
-    def _mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return self._publisher.mpub(words, data, start, at, now)
-
-    def _rdy(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.rdy(words)
-        return at
-
-    def _fin(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.fin(words)
-        return at
-
-    def _req(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.req(words, now)
-        return at
-
-    def _touch(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.touch(words, now)
-        return at
-
-    def _cls(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.cls()
-        return at
-
-    def _nop(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        return at
 
     # output
 
@@ -366,10 +332,7 @@ class Peer:
         if not self._liveness.is_established:
             return self._read_deadline()
         return min(
-            self._liveness.heartbeat_due,
-            self._read_deadline(),
-            self.outbox.flush_due,
-            self.subscription.ask_again_at,
+            self._liveness.heartbeat_due, self._read_deadline(), self.outbox.flush_due, self.subscription.ask_again_at
         )
 
     def tick(self, now: int) -> None:
@@ -473,20 +436,3 @@ class Peer:
     def pub_counts(self) -> dict[str, int]:
         """Return how many messages were published, by topic."""
         return self._publisher.counts
-
-
-_Handler = Callable[[Peer, list[bytes], bytes, int, int, int], int]
-_HANDLERS: dict[bytes, _Handler] = {
-    b"IDENTIFY": Peer._identify,
-    b"AUTH": Peer._auth,
-    b"SUB": Peer._sub,
-    b"PUB": Peer._pub,
-    b"DPUB": Peer._dpub,
-    b"MPUB": Peer._mpub,
-    b"RDY": Peer._rdy,
-    b"FIN": Peer._fin,
-    b"REQ": Peer._req,
-    b"TOUCH": Peer._touch,
-    b"CLS": Peer._cls,
-    b"NOP": Peer._nop,
-}

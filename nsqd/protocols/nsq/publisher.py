@@ -51,23 +51,9 @@ class Publisher:
     """
 
     __slots__ = (
-        "_access",
-        "_batch_topic",
-        "_broker",
-        "_last_line",
-        "_last_topic",
-        "_outbox",
-        "_permitted_topics",
-        "_settings",
-        "_spent",
-        "_topics",
-        "batch",
-        "copies",
-        "counts",
-        "deduplicates",
-        "scan",
-        "size",
-    )
+        "_access", "_batch_topic", "_broker", "_last_line", "_last_topic", "_outbox", "_permitted_topics", "_settings",
+        "_spent", "_topics", "batch", "copies", "counts", "deduplicates", "scan", "size",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
         self._broker = broker

@@ -36,22 +36,9 @@ class Subscription:
     """The consuming side of one client. Commands take the words of their line, and raise WireError or Waiting."""
 
     __slots__ = (
-        "_access",
-        "_agreed",
-        "_channel",
-        "_fail",
-        "_failures",
-        "_limited",
-        "_msg_timeout",
-        "_outbox",
-        "_settings",
-        "_tick_due",
-        "_topics",
-        "_transport",
-        "ask_again_at",
-        "consumer",
-        "state",
-    )
+        "_access", "_agreed", "_channel", "_fail", "_failures", "_limited", "_msg_timeout", "_outbox", "_settings",
+        "_tick_due", "_topics", "_transport", "ask_again_at", "consumer", "state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -227,7 +214,7 @@ class Subscription:
             if self._limited is not None:
                 self._limited.leave()
             consumer, self.consumer = self.consumer, None
-            self._topics.unsubscribe(self._channel, consumer)
+            self._topics.broker.unsubscribe(self._channel, consumer)
         self._fail = _ignore  # breaks the circle with the peer: no collector runs
 
     def leave(self) -> int:

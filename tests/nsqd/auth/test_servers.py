@@ -18,8 +18,7 @@ import trustme
 
 from nsqd.auth import servers as module
 from nsqd.auth.servers import MAX_SECRET, MOST_QUESTIONS, AuthServers
-from nsqd.protocols.nsq.auth_answer import MAX_BODY
-from nsqd.protocols.nsq.authorization import AuthRefused, Question
+from nsqd.protocols.nsq.authorization import MAX_BODY, AuthRefused, Question
 from tests.auth_server import AuthServer, Mood, Visit, allowing, hangs, never_ends, response, says, says_raw
 
 pytestmark = pytest.mark.process

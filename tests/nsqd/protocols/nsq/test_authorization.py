@@ -7,8 +7,16 @@ import json
 
 import pytest
 
-from nsqd.protocols.nsq.auth_answer import MAX_BODY, MOST_SECONDS, parse_authorization
-from nsqd.protocols.nsq.authorization import MOST_PATTERNS, Authorization, AuthRefused, Question, answer
+from nsqd.protocols.nsq.authorization import (
+    MAX_BODY,
+    MOST_PATTERNS,
+    MOST_SECONDS,
+    Authorization,
+    AuthRefused,
+    Question,
+    answer,
+    parse_authorization,
+)
 from nsqd.protocols.nsq.settings import SECOND
 from tests.cases import each
 
