@@ -1,8 +1,7 @@
 """The nsqlookupd daemon: builds the registry and the servers around it, and runs until a signal arrives.
 
-This is the only file that connects the parts. `lookupd/main.py` runs before it. One trio thread owns all state, and the
-HTTP thread reaches that state through the bridge. TCP clients are served first: a thread meanwhile imports what only
-HTTP needs.
+This is the only file that connects the parts. `lookupd/main.py` runs before it. One trio thread owns all state, and the HTTP
+thread reaches that state through the bridge. TCP clients are served first: a thread meanwhile imports what only HTTP needs.
 """
 
 from __future__ import annotations
@@ -115,7 +114,9 @@ def _start_http(
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle, server.heard_nodes, dates)
+    handlers = Handlers(
+        registry, bridge, time.time_ns, server.connection_counts, server.obstacle, server.known_nodes, dates
+    )
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     routes = handlers.routes()
     if keyring is not None:
@@ -132,7 +133,7 @@ def _start_http(
 
 
 def identity(options: LookupdOptions, listeners: Listeners, hostname: str) -> bytes:
-    """Return the JSON answer to IDENTIFY, which tells nsqd where the HTTP API is. Its keys are in Go's order.
+    """Return the JSON answer to IDENTIFY, with the address of the HTTP API. Its keys are in Go's order.
 
     If there is an HTTPS API, its port follows, which is no key of NSQ.
     """

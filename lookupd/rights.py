@@ -1,7 +1,7 @@
-"""What every route of nsqlookupd's HTTP API needs, where there is an auth file. A route without a row cannot be served.
+"""The right that every route of nsqlookupd's HTTP API needs, where there is an auth file. A route without one cannot be served.
 
 Consumers look up the topics that they may consume, and nsqd asks for the channels of topics that it registers: so these two
-routes are open to everybody who is known.
+routes are open to all known identities.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ NEEDS: Mapping[str, Need] = {
 
 
 def needs(metrics_auth: bool) -> Mapping[str, Need]:
-    """Return the table. `metrics_auth`: /metrics, which names topics, is not for everybody."""
+    """Return the table. `metrics_auth`: /metrics, which names topics, needs a right, too."""
     return {**NEEDS, "GET /metrics": Need(Verb.STATS)} if metrics_auth else NEEDS

@@ -1,12 +1,11 @@
 """Limit the memory that half-received commands take, and the time they may take to arrive.
 
-A command whose body is still coming reserves from the budget all the memory that it will take, once that is more than a
-connection may hold anyway. A connection that has reserved can always complete its command, so connections never wait for each
-other. A connection that gets no room is not read until there is some, or is closed after BODY_TIMEOUT. The caller passes the
-time in.
+A command whose body is still coming reserves all of its memory from the budget, once that is more than a connection may hold
+anyway. A connection that has reserved can always complete its command, so connections never wait for each other. A connection
+that gets no room is not read until there is some, or is closed after BODY_TIMEOUT. The caller passes the time in.
 
 A connection whose client has published more than its rate allows is not read for a while, either. What it has sent is handled
-before; it is not closed for that, however long it takes, for it is not its fault that nothing is heard of it.
+before; it is not closed for that, however long it takes.
 
 See docs/design/security.md#sizes-and-times.
 """
@@ -42,7 +41,7 @@ class Inflow:
         self.retry_at = NEVER  # when to call `retry` (ns); NEVER: no connection waits
 
     def account(self, connection: Connection, now: int, arrived: int) -> None:
-        """Account for the command at hand after the peer took input; stop reading the connection if there is no room.
+        """Account for the current command after the peer took input; stop reading the connection if there is no room.
 
         `arrived` is at most the number of bytes that came since the peer last had none. The caller calls this while the peer
         has a half-received command, and once after that: while `metered`.
@@ -76,7 +75,7 @@ class Inflow:
         self.account(connection, now, 0)
 
     def _admits(self, connection: Connection, now: int, arrived: int) -> bool:
-        """Reserve what the command at hand takes. Return False if there is no room, or if there was none before."""
+        """Reserve the memory of the current command. Return False if there is no room, or if there was none before."""
         peer, share = connection.peer, connection.input
         if connection.starved:
             return False
@@ -110,7 +109,7 @@ class Inflow:
                 self._owner.unflushed[connection] = None
                 self._owner.set_timer(connection)
             else:
-                self._waiting[connection] = None  # behind the others: one address must not keep another one waiting
+                self._waiting[connection] = None  # after the others: one address must not keep another one waiting
         self._not_before = now + RETRY
         self.retry_at = self._not_before if self._waiting else NEVER
 

@@ -1,12 +1,12 @@
 """Pass bytes through TLS and compression, between a socket and its peer, without a socket or a clock.
 
-The peer's plain bytes pass through the compression, then through TLS. A layer is added once everything said before it has been
-taken: the answer to IDENTIFY leaves as it is, then the client begins its handshake, and each layer's OK
-leaves through that layer. A read limits how many bytes a decompression returns, so a decompression bomb costs one `READ_LIMIT`
-at a time, and costs its sender its turn.
+The peer's plain bytes pass through the compression, then through TLS. A layer is added once everything said before it has
+been taken: the answer to IDENTIFY leaves as it is, then the client begins its handshake, and each layer's OK leaves through
+that layer. A read limits how many bytes a decompression returns, so a decompression bomb costs one `READ_LIMIT` at a time,
+and costs its sender its turn.
 
 The layers are not a trio task each. In a measurement, 50 connections of trio.SSLStream took 51 us of CPU a request, and these
-layers in the one epoll took 16 us; besides, a task that the lingering epoll must wake waits for it.
+layers in the one epoll took 16 us; moreover, a task that the lingering epoll must wake waits for it.
 
 See docs/design/nsq-protocol.md#tls-and-compression.
 """
@@ -31,7 +31,7 @@ Wrap = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], TlsObject]
 class Broken(Exception):
     """The client's bytes are not valid TLS, or not a valid compressed stream.
 
-    What is left to send, such as a TLS alert, still comes out of `encode_output`.
+    The rest of the output, such as a TLS alert, still comes out of `encode_output`.
     """
 
 
@@ -81,7 +81,7 @@ class Layers:
     def _add_layer(self) -> bool:
         """Add the next layer. Return True if there is something to send with it at once.
 
-        That is the beginning of a handshake, or, of a layer that is complete, what the peer says when it is told.
+        That is the beginning of a handshake, or the peer's output through a layer that is complete.
         """
         upgrade = self._upgrade
         if upgrade is None or self.handshaking:
@@ -110,7 +110,7 @@ class Layers:
     # in
 
     def receive(self, data: bytes, peer: Conversation) -> None:
-        """Take bytes from the client, and tell the peer when a handshake is done. Raises Broken."""
+        """Take bytes from the client, and notify the peer when a handshake is done. Raises Broken."""
         if self._tls is None:
             if self._codec is None:  # the client sent it before the answer to IDENTIFY, so it is discarded
                 return

@@ -1,6 +1,6 @@
 """The replies of one connection that have a limit of their own, and wait for promises.
 
-Such a reply leaves when its promise is kept. At its limit an error takes its place, and the connection goes on. Replies leave
+Such a reply leaves when its promise is kept. At its limit an error replaces it, and the connection continues. Replies leave
 in the order of their commands, so the output of a turn is sealed in parts: each ends with replies of one limit.
 """
 
@@ -27,7 +27,7 @@ class _Part:
     limited: list[tuple[int, Limited]]  # the replies with the limit, by their places in the output of the part
 
 
-class Limits:
+class ReplyLimits:
     """The replies of one connection that have a limit, while they wait."""
 
     __slots__ = ("_parts", "due")
@@ -63,7 +63,7 @@ class Limits:
             parts.append((usual, output[begin:]))
         return parts
 
-    def hasten(self, due: int, error: bytes) -> None:
+    def shorten(self, due: int, error: bytes) -> None:
         """Let no reply that waits now wait any longer than until `due` (monotonic ns). Those that would have become `error`."""
         for part in self._parts:
             if part.due > due:
@@ -90,7 +90,7 @@ class Limits:
         self.due = min([part.due for part in left], default=NEVER)
 
     def __repr__(self) -> str:
-        return f"<Limits of {len(self._parts)} parts>"
+        return f"<ReplyLimits of {len(self._parts)} parts>"
 
 
 def _limit_of(one: Limited) -> tuple[Mark, int]:

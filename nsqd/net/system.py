@@ -1,4 +1,4 @@
-"""What the reactor asks of the operating system besides its sockets; a simulator has its own."""
+"""The functions of the operating system that a simulator replaces."""
 
 import select
 import socket

@@ -29,6 +29,6 @@ class WakeUp:
         self._read.recv(4096)
 
     def close(self) -> None:
-        """Close both sockets; no call of `wake` has an effect any more."""
+        """Close both sockets: `wake` has no effect from now on."""
         self._read.close()
         self._write.close()

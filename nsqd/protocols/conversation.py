@@ -36,7 +36,7 @@ class Conversation(Protocol):
         return
 
     def rights_changed(self) -> None:
-        """Identify the client again, and end the connection if it is not known any more: the auth file has changed."""
+        """Identify the client again, and end the connection if it is no longer known: the auth file has changed."""
         return
 
     def break_off(self, why: str = "") -> None:
@@ -55,7 +55,7 @@ class Conversation(Protocol):
         return
 
     def next_timer(self) -> int:
-        """Return when `tick` has something to do (monotonic ns)."""
+        """Return the time (monotonic ns) of the next `tick`."""
 
     def tick(self, now: int) -> None:
         """Do what is due at `now` (ns)."""

@@ -1,7 +1,8 @@
 """The base of beanstalkd's and Disque's clients: kept input, commands that wait or take several turns, and limits of accounts.
 
-Commands are answered in their order. While one waits for a job, the disk, nsqlookupd or another node, later input is kept and
-not parsed. A client whose account has no room for more reserved jobs waits as if there were none (nsqd/protocols/account.py).
+Commands are answered in their order. While one waits for a job, the disk, nsqlookupd or another node, later input is kept
+and not parsed. A client whose account has no room for more reserved jobs waits as if there were none
+(nsqd/protocols/account.py).
 """
 
 from __future__ import annotations
@@ -167,9 +168,9 @@ class JobClient(Conversation, AccountClient, ABC):
     def _step(self, data: bytes, at: int) -> int:
         """Handle one command, or several of a kind. Return where they end, or -1 if the first is incomplete or waits."""
 
-    def begin_long(self, some: Callable[[], bytes | None]) -> None:
-        """Begin a command that may take several turns. `some` does the part of one turn; the last call returns the reply."""
-        self._long = some
+    def begin_long(self, step: Callable[[], bytes | None]) -> None:
+        """Begin a command that may take several turns. `step` does the part of one turn; the last call returns the reply."""
+        self._long = step
         if self._continue_long(0) < 0:
             self._spent = UNITS_OF_A_TURN
 
@@ -298,7 +299,7 @@ class JobClient(Conversation, AccountClient, ABC):
             self.outbox.end()
 
     def rights_changed(self) -> None:
-        """End the connection of a client that is not known any more, or waits for jobs of tubes that it may not consume."""
+        """End the connection of a client that is no longer known, or waits for jobs of tubes that it may not consume."""
         credential = self.credential
         if credential is None:
             return
@@ -344,7 +345,7 @@ class JobClient(Conversation, AccountClient, ABC):
         return self.jobs_published, self.bytes_published
 
     def in_flight(self) -> int:
-        """Return how many jobs the worker holds: the account holds those of Disque's clients."""
+        """Return the number of jobs that the worker holds: the account holds those of Disque's clients."""
         return len(self.worker.holds)
 
     @property

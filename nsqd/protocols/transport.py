@@ -42,7 +42,7 @@ class Fact(Enum):
 
 
 class Meter(Protocol):
-    """What a transport asks of the usage of its client's account (nsqd/protocols/account.py)."""
+    """The use of an account by a client, as its transport sees it (nsqd/protocols/account.py)."""
 
     @property
     def has_rates(self) -> bool:
@@ -60,7 +60,7 @@ class Meter(Protocol):
         """Charge what was published since the last time. Return until when (ns) not to read the connection; 0: read it."""
 
     def end_pause(self, now: int) -> None:
-        """Continue: the connection is read again from `now` (ns) on."""
+        """Continue: from `now` (ns) on the connection is read."""
 
 
 class Transport(Protocol):
@@ -102,10 +102,10 @@ class Transport(Protocol):
         """Hold the connection to the rates and the output that the limits of this usage allow, from now on."""
 
     def hand_over(self, rest: bytes, head_due: int = NEVER) -> None:
-        """Give the connection away once all output has left: to the server behind this listener, with the input in `rest`.
+        """Give the connection away once all output has left: to the server of this listener, with the input in `rest`.
 
         The head of the request that `rest` begins with must be complete by `head_due` (monotonic ns). A second call adds to
-        the input. The peer sets `waiting`, and is called no more but for Conversation.disconnected. Only listeners with such a
+        the input. The peer sets `waiting`; only Conversation.disconnected is called from then on. Only listeners with such a
         server allow it.
         """
 

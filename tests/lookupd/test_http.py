@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
-from lookupd.cluster_nodes import HeardNode
+from lookupd.cluster_nodes import ClusterNode
 from lookupd.http import Handlers
-from lookupd.net import Figures
+from lookupd.net import ConnectionCounts
 from lookupd.producers import Limits, Peer, PeerInfo
 from lookupd.registry import Registry
 from shared.http.api import Api
@@ -31,7 +31,7 @@ NODE2_JSON = (
 )
 
 
-FIGURES = Figures(3, {"lobby": 7, "identify": 0, "register": 0})
+FIGURES = ConnectionCounts(3, {"lobby": 7, "identify": 0, "register": 0})
 
 
 @dataclass
@@ -41,15 +41,15 @@ class Lookupd:
     registry: Registry = field(default_factory=lambda: Registry(300 * SECOND, 45 * SECOND))
     now: int = T0
     obstacle: str = ""
-    figures: Figures = FIGURES
-    heard: list[HeardNode] = field(default_factory=list)
+    connections: ConnectionCounts = FIGURES
+    cluster_nodes: list[ClusterNode] = field(default_factory=list)
     stalled: bool = False  # the trio thread does not turn
     bugs: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.turn)
-        said = lambda: self.now, lambda: self.figures, lambda: self.obstacle, lambda: self.heard
-        handlers = Handlers(self.registry, self.bridge, *said)
+        parts = lambda: self.now, lambda: self.connections, lambda: self.obstacle, lambda: self.cluster_nodes
+        handlers = Handlers(self.registry, self.bridge, *parts)
         self.app = Api(handlers.routes(), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
@@ -132,7 +132,10 @@ def test_keys_of_ours_are_told_to_who_asks_for_them(lookupd: Lookupd) -> None:
 def test_nodes_of_clusters_are_told_with_when_they_were_heard(lookupd: Lookupd) -> None:
     info = replace(NODE1, node_id=7, cluster="c", cluster_address="node:4154", log_id="ab" * 16)
     lookupd.producer(info, "t")
-    lookupd.heard = [HeardNode(replace(info, node_id=8, log_id=""), False, 12.34567), HeardNode(info, True, 0.0)]
+    lookupd.cluster_nodes = [
+        ClusterNode(replace(info, node_id=8, log_id=""), False, 12.34567),
+        ClusterNode(info, True, 0.0),
+    ]
     answer = lookupd.ask("GET", "/nodes", ASK).json()
     assert answer["producers"][0]["log_id"] == "ab" * 16
     known = {"cluster": "c", "cluster_address": "node:4154"}

@@ -1,8 +1,8 @@
-"""Jobs of other nodes of a cluster, as a client of beanstalkd sees them: what it borrows, and commands that their owners do.
+"""Jobs of other nodes of a cluster, as a client of beanstalkd sees them, and commands that their owners execute.
 
 A waiting reserve may be answered with a job of another node. The client has that job reserved like any other: until it
-deletes, releases or buries it, until its time to run is over, or until the client goes. Commands about the job are done by its
-owner, and the client waits for the answer.
+deletes, releases or buries it, until its time to run is over, or until the client disconnects. The owner of the job executes
+commands about it, while the client waits for the reply.
 
 See docs/design/cluster.md#lending.
 """
@@ -34,7 +34,7 @@ TOUCHED, DELETED, KICKED = b"TOUCHED\r\n", b"DELETED\r\n", b"KICKED\r\n"
 _ERRORS = frozenset(
     (NOT_FOUND, OUT_OF_MEMORY, UNAUTHORIZED, DRAINING, BAD_FORMAT, UNKNOWN_COMMAND, b"INTERNAL_ERROR\r\n")
 )
-_ENDS = (b"delete ", b"release ", b"bury ")  # the job is not the client's any more
+_ENDS = (b"delete ", b"release ", b"bury ")  # these end the reservation
 
 
 class OtherNodes(Protocol):
@@ -43,10 +43,10 @@ class OtherNodes(Protocol):
     def ask(
         self, verb: bytes, job_id: int, loan: Loan | None, line: bytes, rights: bytes, then: Callable[[bytes], None]
     ) -> bool:
-        """Have the node that owns a job do a command about it, and call `then` with the reply, in a later turn.
+        """Have the node that owns a job execute a command about it, and call `then` with the reply, in a later turn.
 
-        `loan`: by which the client has the job; None: it has not. `line`: the command, without CR LF. `rights`: those of the
-        client (Rights.dump). Returns False if no node can be asked that may own the job.
+        `loan`: by which the client has the job; None: it has not. `line`: without CR LF. `rights`: those of the client
+        (Rights.dump). Returns False if no node can be asked that may own the job.
         """
 
     def end_loan(self, lender: int, loan: Loan) -> None:
@@ -67,12 +67,12 @@ class Borrower(Client):
         return loan.retry > 0
 
     def _end_borrowed(self) -> None:
-        """Forget the jobs of other nodes that are the client's no more, because their time to run is over."""
+        """Forget the jobs of other nodes whose time to run is over."""
         for job_id in self.worker.end_borrowed(self.now):
             self._loans.pop(job_id, None)
 
     def _ask_owner(self, verb: bytes, job_id: int, *arguments: int) -> None:
-        """Have another node do a command about a job that is not this node's, and answer as it does: NOT_FOUND if none can."""
+        """Have the owner of a job on another node execute a command, and pass its reply on; NOT_FOUND if none can be asked."""
         others = self.context.others
         if others is not None:
             self._end_borrowed()
@@ -84,7 +84,7 @@ class Borrower(Client):
         self.fail(NOT_FOUND)
 
     def _delete_elsewhere(self, job_ids: list[int], done: int) -> None:
-        """Have other nodes delete those of the jobs that are theirs, and answer with `done` and how many these were."""
+        """Have other nodes delete their jobs among these, and answer with the sum of `done` and their number."""
         others, left, is_refused = self.context.others, 0, False
         rights = self.rights_elsewhere(NEEDS[b"delete "].verb)
 
@@ -115,14 +115,14 @@ class Borrower(Client):
             self.reply(b"DELETED_BATCH %d\r\n" % done)
 
     def _ask_lender(self, verb: bytes, job_id: int, *arguments: int) -> None:
-        """Have the lender do a command, and answer as it does, if the client has the job; else answer NOT_FOUND."""
+        """Have the owner execute a command if it has lent the job to the client; else answer NOT_FOUND."""
         if job_id in self._loans:
             self._ask_owner(verb, job_id, *arguments)
         else:
             self.fail(NOT_FOUND)
 
     def _answered(self, verb: bytes, job_id: int, reply: bytes) -> None:
-        """Take the owner's answer to a command, and pass it on."""
+        """Pass on the owner's reply to a command."""
         if self.is_gone:
             return
         self.now = self.broker.now
@@ -140,7 +140,6 @@ class Borrower(Client):
         self.end_wait(reply)
 
     def _loan(self, job_id: int) -> Loan | None:
-        """Return by which loan the client has a job; None: it has not."""
         found = self._loans.get(job_id)
         return found[1] if found is not None else None
 

@@ -1,7 +1,6 @@
-"""Turn the bytes of a beanstalkd client into commands, and answers into bytes, without input or output.
+"""Turn the bytes of a beanstalkd client into commands, and replies into bytes, without input or output.
 
-Commands are answered in their order. While a reserve waits, or while a body is read from disk, later input is kept and not
-looked at. A body that is too large is discarded as it comes.
+A body that is too large is discarded as it comes.
 
 See docs/design/beanstalkd.md.
 """
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from nsqd.protocols.beanstalk.borrower import OtherNodes
 
 MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
-TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
+TUBES_OF_A_UNIT = 8  # tubes that are checked for one unit
 NOT_FOUND, OUT_OF_MEMORY, JOB_TOO_BIG = b"NOT_FOUND\r\n", b"OUT_OF_MEMORY\r\n", b"JOB_TOO_BIG\r\n"
 DRAINING = b"DRAINING\r\n"
 BAD_FORMAT, UNKNOWN_COMMAND = b"BAD_FORMAT\r\n", b"UNKNOWN_COMMAND\r\n"
@@ -46,7 +45,7 @@ DEADLINE_SOON, TIMED_OUT, UNAUTHORIZED = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n",
 
 @dataclass(slots=True)
 class BeanstalkContext(JobContext):
-    """What all connections of beanstalkd clients to a node share."""
+    """The data that all connections of beanstalkd clients to a node share."""
 
     max_job_size: int = 65_535  # bytes
     figures: Callable[[], stats.ServerFigures] = lambda: stats.ServerFigures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
@@ -74,9 +73,9 @@ class Put:
     copies: int = 0  # that a put-replicated asks for; 0: as many as the topic does
 
 
-def job_reply(word: bytes, client_id: int, body: bytes) -> bytes:
+def job_reply(name: bytes, client_id: int, body: bytes) -> bytes:
     """Return a reply that contains a job."""
-    return b"%s %d %d\r\n%s\r\n" % (word, client_id, len(body), body)
+    return b"%s %d %d\r\n%s\r\n" % (name, client_id, len(body), body)
 
 
 class Client(JobClient):
@@ -104,7 +103,7 @@ class Client(JobClient):
     def _step(self, data: bytes, at: int) -> int:
         """Take one line or body. Return where it ended, or -1 if it is not complete or waits."""
         if self._discard:
-            return self._discard_some(data, at)
+            return self._discard_piece(data, at)
         if self._put is not None:
             return self._body(self._put, data, at)
         newline = data.find(b"\r\n", at)
@@ -172,7 +171,7 @@ class Client(JobClient):
         self._discard, self._discard_reply = size, reply
         self._needed = 1  # it takes no memory, but the next piece has to come in time
 
-    def _discard_some(self, data: bytes, at: int) -> int:
+    def _discard_piece(self, data: bytes, at: int) -> int:
         size = min(self._discard, len(data) - at)
         self._discard -= size
         self._needed = min(1, self._discard)

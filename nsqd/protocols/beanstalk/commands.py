@@ -30,14 +30,14 @@ _RESERVE: tuple[bytes, tuple[int, ...]] = b"reserve", ()
 _USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _I31 = (1 << 31) - 1
-# what may come from an own client, if only by mistake, and is answered as beanstalkd answers it
+# input that may come from a client of beanstalkd by mistake, and gets beanstalkd's reply
 _OWN = frozenset((None, Foreign.BEANSTALK, Foreign.JOB, Foreign.PING))
 
 Arguments = tuple[Any, ...]
 
 
 class About(Enum):
-    """What a command is about, on which its client needs the right."""
+    """The object of a command, on which its client needs the right."""
 
     NODE = auto()
     USED = auto()  # the tube that the client uses
@@ -45,7 +45,7 @@ class About(Enum):
     TUBE = auto()  # the tube whose name comes first
     JOB = auto()  # the tube of the job whose id comes first
     JOBS = auto()  # those of all jobs that are named
-    MOVED = auto()  # likewise that of the job, and the tube whose name comes next, into which the job is put
+    MOVED = auto()  # the tube of that job, and the tube whose name comes next, into which the job is put
 
 
 class Need(NamedTuple):
@@ -76,7 +76,7 @@ def is_foreign(line: bytes) -> bool:
 
 
 def begins_foreign(data: bytes) -> bool:
-    """Return the same for the beginning of a line, whatever comes behind it."""
+    """Return the same for the beginning of a line, whatever follows."""
     return data.startswith(BEGINNINGS) and recognize(data) not in _OWN
 
 

@@ -24,7 +24,7 @@ _CLEARED = (JobState.READY, JobState.DELAYED, JobState.BURIED)
 
 
 class Operator(Borrower):
-    """A client's commands that look at tubes and jobs, or act on them as an operator."""
+    """The commands that show tubes and jobs, and the operators' commands."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class Operator(Borrower):
         has_buried = any(tube.table.buried for tube in tubes.everywhere(name))
         state = JobState.BURIED if has_buried else JobState.DELAYED
 
-        def some() -> bytes | None:
+        def step() -> bytes | None:
             nonlocal kicked
             for _ in range(SLICE):
                 found = tubes.first(name, state) if kicked < bound else None
@@ -81,11 +81,11 @@ class Operator(Borrower):
                 kicked += 1
             return None
 
-        self._begin_recorded("kick", name, some)
+        self._begin_recorded("kick", name, step)
 
-    def _begin_recorded(self, action: str, name: str, some: Callable[[], bytes | None]) -> None:
-        """Begin a command that may take several turns. If it does, that it began is recorded: the client may hang up."""
-        self.begin_long(some)
+    def _begin_recorded(self, action: str, name: str, step: Callable[[], bytes | None]) -> None:
+        """Begin a command that may take several turns. If it does, its beginning is recorded: the client may hang up."""
+        self.begin_long(step)
         if self._long is not None:
             self.record(action, name, Outcome.UNCERTAIN)
 
@@ -117,7 +117,7 @@ class Operator(Borrower):
             return
         count = 0
 
-        def some() -> bytes | None:
+        def step() -> bytes | None:
             nonlocal count
             for tube in tubes.everywhere(name):
                 jobs = chain.from_iterable(tube.jobs.in_state(state) for state in _CLEARED)
@@ -131,7 +131,7 @@ class Operator(Borrower):
             self.record("clear-tube", name, count=count)
             return b"CLEARED %d\r\n" % count
 
-        self._begin_recorded("clear-tube", name, some)
+        self._begin_recorded("clear-tube", name, step)
 
     def _move_job(self, job_id: int, name: str) -> None:
         """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.
@@ -151,7 +151,7 @@ class Operator(Borrower):
             self.fail(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
-        # what is left of it, cut to whole seconds: the new job must not outlive the old one
+        # the rest of it, cut to whole seconds: the new job must not outlive the old one
         ttl = (job.created + job.ttl * SECOND - self.broker.wall) // SECOND if job.ttl else 0
         if job.ttl and not ttl:
             self.fail(NOT_FOUND)

@@ -55,7 +55,7 @@ class Peer(Operator):
             self.fail(UNAUTHORIZED)
 
     def _show_token(self, secret: bytes) -> None:
-        """Handle auth: the client is whoever has this token."""
+        """Handle auth: identify the client by a token."""
         assert self.credential is not None
         if self.credential.show_token(secret):
             self.reply(b"AUTHORIZED\r\n")
@@ -115,7 +115,7 @@ class Peer(Operator):
             self._put.key = key
 
     def _begin_replicated(self, copies: int, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
-        """Handle put-replicated: as put, but answer once so many nodes have the job."""
+        """Handle put-replicated: as put, but answer once `copies` nodes have the job."""
         self._begin_put(priority, delay, ttr, size, trailing)
         if self._put is not None:
             self._put.copies = copies

@@ -1,8 +1,8 @@
 """Read the arguments of Disque's commands, and find a command by its name.
 
-`arguments` is a whole request: the command's name is arguments[0], and its arity has been checked. The functions decide in the
-order of Disque 1.0-rc1 and with its texts. They know no queue, no job and no cluster, and allocate nothing by a number that a
-client sent.
+`arguments` is a whole request: the command's name is arguments[0], and its arity has been checked. The functions decide in
+the order of Disque 1.0-rc1 and with its texts. They know no queue, no job and no cluster, and allocate nothing by a number
+that a client sent.
 """
 
 import re
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 class AddJob(NamedTuple):
-    """What an ADDJOB asks for."""
+    """The arguments of an ADDJOB."""
 
     queue: bytes
     body: bytes
@@ -65,7 +65,7 @@ class AddJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GetJob:
-    """What a GETJOB asks for."""
+    """The arguments of a GETJOB."""
 
     nohang: bool
     timeout: int  # ms; 0: no limit
@@ -76,7 +76,7 @@ class GetJob:
 
 @dataclass(frozen=True, slots=True)
 class QPeek:
-    """What a QPEEK asks for."""
+    """The arguments of a QPEEK."""
 
     queue: bytes
     count: int
@@ -85,7 +85,7 @@ class QPeek:
 
 @dataclass(frozen=True, slots=True)
 class QScan:
-    """What a QSCAN asks for. As in Disque, a count below 0 is no limit, and a limit of -1 is none."""
+    """The arguments of a QSCAN. As in Disque, a count below 0 is no limit, and a limit of -1 is none."""
 
     cursor: int
     count: int
@@ -97,7 +97,7 @@ class QScan:
 
 @dataclass(frozen=True, slots=True)
 class JScan:
-    """What a JSCAN asks for. As in Disque, a count below 0 is no limit."""
+    """The arguments of a JSCAN. As in Disque, a count below 0 is no limit."""
 
     cursor: int
     count: int
@@ -107,8 +107,8 @@ class JScan:
     reply: Literal["id", "all"]
 
 
-class Pause(NamedTuple):
-    """What a PAUSE asks for."""
+class PauseCommand(NamedTuple):
+    """The arguments of a PAUSE."""
 
     queue: bytes
     state: bytes  # none, in, out or all: the new state; state: the queue stays as it is
@@ -121,20 +121,20 @@ class Need(NamedTuple):
     verb: Verb | None  # None: none, but the client must be known
     queue: int = 0  # which argument is the name of a queue
     jobs: int = 0  # from which argument on there are ids of jobs
-    behind: bytes = b""  # behind which word there are names of queues
-    has_bodies: bool = False  # the client is shown bodies of others' jobs: it needs READ, too
+    behind: bytes = b""  # the word that the names of queues follow
+    has_bodies: bool = False  # the client gets the bodies of others' jobs: it needs READ, too
 
 
 class Command(NamedTuple):
     """A command as the checks before its execution see it."""
 
     name: bytes
-    arity: int  # with the name; negative: at least so many; 0: any
+    arity: int  # arguments, with the name; negative: at least as many; 0: any
     need: Need = Need(Verb.ADMIN)
     needs_memory: bool = False  # it is refused when memory is full
 
     def arity_ok(self, count: int) -> bool:
-        """Return whether a request of so many arguments, with the name, may be executed."""
+        """Return whether a request of `count` arguments, with the name, may be executed."""
         return count == self.arity if self.arity > 0 else count >= -self.arity
 
 
@@ -180,7 +180,7 @@ COMMANDS = {
 
 
 def _magnitude(text: bytes) -> tuple[int, bool] | None:
-    """Read digits as C's strtoll does, without spaces: return the number and whether "-" stands before it; None: it is none.
+    """Read digits as C's strtoll does, without spaces: return the number and whether it follows a "-"; None if it is none.
 
     A sign and zeros may precede the digits. An empty text is 0, because strtoll stops at its end and finds nothing wrong.
     """
@@ -289,7 +289,7 @@ def qpeek(arguments: list[bytes]) -> QPeek:
 def _cursor(text: bytes, earlier: int | None) -> int:
     """Read a cursor as C's strtoul does: a number after "-" is subtracted from 2**64.
 
-    earlier: the cursor that stands before it, or None. Raises Refused, also if there is an earlier one.
+    earlier: the cursor before it, or None. Raises Refused, also if there is an earlier one.
     """
     if earlier is not None:
         raise Refused(SYNTAX_ERROR)
@@ -300,7 +300,7 @@ def _cursor(text: bytes, earlier: int | None) -> int:
 
 
 def qscan(arguments: list[bytes]) -> QScan:
-    """Read a QSCAN. What is no option with its value is the cursor, wherever it stands. Raises Refused."""
+    """Read a QSCAN. An argument that is no option with its value is the cursor. Raises Refused."""
     numbers = {b"count": DEFAULT_SCAN, b"minlen": -1, b"maxlen": -1, b"importrate": -1}
     busyloop, cursor, at = False, None, 1
     while at < len(arguments):
@@ -319,7 +319,7 @@ def qscan(arguments: list[bytes]) -> QScan:
 
 
 def jscan(arguments: list[bytes]) -> JScan:
-    """Read a JSCAN. What is no option with its value is the cursor, wherever it stands. Raises Refused."""
+    """Read a JSCAN. An argument that is no option with its value is the cursor. Raises Refused."""
     count, busyloop, cursor, queue, at = DEFAULT_SCAN, False, None, None, 1
     states = set[bytes]()
     reply: Literal["id", "all"] = "id"
@@ -352,7 +352,7 @@ def _state(word: bytes) -> bytes:
 
 
 def _reply(word: bytes) -> Literal["id", "all"]:
-    """Return what a JSCAN shows of a job. Raises Refused."""
+    """Return the REPLY type of a JSCAN. Raises Refused."""
     match word.lower():
         case b"id":
             return "id"
@@ -361,7 +361,7 @@ def _reply(word: bytes) -> Literal["id", "all"]:
     raise Refused(_BAD_REPLY)
 
 
-def pause(arguments: list[bytes]) -> Pause:
+def pause(arguments: list[bytes]) -> PauseCommand:
     """Read a PAUSE. The words add up to the new state, and `none` takes back those before it. Raises Refused."""
     paused, bcast, changes = 0, False, False
     for argument in arguments[2:]:
@@ -373,4 +373,4 @@ def pause(arguments: list[bytes]) -> Pause:
             bcast = True
         elif word != b"state":
             raise Refused(SYNTAX_ERROR)
-    return Pause(arguments[1], _PAUSE_WORDS[paused] if changes else b"state", bcast)
+    return PauseCommand(arguments[1], _PAUSE_WORDS[paused] if changes else b"state", bcast)

@@ -1,4 +1,4 @@
-"""Record the commands of operators, and what clients are refused, in the node's audit, if there is one."""
+"""Record operators' commands, and refused ones, in the node's audit, if there is one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def audited(command: bytes, handler: Handler) -> Handler:
 
 
 def note_answer(client: Client, arguments: Sequence[bytes], is_refused: bool) -> None:
-    """Record what other nodes have said of a command, as `audited` does if nobody has to be asked."""
+    """Record the reply of other nodes to a command, as `audited` does for commands of this node."""
     if is_refused:
         note(client, arguments, Outcome.REFUSED)
     elif _is_recorded(arguments[0].lower(), arguments):
@@ -61,13 +61,14 @@ def note(client: Client, arguments: Sequence[bytes], outcome: Outcome = Outcome.
     """Record a command. Of its arguments the record has names of queues and settings, ids of jobs and addresses only."""
     command = arguments[0].lower()
     action = command
-    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):  # a stranger's words make no kinds
+    # another text of a client would be a kind of its own
+    if len(arguments) > 1 and arguments[1].lower() in _SUBCOMMANDS.get(command, ()):
         action += b" " + arguments[1]
     client.record(_text(action).upper(), _target(command, arguments), outcome)
 
 
 def _target(command: bytes, arguments: Sequence[bytes]) -> str:
-    """Return the names in a command, whoever has sent it."""
+    """Return the names in a command."""
     need = need_of(command, arguments)
     if need.queue:
         return _text(arguments[need.queue]) if len(arguments) > need.queue else ""

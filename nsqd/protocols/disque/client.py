@@ -1,4 +1,4 @@
-"""Turn the bytes of a client of Disque into commands, and answers into bytes, without input or output. See docs/disque.md."""
+"""Turn the bytes of a client of Disque into commands, and replies into bytes, without input or output. See docs/disque.md."""
 
 from __future__ import annotations
 
@@ -144,14 +144,14 @@ class Client(JobClient):
             self.put_since = -1
 
     def may(self, command: bytes, arguments: list[bytes]) -> bool:
-        """Return whether the client may do a command. AUTH and HELLO are how it says who it is."""
+        """Return whether the client may execute a command. AUTH and HELLO identify it."""
         credential = self.credential
         if credential is None or not self.authorized:
             return True
         return allows(credential, self.context.queues, self.context.ids, command, arguments)
 
     def show_token(self, secret: bytes) -> bool:
-        """Take the password of AUTH or HELLO as a token of the auth file."""
+        """Identify the client by the password of AUTH or HELLO, a token of the auth file."""
         if self.credential is None or not self.credential.show_token(secret):
             note(self, [b"auth"], Outcome.REFUSED)
             return False
@@ -161,11 +161,10 @@ class Client(JobClient):
         return True
 
     def joined_account(self, account: Account) -> None:
-        """Have the account hold the jobs that the client fetches."""
         self.worker.holder = account.holder
 
     def _end_monitoring(self) -> None:
-        """Show the client no more commands of others, if it may not see them now."""
+        """End MONITOR if the client may not use it now."""
         if not self.may(b"monitor", [b"monitor"]):
             self.context.forget(self)
 
@@ -269,11 +268,11 @@ class Client(JobClient):
         return self.worker.waiting or self.put_since >= 0
 
     def wait_for_others(self) -> None:
-        """Look at no further command until `others_answered`."""
+        """Handle no further command until `others_answered`."""
         self._wait = self.asks_others = True
 
     def others_answered(self, reply: bytes) -> None:
-        """Answer the command that waited for other nodes, and go on with the kept input in the next turn."""
+        """Answer the command that waited for other nodes, and handle the kept input in the next turn."""
         self.asks_others = False
         if not self.is_gone:
             if reply.startswith(b"-"):
@@ -288,7 +287,7 @@ class Client(JobClient):
             self.note_reserved()
 
     def lent(self, loan: Loan, lender: int) -> bool:
-        """Answer the waiting GETJOB with a job of another node. The client does not own it, so it stays out if that goes."""
+        """Answer the waiting GETJOB with a job of another node, which keeps it if the client disconnects."""
         self.context.queues.use(loan.queue, self.broker.now)
         self.end_wait(self.borrowed(loan))
         return False
@@ -337,4 +336,4 @@ class Client(JobClient):
 
     @abstractmethod
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
-        """Take note of a command that was executed, because clients send the same again; its bytes are data[at:end]."""
+        """Remember an executed command, because clients send the same again; its bytes are data[at:end]."""

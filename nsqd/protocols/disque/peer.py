@@ -49,7 +49,7 @@ class _Add(NamedTuple):
 
     queue: str
     options: JobOptions  # without the time when a delay ends
-    before: bytes  # what stands before the body
+    before: bytes  # up to the body
     size: int  # bytes of the body
     behind: bytes
     is_usual: bool  # the number of copies is that of the cluster, which may change
@@ -82,12 +82,12 @@ class Peer(Client):
     def borrowed(self, loan: Loan) -> bytes:
         return jobs.borrowed(self, loan)
 
-    # commands that come again and again
+    # commands that clients repeat
 
     def learn(self, arguments: list[bytes], data: bytes, at: int, end: int) -> None:
         name = arguments[0].lower()
         if not self.may(name, arguments):
-            return  # whoever sends it again is refused again
+            return  # the same command is refused again
         if name == b"getjob":
             try:
                 wanted = getjob(arguments)
@@ -99,7 +99,7 @@ class Peer(Client):
             self._add = self._learned(arguments, data, at, end)
 
     def _learned(self, arguments: list[bytes], data: bytes, at: int, end: int) -> _Add | None:
-        """Return what is remembered of an ADDJOB; None if there is more to check than `jobs.add_usual` does."""
+        """Return the ADDJOB to remember; None if there is more to check than `jobs.add_usual` does."""
         try:
             wanted = addjob(arguments, jobs.usual_copies(self))
             queue = self.context.queue(wanted.queue)

@@ -1,4 +1,4 @@
-"""The commands by which clients look at queues and pause them."""
+"""The commands that show queues, and pause them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ MOST_PEEKED = 1_000  # jobs in a reply
 MOST_SCANNED = 1_000  # queues or jobs in a reply, whatever COUNT says, and jobs with bodies
 MOST_LOOKED_AT = 10_000  # jobs that one reply passes over
 _WORDS = {(False, False): b"none", (True, False): b"in", (False, True): b"out", (True, True): b"all"}
-_ORDINAL_BITS = 40  # of a cursor; the number of the tube stands before them
+_ORDINAL_BITS = 40  # of a cursor; the number of the tube is above them
 _SHARD = 1 << 63  # in a cursor: the tube is one of a promoted log
 
 
 def length(client: Client, arguments: list[bytes]) -> None:
-    """Do a QLEN."""
+    """Execute a QLEN."""
     client.reply(resp.integer(client.context.queues.length(client.context.queue(arguments[1]))))
 
 
 def peek(client: Client, arguments: list[bytes]) -> None:
-    """Do a QPEEK: jobs that are queued, those that leave next or those that came last.
+    """Execute a QPEEK: jobs that are queued, those that leave next or those that came last.
 
     After jobs whose bodies are in memory, those on disk are left out.
     """
@@ -55,7 +55,7 @@ def peek(client: Client, arguments: list[bytes]) -> None:
 
 
 def stat(client: Client, arguments: list[bytes]) -> None:
-    """Do a QSTAT."""
+    """Execute a QSTAT."""
     queues, name = client.context.queues, client.context.queue(arguments[1])
     lenders = queues.imports.lenders(name, client.now)
     if not queues.is_known(name) and not lenders:
@@ -78,7 +78,7 @@ def stat(client: Client, arguments: list[bytes]) -> None:
 
 
 def set_pause(client: Client, arguments: list[bytes]) -> None:
-    """Do a PAUSE, and answer with the state of the queue."""
+    """Execute a PAUSE, and answer with the state of the queue."""
     wanted = pause(arguments)
     queues, name = client.context.queues, client.context.queue(wanted.queue)
     if wanted.state != b"state" and (wanted.state != b"none" or queues.is_known(name)):
@@ -101,7 +101,7 @@ def _wanted_pause(client: Client, state: bytes) -> Pause | None:
 
 
 def scan_queues(client: Client, arguments: list[bytes]) -> None:
-    """Do a QSCAN: a part of the queues, in the order in which they were made; last those that have only jobs of other nodes."""
+    """Execute a QSCAN: a part of the queues, the oldest first; last those that have only jobs of other nodes."""
     wanted = qscan(arguments)
     queues = client.context.queues.tubes.waiters.queues.values()
     made = sorted((tube for tube in queues if is_shown(tube)), key=lambda tube: tube.number)
@@ -135,7 +135,7 @@ def _is_wanted(client: Client, name: str, wanted: QScan) -> bool:
 
 
 def scan_jobs(client: Client, arguments: list[bytes]) -> None:
-    """Do a JSCAN: a part of the jobs in the order of their queues and of their adding. BUSYLOOP and COUNT have bounds here."""
+    """Execute a JSCAN: a part of the jobs, by queue and age. BUSYLOOP and COUNT have bounds here."""
     wanted = jscan(arguments)
     most = MOST_SCANNED if wanted.busyloop or wanted.count < 0 else min(wanted.count, MOST_SCANNED)
     found: list[bytes] = []
@@ -159,7 +159,7 @@ def scan_jobs(client: Client, arguments: list[bytes]) -> None:
 
 
 def _shown(client: Client, found: QueuedJob, wanted: JScan) -> bytes:
-    """Return what a reply to JSCAN has of a job. Raises Reading."""
+    """Return the item of a job in a reply to JSCAN. Raises Reading."""
     return resp.status(client.context.ids.of_job(found[1])) if wanted.reply == "id" else described(client, found)
 
 

@@ -1,7 +1,7 @@
 """Recognize the heads of requests that can be answered in the turn. Pure: bytes go in, a Request or None comes out.
 
 This is no parser of HTTP. It accepts only what every server reads in the same way, and only headers that do not change the
-answer. For whatever else it returns None, so nothing here decides what a strange request means: uvicorn does.
+answer. For any other one it returns None, so uvicorn alone decides the meaning of a strange request.
 """
 
 import re
@@ -59,9 +59,9 @@ class Request(NamedTuple):
     method: str
     target: bytes  # path and query
     channel: bytes = b""  # for STATS, the one that is wanted; b"": all
-    clients: bool = True  # for STATS: whether the answer tells of clients
-    memory: bool = True  # for STATS: whether the answer tells of the process's memory
-    token: bytes = b""  # by which its sender is known; b"": it shows none
+    clients: bool = True  # for STATS: whether the response has clients
+    memory: bool = True  # for STATS: whether the response has the process's memory
+    token: bytes = b""  # of its sender; b"": there is none
 
 
 def may_become(data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The request to an authorization server about a client, and its response: what the client may do.
+"""The request to an authorization server about a client, and its response: the rights of the client.
 
 Patterns are RE2's, as in the original: matching a name takes linear time at most, whatever a server sends. An authorization
 keeps only their text, because every connection may have one; the patterns compiled most recently are cached for all. A server
@@ -31,7 +31,7 @@ PUBLISH, SUBSCRIBE = "publish", "subscribe"
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True  # extracting groups is the only slow operation
-_OPTIONS.max_mem = 1024 * 1024  # bytes a pattern, for its program and its automaton
+_OPTIONS.max_mem = 1024 * 1024  # bytes: the program and the automaton of a pattern
 
 
 class AuthRefused(Exception):
@@ -42,8 +42,8 @@ class AuthRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """The question to an authorization server about a connection."""
+class AuthRequest:
+    """The request to an authorization server about a connection."""
 
     remote_ip: str  # "" for a unix socket
     tls: bool
@@ -51,11 +51,11 @@ class Question:
     secret: bytes = field(repr=False)  # the secret that AUTH brought; never logged
 
     def query(self) -> str:
-        """Return the question as the query of a URL, byte for byte as the original writes it."""
+        """Return the request as the query of a URL, byte for byte as the original writes it."""
         return "&".join(f"{name}={quote_plus(value)}" for name, value in self._values())
 
     def body(self) -> bytes:
-        """Return the question as the body of a POST, in JSON."""
+        """Return the request as the body of a POST, in JSON."""
         return go_json({name: [value.decode("utf-8", "surrogateescape")] for name, value in self._values()}).encode()
 
     def _values(self) -> list[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ its bytes ran out, so that input in small pieces costs no more than input in one
 from struct import Struct
 
 from nsqd.core.message.attributes import NONE, Attributes, is_word, read_sequence
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE
 from penstock.protocol.names import is_valid_name
@@ -32,7 +32,7 @@ class NeedMore(Exception):
 
 
 class Later(Exception):
-    """Enough was done for a turn: the command goes on in the next one, with the input from `start` on."""
+    """Enough was done for a turn: the command continues in the next one, with the input from `start` on."""
 
     def __init__(self, start: int) -> None:
         super().__init__(start)
@@ -142,9 +142,9 @@ class MpubScan:
         self._max_body_size = max_body_size
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take the complete messages from `at` on, up to PORTION; return where the rest begins. Raises WireError."""
+        """Take the complete messages from `at` on, up to SLICE; return where the rest begins. Raises WireError."""
         bodies, limit = self.bodies, self._max_msg_size
-        count = min(self._count, len(bodies) + PORTION)
+        count = min(self._count, len(bodies) + SLICE)
         available = len(data)
         while len(bodies) < count:
             if available < at + 4:
@@ -195,7 +195,7 @@ def read_mpub_count(data: bytes, start: int, at: int, max_body_size: int) -> tup
 
 
 def read_attributes(words: list[bytes], command: str) -> Attributes:
-    """Parse the words behind a publishing command's own: none, a key, or a producer and a sequence. Raises WireError."""
+    """Parse the words after a publishing command's own: none, a key, or a producer and a sequence. Raises WireError."""
     texts = [word.decode("latin-1") for word in words]
     if not texts:
         return NONE

@@ -1,8 +1,8 @@
 """Find or create the topics that one client names.
 
-Where nsqlookupd is configured, the command that creates a topic waits, for a bounded time, until nsqlookupd knows the topic and
-the topic has the channels that nsqlookupd names, as in the original. So a client that looks the topic up after the OK finds it.
-No other command waits, not even for the same topic.
+Where nsqlookupd is configured, the command that creates a topic waits, for a bounded time, until nsqlookupd knows the topic
+and the topic has the channels that nsqlookupd names, as in the original. So a client that looks the topic up after the OK
+finds it. No other command waits, not even for the same topic.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Handle IDENTIFY: what a client asks for, checked in the original's order, and the answer.
+"""Handle IDENTIFY: the values that a client asks for, checked in the original's order, and the reply.
 
 See docs/design/nsq-protocol.md#identify.
 """
@@ -38,8 +38,8 @@ MOST_SHOWN = 100  # characters of a text of the client in the log
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What was agreed with a client. Times are in ns; 0 means off."""
+class Agreement:
+    """The values agreed on with a client. Times are in ns; 0 means off."""
 
     client_id: str = ""
     hostname: str = ""
@@ -57,7 +57,7 @@ class Identity:
     deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)
 
     def summary(self) -> str:
-        """Return what the log shows of a client, with the original's names; long texts are cut off."""
+        """Return the line of the log about a client, with the original's names; long texts are cut off."""
         names = [text[:MOST_SHOWN] for text in (self.client_id, self.hostname, self.user_agent)]
         interval = self.heartbeat_interval // MILLISECOND
         return "{{ClientID:{} Hostname:{} HeartbeatInterval:{} UserAgent:{}}}".format(*names[:2], interval, names[2])
@@ -91,12 +91,12 @@ def _decode_failed() -> WireError:
     return WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
 
 
-def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireError | None]:
+def apply(asked: dict[str, Any], settings: Settings) -> tuple[Agreement, WireError | None]:
     """Return the identity that results, and the first error or None.
 
     With an error, everything that was checked before it still holds, as in the original.
     """
-    identity = Identity(
+    identity = Agreement(
         client_id=asked.get("client_id", ""),
         hostname=asked.get("hostname", ""),
         user_agent=asked.get("user_agent", ""),
@@ -123,14 +123,14 @@ def _in_range(asked: dict[str, Any], name: str, least: int, most: int) -> int:
     return value
 
 
-def _heartbeat(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _heartbeat(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if asked.get("heartbeat_interval") == -1:
         return replace(identity, heartbeat_interval=0)
     value = _in_range(asked, "heartbeat_interval", 1000, settings.max_heartbeat_interval // MILLISECOND)
     return replace(identity, heartbeat_interval=value * MILLISECOND) if value else identity
 
 
-def _output_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _output_timeout(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if asked.get("output_buffer_timeout") == -1:
         return replace(identity, output_buffer_timeout=0)
     shortest, longest = settings.min_output_buffer_timeout, settings.max_output_buffer_timeout
@@ -138,29 +138,29 @@ def _output_timeout(identity: Identity, asked: dict[str, Any], settings: Setting
     return replace(identity, output_buffer_timeout=value * MILLISECOND) if value else identity
 
 
-def _output_size(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _output_size(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if asked.get("output_buffer_size") == -1:
         return replace(identity, output_buffer_size=1, output_buffer_timeout=0)
     value = _in_range(asked, "output_buffer_size", 64, settings.max_output_buffer_size)
     return replace(identity, output_buffer_size=value) if value else identity
 
 
-def _replicate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _replicate(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     return replace(
         identity, replicate=_in_range(asked, "replicate", 1, settings.most_copies) if identity.negotiates else 0
     )
 
 
-def _sample_rate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _sample_rate(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     return replace(identity, sample_rate=_in_range(asked, "sample_rate", 0, 99))
 
 
-def _msg_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _msg_timeout(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     value = _in_range(asked, "msg_timeout", 1000, settings.max_msg_timeout // MILLISECOND)
     return replace(identity, msg_timeout=value * MILLISECOND) if value else identity
 
 
-def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+def _upgrade(identity: Agreement, asked: dict[str, Any], settings: Settings) -> Agreement:
     if not identity.negotiates:
         return identity
     level = asked.get("deflate_level", 0) if settings.deflate and asked.get("deflate") else 0
@@ -175,7 +175,7 @@ def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> I
     return replace(identity, upgrade=upgrade)
 
 
-def answer(identity: Identity, settings: Settings) -> bytes:
+def answer(identity: Agreement, settings: Settings) -> bytes:
     """Return the answer to IDENTIFY: OK, or a JSON object of what was agreed, in the original's key order."""
     if not identity.negotiates:
         return b"OK"

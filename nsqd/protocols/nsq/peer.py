@@ -1,11 +1,11 @@
 """Serve one client's connection: bytes in, commands done, bytes out.
 
-Bytes come in by `receive` and go out by `take_output`; a Transport is told when there is something to send or a time to wait
-for. The peer opens no socket and reads no clock. Replies come strictly in the order of the commands; messages and heartbeats
-stand between them. TLS and compression are the transport's: the peer agrees on them and sees plain bytes.
+Bytes come in by `receive` and go out by `take_output`; the peer notifies its Transport of output and of timers. It opens no
+socket and reads no clock. Replies come strictly in the order of the commands, with messages and heartbeats between them. TLS
+and compression are the transport's: the peer agrees on them and sees plain bytes.
 
-`closing` means that the connection ends when its output is sent. `waiting` means that the command at hand waits for an
-authorization server, or for nsqlookupd to know a new topic, and that no input behind the command is looked at.
+`closing` means that the connection ends when its output is sent. `waiting` means that the current command waits for an
+authorization server, or for nsqlookupd to know a new topic, and that no later input is parsed.
 """
 
 from nsqd.core.channel.consumer import Consumer
@@ -52,8 +52,8 @@ class Peer:
         self.port = port
         self.connected = wall  # ns since the epoch
         self.errors = 0  # errors that the client was answered
-        self.waiting = False  # True: input is kept, not looked at, until `resume`
-        self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: no command is half-received
+        self.waiting = False  # True: input is kept, not parsed, until `resume`
+        self.buffered = 0  # bytes of the current command when it is complete; 0: no command is half-received
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
         # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again in the next turn, with no data.
         self.has_more = False
@@ -144,7 +144,7 @@ class Peer:
         return max(position, more.start)
 
     def _note_scan(self, scan: MpubScan, now: int) -> None:
-        """Account for a large MPUB that still arrives, or is read in portions: it keeps the memory that it has reserved."""
+        """Account for a large MPUB that still arrives, or is read in slices: it keeps the memory that it has reserved."""
         self.buffered = max(scan.memory, scan.size + self.buffered)
         if self.has_more:
             self.at_eof = scan.need(b"", 0).at_eof
@@ -157,27 +157,26 @@ class Peer:
         self.outbox.closing = True
 
     def break_off(self, why: str = "") -> None:
-        """End the connection without a word, because the input is not valid for this protocol, TLS or compression."""
         self.outbox.break_off()
 
     def resume(self, now: int) -> None:
-        """Go on with the command that waited for another server."""
+        """Continue with the command that waited for another server."""
         self._publisher.forget_topics()  # the authorization servers may have answered, so earlier permissions may not hold
         self.waiting = False
         self._need = 0
         self.receive(b"", now)
 
     def rights_changed(self) -> None:
-        """End the connection if the client, or what it consumes, is not allowed any more."""
+        """End the connection if the client, or its subscription, is no longer allowed."""
         self._publisher.forget_topics()
         if not self.introduction.access.renew(*self.subscription.consumes()):
             self._fail(WireError("E_UNAUTHORIZED", "AUTH is no longer valid"))
             self.outbox.end()
 
     def disconnect(self) -> int:
-        """End the connection because an operator asks for it. What the client has in flight is ready again at once.
+        """End the connection because an operator asks for it. Its messages in flight are ready again at once.
 
-        Return how many messages these were.
+        Return their number.
         """
         count = self.subscription.leave()
         fail(self.outbox, WireError("E_INVALID", "disconnected by an operator"))
@@ -185,9 +184,9 @@ class Peer:
         return count
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """Tell the client, through the next layer, that this layer is in place: TLS if `tls` is given, else compression."""
+        """Answer OK through the layer that is in place now: TLS if `tls` is given, else compression."""
         self.introduction.upgraded(tls)
-        self._publisher.forget_topics()  # the client may have been somebody else, on a unix socket
+        self._publisher.forget_topics()  # the client may have had another identity, on a unix socket
         self.outbox.reply(OK)
 
     def disconnected(self) -> None:
@@ -232,7 +231,7 @@ class Peer:
         return len(MAGIC)
 
     def _body_began(self, now: int) -> int:
-        """Return when the body at hand began to come: now, if a command was completed since the last body began."""
+        """Return the time at which the current body began to come: now, if a command was completed since the last one began."""
         return now if self._liveness.last_activity >= self.body_since else self.body_since
 
     def _command(self, data: bytes, start: int, now: int) -> int:
@@ -320,13 +319,11 @@ class Peer:
     # output
 
     def take_output(self) -> list[bytes]:
-        """Take everything that waits to be sent."""
         return self.outbox.drain()
 
     # time
 
     def next_timer(self) -> int:
-        """Return when `tick` has something to do (monotonic ns)."""
         if self.closing:
             return NEVER
         if not self._liveness.is_established:
@@ -336,7 +333,7 @@ class Peer:
         )
 
     def tick(self, now: int) -> None:
-        """Send a heartbeat or the held messages, or give up on a silent client, if it is time."""
+        """Send a heartbeat or the held messages, or close the connection of an unresponsive client, if it is time."""
         if self.closing:
             return
         is_established = self._liveness.is_established
@@ -356,7 +353,7 @@ class Peer:
             self.subscription.look_for_room(now)
 
     def _read_deadline(self) -> int:
-        """Return when a client that sends nothing is given up (ns)."""
+        """Return the time (ns) at which the connection of a client that sends nothing is closed."""
         # the client has sent something that is not handled yet, or is not read
         if self.waiting or self.has_more or self._is_paused():
             return NEVER
@@ -415,11 +412,10 @@ class Peer:
 
     @property
     def patience(self) -> int:
-        """Return for how many ns the network may take nothing; 0: the usual limit."""
         return self._liveness.interval
 
     def network_ready(self) -> None:
-        """Offer the consumer messages again, for there may be room now."""
+        """Offer the consumer messages again, because there may be room now."""
         self.subscription.network_ready()
 
     @property
@@ -434,5 +430,5 @@ class Peer:
 
     @property
     def pub_counts(self) -> dict[str, int]:
-        """Return how many messages were published, by topic."""
+        """Return the number of messages published, by topic."""
         return self._publisher.counts

@@ -1,4 +1,4 @@
-"""Handle what one client consumes: SUB, RDY, FIN, REQ, TOUCH and CLS, and the messages on their way to it.
+"""Handle SUB, RDY, FIN, REQ, TOUCH and CLS of one client, and the messages on their way to it.
 
 The states are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is the ConsumerSink of its consumer.
 
@@ -18,7 +18,7 @@ from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.identify import Identity
+from nsqd.protocols.nsq.identify import Agreement
 from nsqd.protocols.nsq.limited import LimitedSink
 from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
 from nsqd.protocols.outbox import Outbox
@@ -55,11 +55,11 @@ class Subscription:
         self._settings = settings
         self._access = access
         self._outbox = outbox
-        self._agreed = Identity()  # the identity that delivery keeps to, once subscribed
+        self._agreed = Agreement()  # that delivery keeps to, once subscribed
         self._failures = 0  # FINs that failed since failures last raised Later
         self._msg_timeout = 0  # ns from a TOUCH to the message's new timeout
         self._limited: LimitedSink | None = None  # None: no limit of an identity says what is delivered
-        self.ask_again_at = NEVER  # ns: when to look for room in flight again; 0: `look_for_room` says when
+        self.ask_again_at = NEVER  # ns: when to check for room in flight again; 0: `look_for_room` decides
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
         self.state = INIT
         self.consumer: Consumer | None = None  # set from SUB until the connection or the channel is gone
@@ -67,7 +67,7 @@ class Subscription:
 
     # commands
 
-    def sub(self, words: list[bytes], agreed: Identity, identity: Identity, now: int) -> None:
+    def sub(self, words: list[bytes], agreed: Agreement, identity: Agreement, now: int) -> None:
         """Handle SUB: a topic and a channel.
 
         `agreed` is the first IDENTIFY's identity, to which delivery keeps; `identity` is the last one's (quirk).
@@ -133,7 +133,7 @@ class Subscription:
         self._transport.timer_changed()
 
     def look_for_room(self, now: int) -> None:
-        """Look from time to time whether there is room in flight for the consumer, while there is none."""
+        """Check from time to time whether there is room in flight for the consumer, while there is none."""
         if not self.ask_again_at:
             self.ask_again_at = now + LOOK_AGAIN
             return
@@ -144,7 +144,7 @@ class Subscription:
                 self.ask_again_at = now + LOOK_AGAIN
 
     def in_flight(self) -> int:
-        """Return how many messages the client has, also of shards."""
+        """Return the number of messages in flight to the client, also of shards."""
         consumer = self.consumer
         if consumer is None:
             return 0
@@ -218,7 +218,7 @@ class Subscription:
         self._fail = _ignore  # breaks the circle with the peer: no collector runs
 
     def leave(self) -> int:
-        """Remove the consumer, and make all that it has in flight ready again, or bury it. Return how many messages."""
+        """Remove the consumer, and make its messages in flight ready again, or bury them. Return their number."""
         consumer = self.consumer
         if consumer is None:
             return 0
@@ -231,7 +231,7 @@ class Subscription:
         return count
 
     def network_ready(self) -> None:
-        """Offer the consumer messages again, for there may be room now."""
+        """Offer the consumer messages again, because there may be room now."""
         if self.consumer is not None:
             self._channel.refresh(self.consumer)
 
@@ -273,7 +273,7 @@ class Subscription:
         self._tick_due = now + interval - (now - self._tick_due) % interval
 
     def room(self) -> int:
-        """Return how many bytes of messages may be taken for the client now.
+        """Return the bytes of messages that may be taken for the client now.
 
         After 0, Peer.network_ready follows when there may be room.
         """
@@ -316,8 +316,8 @@ def _ignore(_: WireError) -> None:
     """Answer no error: the connection is gone."""
 
 
-def _distance(settings: Settings, identity: Identity) -> int:
-    """Return how far away a client is from this node: SAME_ZONE, SAME_REGION or ELSEWHERE."""
+def _distance(settings: Settings, identity: Agreement) -> int:
+    """Return the distance of a client from this node: SAME_ZONE, SAME_REGION or ELSEWHERE."""
     if settings.topology_zone and settings.topology_zone == identity.topology_zone:
         return SAME_ZONE
     region = settings.topology_region

@@ -2,10 +2,10 @@
 
 import pytest
 
-from nsqd.discovery.comparison import PART, Comparison, Name, Names
+from nsqd.discovery.comparison import PART, Comparison, Inventory, Name
 
 NAMES: list[Name] = [("a", None), ("b", "x"), ("b", "y")]
-HAS = Names(NAMES)
+HAS = Inventory(NAMES)
 
 
 def test_nothing_is_registered_again_while_nothing_is_missing() -> None:
@@ -29,7 +29,7 @@ def test_what_is_missing_for_the_grace_is_registered_again(told: tuple[int, int]
 def test_a_deletion_that_arrives_within_the_grace_is_not_undone() -> None:
     comparison = Comparison(3.0)
     assert comparison.missing(HAS, (1, 0), 15.0) == ()
-    assert comparison.missing(Names(NAMES[:1]), (1, 0), 18.0) == ()
+    assert comparison.missing(Inventory(NAMES[:1]), (1, 0), 18.0) == ()
     assert not comparison.doubts
     assert comparison.missing(HAS, (1, 0), 33.0) == ()  # a new grace
 
@@ -37,15 +37,15 @@ def test_a_deletion_that_arrives_within_the_grace_is_not_undone() -> None:
 def test_names_that_are_refused_are_not_all_sent_with_each_ping() -> None:
     comparison = Comparison(0.0)
     names: list[Name] = [(f"t{i}", None) for i in range(2 * PART + 1)]
-    assert comparison.missing(Names(names), (PART, 0), 15.0) == names
-    assert [len(comparison.missing(Names(names), (PART, 0), 30.0)) for _ in range(4)] == [PART, PART, 1, PART]
-    assert comparison.missing(Names(names), (PART - 1, 0), 60.0) == names  # one more is missing now
+    assert comparison.missing(Inventory(names), (PART, 0), 15.0) == names
+    assert [len(comparison.missing(Inventory(names), (PART, 0), 30.0)) for _ in range(4)] == [PART, PART, 1, PART]
+    assert comparison.missing(Inventory(names), (PART - 1, 0), 60.0) == names  # one more is missing now
 
 
 def test_an_original_gets_each_name_again_in_turn() -> None:
     comparison = Comparison()
     names: list[Name] = [(f"t{i}", "c") for i in range(2 * PART + 1)]
-    sent = [list(comparison.missing(Names(names), None, 15.0 * i)) for i in range(4)]
+    sent = [list(comparison.missing(Inventory(names), None, 15.0 * i)) for i in range(4)]
     assert (sent[0] + sent[1] + sent[2], sent[3]) == (names, names[:PART])
-    assert comparison.missing(Names([]), None, 75.0) == []
+    assert comparison.missing(Inventory([]), None, 75.0) == []
     assert not comparison.doubts

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from nsqd.discovery.lookupds import Lookupds, _Lookupd
-from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
+from nsqd.discovery.queries import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from shared.auth import own_token as own_token_module
 from shared.tls.client import ClientCertificates, load_client
 from tests.auth_server import AuthServer, Mood, never_ends, says

@@ -10,7 +10,7 @@ import pytest
 
 from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, AuthRequest
 from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.compression import Deflate, Snappy
 from shared.tls.certificates import Certificates, TlsFiles
@@ -29,7 +29,7 @@ class Secure(Bench):
         self, authority: Authority, node: Node | None = None, settings: Settings | None = None, policy: str = ""
     ) -> None:
         self.authority = authority
-        self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
+        self.asked: list[tuple[AuthRequest, Callable[[Authorization | AuthRefused], None]]] = []
         wrap = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap
         super().__init__(node, settings or Settings(tls=True), Admission(wrap=wrap))
         self.context.ask = lambda *asked: self.asked.append(asked)

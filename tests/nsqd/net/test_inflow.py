@@ -15,7 +15,7 @@ from nsqd.core.message.frame import OK
 from nsqd.net.admission import Admission
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
 from nsqd.protocols.beanstalk.client import BeanstalkContext
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.transport import NEVER
 from shared.budget import FREE, Budget
 from tests.certificates import Authority
@@ -270,8 +270,8 @@ def sized(size: int, count: int) -> bytes:
 
 
 def test_a_large_mpub_that_stops_behind_a_portion_is_counted_and_given_up() -> None:
-    port, count = Port(limit=1000 * LIMIT), 100 * PORTION
-    port.client(sized(4 + 5 * count, count) + b"\0\0\0\1x" * PORTION)
+    port, count = Port(limit=1000 * LIMIT), 100 * SLICE
+    port.client(sized(4 + 5 * count, count) + b"\0\0\0\1x" * SLICE)
     port.turn(4)
     assert port.used > 5 * count
     port.advance(BODY_TIMEOUT)
@@ -289,10 +289,10 @@ def test_mpubs_that_end_a_turn_count_as_commands() -> None:
     port = Port()
     client = port.connect(b"  V2")  # it says nothing else, as a shell script might
     for _ in range(20):
-        port.say(client, mpub(b"t", *[b"x"] * PORTION))
+        port.say(client, mpub(b"t", *[b"x"] * SLICE))
         port.turn(4)
         port.advance(SECOND)
-    assert (len(port.reactor.connections), port.published()) == (1, 20 * PORTION)
+    assert (len(port.reactor.connections), port.published()) == (1, 20 * SLICE)
 
 
 def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
@@ -310,10 +310,10 @@ def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
 
 def test_the_end_of_input_in_the_middle_of_a_large_mpub_is_told() -> None:
     port = Port()
-    client = port.client(sized(4 + 5 * 2 * PORTION, 2 * PORTION) + b"\0\0\0\1x" * PORTION)
+    client = port.client(sized(4 + 5 * 2 * SLICE, 2 * SLICE) + b"\0\0\0\1x" * SLICE)
     port.turn(4)
     client.shutdown(1)
     port.turn(4)
     found = frames(client)
-    assert found[-1].startswith(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % PORTION)
+    assert found[-1].startswith(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % SLICE)
     assert OK not in found

@@ -11,7 +11,7 @@ from nsqd.protocols.disque.arguments import (
     AddJob,
     GetJob,
     JScan,
-    Pause,
+    PauseCommand,
     QPeek,
     QScan,
     Refused,
@@ -217,7 +217,7 @@ def test_jscan_is_refused(rest: str, error: str) -> None:
     ("BCAST in", b"in", True),
 ])  # fmt: skip
 def test_pause(rest: str, state: bytes, bcast: bool) -> None:
-    assert pause([b"PAUSE", b"q", *rest.encode().split()]) == Pause(b"q", state, bcast)
+    assert pause([b"PAUSE", b"q", *rest.encode().split()]) == PauseCommand(b"q", state, bcast)
 
 
 def test_there_are_32_commands_and_their_arity_counts_the_name() -> None:

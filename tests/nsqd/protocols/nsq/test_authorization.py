@@ -13,7 +13,7 @@ from nsqd.protocols.nsq.authorization import (
     MOST_SECONDS,
     Authorization,
     AuthRefused,
-    Question,
+    AuthRequest,
     answer,
     parse_authorization,
 )
@@ -127,13 +127,13 @@ def test_keys_are_taken_in_any_case_and_the_last_one_counts() -> None:
 
 
 def test_a_question_is_written_as_go_writes_it_and_shows_its_secret_to_nobody_who_prints_it() -> None:
-    question = Question("10.0.0.1", True, "a \ud800b", b"\xe2\x82&<+")
+    question = AuthRequest("10.0.0.1", True, "a \ud800b", b"\xe2\x82&<+")
     assert question.query() == "common_name=a+%EF%BF%BDb&remote_ip=10.0.0.1&secret=%E2%82%26%3C%2B&tls=true"
     assert question.body() == (
         b'{"common_name":["a \xef\xbf\xbdb"],"remote_ip":["10.0.0.1"],'
         b'"secret":["\xef\xbf\xbd\xef\xbf\xbd\\u0026\\u003c+"],"tls":["true"]}'
     )
-    assert "sesame" not in repr(Question("10.0.0.1", False, "", b"sesame"))
+    assert "sesame" not in repr(AuthRequest("10.0.0.1", False, "", b"sesame"))
 
 
 # what is no answer

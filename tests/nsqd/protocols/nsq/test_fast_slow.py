@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nsqd.protocols.nsq import batch, publisher
 from nsqd.protocols.nsq import commands as commands_of_nsq
 from nsqd.protocols.nsq import peer as peer_module
-from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.batch import SLICE
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.nsq.subscription import Subscription
@@ -67,7 +67,7 @@ def play(
     script: list[bytes | tuple[bytes, int | bytes, bytes]],
     cuts: list[int] | None,
     fast: bool,
-    portion: int = batch.PORTION,
+    portion: int = batch.SLICE,
 ) -> tuple[object, ...]:
     """Say the script to a subscribed peer, cut as told; return all that can be seen of it.
 
@@ -83,7 +83,7 @@ def play(
         Subscription.fast_fin = lambda self, data, start: 0  # type: ignore[method-assign]
         Publisher.fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
     for module in (batch, commands_of_nsq, publisher):
-        module.PORTION = portion  # type: ignore[attr-defined]
+        module.SLICE = portion  # type: ignore[attr-defined]
     try:
         parts = [_resolve(command, delivered) for command in script]
         data = b"".join(parts)
@@ -99,7 +99,7 @@ def play(
     finally:
         Subscription.fast_fin, Publisher.fast = known  # type: ignore[method-assign]
         for module in (batch, commands_of_nsq, publisher):
-            module.PORTION = PORTION  # type: ignore[attr-defined]
+            module.SLICE = SLICE  # type: ignore[attr-defined]
     node.broker.check()
     frames = [(kind, text if kind != 2 else text[8:]) for kind, text in wire.frames()]
     counts = {name: topic.intake.message_count for name, topic in node.broker.topics.items()}

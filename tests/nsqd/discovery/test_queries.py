@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from nsqd.discovery import question
-from nsqd.discovery.question import MOST_PEERS, cluster_peers_of, heard_nodes_of
+from nsqd.discovery import queries
+from nsqd.discovery.queries import MOST_PEERS, cluster_peers_of, contact_ages_of
 from shared.http.bounded import AnswerError
 
 REAL = httpx.AsyncClient
@@ -17,7 +17,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, content: Any, status: int = 200) 
     """Let every request have this answer."""
     body = json.dumps(content).encode()
     transport = httpx.MockTransport(lambda request: httpx.Response(status, stream=httpx.ByteStream(body)))
-    monkeypatch.setattr(question.httpx, "AsyncClient", lambda **given: REAL(transport=transport))
+    monkeypatch.setattr(queries.httpx, "AsyncClient", lambda **given: REAL(transport=transport))
 
 
 def node(cluster: Any, address: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def heard(cluster: Any, number: Any, ago: Any, connected: Any = True) -> dict[st
 
 
 async def heard_nodes() -> dict[int, float]:
-    return await heard_nodes_of("http://lookup/nodes", "c", (1.0, 1.0))
+    return await contact_ages_of("http://lookup/nodes", "c", (1.0, 1.0))
 
 
 async def test_the_latest_word_about_each_node_of_the_cluster_holds(monkeypatch: pytest.MonkeyPatch) -> None:
