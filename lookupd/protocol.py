@@ -119,7 +119,7 @@ class Session:
         """Identify the peer again, and end the connection if its rights have changed: the auth file has."""
         if self._proofs is None or self._identity is None:
             return
-        before, self._identity = self._identity, self._found(self._proofs)
+        before, self._identity = self._identity, self._find_identity(self._proofs)
         if self._identity is None or self._identity.rights != before.rights:
             self._hang_up()  # it connects again, and registers what it may
 
@@ -219,7 +219,10 @@ class Session:
         info = parse_identity(body, self._remote)
         if self._proofs is not None:
             self._token = _token_of(body)
-            self._identity = self._identified(self._proofs)
+            self._identity = self._find_identity(self._proofs)
+            if self._identity is None and self._token:
+                host = host_of(self._remote)
+                self._proofs.note_failure("" if host == UNIX else host)
             if self._identity is None or not self._identity.rights.any_of(Verb.REGISTER):
                 raise ClientError(b"E_UNAUTHORIZED IDENTIFY needs the auth_token of somebody who may register")
             if not self._identity.rights.may(Verb.REPLICATE):
@@ -235,17 +238,9 @@ class Session:
         )
         return self._answer
 
-    def _found(self, proofs: Proofs) -> Identity | None:
+    def _find_identity(self, proofs: Proofs) -> Identity | None:
         """Return the identity of the peer: by its token, or without one by its user."""
         return proofs.with_token(self._token) if self._token else proofs.with_uid(self._user)
-
-    def _identified(self, proofs: Proofs) -> Identity | None:
-        """Return the same at IDENTIFY, and count a wrong token."""
-        identity = self._found(proofs)
-        if identity is None and self._token:
-            host = host_of(self._remote)
-            proofs.note_failure("" if host == UNIX else host)
-        return identity
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
@@ -340,11 +335,11 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
         **fields,
         topology_zone=_place(decoded.get("topology_zone")),
         topology_region=_place(decoded.get("topology_region")),
-        node_id=_node_id(decoded.get("node_id")),
+        node_id=_number(decoded.get("node_id"), 0, MOST_NODE_ID),
         cluster=_place(decoded.get("cluster")),
         cluster_address=_place(decoded.get("cluster_address")),
         log_id=_log_id(decoded.get("log_id")),
-        https_port=_port(decoded.get("https_port")),
+        https_port=_number(decoded.get("https_port"), 1, 65535) or 0,
         capabilities=_capabilities(decoded.get("capabilities")),
     )
 
@@ -354,23 +349,18 @@ def _place(value: object) -> str:
     return without_surrogates(value) if isinstance(value, str) and len(value) <= MAX_TEXT else ""
 
 
-def _node_id(value: object) -> int | None:
-    """Return the node number, or None if the value is invalid: the original ignores the key, whatever it holds."""
-    return value if type(value) is int and 0 <= value <= MOST_NODE_ID else None
-
-
-def _port(value: object) -> int:
-    """Return the port, or 0 if the value is invalid: the original ignores the key, whatever it holds."""
-    return value if type(value) is int and 0 < value < 65536 else 0
+def _number(value: object, least: int, most: int) -> int | None:
+    """Return a node number or a port, or None if the value is invalid."""
+    return value if type(value) is int and least <= value <= most else None
 
 
 def _log_id(value: object) -> str:
-    """Return the id of a log, or "" if the value is invalid: the original ignores the key, whatever it holds."""
+    """Return the id of a log, or "" if the value is invalid."""
     return value if isinstance(value, str) and _LOG_ID.fullmatch(value) else ""
 
 
 def _capabilities(value: object) -> tuple[str, ...]:
-    """Return the capabilities, or () if the value is invalid: the original ignores the key, whatever it holds."""
+    """Return the capabilities, or () if the value is invalid."""
     if not isinstance(value, list) or len(value) > MOST_CAPABILITIES:
         return ()
     return tuple(

@@ -40,9 +40,8 @@ class ServerRequest:
         if self.content:
             headers["Content-Type"] = "application/json"
         if self.url.userinfo:
-            headers["Authorization"] = (
-                "Basic " + b64encode(f"{self.url.username}:{self.url.password}".encode()).decode()
-            )
+            secret = b64encode(f"{self.url.username}:{self.url.password}".encode()).decode()
+            headers["Authorization"] = f"Basic {secret}"
         timeout = httpx.Timeout(None, connect=self.connect_timeout).as_dict()
         return httpx.Request(
             self.method, self.url, headers=headers, content=self.content or None, extensions={"timeout": timeout}

@@ -73,12 +73,8 @@ class LookupdLink:
             part = commands[start : start + BATCH]
             refused += filter(is_refusal, await self._exchange(b"".join(part), len(part)))
         if refused and is_new:
-            log.warning(
-                "LOOKUPD(%s): it rejected %d topics and channels: %r",
-                self.address,
-                len(refused),
-                refused[0][:MAX_ERROR],
-            )
+            first = refused[0][:MAX_ERROR]
+            log.warning("LOOKUPD(%s): it rejected %d topics and channels: %r", self.address, len(refused), first)
 
     async def ping(self) -> tuple[int, int] | None:
         """Ping. Return the numbers of topics and channels of this node that it has, None if unknown. Raises LinkError."""
@@ -154,9 +150,8 @@ def _http_url(answer: bytes, address: str, is_secure: bool) -> str:
         log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""
     if is_secure and port <= 0:
-        log.warning(
-            "LOOKUPD(%s): it has no HTTPS port, so it is not asked for channels: give it -https-address", address
-        )
+        why = "it has no HTTPS port, so it is not asked for channels: give it -https-address"
+        log.warning("LOOKUPD(%s): %s", address, why)
     if not 0 < len(host) <= MAX_HOST or not 0 < port < 65536:
         return ""
     return f"{'https' if is_secure else 'http'}://" + (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")

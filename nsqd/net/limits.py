@@ -89,9 +89,6 @@ class ReplyLimits:
         self._parts = left
         self.due = min([part.due for part in left], default=NEVER)
 
-    def __repr__(self) -> str:
-        return f"<ReplyLimits of {len(self._parts)} parts>"
-
 
 def _limit_of(one: Limited) -> tuple[Mark, int]:
     return one.mark, one.due

@@ -24,9 +24,7 @@ class Promised:
 
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # connections with sealed output
-        self._http_replies: list[
-            tuple[Sequence[Promise], HttpReplies]
-        ] = []  # HTTP replies, with the promises that they wait for
+        self._http_replies: list[tuple[Sequence[Promise], HttpReplies]] = []  # with the promises that they wait for
         # The awaited marks, with the position of each at the last check; empty if nothing waits.
         self.marks: dict[Mark, int] = {}
 

@@ -225,9 +225,6 @@ class Account:
             self.topics,
         )
 
-    def __repr__(self) -> str:
-        return f"<Account of {self.name}: {len(self.usages)} connections>"
-
 
 class Usage:
     """The part of one connection in an account, since its client is known by that name. Implements Meter."""

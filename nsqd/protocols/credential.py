@@ -167,9 +167,6 @@ class Credential:
         """Return the rights of the client for `verb`, as Rights.dump does."""
         return self.identity.rights.dump(verb) if self.identity is not None else None
 
-    def __repr__(self) -> str:
-        return f"<Credential of {self.identity!r}>"
-
 
 def of_another_node(rights: bytes, client: AccountClient, transport: Transport) -> Credential:
     """Return the credential of a client of another node. `rights`: what Rights.dump returns there."""

@@ -114,13 +114,6 @@ class Borrower(Client):
         else:
             self.reply(b"DELETED_BATCH %d\r\n" % done)
 
-    def _ask_lender(self, verb: bytes, job_id: int, *arguments: int) -> None:
-        """Have the owner execute a command if it has lent the job to the client; else answer NOT_FOUND."""
-        if job_id in self._loans:
-            self._ask_owner(verb, job_id, *arguments)
-        else:
-            self.fail(NOT_FOUND)
-
     def _answered(self, verb: bytes, job_id: int, reply: bytes) -> None:
         """Pass on the owner's reply to a command."""
         if self.is_gone:

@@ -38,15 +38,6 @@ class Operator(Borrower):
             self._count("peek")
             self._ask_owner(b"peek ", job_id)
 
-    def _peek_ready(self) -> None:
-        self._peek_first("peek-ready", JobState.READY)
-
-    def _peek_delayed(self) -> None:
-        self._peek_first("peek-delayed", JobState.DELAYED)
-
-    def _peek_buried(self) -> None:
-        self._peek_first("peek-buried", JobState.BURIED)
-
     def _peek_first(self, command: str, state: JobState) -> None:
         self._answer_found(command, self.broker.tubes.first(self.worker.using, state))
 

@@ -108,19 +108,10 @@ class Peer(Operator):
             self.outbox.reply(b"".join(replies), marks)
         return end
 
-    def _begin_unique(self, key: str, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
-        """Handle put-unique: as put, but answer DUPLICATE if the tube got a job with that key within -dedup-window."""
-        self._begin_put(priority, delay, ttr, size, trailing)
-        if self._put is not None:
-            self._put.key = key
-
-    def _begin_replicated(self, copies: int, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
-        """Handle put-replicated: as put, but answer once `copies` nodes have the job."""
-        self._begin_put(priority, delay, ttr, size, trailing)
-        if self._put is not None:
-            self._put.copies = copies
-
-    def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
+    def _begin_put(
+        self, priority: int, delay: int, ttr: int, size: int, trailing: bool, *, key: str = "", copies: int = 0
+    ) -> None:
+        """Wait for the body of a put. `key`: as put-unique; `copies`: as put-replicated, whose reply waits for these copies."""
         self._count("put")
         if size > self.context.max_job_size:
             self._discard_body(size + 2, JOB_TOO_BIG)
@@ -128,7 +119,7 @@ class Peer(Operator):
         if trailing:
             raise BadFormat
         self.worker.produces = True
-        self._put = Put((priority, delay, ttr), size)
+        self._put = Put((priority, delay, ttr), size, key, copies)
         self._needed = size + 2
 
     def _body(self, put: Put, data: bytes, at: int) -> int:
@@ -185,12 +176,6 @@ class Peer(Operator):
         self.reply(b"USING %s\r\n" % name.encode())
 
     # workers
-
-    def _reserve(self) -> None:
-        self._begin_reserve("reserve", None)
-
-    def _reserve_with_timeout(self, seconds: int) -> None:
-        self._begin_reserve("reserve-with-timeout", seconds)
 
     def _begin_reserve(self, command: str, seconds: int | None) -> None:
         tubes, worker, now = self.broker.tubes, self.worker, self.now
@@ -267,7 +252,10 @@ class Peer(Operator):
         found = self.broker.tubes.find(job_id)
         if found is not None and found[0].reserved.get(found[1].ordinal) is self.worker:
             return found
-        self._ask_lender(verb, job_id, *arguments)
+        if job_id in self._loans:
+            self._ask_owner(verb, job_id, *arguments)
+        else:
+            self.fail(NOT_FOUND)
         return None
 
     def _delete(self, job_id: int) -> None:
@@ -323,9 +311,6 @@ class Peer(Operator):
         self.note_watched()
         self.reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
-    def _quit(self) -> None:
-        self.outbox.end()
-
 
 def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
     """Return the handler of a command whose argument at that place is a tube's name, also one that is an OtherName."""
@@ -342,16 +327,16 @@ def _on_tube(handler: Callable[..., None], at: int = 0) -> Callable[..., None]:
 _PUTS = (b"put ", b"put-unique ", b"put-replicated ")  # these look at no jobs
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
-    b"put-unique ": Peer._begin_unique,
-    b"put-replicated ": Peer._begin_replicated,
+    b"put-unique ": lambda peer, key, *put: peer._begin_put(*put, key=key),
+    b"put-replicated ": lambda peer, copies, *put: peer._begin_put(*put, copies=copies),
     b"peek ": Peer._peek,
-    b"peek-ready": Peer._peek_ready,
-    b"peek-delayed": Peer._peek_delayed,
-    b"peek-buried": Peer._peek_buried,
+    b"peek-ready": lambda peer: peer._peek_first("peek-ready", JobState.READY),
+    b"peek-delayed": lambda peer: peer._peek_first("peek-delayed", JobState.DELAYED),
+    b"peek-buried": lambda peer: peer._peek_first("peek-buried", JobState.BURIED),
     b"reserve-batch ": Peer._reserve_batch,
-    b"reserve-with-timeout ": Peer._reserve_with_timeout,
+    b"reserve-with-timeout ": lambda peer, seconds: peer._begin_reserve("reserve-with-timeout", seconds),
     b"reserve-job ": Peer._reserve_job,
-    b"reserve": Peer._reserve,
+    b"reserve": lambda peer: peer._begin_reserve("reserve", None),
     b"delete-batch ": Peer._delete_batch,
     b"delete ": Peer._delete,
     b"release ": Peer._release,
@@ -368,7 +353,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"list-tubes-watched": Peer._list_tubes_watched,
     b"list-tube-used": Peer._list_tube_used,
     b"list-tubes": Peer._list_tubes,
-    b"quit": Peer._quit,
+    b"quit": lambda peer: peer.outbox.end(),
     b"pause-tube": _on_tube(Peer._pause_tube),
     b"clear-tube ": _on_tube(Peer._clear_tube),
     b"move-job ": _on_tube(Peer._move_job, at=1),

@@ -7,8 +7,6 @@ from abc import abstractmethod
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.sequence.mark import Mark
-from nsqd.core.work_queue.job import Job
-from nsqd.core.work_queue.loan import Loan
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import FEW, Names
 from nsqd.protocols.account import Account
@@ -279,19 +277,6 @@ class Client(JobClient):
                 self.count_error(reply[1:])
             self.end_wait(reply)
 
-    def reserved(self, tube: str, job: Job, body: bytes) -> None:
-        """Answer the waiting GETJOB with its job."""
-        self.context.queues.note_fetched(tube, self.broker.now)
-        self.end_wait(self.fetched([(tube, job, body)]))
-        if self.credential is not None:
-            self.note_reserved()
-
-    def lent(self, loan: Loan, lender: int) -> bool:
-        """Answer the waiting GETJOB with a job of another node, which keeps it if the client disconnects."""
-        self.context.queues.use(loan.queue, self.broker.now)
-        self.end_wait(self.borrowed(loan))
-        return False
-
     def receive_eof(self) -> None:
         """Do the same; an ADDJOB does not wait much longer for nodes."""
         if self.put_since >= 0:
@@ -321,14 +306,6 @@ class Client(JobClient):
     @abstractmethod
     def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Send a command that `client` has sent, since this client has sent MONITOR."""
-
-    @abstractmethod
-    def fetched(self, jobs: list[tuple[str, Job, bytes]]) -> bytes:
-        """Return the reply to a GETJOB that has fetched these jobs."""
-
-    @abstractmethod
-    def borrowed(self, loan: Loan) -> bytes:
-        """Return the reply to a GETJOB that has got a job of another node."""
 
     @abstractmethod
     def repeat(self, data: bytes, at: int) -> int:

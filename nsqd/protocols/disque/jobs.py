@@ -195,7 +195,7 @@ def get_again(client: Client, wanted: GetJob) -> None:
     taken = [] if is_held else context.queues.fetch(worker, count, client.now)
     client.spend(len(taken) + len(wanted.queues) // 8)
     if taken:
-        client.reply(client.fetched(taken))
+        client.reply(fetched(client, taken))
         client.forget_many_queues()
         if client.credential is not None:
             client.note_reserved()

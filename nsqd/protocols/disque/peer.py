@@ -76,11 +76,18 @@ class Peer(Client):
             self._get = None  # its worker watches other queues now
         _HANDLERS[command.name](self, arguments)
 
-    def fetched(self, found: list[tuple[str, Job, bytes]]) -> bytes:
-        return jobs.fetched(self, found)
+    def reserved(self, tube: str, job: Job, body: bytes) -> None:
+        """Answer the waiting GETJOB with its job."""
+        self.context.queues.note_fetched(tube, self.broker.now)
+        self.end_wait(jobs.fetched(self, [(tube, job, body)]))
+        if self.credential is not None:
+            self.note_reserved()
 
-    def borrowed(self, loan: Loan) -> bytes:
-        return jobs.borrowed(self, loan)
+    def lent(self, loan: Loan, lender: int) -> bool:
+        """Answer the waiting GETJOB with a job of another node, which keeps it if the client disconnects."""
+        self.context.queues.use(loan.queue, self.broker.now)
+        self.end_wait(jobs.borrowed(self, loan))
+        return False
 
     # commands that clients repeat
 
@@ -174,16 +181,14 @@ class Peer(Client):
             if not data.startswith(add.before, at):
                 break
         try:
-            if not bodies or not self._add_usual(add, bodies):
-                return 0
+            is_added = bodies and jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
         except (TooMany, TooFewCopies):  # the command is read as any other, and answered with the error
+            return 0
+        if not is_added:
             return 0
         self._note(b"addjob", len(bodies))
         self.spend(len(bodies) - 1)
         return at
-
-    def _add_usual(self, add: _Add, bodies: list[bytes]) -> bool:
-        return jobs.add_usual(self, add.queue, add.options, bodies, add.asks_for_copies, add.timeout)
 
     def show_command(self, client: Client, command: bytes, arguments: list[bytes]) -> None:
         """Send a command of another client, or of this one, since this client has sent MONITOR."""

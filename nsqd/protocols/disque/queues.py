@@ -112,7 +112,7 @@ def scan_queues(client: Client, arguments: list[bytes]) -> None:
     if not cursor:
         imported = client.context.queues.imports.names(client.now)
         names += [name for name in imported if client.context.queues.tubes.tube(name) is None][:MOST_SCANNED]
-    found = [name.encode() for name in names if _is_wanted(client, name, wanted)]
+    found = [name.encode() for name in names if _matches(client, name, wanted)]
     client.spend(len(names) // 8)
     client.reply(resp.array([resp.bulk(b"%d" % cursor), resp.words(found)]))
 
@@ -122,16 +122,12 @@ def is_shown(tube: Tube) -> bool:
     return not tube.topic_name.startswith(OWN)
 
 
-def _is_wanted(client: Client, name: str, wanted: QScan) -> bool:
+def _matches(client: Client, name: str, scan: QScan) -> bool:
     queues = client.context.queues
     size = queues.length(name)
-    is_long = wanted.minlen is None or size >= wanted.minlen
-    is_short = wanted.maxlen is None or size <= wanted.maxlen
-    return (
-        is_long
-        and is_short
-        and (wanted.importrate is None or queues.imports.rate(name, client.now) >= wanted.importrate)
-    )
+    if not (scan.minlen or 0) <= size or (scan.maxlen is not None and size > scan.maxlen):
+        return False
+    return scan.importrate is None or queues.imports.rate(name, client.now) >= scan.importrate
 
 
 def scan_jobs(client: Client, arguments: list[bytes]) -> None:
@@ -170,12 +166,8 @@ def _jobs_from(client: Client, wanted: JScan) -> Iterator[tuple[int, QueuedJob]]
     placed += [(_SHARD >> _ORDINAL_BITS | -key, tube) for key, tube in waiters.sharded.items()]
     only = client.context.queue(wanted.queue) if wanted.queue is not None else None
     for place, tube in sorted(placed, key=lambda one: one[0]):
-        base = place << _ORDINAL_BITS
-        if (
-            not is_shown(tube)
-            or (only is not None and tube.topic_name != only)
-            or wanted.cursor >= (place + 1) << _ORDINAL_BITS
-        ):
+        base, is_before = place << _ORDINAL_BITS, wanted.cursor >= (place + 1) << _ORDINAL_BITS
+        if is_before or not is_shown(tube) or only not in (None, tube.topic_name):
             continue
         first = max(0, wanted.cursor - base)
         for ordinal in tube.jobs.ordinals_from(first):

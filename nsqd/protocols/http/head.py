@@ -25,13 +25,9 @@ _IGNORED = frozenset(
 )  # fmt: skip
 _BEARER = b"Bearer "
 _BEGINNINGS = (
-    b"POST /pub?topic=",
-    b"POST /mpub?topic=",
-    b"GET /ping HTTP/1.1\r\n",
-    b"GET /livez HTTP/1.1\r\n",
-    b"GET /readyz HTTP/1.1\r\n",
-    b"GET /stats?format=json&topic=",
-)
+    b"POST /pub?topic=", b"POST /mpub?topic=", b"GET /ping HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\n",
+    b"GET /readyz HTTP/1.1\r\n", b"GET /stats?format=json&topic=",
+)  # fmt: skip
 
 
 class Route(Enum):
@@ -108,17 +104,8 @@ def _get(line: re.Match[bytes]) -> Request | None:
     without = line["without"]
     if without.count(b"clients") > 1 or without.count(b"mem") > 1:
         return None
-    channel = line["channel"] or b""
-    return Request(
-        Route.STATS,
-        line["seen"],
-        0,
-        "GET",
-        target,
-        channel,
-        b"clients=false" not in without,
-        b"mem=false" not in without,
-    )
+    clients, memory = b"clients=false" not in without, b"mem=false" not in without
+    return Request(Route.STATS, line["seen"], 0, "GET", target, line["channel"] or b"", clients, memory)
 
 
 def _headers(head: bytes, at: int) -> dict[bytes, bytes] | None:

@@ -155,9 +155,6 @@ class HttpPeer(Conversation):
         # the machine's user who sends requests without a token by a unix socket
         self._user = NOBODY if context.proofs is None or remote_ip else transport.peer_user()
 
-    def __repr__(self) -> str:
-        return f"<HttpPeer {self.remote_ip}:{self.port}, {len(self._input)} bytes kept>"
-
     def receive(self, data: bytes, now: int) -> None:
         if self.outbox.closing:
             return

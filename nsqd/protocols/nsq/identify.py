@@ -9,9 +9,10 @@ from typing import Any
 
 from nsqd.protocols.nsq.authorization import JsonPairs, read_json
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.settings import CLIENT_TIMEOUT, DEFAULT_OUTPUT_BUFFER, MILLISECOND, SECOND, Settings
+from nsqd.protocols.nsq.settings import CLIENT_TIMEOUT, DEFAULT_OUTPUT_BUFFER, Settings
 from nsqd.protocols.transport import DEFLATE_LEVEL, Upgrade
 from shared.text import without_surrogates
+from shared.values import MILLISECOND, SECOND
 
 _FIELDS: dict[str, type] = {
     "client_id": str,

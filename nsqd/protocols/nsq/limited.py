@@ -105,6 +105,3 @@ class LimitedSink:
     def evicted(self) -> None:
         self.usage.account.blocked.pop(self, None)
         self._sink.evicted()
-
-    def __repr__(self) -> str:
-        return f"<LimitedSink of {self._consumer!r}, RDY {self.wanted}>"

@@ -35,8 +35,9 @@ from nsqd.protocols.nsq.commands import (
 )
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.settings import MILLISECOND, Settings
+from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.outbox import Outbox
+from shared.values import MILLISECOND
 
 COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # of a DPUB, and of a new topic, in messages of an MPUB
 MOST_KNOWN = 256  # topics that a connection remembers: honest producers have a few

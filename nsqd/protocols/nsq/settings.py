@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-MILLISECOND = 1_000_000
-SECOND = 1_000_000_000
+from shared.values import MILLISECOND, SECOND
 
 # without IDENTIFY: heartbeats come at half of it, the connection closes after all of it (not a flag in NSQ)
 CLIENT_TIMEOUT = 60 * SECOND

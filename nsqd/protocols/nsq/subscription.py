@@ -20,10 +20,11 @@ from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Agreement
 from nsqd.protocols.nsq.limited import LimitedSink
-from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
+from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, Settings
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 from shared.budget import FREE
+from shared.values import MILLISECOND
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 _SHARED_PORT = (

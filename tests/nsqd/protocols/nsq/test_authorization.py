@@ -17,7 +17,7 @@ from nsqd.protocols.nsq.authorization import (
     answer,
     parse_authorization,
 )
-from nsqd.protocols.nsq.settings import SECOND
+from shared.values import SECOND
 from tests.cases import each
 
 NOW = 1_000
