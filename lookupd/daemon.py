@@ -133,10 +133,7 @@ def _start_http(
 
 
 def identity(options: LookupdOptions, listeners: Listeners, hostname: str) -> bytes:
-    """Return the JSON answer to IDENTIFY, with the address of the HTTP API. Its keys are in Go's order.
-
-    If there is an HTTPS API, its port follows, which is no key of NSQ.
-    """
+    """Return the JSON answer to IDENTIFY in Go's key order: where the HTTP API is, and the HTTPS API if there is one."""
     tcp, http, https = listeners.tcp, listeners.http, listeners.https
     answer = {
         "broadcast_address": broadcast_address(options.broadcast_address, [http, https, tcp], hostname),

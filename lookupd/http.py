@@ -200,10 +200,7 @@ def _argument(arguments: dict[str, str], name: str) -> str:
 
 
 def _topic(arguments: dict[str, str]) -> str:
-    """Return the argument with the name of a topic, which may be none that a topic can have. Raises HttpError 400.
-
-    `*` stands for all topics in the original. It is refused: rights are those on the topic that is named.
-    """
+    """Return the argument with a topic's name, valid or not, but not `*`, all topics in the original. Raises HttpError 400."""
     topic = _argument(arguments, "topic")
     if topic == "*":
         raise HttpError(400, "INVALID_ARG_TOPIC")
@@ -274,10 +271,7 @@ def _cluster_node_json(node: ClusterNode) -> dict[str, object]:
 
 
 def _debug_json(registrations: dict[str, list[Registration]]) -> str:
-    """Return the JSON of all registrations. Keys are legal names, which need no escaping.
-
-    Each registration is encoded once, no matter how many keys share it.
-    """
+    """Return the JSON of all registrations, each encoded once for all keys. Keys are legal names, which need no escaping."""
     texts: dict[int, str] = {}
     parts = []
     for key, rows in sorted(registrations.items()):

@@ -57,11 +57,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much nsqlookupd keeps. A key (a topic or a channel) is one entry, and each producer of a key is another.
-
-    An entry took 100 bytes (a producer of a key that others also carry) to 470 (a key that no producer carries any
-    more).
-    """
+    """The limits of entries: a topic or a channel is one, and each producer of it another. One takes 100 to 470 bytes."""
 
     total: int = 500_000  # entries: 235 MB at most
     per_producer: int = 50_000  # keys that one producer carries

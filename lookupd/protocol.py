@@ -315,10 +315,7 @@ class Proofs(Protocol):
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
-    """Read IDENTIFY's JSON into PeerInfo as Go's decoder does: keys in any case, null is absent, unknown keys are ignored.
-
-    Raises ClientError.
-    """
+    """Read IDENTIFY's JSON as Go does: keys in any case, null is absent, unknown keys are ignored. Raises ClientError."""
     try:
         decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
         fields = _known_fields(decoded)

@@ -94,10 +94,7 @@ class Registry:
         peer.silent = False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> bool:
-        """Register the topic, and the channel if given, for the producer. Returns False if that was known already.
-
-        A known registration keeps its tombstone. Raises Full.
-        """
+        """Register a topic, and a channel if given. Returns False if it was known: it keeps its tombstone. Raises Full."""
         peer.silent = False
         carries_topic = topic in peer.topics
         if carries_topic and (not channel or (topic, channel) in peer.channels):

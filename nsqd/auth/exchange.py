@@ -62,10 +62,7 @@ class ServerReply:
 
 
 async def exchange(transport: httpx.AsyncBaseTransport, ask: ServerRequest) -> ServerReply:
-    """Send the request and follow redirects. Takes as long as the server does.
-
-    Raises AuthRefused, httpx.HTTPError, httpx.InvalidURL.
-    """
+    """Send the request and follow redirects, without a timeout. Raises AuthRefused, httpx.HTTPError, httpx.InvalidURL."""
     for _ in range(MOST_HOPS):
         response = await transport.handle_async_request(ask.request())
         async with aclosing(response):
@@ -77,10 +74,7 @@ async def exchange(transport: httpx.AsyncBaseTransport, ask: ServerRequest) -> S
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """Return the body as it is on the wire.
-
-    Raises AuthRefused when it is too big or compressed, because a decompression bomb compresses well.
-    """
+    """Return the body as it is on the wire. Raises AuthRefused if it is too big, or compressed and so perhaps a bomb."""
     try:
         return await read_answer(response, MAX_BODY)
     except AnswerError as error:

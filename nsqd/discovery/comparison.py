@@ -43,10 +43,7 @@ class Comparison:
         return self._since is not None
 
     def missing(self, has: Inventory, counts: tuple[int, int] | None, now: float) -> Sequence[Name]:
-        """Return the names to register again after a ping.
-
-        `counts`: the numbers of topics and channels that the nsqlookupd has; None if unknown.
-        """
+        """Return the names to register again after a ping. `counts`: topics and channels of the nsqlookupd; None if unknown."""
         if counts is None:
             return self._part(has.names)
         lacks = has.topics + has.channels - sum(counts)

@@ -232,10 +232,7 @@ class Lookupds:
     # a new topic
 
     async def _ask_for_channels(self, name: str, asked: trio.Event) -> None:
-        """Create the channels that the topic has on other nodes, and then let it start.
-
-        `asked` is set when the nsqlookupds that answer have answered.
-        """
+        """Create the channels that the topic has on other nodes, and let it start. Sets `asked` after the responses."""
         try:
             await self._find_channels(name, asked)
         finally:
@@ -358,10 +355,7 @@ def _is_here(address: str) -> bool:
 
 
 def _import_queries() -> ModuleType:
-    """Import httpx and return the module that asks.
-
-    This runs in a thread: the import takes tens of milliseconds, and no client must wait for it.
-    """
+    """Import httpx, which takes tens of milliseconds and so runs in a thread, and return the module of the queries."""
     from nsqd.discovery import queries
 
     return queries

@@ -37,10 +37,7 @@ async def channels_of(url: str, topic: str, timeouts: tuple[float, float], tls: 
 
 
 async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> list[str]:
-    """Return the cluster addresses (host:port) of the nodes of a cluster that an nsqlookupd answers.
-
-    For `timeouts` and `tls` see `_ask`. Raises AnswerError.
-    """
+    """Return the cluster addresses (host:port) of a cluster's nodes. `timeouts`, `tls`: as in `_ask`. Raises AnswerError."""
     producers = (await _ask(url, {}, timeouts, tls)).get("producers")
     if not isinstance(producers, list):
         return []
@@ -50,10 +47,7 @@ async def cluster_peers_of(url: str, cluster: str, timeouts: tuple[float, float]
 
 
 async def contact_ages_of(url: str, cluster: str, timeouts: tuple[float, float], tls: Tls = None) -> dict[int, float]:
-    """Return the s since an nsqlookupd last had contact with each connected node of a cluster, by node number.
-
-    For the rest see `_ask`. Raises AnswerError.
-    """
+    """Return the s since the last contact with each connected node of a cluster, by node number. Raises AnswerError."""
     nodes = (await _ask(url, {}, timeouts, tls)).get("cluster_nodes")
     ages: dict[int, float] = {}
     for node in nodes if isinstance(nodes, list) else ():

@@ -204,10 +204,7 @@ class Connection:
         return self.paused_until != NEVER
 
     def end_paused(self) -> None:
-        """End a connection that is not read and whose client sends no more.
-
-        Executed commands are answered, the others are dropped.
-        """
+        """End a connection that is not read and whose client sends no more: only executed commands are answered."""
         self.end_input()
         self.peer.outbox.end()
 
@@ -242,10 +239,7 @@ class Connection:
         return any(promise.is_broken for promises, _ in self.sealed for promise in promises)
 
     def end_in_vain(self) -> bool:
-        """End with `Outbox.lost`, because replies have waited in vain. Returns False if that is not possible: close it.
-
-        With layers it is not, because encoded output cannot be left out.
-        """
+        """End with `Outbox.lost`: replies have waited in vain. Returns False, so close it, if layers have encoded output."""
         outbox = self.peer.outbox
         if (
             self.layers is not None

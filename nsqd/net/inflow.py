@@ -28,11 +28,7 @@ MOST_RETRIED = 64  # connections in one attempt
 
 
 class Inflow:
-    """The accounts of all half-received commands.
-
-    A connection's `input` is its share of the budget, `body_due` is when it is given up, and `metered` is True if either
-    counts.
-    """
+    """All half-received commands, with the shares of the budget (Connection.input) and the deadlines (body_due) of each."""
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner

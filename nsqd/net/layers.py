@@ -29,10 +29,7 @@ Wrap = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], TlsObject]
 
 
 class Broken(Exception):
-    """The client's bytes are not valid TLS, or not a valid compressed stream.
-
-    The rest of the output, such as a TLS alert, still comes out of `encode_output`.
-    """
+    """The client's bytes are no valid TLS or compressed stream. A TLS alert still comes out of `encode_output`."""
 
 
 class Layers:
@@ -79,10 +76,7 @@ class Layers:
         return [self._outgoing.read()] if self._outgoing.pending else []
 
     def _add_layer(self) -> bool:
-        """Add the next layer. Return True if there is something to send with it at once.
-
-        That is the beginning of a handshake, or the peer's output through a layer that is complete.
-        """
+        """Add the next layer. Return True if it has output: the beginning of a handshake, or the peer's output."""
         upgrade = self._upgrade
         if upgrade is None or self.handshaking:
             return False
@@ -138,12 +132,14 @@ class Layers:
 
     def read(self) -> bytes:
         """Return plain bytes for the peer, b"" if there are none yet. Raises Broken."""
+        upgrade = self._upgrade
         try:
             if self._tls is None:
                 return self._decompress()
             if self._codec is None:
                 data = self._decipher()
-                return b"" if self._awaits_codec else data  # sent ahead of the compression, so it is discarded
+                # sent ahead of the compression, so it is discarded
+                return b"" if upgrade is not None and (upgrade.snappy or upgrade.deflate) else data
             if self._arrived:
                 self._codec.feed(self._decipher())
             return self._decompress()
@@ -151,10 +147,6 @@ class Layers:
             raise Broken(f"TLS: {describe_failure(error)}") from None
         except CorruptStream as error:
             raise Broken(str(error)) from None
-
-    @property
-    def _awaits_codec(self) -> bool:
-        return self._upgrade is not None and (self._upgrade.snappy or self._upgrade.deflate)
 
     def _decompress(self) -> bytes:
         assert self._codec is not None

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.core.sequence.mark import Promise
 from nsqd.protocols.outbox import Limited
 from nsqd.protocols.transport import NEVER
 
@@ -37,10 +37,7 @@ class ReplyLimits:
         self.due = NEVER  # monotonic ns: `expire` has nothing to do before
 
     def seal(self, promises: list[Promise], output: list[bytes], limited: list[Limited]) -> list[Sealed]:
-        """Divide the output of a turn into parts, and return them with the promises that each waits for.
-
-        `limited`: those of its frames that have a limit, at least one.
-        """
+        """Divide the output of a turn into parts with the promises that they wait for. `limited`: its replies with a limit."""
         while self._parts and self._parts[0].promise.is_kept:
             self._parts.popleft()
         marks = {one.mark for one in limited}
@@ -48,7 +45,7 @@ class ReplyLimits:
         by_mark = {promise.mark: promise for promise in promises if promise.mark in marks}
         parts: list[Sealed] = []
         begin = 0
-        for (mark, due), group in groupby(limited, key=_limit_of):
+        for (mark, due), group in groupby(limited, key=lambda one: (one.mark, one.due)):
             replies = list(group)
             end = replies[-1].place + 1
             part = list(usual), output[begin:end]
@@ -88,7 +85,3 @@ class ReplyLimits:
                 one.mark.in_vain += one.count
         self._parts = left
         self.due = min([part.due for part in left], default=NEVER)
-
-
-def _limit_of(one: Limited) -> tuple[Mark, int]:
-    return one.mark, one.due

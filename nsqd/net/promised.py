@@ -51,10 +51,7 @@ class Promised:
             (replies.give_up or replies.refuse)()
 
     def release(self) -> tuple[dict[Connection, None], list[Connection]]:
-        """If a mark has moved or is broken, answer HTTP, and find the connections whose wait is over.
-
-        Returns the connections with output that can leave now, and those whose promises will never be kept.
-        """
+        """If a mark has moved, answer HTTP, and return the connections whose output can leave, and those that wait in vain."""
         marks = self.marks
         if all(mark.position == seen and not mark.broken and mark.given_up <= seen for mark, seen in marks.items()):
             return {}, []

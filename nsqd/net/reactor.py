@@ -135,10 +135,7 @@ class Reactor:
         self._acceptor.listen(sock, endpoint.limiter)
 
     def adopt(self, sock: socket.socket, endpoint: Endpoint) -> None:
-        """Serve a connection that this process has made to a server, and count it.
-
-        Raises OSError, and closes it, if the server has reset it meanwhile, or there are too many connections.
-        """
+        """Serve and count a connection that this process has made. Raises OSError, and closes it, if that fails."""
         try:
             ip, port = sock.getpeername()[:2]
             if not endpoint.limiter.admits(ip, self.now):
@@ -149,10 +146,7 @@ class Reactor:
         self._add(Accepted(sock, ip, str(port)), endpoint)
 
     def stop_listening(self, sock: socket.socket) -> None:
-        """Accept the connections that wait at a listening socket, and close it; accepted connections stay.
-
-        The kernel resets connections that wait at a socket when it closes.
-        """
+        """Accept the connections that wait at a listener, which the kernel would reset otherwise, and close it."""
         endpoint = self._endpoints.get(sock.fileno())
         if endpoint is None:
             return
@@ -227,10 +221,7 @@ class Reactor:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
     def until_over(self, begin: Begin, then: Callable[[], None]) -> None:
-        """Begin something that other trio tasks do, and call `then` when it is over.
-
-        Until then those tasks get this thread often.
-        """
+        """Begin something that other trio tasks do, and call `then` when it is over. Until then they get this thread often."""
         self._outside += 1
 
         def over() -> None:
@@ -251,10 +242,7 @@ class Reactor:
     # input
 
     def _take_events(self, events: list[tuple[int, int]]) -> HttpReplies | None:
-        """Receive the input of this turn, let the peers handle it, and accept connections.
-
-        Returns the replies to the HTTP thread, or None if it asked for nothing.
-        """
+        """Receive and handle the input of this turn, and accept connections. Returns the replies to the HTTP thread, if any."""
         listeners: list[int] = []
         woken = False
         connections, receive, readable, writable = self.connections, self._receive, select.EPOLLIN, select.EPOLLOUT
@@ -434,10 +422,7 @@ class Reactor:
         self._promised.give_up_http_replies()
 
     def hang_up(self) -> None:
-        """Close every connection, and wait for no further promise. Not to be called in a turn.
-
-        The node stops: messages in flight have not failed.
-        """
+        """Close every connection, and wait for no further promise; not in a turn. Messages in flight have not failed."""
         self._broker.agenda.is_stopping = True
         self.give_up_http_replies()
         for connection in list(self.connections.values()):

@@ -170,10 +170,7 @@ class Account:
     # topics
 
     def make_topic(self, limits: Limits, name: str, topics: Mapping[str, Topic], make: Callable[[], object]) -> Topic:
-        """Create a topic with `make` that is not among `topics`, those of the node. Raises TooMany.
-
-        It counts until it is deleted, even if `make` fails after it has created it.
-        """
+        """Create a topic with `make` that is not among `topics`, and count it until it is deleted. Raises TooMany."""
         if 0 < limits.topics <= self.topics:
             self.refused += 1
             raise TooMany(f"topics of {self.name} exceed limit of {limits.topics}")

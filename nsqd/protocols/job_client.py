@@ -45,10 +45,7 @@ class JobContext:
 
 
 class JobClient(Conversation, AccountClient, ABC):
-    """A client that puts and reserves jobs. Implements the sink of its worker, too.
-
-    A subclass reads one command (`_step`), executes it, and answers.
-    """
+    """A client that puts and reserves jobs, and the sink of its worker. A subclass reads and executes one command (`_step`)."""
 
     __slots__ = (
         "_again", "_buffer", "_deadline", "_eof", "_is_held", "_long", "_needed", "_room_due", "_spent", "_transport", "_wait",

@@ -112,10 +112,7 @@ class Report:
             self._gauge(f"{name}.e2e_processing_latency_{entry['quantile'] * 100:.0f}", entry["value"])
 
     def _added(self, topic: str, channel: str, counters: tuple[int, ...]) -> list[int]:
-        """Return the increase of each counter.
-
-        It may be negative, as in the original, after a topic was deleted and created again.
-        """
+        """Return the increase of each counter, negative after a topic was deleted and created again, as in the original."""
         self._counters[topic, channel] = counters
         before = self._before.get((topic, channel), (0,) * len(counters))
         return [counter - old for counter, old in zip(counters, before, strict=True)]

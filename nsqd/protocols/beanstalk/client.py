@@ -217,10 +217,7 @@ class Client(JobClient):
 
     @abstractmethod
     def _put_together(self, usual: tuple[int, JobOptions], data: bytes, at: int, body: int) -> int:
-        """Handle a complete put and those like it that follow. Return where the last one ended; 0: nothing was done.
-
-        The line of the first one is at `at`, its body at `body`.
-        """
+        """Handle the put whose line is at `at` and body at `body`, and those like it that follow. Return the end, or 0."""
 
     @abstractmethod
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:

@@ -134,14 +134,6 @@ def _id(line: bytes, at: int) -> Arguments:
     return _numbers(line, at, _U64)
 
 
-def _release(line: bytes, at: int) -> Arguments:
-    return _numbers(line, at, _U64, _U32, _U32)
-
-
-def _bury(line: bytes, at: int) -> Arguments:
-    return _numbers(line, at, _U64, _U32)
-
-
 def _kick(line: bytes, at: int) -> Arguments:
     """Read a number as C's strtoul does: signs are accepted, what follows is ignored, and 32 bits of the number count."""
     match = _STRTOUL.match(line, at)
@@ -175,10 +167,7 @@ def shown(name: str) -> str:
 
 
 def existing(name: str, names: Container[str]) -> str:
-    """Return which of `names` an OtherName is: itself or, for clients that read no YAML, the one that lists show so.
-
-    Raises BadFormat.
-    """
+    """Return the name in `names` that an OtherName is, as it is or as lists quote it. Raises BadFormat."""
     if name in names:
         return name
     match = _QUOTED.fullmatch(name)
@@ -202,10 +191,6 @@ def _pause(line: bytes, at: int) -> Arguments:
 def _nothing(line: bytes, at: int) -> Arguments:
     if at != len(line):
         raise BadFormat
-    return ()
-
-
-def _anything(line: bytes, at: int) -> Arguments:
     return ()
 
 
@@ -258,8 +243,8 @@ VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"reserve": (_nothing, _CONSUME),
     b"delete-batch ": (_ids, Need(Verb.CONSUME, About.JOBS)),
     b"delete ": (_id, _ON_JOB),
-    b"release ": (_release, _ON_JOB),
-    b"bury ": (_bury, _ON_JOB),
+    b"release ": (lambda line, at: _numbers(line, at, _U64, _U32, _U32), _ON_JOB),
+    b"bury ": (lambda line, at: _numbers(line, at, _U64, _U32), _ON_JOB),
     b"kick ": (_kick, Need(Verb.ACT, About.USED)),
     b"kick-job ": (_id, Need(Verb.ACT, About.JOB)),
     b"touch ": (_id, _ON_JOB),
@@ -272,7 +257,7 @@ VERBS: dict[bytes, tuple[ArgumentReader, Need]] = {
     b"list-tubes-watched": (_nothing, _FREE),
     b"list-tube-used": (_nothing, _FREE),
     b"list-tubes": (_nothing, Need(Verb.STATS)),
-    b"quit": (_anything, _FREE),
+    b"quit": (lambda line, at: (), _FREE),
     b"pause-tube": (_pause, Need(Verb.ACT, About.TUBE)),
     b"clear-tube ": (_name, Need(Verb.DELETE, About.TUBE)),
     b"move-job ": (_id_and_name, Need(Verb.ACT, About.MOVED)),

@@ -98,10 +98,7 @@ class Operator(Borrower):
         self.reply(KICKED)
 
     def _clear_tube(self, name: str) -> None:
-        """Handle clear-tube: delete the ready, delayed and buried jobs, and answer CLEARED with their number.
-
-        Reserved jobs stay with their workers.
-        """
+        """Delete the jobs of a tube, except for reserved ones, and answer CLEARED with their number."""
         tubes = self.broker.tubes
         if name not in tubes.listed.counters:
             self.fail(NOT_FOUND)
@@ -125,10 +122,7 @@ class Operator(Borrower):
         self._begin_recorded("clear-tube", name, step)
 
     def _move_job(self, job_id: int, name: str) -> None:
-        """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.
-
-        The answer is DRAINING, as for a put, while the node drains.
-        """
+        """Put a job to another tube with its options, delete it here, and answer MOVED with its new id, or DRAINING."""
         tubes, found = self.broker.tubes, self.broker.tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
             self.fail(NOT_FOUND)

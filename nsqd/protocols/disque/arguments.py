@@ -218,10 +218,7 @@ def timeout_of(text: bytes) -> int:
 
 
 def addjob(arguments: list[bytes], copies: int = 1) -> AddJob:
-    """Read an ADDJOB. copies: of a job whose command names no number; it matters only for the check of RETRY 0.
-
-    With the default, a RETRY 0 without REPLICATE passes here. Raises Refused.
-    """
+    """Read an ADDJOB. copies: those of a job without REPLICATE, for the check of RETRY 0. Raises Refused."""
     found: dict[bytes, int] = {}
     is_async, at = False, 4
     while at < len(arguments):
@@ -270,10 +267,7 @@ def getjob(arguments: list[bytes]) -> GetJob:
 
 
 def job_ids(arguments: list[bytes]) -> list[bytes]:
-    """Return the job ids after the command's name. Raises Refused if one of them is none.
-
-    As in Disque, only the length, the beginning and the two other hyphens count: the fields between them may be anything.
-    """
+    """Return the job ids, which as in Disque only need the length, the beginning and the hyphens of one. Raises Refused."""
     ids = arguments[1:]
     if not all(map(_JOB_ID.fullmatch, ids)):
         raise Refused(BAD_ID)
@@ -287,10 +281,7 @@ def qpeek(arguments: list[bytes]) -> QPeek:
 
 
 def _cursor(text: bytes, earlier: int | None) -> int:
-    """Read a cursor as C's strtoul does: a number after "-" is subtracted from 2**64.
-
-    earlier: the cursor before it, or None. Raises Refused, also if there is an earlier one.
-    """
+    """Read a cursor as strtoul does: a number after "-" is subtracted from 2**64. Raises Refused, also for a second one."""
     if earlier is not None:
         raise Refused(SYNTAX_ERROR)
     found = _magnitude(text)

@@ -70,10 +70,7 @@ def _pass_on(client: Client, wanted: AddJob, arguments: list[bytes]) -> bool:
 
 
 def _add(client: Client, wanted: AddJob) -> None:
-    """Add a job, and answer with its id. Raises Refused, TooMany.
-
-    While fewer nodes can have a copy than are needed, the command waits, as long as its timeout says.
-    """
+    """Add a job, and answer with its id; or wait until enough nodes can have a copy. Raises Refused, TooMany."""
     queue = client.context.queue(wanted.queue)
     copies = wanted.replicate or usual_copies(client)
     asks_for_copies = not wanted.is_async and copies > 1
@@ -152,10 +149,7 @@ def _put(
 
 
 def _limit(now: int, timeout: int, ttl: int) -> tuple[int, bytes]:
-    """Return until when (monotonic ns) the reply to an ADDJOB waits for copies, and the error that it is then.
-
-    `timeout`: ms; 0: no limit but the time to live, `ttl`, in s. `now`: monotonic ns.
-    """
+    """Return until when (ns) the reply to an ADDJOB waits for copies, and the error then. `timeout`: ms, 0: none; `ttl`: s."""
     life = ttl * SECOND
     if 0 < timeout * MILLISECOND < life:
         return now + timeout * MILLISECOND, COPIES_TOO_LATE
@@ -297,11 +291,7 @@ def enqueue(client: Client, arguments: list[bytes]) -> None:
 
 def dequeue(client: Client, arguments: list[bytes]) -> None:
     """Execute a DEQUEUE: take jobs out of their queues."""
-    _count(client, arguments, partial(_dequeue, client))
-
-
-def _dequeue(client: Client, found: QueuedJob) -> bool:
-    return client.context.queues.dequeue(found, client.now)
+    _count(client, arguments, partial(client.context.queues.dequeue, now=client.now))
 
 
 def working(client: Client, arguments: list[bytes]) -> None:

@@ -34,10 +34,7 @@ def length(client: Client, arguments: list[bytes]) -> None:
 
 
 def peek(client: Client, arguments: list[bytes]) -> None:
-    """Execute a QPEEK: jobs that are queued, those that leave next or those that came last.
-
-    After jobs whose bodies are in memory, those on disk are left out.
-    """
+    """Execute a QPEEK: the jobs that are next, or that came last. After bodies in memory, those on disk are left out."""
     wanted = qpeek(arguments)
     name = client.context.queue(wanted.queue)
     jobs: list[bytes] = []

@@ -45,10 +45,7 @@ class ProtocolError(Exception):
 
 
 class ForeignRequest(ProtocolError):
-    """A line belongs to another protocol: a browser's page, or a tricked server, may talk to this port.
-
-    The peer closes the connection and executes nothing that follows.
-    """
+    """A line of another protocol, perhaps of a browser's page: nothing that follows it is executed."""
 
     def __init__(self) -> None:
         super().__init__(b"only RESP is supported")
@@ -92,10 +89,7 @@ def read_request(data: bytes, at: int, most_bytes: int) -> tuple[list[bytes], in
 
 
 def _wait_for_line(data: bytes, start: int, at: int, line_end: int, text: bytes) -> int:
-    """Return the number of bytes from `start` on that are needed to continue with the line at `at`.
-
-    line_end: where its CR is, or -1. Raises ProtocolError with `text` if the line is too long already.
-    """
+    """Return the bytes from `start` on that the line at `at` needs. line_end: of its CR, or -1. Raises ProtocolError(text)."""
     if line_end < 0 and len(data) - at > MOST_LINE:
         raise ProtocolError(text)
     return len(data) + 1 - start

@@ -68,10 +68,7 @@ def may_become(data: bytes) -> bool:
 
 
 def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | None:
-    """Return the request that a complete head, with its empty line, begins; None if uvicorn has to read it.
-
-    `is_own_host` decides whether the value of Host is ours (see shared.http.hosts.Hosts).
-    """
+    """Return the request of a complete head, or None if uvicorn has to read it. `is_own_host`: see shared.http.hosts.Hosts."""
     line = _LINE.match(head)
     headers = _headers(head, line.end()) if line is not None else None
     if line is None or headers is None:

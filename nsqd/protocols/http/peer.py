@@ -94,10 +94,7 @@ class Context:
         return identity is not None and identity.rights.may(verb, request.topic.decode())
 
     def takes(self, request: Request, user: int, messages: int, size: int, now: int) -> bool:
-        """Count messages that a request is about to publish. Returns False if its sender may not, or is over its rate.
-
-        Then the HTTP thread responds.
-        """
+        """Count messages of a request. Returns False if its sender may not publish them now: then the HTTP thread responds."""
         identity = self._identity(self.proofs, request, user) if self.proofs is not None else None
         if identity is None or not identity.rights.may(Verb.PUBLISH, request.topic.decode()):
             return self.proofs is None
@@ -192,10 +189,7 @@ class HttpPeer(Conversation):
             self.buffered, self.body_since = 0, -1
 
     def _answer_lone_pub(self, data: bytes, now: int) -> bool:
-        """Answer a /pub that is all of the input and whose head is known. Return False if nothing was done: see `_answer`.
-
-        Most requests are of this kind, and this costs half as much.
-        """
+        """Answer a /pub that is all of the input, with a known head, at half of the cost. Return False if nothing was done."""
         context = self._context
         body_at = data.find(b"\r\n\r\n", 0, MAX_HEAD) + 4
         request = context.known.get(data[:body_at])

@@ -82,10 +82,7 @@ class Access:
         return answer(authorization)
 
     def check(self, command: str, topic: str, channel: str, now: int) -> None:
-        """Raise WireError unless the client may use `command`; `channel` is "" for publishing.
-
-        Raises Waiting to ask the servers.
-        """
+        """Raise WireError unless the client may use `command` (`channel` "": to publish), or Waiting to ask the servers."""
         if self._ask is None and self.credential is None:
             return
         if self.credential is not None and self.credential.identity is not None:
@@ -145,10 +142,7 @@ class Access:
         self._answer = None
 
     def renew(self, topic: str, channel: str) -> bool:
-        """Identify the client again: the auth file has changed. Returns False if the connection is to end.
-
-        `topic` and `channel` are those that the client consumes; "": none.
-        """
+        """Identify the client of a subscription again: the auth file has changed. Returns False if the connection is to end."""
         credential = self.credential
         if credential is None:
             return True
@@ -169,10 +163,7 @@ class Access:
         self.until = authorization.expires + 1
 
     def _query(self) -> Authorization:
-        """Return the servers' response, or request it and raise Waiting.
-
-        Raises WireError if the servers refuse, without the reason, which is not for strangers.
-        """
+        """Return the servers' response, or request it and raise Waiting. Raises WireError, without the servers' reason."""
         answer, self._answer = self._answer, None
         if answer is None:
             assert self._ask is not None

@@ -35,10 +35,7 @@ _OPTIONS.max_mem = 1024 * 1024  # bytes: the program and the automaton of a patt
 
 
 class AuthRefused(Exception):
-    """There is no authorization: the server's answer is not a valid one, or no answer came.
-
-    The text is for the log, never for the client.
-    """
+    """There is no authorization: no valid response came. The text is for the log, never for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +73,7 @@ class Rule:
     permissions: frozenset[str]
 
     def allows(self, permission: str, topic: str, channel: str) -> bool:
-        """Return True if permission, topic and channel all match.
-
-        Publishing has the channel "", so a pattern that needs a name forbids it, as in the original.
-        """
+        """Return True if permission, topic and channel match. To publish, the channel is "", which a pattern may forbid."""
         return (
             permission in self.permissions
             and compiled(self.topic).search(topic) is not None
@@ -165,10 +159,7 @@ def read_json(body: bytes, errors: str) -> Any:
 
 
 def _fields(value: object, what: str) -> dict[str, Any]:
-    """Return an object's fields by lower-case name, the last one of each name, without null values except over lists.
-
-    `what` names the object in the reason of AuthRefused.
-    """
+    """Return an object's fields by lower-case name, the last of each, without null but over lists. `what`: for AuthRefused."""
     if value is None:
         return {}
     if not isinstance(value, JsonPairs):

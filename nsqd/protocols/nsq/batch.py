@@ -47,10 +47,7 @@ class MpubBatch:
         return topic.publish_with(self._bodies, self._attributes)
 
     def next_portion(self) -> tuple[list[bytes], Attributes]:
-        """Return the next slice and its attributes, to be published now.
-
-        Only the last slice has the key: a batch that is broken off is not known by its key, and can be published again.
-        """
+        """Return the next slice and its attributes. Only the last one has the key, so that a broken batch can be repeated."""
         start = self._at
         self._at = end = start + SLICE
         if end >= len(self._bodies):

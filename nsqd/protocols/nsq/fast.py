@@ -18,10 +18,7 @@ _FIN_LETTERS = b"FIN \n"
 
 
 def fins(data: bytes, start: int) -> bytes | None:
-    """Return the ids of the consecutive FINs at `start`, end to end, or None if they are not plain FINs.
-
-    The caller has seen that the first one begins with "F".
-    """
+    """Return the ids of the consecutive FINs at `start`, which begins with "F", end to end; None if they are not plain."""
     count = min((len(data) - start) // FIN_SIZE, _MOST_FINS)
     if count <= 1:  # from a consumer that works on one message at a time
         ids = data[start + 4 : start + 20]

@@ -93,10 +93,7 @@ def _decode_failed() -> WireError:
 
 
 def apply(asked: dict[str, Any], settings: Settings) -> tuple[Agreement, WireError | None]:
-    """Return the identity that results, and the first error or None.
-
-    With an error, everything that was checked before it still holds, as in the original.
-    """
+    """Return the agreement, and the first error or None. With an error, all earlier values still hold, as in the original."""
     identity = Agreement(
         client_id=asked.get("client_id", ""),
         hostname=asked.get("hostname", ""),

@@ -118,8 +118,6 @@ class Peer:
                 self.waiting = True
                 return position
             except WireError as failure:
-                if isinstance(failure, NotAllowedError):
-                    self._record_refusal(failure)
                 self._fail(failure)
             except Dropped:
                 self._note_failure("failed to read command - the line is too long")
@@ -127,13 +125,6 @@ class Peer:
         self._need = 0
         self.has_more = position < size and not outbox.closing
         return position
-
-    def _record_refusal(self, failure: NotAllowedError) -> None:
-        if self._context.audit is not None:
-            who = self.introduction.access.who()
-            self._context.audit(
-                Event("nsq", failure.action, failure.target, Outcome.REFUSED, *who, address=self.remote_ip)
-            )
 
     def _keep(self, more: NeedMore, position: int, now: int) -> int:
         """Note what the incomplete command at `position` needs. Return the position from which on input is kept."""
@@ -174,10 +165,7 @@ class Peer:
             self.outbox.end()
 
     def disconnect(self) -> int:
-        """End the connection because an operator asks for it. Its messages in flight are ready again at once.
-
-        Return their number.
-        """
+        """End the connection for an operator, make its messages in flight ready again, and return their number."""
         count = self.subscription.leave()
         fail(self.outbox, WireError("E_INVALID", "disconnected by an operator"))
         self.outbox.end()
@@ -204,7 +192,11 @@ class Peer:
             self._transport.record_fact(Fact.LEFT, self._client())
 
     def _fail(self, failure: WireError) -> None:
-        """Answer an error, count it, and have it logged."""
+        """Answer an error, count it, and have it logged; a refusal is recorded in the audit, too."""
+        if isinstance(failure, NotAllowedError) and self._context.audit is not None:
+            who, kind = self.introduction.access.who()
+            event = Event("nsq", failure.action, failure.target, Outcome.REFUSED, who, kind, address=self.remote_ip)
+            self._context.audit(event)
         self.errors += 1
         self._context.broker.client_errors["nsq", failure.code] += 1
         self._note_failure(failure.data.decode("utf-8", "backslashreplace"))

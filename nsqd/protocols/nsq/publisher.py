@@ -100,10 +100,7 @@ class Publisher:
         return True
 
     def fast(self, data: bytes, start: int, now: int) -> int:
-        """Publish a PUB or MPUB of the common shape to a known topic, if it is whole in the buffer. Return where it ends.
-
-        Returns 0 if the command must be read exactly.
-        """
+        """Publish a whole PUB or MPUB of the common shape to a known topic. Return its end; 0: it must be read exactly."""
         if now >= self._access.until or self._broker.refusal or self.copies:
             return 0
         settings = self._settings
@@ -205,10 +202,7 @@ class Publisher:
         return sum(self.counts.values()) + more[0], self.size + more[1]
 
     def _spend(self, cost: int, end: int) -> int:
-        """Account for a command that ends at `end`, and return `end`.
-
-        Raises Later after a SLICE: that is enough for a turn.
-        """
+        """Account for a command that ends at `end`, and return `end`. Raises Later after a SLICE: enough for a turn."""
         self._spent += cost
         if self._spent >= SLICE:
             self._spent = 0

@@ -69,10 +69,7 @@ class Subscription:
     # commands
 
     def sub(self, words: list[bytes], agreed: Agreement, identity: Agreement, now: int) -> None:
-        """Handle SUB: a topic and a channel.
-
-        `agreed` is the first IDENTIFY's identity, to which delivery keeps; `identity` is the last one's (quirk).
-        """
+        """Handle SUB. `agreed`: of the first IDENTIFY, to which delivery keeps; `identity`: of the last one (quirk)."""
         require(self.state == INIT, "SUB")
         if self._settings.publish_only:
             raise WireError("E_SUB_FAILED", _SHARED_PORT)
@@ -274,10 +271,7 @@ class Subscription:
         self._tick_due = now + interval - (now - self._tick_due) % interval
 
     def room(self) -> int:
-        """Return the bytes of messages that may be taken for the client now.
-
-        After 0, Peer.network_ready follows when there may be room.
-        """
+        """Return the bytes of messages that the client may get now. After 0, Peer.network_ready follows later."""
         outbox = self._outbox
         room = MAX_PENDING_OUTPUT - outbox.size - outbox.unsent
         if room > 0 and not outbox.closing and (outbox.unsent <= FREE or not outbox.is_scarce):
