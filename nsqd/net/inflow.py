@@ -65,7 +65,7 @@ class Inflow:
         if connection.usage is not None:
             connection.usage.end_pause(now)
         if peer.body_since >= 0:
-            peer.body_since = now  # type: ignore[misc]  # each peer has a slot for it
+            peer.body_since = now
         # at the end of the turn ConnectionUpkeep sees that it is to be read
         self._owner.unflushed[connection] = None
         self.account(connection, now, 0)

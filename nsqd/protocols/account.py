@@ -25,9 +25,8 @@ LOOK_AGAIN = 20 * MILLISECOND  # ns between two checks for room in flight
 
 
 class AccountClient(Protocol):
-    """A connection, as its account sees it. A method here with a body may be inherited."""
+    """A connection, as its account sees it."""
 
-    __slots__ = ()
     outbox: Outbox
 
     def published(self) -> tuple[int, int]:
@@ -51,15 +50,12 @@ class AccountClient(Protocol):
 
     def debt_began(self) -> None:
         """Ask `Usage.debt` again before the next publish."""
-        return
 
     def joined_account(self, account: Account) -> None:
         """Note that the connection is counted in this account from now on."""
-        return
 
     def limits_changed(self) -> None:
         """Apply the limits of the usage, which have changed."""
-        return
 
 
 class Blocked(Protocol):

@@ -7,9 +7,8 @@ from shared.tls.info import TlsInfo
 
 
 class Conversation(Protocol):
-    """A client's end of a connection: it takes bytes in and gives bytes out. A method here with a body may be inherited."""
+    """A client's end of a connection: it takes bytes in and gives bytes out."""
 
-    __slots__ = ()
     remote_ip: str  # "" for a unix socket
     port: str
     outbox: Outbox
@@ -29,30 +28,24 @@ class Conversation(Protocol):
 
     def resume(self, now: int) -> None:
         """Continue at `now` (ns): what Transport.suspend began is over."""
-        return
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """Handle that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
-        return
 
     def rights_changed(self) -> None:
         """Identify the client again, and end the connection if it is no longer known: the auth file has changed."""
-        return
 
     def break_off(self, why: str = "") -> None:
         """End the connection without another byte to the client. `why` says what is wrong with the bytes that came."""
-        self.outbox.break_off()
 
     def disconnected(self) -> None:
         """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
 
     def take_output(self) -> list[bytes]:
         """Take everything that waits to be sent."""
-        return self.outbox.drain()
 
     def network_ready(self) -> None:
         """Continue: the network has taken all output, after it had not, or after Outbox.refused was set."""
-        return
 
     def next_timer(self) -> int:
         """Return the time (monotonic ns) of the next `tick`."""
@@ -67,4 +60,29 @@ class Conversation(Protocol):
     @property
     def patience(self) -> int:
         """Return for how many ns the network may take nothing before the connection is closed; 0: the usual limit."""
-        return 0
+
+
+class PlainPeer:
+    """The base of peers that suspend no connection, ask for no layer, and are not refused room."""
+
+    __slots__ = ()
+    outbox: Outbox
+    patience = 0
+
+    def take_output(self) -> list[bytes]:
+        return self.outbox.drain()
+
+    def break_off(self, why: str = "") -> None:
+        self.outbox.break_off()
+
+    def network_ready(self) -> None:
+        """Do nothing."""
+
+    def resume(self, now: int) -> None:
+        """Do nothing."""
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """Do nothing."""
+
+    def rights_changed(self) -> None:
+        """Do nothing."""

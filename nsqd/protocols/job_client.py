@@ -18,8 +18,8 @@ from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import FEW, Worker
-from nsqd.protocols.account import LOOK_AGAIN, NO_LIMIT, AccountClient, Accounts, Usage
-from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.account import LOOK_AGAIN, NO_LIMIT, Account, Accounts
+from nsqd.protocols.conversation import PlainPeer
 from nsqd.protocols.credential import Credential, Proofs
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport, UntilRegistered
@@ -44,13 +44,16 @@ class JobContext:
     until_registered: UntilRegistered | None = None  # None: there is no nsqlookupd
 
 
-class JobClient(Conversation, AccountClient, ABC):
-    """A client that puts and reserves jobs, and the sink of its worker. A subclass reads and executes one command (`_step`)."""
+class JobClient(PlainPeer, ABC):
+    """A client that puts and reserves jobs. Implements Conversation, AccountClient, and the sink of its worker.
+
+    A subclass reads and executes one command (`_step`).
+    """
 
     __slots__ = (
         "_again", "_buffer", "_deadline", "_eof", "_is_held", "_long", "_needed", "_room_due", "_spent", "_transport", "_wait",
         "body_since", "broker", "buffered", "bytes_published", "context", "credential", "has_more", "is_gone", "is_heavy",
-        "jobs_published", "now", "outbox", "port", "remote_ip", "waiting", "worker",
+        "jobs_published", "last_input", "now", "outbox", "port", "remote_ip", "waiting", "worker",
     )  # fmt: skip
     protocol: str  # as the audit and /metrics name it
     not_known: bytes  # the error for a client that has lost its rights
@@ -71,7 +74,7 @@ class JobClient(Conversation, AccountClient, ABC):
         self._transport = transport
         self.remote_ip, self.port = remote_ip, port
         self.outbox = Outbox(transport, lost)
-        self.now = now  # monotonic ns
+        self.now = self.last_input = now  # monotonic ns
         self.waiting = False  # True: so much input is kept that no more is to be read
         self.has_more = False  # True: there is input to handle even if no more comes
         self.buffered = (
@@ -103,6 +106,8 @@ class JobClient(Conversation, AccountClient, ABC):
         """Handle the complete commands that came, up to UNITS_OF_A_TURN; keep the rest."""
         self.now = now
         self.has_more = False
+        if data:
+            self.last_input = now
         if self.outbox.closing:
             return
         if not (self._buffer or self._wait or self._long):
@@ -349,6 +354,18 @@ class JobClient(Conversation, AccountClient, ABC):
     def is_executing(self) -> bool:
         return self._long is not None
 
+    def joined_account(self, account: Account) -> None:
+        """Do nothing: the worker counts what it holds."""
+        return
+
+    def limits_changed(self) -> None:
+        """Do nothing: each request for a job checks the limits."""
+        return
+
+    def debt_began(self) -> None:
+        """Do nothing: each publish calls `is_in_debt`."""
+        return
+
     def pause_ended(self, now: int) -> None:
         """Continue with a publish that was held back. Such clients may be silent indefinitely."""
         if self._is_held:
@@ -362,10 +379,6 @@ class JobClient(Conversation, AccountClient, ABC):
             self._transport.timer_changed()
 
     # for the protocols
-
-    @property
-    def _usage(self) -> Usage | None:
-        return self.credential.usage if self.credential is not None else None
 
     def rights_elsewhere(self, verb: Verb | None) -> bytes:
         """Return on which tubes of other nodes the client may do this (Rights.dump). Only for clients that may ask them."""
@@ -398,7 +411,7 @@ class JobClient(Conversation, AccountClient, ABC):
 
     def is_in_debt(self) -> bool:
         """Return True if the client may not publish now, because its account has published too much."""
-        usage = self._usage
+        usage = self.credential.usage if self.credential is not None else None
         return usage is not None and usage.debt(self.broker.now)
 
     def is_held_back(self) -> bool:
@@ -409,12 +422,12 @@ class JobClient(Conversation, AccountClient, ABC):
 
     def room_in_flight(self) -> int:
         """Return for how many more reserved jobs there is room in the account; at most 0: none."""
-        usage = self._usage
+        usage = self.credential.usage if self.credential is not None else None
         return usage.room() if usage is not None else NO_LIMIT
 
     def note_reserved(self) -> None:
         """Keep other connections of the account from getting jobs, if this one has got the last that may be reserved."""
-        usage = self._usage
+        usage = self.credential.usage if self.credential is not None else None
         if usage is not None and usage.limits.in_flight:
             usage.account.hold_back()
 

@@ -82,7 +82,7 @@ class Transport(Protocol):
     def note_foreign(self, port: str, data: bytes) -> None:
         """Log that the peer ends the connection because the client speaks another protocol.
 
-        `port` names the peer's protocol as the log does; `data`: what the client has sent, or the beginning of it.
+        `port` names the peer's protocol as the log does; `data`: the beginning of the input.
         """
 
     def record_fact(self, fact: Fact, client: str, text: str = "") -> None:

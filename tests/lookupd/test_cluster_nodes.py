@@ -1,4 +1,4 @@
-"""When nodes of clusters were heard, by the clock of nsqlookupd: also those that are gone, and never more than fit."""
+"""The last contact with nodes of clusters, by the clock of nsqlookupd: also disconnected ones, and never more than fit."""
 
 from dataclasses import replace
 from random import Random

@@ -208,7 +208,7 @@ class Client(JobClient):
         if not self.waits_for_job:
             return NEVER
         warned = self.worker.warned_at()
-        return min(super().next_timer(), NEVER if warned is None else warned)
+        return min(self._deadline, self._room_due, NEVER if warned is None else warned)
 
     def _wait_result(self, now: int) -> bytes | None:
         """Return the same; a reserve also ends if a reservation of its worker does soon."""

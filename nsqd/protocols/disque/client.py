@@ -38,7 +38,7 @@ class Client(JobClient):
     """The reading of one client's bytes, and the waiting of its commands; Peer has the commands."""
 
     __slots__ = (
-        "asks_others", "authorized", "joined", "last_command", "last_input", "name", "nil", "nil_array", "number", "put_due",
+        "asks_others", "authorized", "joined", "last_command", "name", "nil", "nil_array", "number", "put_due",
         "put_since", "silence", "wants_counters",
     )  # fmt: skip
     protocol = "disque"
@@ -52,7 +52,7 @@ class Client(JobClient):
         super().__init__(broker, context, transport, remote_ip, port, now, lost, context.queues.holder)
         self.worker.watching.remove(self.worker.using)
         self.worker.takes_loans = True
-        self.joined = self.last_input = now
+        self.joined = now
         self.number = context.next_number()  # for CLIENT LIST
         self.name = b""  # by CLIENT SETNAME
         self.last_command = b""
@@ -65,13 +65,6 @@ class Client(JobClient):
         self.put_since = -1  # ns: when the ADDJOB came that waits until enough nodes can have a copy; -1: none waits
         self.put_due = NEVER  # ns: until when that one waits
         self.asks_others = False  # True: other nodes were asked to execute the command that waits
-
-    # input
-
-    def receive(self, data: bytes, now: int) -> None:
-        if data:
-            self.last_input = now
-        super().receive(data, now)
 
     def _step(self, data: bytes, at: int) -> int:
         """Handle one command, or several like the last one. Return where it ended, or -1 if it is not complete or waits."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from nsqd.core.broker import Broker
 from nsqd.core.limits import MAY_BE_DELIVERED
 from nsqd.protocols.account import Accounts
-from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.conversation import PlainPeer
 from nsqd.protocols.credential import Proofs
 from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
 from nsqd.protocols.outbox import Outbox
@@ -124,7 +124,7 @@ class Context:
         self._ok = {headers: self._beginning + headers + b"\r\nOK" for headers in (PING_HEADERS, NSQ_HEADERS)}
 
 
-class HttpPeer(Conversation):
+class HttpPeer(PlainPeer):
     """One client of HTTP. It suspends no connection, asks for no layer, and each request shows a token of its own."""
 
     is_heavy = False

@@ -1,4 +1,4 @@
-"""What the log is told of refused clients: enough for an operator, too little for a stranger to fill it."""
+"""The log about refused clients: enough for an operator, too little for a stranger to fill it."""
 
 import logging
 from collections.abc import Iterator

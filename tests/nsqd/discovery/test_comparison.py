@@ -1,4 +1,4 @@
-"""What an nsqlookupd has lost, by the numbers that it tells: pure."""
+"""The names that an nsqlookupd lacks, by its counts: pure."""
 
 import pytest
 
@@ -16,13 +16,13 @@ def test_nothing_is_registered_again_while_nothing_is_missing() -> None:
         assert not comparison.doubts
 
 
-@pytest.mark.parametrize("told", [(1, 2), (2, 1), (0, 0)])
-def test_what_is_missing_for_the_grace_is_registered_again(told: tuple[int, int]) -> None:
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (0, 0)])
+def test_what_is_missing_for_the_grace_is_registered_again(counts: tuple[int, int]) -> None:
     """A topic that nsqadmin is deleting is missing at the nsqlookupd for a moment before it is gone here, too."""
     comparison = Comparison(3.0)
-    assert comparison.missing(HAS, told, 15.0) == ()
+    assert comparison.missing(HAS, counts, 15.0) == ()
     assert comparison.doubts
-    assert (comparison.missing(HAS, told, 17.9), comparison.missing(HAS, told, 18.0)) == ((), NAMES)
+    assert (comparison.missing(HAS, counts, 17.9), comparison.missing(HAS, counts, 18.0)) == ((), NAMES)
     assert not comparison.doubts
 
 

@@ -88,24 +88,24 @@ def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     converse(drip, refusing("timed out"))
 
 
-@pytest.mark.parametrize(("told", "address"), [
+@pytest.mark.parametrize(("response", "address"), [
     (HELLO, "10.0.0.1:4161"), (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
     (b'{"broadcast_address":"h","http_port":65536}', ""),
     (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
     (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""), (b"OK", ""), (b"[" * 10_000, ""),
 ])  # fmt: skip
-def test_where_its_http_api_is(told: bytes, address: str) -> None:
+def test_where_its_http_api_is(response: bytes, address: str) -> None:
     async def use(one: LookupdLink) -> None:
         await connect(one)
         assert one.http_url == (address and f"http://{address}")
 
-    converse(lambda stream: stream.send_all(framed(told)), use)
+    converse(lambda stream: stream.send_all(framed(response)), use)
 
 
 async def answer_each(stream: trio.SocketStream) -> None:
     """HELLO, then OK for each line, but the third, which is beyond a limit. Never reads while it cannot write."""
     await stream.send_all(framed(HELLO))
-    lines = -2  # -1 behind the line of IDENTIFY, whose body has no newline; 0 behind the first REGISTER
+    lines = -2  # -1 after the line of IDENTIFY, whose body has no newline; 0 after the first REGISTER
     while data := await stream.receive_some(4096):
         for _ in range(data.count(b"\n")):
             lines += 1
@@ -113,7 +113,7 @@ async def answer_each(stream: trio.SocketStream) -> None:
                 await stream.send_all(framed(b"E_REGISTER_FAILED too many" if lines == 2 else b"OK"))
 
 
-def test_a_refused_name_ends_nothing_and_many_names_are_told(
+def test_a_refused_name_ends_nothing_and_many_names_are_registered(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[tuple[str, str | None]] = [(f"t{number}", None) for number in range(3 * link.BATCH + 7)]
@@ -135,10 +135,10 @@ def over_tls(
     directory: Path,
     use: Callable[[LookupdLink], Awaitable[None]],
     policy: str = "",
-    told: bytes = SECURE,
+    response: bytes = SECURE,
     trusts: str = "",
 ) -> None:
-    """`use` a link over TLS to a server that asks for certificates by this policy, and tells this of itself."""
+    """`use` a link over TLS to a server that asks for certificates by this policy, with this response to IDENTIFY."""
     authority = Authority(directory)
     certificates = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root if policy else ""))
     tls = ClientCertificates(partial(load_client, trusts or authority.root))
@@ -147,7 +147,7 @@ def over_tls(
         encrypted = TlsStream(stream, certificates.wrap)
         with suppress(HandshakeError):
             await encrypted.do_handshake()
-            await encrypted.send_all(framed(told))
+            await encrypted.send_all(framed(response))
 
     converse(serve, use, tls)
 
@@ -167,7 +167,7 @@ def test_an_nsqlookupd_without_https_is_not_asked_in_clear_text(
         await connect(one)
         assert one.http_url == ""
 
-    over_tls(tmp_path, use, told=HELLO)
+    over_tls(tmp_path, use, response=HELLO)
     assert "it has no HTTPS port, so it is not asked for channels: give it -https-address" in caplog.text
 
 
@@ -185,7 +185,7 @@ def test_a_node_without_the_certificate_that_is_wanted_learns_so(tmp_path: Path)
     )
 
 
-def test_an_nsqlookupd_without_tls_is_told_apart(tmp_path: Path) -> None:
+def test_an_nsqlookupd_without_tls_is_recognized(tmp_path: Path) -> None:
     tls = ClientCertificates(partial(load_client, Authority(tmp_path).root))
     converse(
         lambda stream: stream.send_all(framed(b"E_BAD_PROTOCOL")),

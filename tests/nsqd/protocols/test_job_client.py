@@ -107,7 +107,7 @@ def test_disque_jobs_whose_retry_time_is_over_or_whose_queue_is_deleted_are_coun
     first.node.broker.check()
 
 
-def test_disque_a_client_that_is_somebody_else_fetches_for_that_one() -> None:
+def test_disque_a_client_with_another_identity_fetches_for_that_one() -> None:
     first = disque()
     proofs = first.context.proofs
     assert isinstance(proofs, Proofs)

@@ -1,4 +1,4 @@
-"""An MPUB of very many messages is read and published in portions over several turns, and answered once."""
+"""An MPUB of very many messages is read and published in slices over several turns, and answered once."""
 
 import struct
 
@@ -29,7 +29,7 @@ def turn(wire: Wire, data: bytes = b"") -> int:
 
 
 @each("alike, known", [(True, True), (False, False)], wire=lambda: Wire(settings=LIMITS))
-def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
+def test_each_turn_publishes_a_slice_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
     if known:  # whole in the buffer and of one size: the fast path
         wire.send(b"PUB t\n" + body(b"first"))
         assert wire.replies() == [b"OK"]
@@ -58,7 +58,7 @@ def test_nothing_of_a_bad_one_is_published(wire: Wire) -> None:
     assert wire.node.broker.topics["t"].intake.message_count == 0
 
 
-def test_reading_takes_portions_too(wire: Wire) -> None:
+def test_reading_takes_slices_too(wire: Wire) -> None:
     turn(wire, mpub(b"t", *[b"x", b"xy"] * MANY)[:-1])
     turns = 0
     while wire.peer.has_more:
@@ -70,7 +70,7 @@ def test_reading_takes_portions_too(wire: Wire) -> None:
     assert turn(wire) == SLICE
 
 
-def test_a_topic_that_cannot_be_published_to_any_more_is_told(wire: Wire) -> None:
+def test_a_topic_that_can_no_longer_be_published_to_is_an_error(wire: Wire) -> None:
     wire.send(b"PUB t\n" + body(b"first"))
     turn(wire, mpub(b"t", *[b"x"] * MANY))
     wire.node.broker.drain(True)

@@ -103,7 +103,7 @@ def test_commands_that_come_again_and_again_lose_their_right_too() -> None:
     assert all(str(one).startswith("-NOPERM") for one in wire.replies(add * 3))
 
 
-def test_a_worker_that_waits_is_told_when_its_right_ends_and_sends_nothing_more() -> None:
+def test_a_waiting_worker_gets_an_error_when_its_right_ends() -> None:
     proofs = Proofs("worker")
     wire = client(proofs)
     assert isinstance(wire.do("HELLO", "2", "AUTH", "default", token("worker")), list)
