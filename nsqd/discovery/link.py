@@ -150,8 +150,9 @@ def _http_url(answer: bytes, address: str, is_secure: bool) -> str:
         log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""
     if is_secure and port <= 0:
-        why = "it has no HTTPS port, so it is not asked for channels: give it -https-address"
-        log.warning("LOOKUPD(%s): %s", address, why)
+        log.warning(
+            "LOOKUPD(%s): it has no HTTPS port, so it is not asked for channels: give it -https-address", address
+        )
     if not 0 < len(host) <= MAX_HOST or not 0 < port < 65536:
         return ""
     return f"{'https' if is_secure else 'http'}://" + (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
