@@ -17,13 +17,8 @@ MOST_LINES = 10  # lines about refused clients in that time: strangers must not 
 
 def asking(servers: AuthServers, nursery: trio.Nursery) -> Callable[[AuthRequest, OnAnswer], None]:
     """Return a function that asks `servers` in a task of `nursery`, and calls back with the answer or the refusal."""
-
     refusals = Refusals()
-
-    def ask(request: AuthRequest, on_answer: OnAnswer) -> None:
-        nursery.start_soon(_ask, servers, refusals, request, on_answer)
-
-    return ask
+    return lambda request, on_answer: nursery.start_soon(_ask, servers, refusals, request, on_answer)
 
 
 async def _ask(servers: AuthServers, refusals: Refusals, request: AuthRequest, on_answer: OnAnswer) -> None:

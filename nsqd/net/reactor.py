@@ -28,12 +28,11 @@ from nsqd.net.endpoint import Adopt, Endpoint, MakePeer, OutputBounds
 from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Wrap
 from nsqd.net.promised import HttpReplies, Promised
-from nsqd.net.system import System
+from nsqd.net.system import System, WakeUp
 from nsqd.net.timers import MOST_DUE, Timers
 from nsqd.net.turn_times import TurnTimes
 from nsqd.net.unread import CATCH_UP, Unread
 from nsqd.net.upkeep import ConnectionUpkeep
-from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.transport import NEVER, Begin
 from shared.connection_limiter import ConnectionLimiter
 

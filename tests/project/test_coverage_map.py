@@ -82,7 +82,7 @@ TRIED_BY = {
     "nsqd/http/test_stats.py": ("shared.http.extensions",),
     "nsqd/net/test_inflow.py": ("nsqd.net.admission", "nsqd.protocols.conversation",),
     "nsqd/net/test_layers.py": ("nsqd.net.connection", "nsqd.net.endpoint",),
-    "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep", "nsqd.net.wakeup",),
+    "nsqd/net/test_reactor.py": ("nsqd.net.timers", "nsqd.net.unread", "nsqd.net.upkeep",),
     "nsqd/protocols/beanstalk/test_conversations.py": (
         "nsqd.protocols.beanstalk.client", "nsqd.protocols.beanstalk.states", "nsqd.protocols.beanstalk.stats",
     ),

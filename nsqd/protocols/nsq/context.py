@@ -21,10 +21,6 @@ def no_auth_servers(*_: object) -> NoReturn:
     raise AssertionError("AUTH was required without servers to ask")
 
 
-def _no_lookupd(*_: object) -> NoReturn:
-    raise AssertionError("a topic is registered without an nsqlookupd")
-
-
 @dataclass(slots=True)
 class Context:
     """The node as its NSQ peers know it. A listener makes its peers with `partial(Peer, context)`."""
@@ -34,7 +30,7 @@ class Context:
     ask: Ask = (
         no_auth_servers  # asks the authorization servers; the answer comes in the reactor's thread, between turns
     )
-    until_registered: UntilRegistered = _no_lookupd  # calls back in the reactor's thread, too, within a bounded time
+    until_registered: UntilRegistered | None = None  # calls back in the reactor's thread, too, within a bounded time
     proofs: Proofs | None = None  # the auth file; None: there is none
     audit: Note | None = None  # where refusals are recorded; None: nowhere
     accounts: Accounts | None = None  # of the identities in the auth file

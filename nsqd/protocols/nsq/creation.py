@@ -32,6 +32,7 @@ class Topics:
         credential, make = self._access.credential, partial(self.broker.topic, name)
         topic = credential.make_topic(name, self.broker.topics, make) if credential is not None else make()
         if may_wait and self.broker.directory.ask_for_channels:
+            assert self._until_registered is not None, "a topic is registered without an nsqlookupd"
             self._transport.suspend(partial(self._until_registered, name))
             raise Waiting
         return topic
